@@ -3,6 +3,7 @@
 Floats are standard normal, drawn in f32 by several threads.  Each block has its own generator, so values depend only on
 the seed and the tensor.  Integers lie in the ranges that index positions and comparisons of the spec need
 (:func:`nautilus.check.inputs.integer_ranges`).  Bools are uniform.
+Integers and bools keep the facts of the spec about them.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import os
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from nautilus.check.inputs import integer_ranges
+from nautilus.core.expr.nodes import Load, walk
 from nautilus.core.numerics import Array, storage_array, storage_numpy
 from nautilus.core.types import DType
+from nautilus.frontend.promises import keep
 from nautilus.frontend.spec import Spec
 
 _BLOCK = 1 << 20
@@ -27,6 +31,7 @@ def random_inputs(spec: Spec, seed: int, sizes: Mapping[str, int]) -> dict[str, 
     """Raw storage arrays of all inputs by name; ``sizes`` has the sizes that are known only at launch."""
     ranges = integer_ranges(spec)
     out: dict[str, Array] = {}
+    drawn: dict[str, Array] = {}
     for t in spec.inputs:
         shape = tuple(n if isinstance(n, int) else sizes[n.name] for n in t.shape)
         key = [seed, zlib.crc32(t.name.encode())]
@@ -35,12 +40,15 @@ def random_inputs(spec: Spec, seed: int, sizes: Mapping[str, int]) -> dict[str, 
             continue
         rng = np.random.default_rng(key)
         if t.dtype is DType.BOOL:
-            drawn: Array = rng.random(shape) < 0.5
+            drawn[t.name] = rng.random(shape) < 0.5
         else:
             edge = 100 if t.dtype.bits > 8 else 127
             low, high = ranges.get(t.name, (0 if t.dtype is DType.U8 else -edge, edge))
-            drawn = rng.integers(low, high, shape, dtype=np.int64, endpoint=True)
-        out[t.name] = storage_array(drawn, t.dtype)
+            drawn[t.name] = rng.integers(low, high, shape, dtype=np.int64, endpoint=True)
+    numbers = {s.name: s.default for s in spec.scalars} | dict(sizes)
+    known = [f for f in spec.facts if {n.buffer for n in walk(f.condition) if isinstance(n, Load)} <= drawn.keys()]
+    kept = keep(replace(spec, facts=tuple(known)), drawn, numbers)
+    out |= {t.name: storage_array(kept[t.name], t.dtype) for t in spec.inputs if t.name in kept}
     return out
 
 

@@ -38,6 +38,7 @@ from nautilus.core.index.simplify import bounds
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.needed import with_garbage
+from nautilus.frontend.promises import keep
 from nautilus.frontend.spec import Definition, Dim, Scalar, Spec, Tensor
 
 KINDS = (
@@ -117,6 +118,7 @@ def generate(
         numbers[s.name] = float(round_to(np.asarray(value), s.dtype)) if s.dtype.is_float else value  # as launched
     if kind == "garbage":
         arrays = with_garbage(spec, arrays, {**numbers, **known}, np.random.default_rng(seed))
+    arrays = keep(spec, arrays, {**numbers, **known})
     return InputSet(kind, seed, arrays, numbers, known)
 
 

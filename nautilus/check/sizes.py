@@ -11,6 +11,9 @@ common power of two, which keeps their ratios.  Candidates that the frontend ref
 
 A dim that is known only at launch takes the same sizes, with one compilation for all of them.  Where there is one that
 is not given, the spec is also checked with all of them 1, and with all of them 0.
+
+All sizes satisfy the facts of the spec: a size becomes the next smaller one that the facts about it alone allow, and
+sizes that break a fact about several are left out.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from nautilus.core.errors import NautilusError
 from nautilus.core.expr.nodes import Axis, Reduce, free_vars, walk
 from nautilus.core.index.sizes import NOMINAL
 from nautilus.frontend.fixed import at_sizes
+from nautilus.frontend.sizes import nearest
 from nautilus.frontend.spec import Spec
 
 _ODD = (130, 77, 333, 45, 201, 99)
@@ -58,13 +62,15 @@ def variants(load: Loader, fixed: Mapping[str, int], full: bool = False) -> tupl
         return (Variant("full", {}, spec),)
     out: list[Variant] = []
     for label, candidates in (("odd", _odd(spec, fixed)), ("aligned", _aligned(spec, fixed))):
-        found = _first(label, candidates, load, fixed)
+        found = _first(label, (_allowed(spec, c) for c in candidates), load, fixed)
         if found is not None and all(found.dims != v.dims for v in out):
             out.append(found)
     free = [d.name for d in spec.runtime_dims if d.name not in fixed]
     for label, size in (("one", 1), ("empty", 0)) if free else ():
-        dims = {**(out[0].dims if out else {}), **dict.fromkeys(free, size)}
-        out.append(Variant(label, dims, load({**fixed, **dims})))
+        dims = {**(out[0].dims if out else {}), **_allowed(spec, dict.fromkeys(free, size))}
+        smallest = _first(label, iter([dims]), load, fixed)
+        if smallest is not None and all(dims != v.dims for v in out):
+            out.append(smallest)
     return tuple(out) or (Variant("full", {}, spec),)
 
 
@@ -105,6 +111,12 @@ def points(spec: Spec) -> int:
 def _extent(a: Axis) -> int:
     assert isinstance(a.extent, int)
     return a.extent
+
+
+def _allowed(spec: Spec, dims: Mapping[str, int]) -> dict[str, int]:
+    """``dims``, each the next smaller size that the facts about it alone allow; at least 1 where it was."""
+    known = {d.name: d for d in spec.dims}
+    return {n: max(nearest(known[n], v), min(v, known[n].multiple)) for n, v in dims.items()}
 
 
 def _first(label: str, candidates: Iterator[dict[str, int]], load: Loader, fixed: Mapping[str, int]) -> Variant | None:
@@ -155,6 +167,8 @@ def _odd(spec: Spec, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
     kept |= {n: 77 for n in lengths if values[n] in inner and values[n] <= 256}  # a feature, not a length
     rest = [n for n in lengths if n not in kept]
     yield small | kept | {n: _ODD[i % len(_ODD)] for i, n in enumerate(rest)}
+    if spec.facts:  # such as 'assume M <= N'
+        yield small | kept | {n: sorted(_ODD)[i % len(_ODD)] for i, n in enumerate(rest)}
     yield small | kept | _by_value(spec, lengths, _ODD)
     yield small | kept | dict.fromkeys(lengths, 77)
     yield from _halved(spec, lengths, small | kept)

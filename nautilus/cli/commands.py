@@ -222,6 +222,7 @@ def run_spec(
     **options: Any,
 ) -> None:
     """``nautilusc run``."""
+    from nautilus.frontend.promises import keep
     from nautilus.runtime import execute
 
     if device == "cuda" and stage is not None:
@@ -233,6 +234,10 @@ def run_spec(
     names = {name for name, _, _ in signature.scalars}
     sizes = {name: str(size) for name, size in request.dims.items() if name in names}
     arrays, numbers = execute.arguments(signature, inputs, seed, execute.numbers(signature, sizes | scalars))
+    program = result.modules.get("spec")
+    if program is not None and any(f.promised for f in program.facts):
+        kept = keep(program, arrays, numbers)
+        arrays |= {name: kept[name] for name in arrays if name not in inputs}
     # An error is the user's for an edited dump and for given indices out of range; otherwise it is a bug.
     is_dump = request.path.suffix != SPEC.suffix
     given_indices = any(s.name in inputs and s.dtype.is_int for s in signature.inputs)

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nautilus.core.expr.nodes import Expr
 from nautilus.core.index.sizes import Extent, as_extent, extent_value
-from nautilus.core.op_fields import DTYPE, INTEGER, LITERAL, NAME
+from nautilus.core.op_fields import DTYPE, EXPR, INTEGER, LITERAL, NAME
 from nautilus.core.ops import SPAN, FieldRole, Kind, declare, part
 from nautilus.core.source import Span
 from nautilus.core.text.assembly import Reader, Syntax
@@ -71,14 +72,27 @@ def extents(shape: Sequence[Extent], values: Mapping[str, Any]) -> tuple[int, ..
     return tuple(extent_value(e, lambda p: int(values[p.name])) for e in shape)
 
 
-@part("param $name: $dtype( = $default)?( <= $most)?")
+@part("param $name: $dtype( = $default)?( <= $most)?( >= $least)?( % $multiple)?")
 class ScalarParam:
-    """A number given at launch, or a runtime size of at most ``most`` (:mod:`nautilus.core.index.sizes`)."""
+    """A number given at launch, or a runtime size (:mod:`nautilus.core.index.sizes`).
+
+    A runtime size is from ``least`` to ``most`` and a multiple of ``multiple``.
+    """
 
     name: str = declare(NAME)
     dtype: DType = declare(DTYPE)
     default: int | float | bool | None = declare(LITERAL, default=None)
     most: int | None = declare(INTEGER, default=None)
+    span: Span = SPAN
+    least: int = declare(INTEGER, default=0)
+    multiple: int = declare(INTEGER, default=1)
+
+
+@part("assume $condition")
+class Fact:
+    """A condition on numbers given at launch, which the launcher checks before it launches a kernel."""
+
+    condition: Expr = declare(EXPR)
     span: Span = SPAN
 
 
@@ -87,8 +101,8 @@ class TensorMap:
     """The tensor map of ``buffer`` that TMA copies read; axes innermost first.
 
     ``sizes`` and ``box`` are in elements, ``strides`` in bytes, of all axes but the innermost.  ``swizzle`` is in bytes
-    (0: none); ``stream``: the elements are read once.  A runtime size of 0 counts as 1, because a map has no empty
-    axis; nothing is copied along it.
+    (0: none); ``stream``: the elements are read once.  A runtime size of 0 counts as its divisor, because a map has
+    no empty axis; nothing is copied along it.
     """
 
     name: str
@@ -102,8 +116,11 @@ class TensorMap:
 
     def at(self, values: Mapping[str, int]) -> TensorMap:
         """The map at runtime sizes ``values``."""
-        filled = {name: max(size, 1) for name, size in values.items()}
-        return replace(self, sizes=extents(self.sizes, filled), strides=extents(self.strides, filled))
+
+        def filled(e: Extent) -> int:
+            return extent_value(e, lambda p: int(values[p.name]) or p.multiple)
+
+        return replace(self, sizes=tuple(map(filled, self.sizes)), strides=tuple(map(filled, self.strides)))
 
     @property
     def promotion(self) -> str:

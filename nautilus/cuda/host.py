@@ -6,17 +6,19 @@ the bytes of scratch memory that ``workspace`` must point to (0: it may be null)
 spec called ``main`` or ``printf`` from redefining a C function.
 
 Sizes that are known only at launch stand among the scalars, and ``NAME_workspace(int M, ...)`` takes those that scratch
-memory depends on.  The launcher refuses a size beyond its bound, and launches no kernel whose grid is empty.
+memory depends on.  The launcher refuses a size beyond its bound and numbers for which a fact of the spec does not hold.
+It launches no kernel whose grid is empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from nautilus.core.buffers import Buffer, Space, TensorMap
-from nautilus.core.errors import InternalError
-from nautilus.core.expr.nodes import Const, Op, Param, walk
+from nautilus.core.buffers import Buffer, Fact, Space, TensorMap
+from nautilus.core.errors import InternalError, UnsupportedError
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, walk
 from nautilus.core.index.sizes import Extent, as_extent, extent_expr, rounded_up, total, volume
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.names import allocate, module_names
@@ -106,6 +108,7 @@ def launcher(module: ma.MemModule) -> str:
     lines = [
         "#ifndef __CUDACC_RTC__",
         "#include <cuda_runtime.h>",
+        *_fact_helpers(module.facts),
         "",
         f'extern "C" size_t {names.workspace}({sized or "void"}) {{ return {_text(size, names.arguments)}; }}',
         "",
@@ -117,6 +120,7 @@ def launcher(module: ma.MemModule) -> str:
             for p in module.params
             if p.most is not None and (n := names.arguments[p.name])
         ),
+        *_fact_checks(module.facts, names.arguments, module.name),
     ]
     if any(kernel_maps(module, k) for k in module.kernels):
         lines[2:2] = _ENCODE.splitlines()
@@ -127,6 +131,83 @@ def launcher(module: ma.MemModule) -> str:
     return "\n".join(lines)
 
 
+# ---- facts: in 64-bit integers and double; // and % round towards minus infinity, as they do in a spec
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
+    "ne": "!=", "and": "&&", "or": "||",
+}  # fmt: skip
+_CALLS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "exp": "exp", "log": "log"}
+
+_MOD = "static long long floor_mod(long long a, long long b) { return (a % b + b) % b; }"
+_DIV = "static long long floor_div(long long a, long long b) { return (a - floor_mod(a, b)) / b; }"
+
+
+def _fact_helpers(facts: Sequence[Fact]) -> list[str]:
+    """What the checks need before the launcher."""
+    if not facts:
+        return []
+    used = {n.op for f in facts for n in walk(f.condition) if isinstance(n, Op)}
+    division = [_MOD] if used & {"mod", "floordiv"} else []
+    return ["#include <math.h>", "#include <stdio.h>", *division, *([_DIV] if "floordiv" in used else [])]
+
+
+def _fact_checks(facts: Sequence[Fact], names: Mapping[str, str], spec: str) -> list[str]:
+    """Lines of the launcher that refuse numbers for which a fact does not hold, with its text.
+
+    Raises UnsupportedError for a fact that has no C text.
+    """
+    lines = list[str]()
+    for f in facts:
+        said = f"{spec}: 'assume {format_expr(f.condition)}' does not hold"
+        said = said.replace("\\", "").replace('"', "'").replace("%", "%%")
+        lines += [
+            f"    if (!{_condition(f.condition, names)}) {{",
+            f'        fprintf(stderr, "{said}\\n");',
+            "        return cudaErrorInvalidValue;",
+            "    }",
+        ]
+    return lines
+
+
+def _condition(e: Expr, names: Mapping[str, str]) -> str:
+    """C text of an expression of numbers given at launch, in parentheses."""
+    match e:
+        case Const(value=bool() as value):
+            return "true" if value else "false"
+        case Const(value=value):
+            return f"{value}LL" if e.dtype.is_int else _double(float(value))
+        case Param(name=name):
+            wide = "long long" if e.dtype.is_int else "double" if e.dtype.is_float else "bool"
+            return f"({wide}){names[name]}"
+        case Op(op=op, args=(a, b)) if op in _INFIX:
+            return f"({_condition(a, names)} {_INFIX[op]} {_condition(b, names)})"
+        case Op(op="floordiv" | "mod" as op, args=(a, b)) if e.dtype.is_int:
+            name = "floor_div" if op == "floordiv" else "floor_mod"
+            return f"{name}({_condition(a, names)}, {_condition(b, names)})"
+        case Op(op="min" | "max" as op, args=(a, b)):
+            x, y = _condition(a, names), _condition(b, names)
+            return f"({x} {'<' if op == 'min' else '>'} {y} ? {x} : {y})"
+        case Op(op="select", args=(c, a, b)):
+            return f"({_condition(c, names)} ? {_condition(a, names)} : {_condition(b, names)})"
+        case Op(op="neg" | "not" as op, args=(a,)):
+            return f"({'-' if op == 'neg' else '!'}{_condition(a, names)})"
+        case Op(op="abs", args=(a,)):
+            return f"fabs({_condition(a, names)})" if e.dtype.is_float else f"llabs({_condition(a, names)})"
+        case Op(op="cast", args=(a,)):
+            return f"({'long long' if e.dtype.is_int else 'double'}){_condition(a, names)}"
+        case Op(op=op, args=(a,)) if op in _CALLS:
+            return f"{_CALLS[op]}({_condition(a, names)})"
+    what = f"'{format_expr(e)}' in a fact about numbers given at launch"
+    raise UnsupportedError(what, "it has no text for the host", e.span)
+
+
+def _double(value: float) -> str:
+    if value != value or value in (float("inf"), float("-inf")):
+        return "NAN" if value != value else "INFINITY" if value > 0 else "-INFINITY"
+    return repr(value)
+
+
+# ---- launches
 #: Encodes one tensor map: the driver's function is looked up through the runtime, so that no -lcuda is needed.
 _ENCODE = """#include <cuda.h>
 #include <string.h>
@@ -157,8 +238,10 @@ static cudaError_t encode_map(TensorMap* map, CUtensorMapDataType type, int rank
 """
 
 
-def _encode(m: TensorMap, name: str, base: str, arguments: Mapping[str, str]) -> list[str]:
-    filled = {size: f"({c} > 0 ? {c} : 1)" for size, c in arguments.items()}  # a map has no empty axis
+def _encode(m: TensorMap, name: str, base: str, module: ma.MemModule, arguments: Mapping[str, str]) -> list[str]:
+    filled = {  # a map has no empty axis
+        p.name: f"({c} > 0 ? {c} : {p.multiple})" for p in module.params if (c := arguments[p.name])
+    }
 
     def array(kind: str, values: tuple[Extent, ...]) -> str:
         texts = [f"{'' if isinstance(n, int) else f'({kind})'}{_text(n, filled, 3)}" for n in values]
@@ -216,7 +299,7 @@ def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
             base = f"{base} ? {base} : {arguments[other]}"  # a tensor without elements may have no address
         if m.buffer in offsets:
             base = f"static_cast<char*>(workspace) + {_text(offsets[m.buffer], arguments, 2)}"
-        lines += _encode(m, names[m.name], base, arguments)
+        lines += _encode(m, names[m.name], base, module, arguments)
         args += f", {names[m.name]}"
     if uses_counter(k):
         at = f"static_cast<char*>(workspace) + {_text(workspace_offsets(module)[1], arguments, 2)}"

@@ -64,4 +64,6 @@ CODES: Mapping[str, str] = {
     "N0504": "not a compile-time number",
     "N0505": "size is not an integer",
     "N0506": "wrong use of a runtime size",
+    "N0507": "a fact that does not hold",
+    "N0508": "a fact about something that has no value before the launch",
 }

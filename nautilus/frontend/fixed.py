@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nautilus.core.expr.nodes import Const, Expr, Param, Reduce, rewrite
+from nautilus.core.expr.nodes import Axis, Const, Expr, Param, Reduce, rewrite
 from nautilus.frontend.spec import Extent, Spec, Tensor
 
 
@@ -17,21 +17,21 @@ def at_sizes(program: Spec, sizes: Mapping[str, int]) -> Spec:
     def extent(n: Extent) -> int:
         return sizes[n.name] if isinstance(n, Param) else n
 
+    def axes(all_: Sequence[Axis]) -> tuple[Axis, ...]:
+        return tuple(replace(a, extent=extent(a.extent)) for a in all_)
+
     def number(e: Expr) -> Expr | None:
         if isinstance(e, Param) and e.name in sizes:
             return Const(sizes[e.name], e.dtype)
         if isinstance(e, Reduce):
-            return replace(e, axes=tuple(replace(a, extent=extent(a.extent)) for a in e.axes))
+            return replace(e, axes=axes(e.axes))
         return None
 
     def tensors(all_: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(replace(t, shape=tuple(map(extent, t.shape))) for t in all_)
 
-    made = tuple(
-        replace(d, axes=tuple(replace(a, extent=extent(a.extent)) for a in d.axes), expr=rewrite(d.expr, number))
-        for d in program.definitions
-    )
+    made = tuple(replace(d, axes=axes(d.axes), expr=rewrite(d.expr, number)) for d in program.definitions)
     dims = tuple(replace(d, value=sizes.get(d.name, d.value)) for d in program.dims)
-    return replace(
-        program, inputs=tensors(program.inputs), outputs=tensors(program.outputs), dims=dims, definitions=made
-    )
+    facts = tuple(replace(f, axes=axes(f.axes), condition=rewrite(f.condition, number)) for f in program.facts)
+    inputs, outputs = tensors(program.inputs), tensors(program.outputs)
+    return replace(program, inputs=inputs, outputs=outputs, dims=dims, definitions=made, facts=facts)

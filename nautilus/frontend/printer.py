@@ -28,6 +28,7 @@ def format_spec(spec: Spec) -> str:
     for s in spec.scalars:
         default = "" if s.default is None else f" = {_number(s.default)}"
         lines.append(f"scalar {s.name}: {s.dtype}{default}")
+    lines += [f"assume {format_expr(f.condition)}" for f in spec.facts]
     lines += [f"input {_tensor(t)}" for t in spec.inputs]
     lines += [f"output {_tensor(t)}" for t in spec.outputs]
     for made in spec.definitions:

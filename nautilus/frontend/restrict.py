@@ -31,7 +31,7 @@ from nautilus.core.expr.nodes import (
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
-from nautilus.frontend.spec import Definition, Spec, Tensor
+from nautilus.frontend.spec import Assumption, Definition, Spec, Tensor
 
 Chosen: TypeAlias = Mapping[str, Mapping[int, Array]]  # tensor -> position -> indices
 _ALL = None
@@ -81,7 +81,7 @@ def restrict(spec: Spec, chosen: Chosen, reduced: Mapping[int, Array] | None = N
     inputs = [_cut_tensor(t, left[t.name]) for t in spec.inputs if t.name in left]
     inputs += [Tensor(name, DType.I32, (len(x),)) for name, x in rows.items()]
     outputs = tuple(_cut_tensor(t, left[t.name]) for t in spec.outputs)
-    small = replace(spec, inputs=tuple(inputs), outputs=outputs, definitions=made)
+    small = replace(spec, inputs=tuple(inputs), outputs=outputs, definitions=made, facts=_whole(spec, left))
     ins = {t.name: left[t.name] for t in spec.inputs if t.name in left}
     return Restricted(small, rows, ins, {t.name: left[t.name] for t in spec.outputs})
 
@@ -102,6 +102,13 @@ def _ask_members(
 
 def _limits(at: Mapping[int, Array | None]) -> dict[int, bool]:
     return {p: x is not _ALL for p, x in at.items()}
+
+
+def _whole(spec: Spec, left: Mapping[str, Mapping[int, Array]]) -> tuple[Assumption, ...]:
+    """The facts about tensors that stay complete."""
+    kept = {name for name, cut in left.items() if not cut}
+    loaded = [{n.buffer for n in walk(f.condition) if isinstance(n, Load)} for f in spec.facts]
+    return tuple(f for f, names in zip(spec.facts, loaded, strict=True) if names <= kept)
 
 
 def _ask(d: Definition, wanted: dict[str, dict[int, Array | None]], fewer: Mapping[int, Array]) -> None:

@@ -2,10 +2,11 @@
 
 Grammar (expressions are :mod:`nautilus.core.expr.nodes`)::
 
-    spec       := name inputs scalars outputs dims definition* -- definitions in dependence order
+    spec       := name inputs scalars outputs dims definition* assumption* -- definitions in dependence order
     tensor     := name dtype [size, ...]        -- row-major; size: int, or Param(name, I32) if runtime
     scalar     := name dtype default?
     dim        := name value? bound?            -- value None: known only at launch, at most `bound`
+    assumption := 'assume' expr                -- about sizes and scalars, or a promise about inputs
     definition := name dtype? [axis: extent, ...] = expr    -- total over its axes
 
 Invariants (established by :mod:`nautilus.frontend.semantics.check`):
@@ -31,9 +32,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from nautilus.core.expr.nodes import Axis, Expr, Param
+from nautilus.core.expr.nodes import Axis, Expr, Load, Param, walk
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
+from nautilus.frontend.sizes import samples
 
 if TYPE_CHECKING:
     from nautilus.core.errors import Diagnostic
@@ -67,7 +69,8 @@ class Scalar:
 class Dim:
     """A named size. ``value`` None: known only at launch (a Param of this name), at most ``bound``.
 
-    ``sample``: the value at which tools run the spec, where ``value`` is None; None: any.
+    ``sample``: the value at which tools run the spec, where ``value`` is None; None: any.  Facts say that the size
+    is at least ``least`` and a multiple of ``multiple``.
     """
 
     name: str
@@ -75,6 +78,25 @@ class Dim:
     bound: int | None = None
     span: Span = _SPAN
     sample: int | None = None
+    least: int = 0
+    multiple: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """``condition`` holds for all values of ``axes`` at which its reads are inside of their tensors.
+
+    With reads it is a promise about inputs; without them the launcher checks it, and ``axes`` is empty.
+    """
+
+    axes: tuple[Axis, ...]
+    condition: Expr
+    span: Span = _SPAN
+
+    @property
+    def promised(self) -> bool:
+        """Whether it is a promise about the contents of tensors."""
+        return any(isinstance(n, Load) for n in walk(self.condition))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +151,7 @@ class Spec:
     outputs: tuple[Tensor, ...]
     dims: tuple[Dim, ...]
     definitions: tuple[Definition, ...]
+    facts: tuple[Assumption, ...] = ()
     warnings: tuple[Diagnostic, ...] = field(default=(), compare=False, repr=False)
     family: str = field(default="", compare=False, repr=False)
 
@@ -150,5 +173,5 @@ class Spec:
         return tuple(d for d in self.dims if d.value is None)
 
     def samples(self, default: int) -> dict[str, int]:
-        """A value for each runtime dim: the one that tools are given, else ``default`` or the bound if it is less."""
-        return {d.name: min(default, d.bound or default) if d.sample is None else d.sample for d in self.runtime_dims}
+        """A value for each runtime dim: the one that tools are given, else one near ``default`` that is allowed."""
+        return samples(self.dims, self.facts, default)

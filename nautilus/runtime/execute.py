@@ -23,6 +23,7 @@ from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.core.types import FORMATS, DType
 from nautilus.passes.compilation import Result
 from nautilus.passes.loading import load
+from nautilus.runtime.facts import check_facts
 from nautilus.runtime.launch import Argument, Launch, Plan, run_plan
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ def run(
     if stage == "cuda":
         return run_cuda(result, inputs, scalars, cubin)
     module, interpret = result.modules[stage], load(INTERPRETERS[stage])
+    check_facts((f for f in module.facts if not getattr(f, "promised", False)), scalars)
     if stage == "spec":  # its interpreter takes sizes and scalars apart
         dims = {d.name for d in module.runtime_dims}
         sizes = {k: int(v) for k, v in scalars.items() if k in dims}
@@ -225,7 +227,8 @@ def run_cuda(
 def plan_of(module: Any, numbers: Mapping[str, Number] | None = None) -> Plan:
     """Launches and arguments of an MA-tile module; ``numbers`` has the values of runtime sizes.
 
-    A kernel whose grid is empty is not launched.  Raises InputError for a size that is not given or out of range.
+    A kernel whose grid is empty is not launched.  Raises InputError for a size that is not given or out of range, and
+    for a fact that does not hold.
     """
     sizes = runtime_sizes(module, numbers or {})
     symbol, counter = load("nautilus.cuda.host:kernel_symbol"), load("nautilus.cuda.ops.tile_scheduler:uses_counter")
@@ -253,6 +256,7 @@ def runtime_sizes(module: Any, numbers: Mapping[str, Number]) -> dict[str, int]:
             size = sizes[p.name] = int(numbers[p.name])
             if not 0 <= size <= p.most:
                 raise InputError(f"the size of {p.name!r} is {size}; allowed are 0 to {p.most}")
+    check_facts(module.facts, numbers)
     return sizes
 
 

@@ -35,14 +35,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from nautilus.core.buffers import Buffer, ScalarParam
+from nautilus.core.buffers import Buffer, Fact, ScalarParam
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr
 from nautilus.core.op_fields import COMBINER, EXPR, EXPRS, NAME, VARIABLE, WRITE_MEMORY
 from nautilus.core.ops import SPAN, FieldRole, Level, declare, op, part
 from nautilus.core.ops import Kind as FieldKind
 from nautilus.core.source import Span
 from nautilus.core.text.assembly import Form, Reader, form_of
-from nautilus.core.text.modules import LOADED, LOCALS, PARAMS, kernels
+from nautilus.core.text.modules import FACTS, LOADED, LOCALS, PARAMS, kernels
 from nautilus.core.text.syntax import REGION, words
 
 
@@ -140,7 +140,7 @@ class Kernel:
     span: Span = SPAN
 
 
-@part("program $name {$buffers $params $kernels}")
+@part("program $name {$buffers $params $facts $kernels}")
 class Program:
     """A whole spec at the Scalar level. ``buffers`` in argument order: inputs, outputs, temps."""
 
@@ -148,6 +148,7 @@ class Program:
     buffers: tuple[Buffer, ...] = declare(LOADED)
     params: tuple[ScalarParam, ...] = declare(PARAMS)
     kernels: tuple[Kernel, ...] = declare(kernels(Kernel))
+    facts: tuple[Fact, ...] = declare(FACTS, default=())
 
     def buffer(self, name: str) -> Buffer:
         """The argument or temp called ``name``. Raises KeyError."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from nautilus.core.buffers import Buffer, ScalarParam, Space
+from nautilus.core.buffers import Buffer, Fact, ScalarParam, Space
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.conditions import conjunction
@@ -90,7 +90,10 @@ class _Lowering:
         for t in spec.outputs:
             self.buffer(Buffer(t.name, t.dtype, t.shape, Space.OUTPUT, t.span))
         params = [ScalarParam(s.name, s.dtype, s.default, span=s.span) for s in spec.scalars]
-        params += [ScalarParam(d.name, DType.I32, None, d.bound or MAX_DIM, d.span) for d in spec.runtime_dims]
+        params += [
+            ScalarParam(d.name, DType.I32, None, d.bound or MAX_DIM, d.span, d.least, d.multiple)
+            for d in spec.runtime_dims
+        ]
         self.names |= {p.name for p in params} | {d.name for d in spec.definitions}
         self.names |= {a.name for d in spec.definitions for a in d.axes}
         for d in spec.definitions:
@@ -99,7 +102,8 @@ class _Lowering:
             self.definition(d)
         # Arguments first, temps in the order of their kernels.
         order = sorted(self.buffers, key=lambda b: b.space is Space.TEMP)
-        return Program(spec.name, tuple(order), tuple(params), tuple(self.kernels))
+        facts = tuple(Fact(f.condition, f.span) for f in spec.facts if not f.promised)
+        return Program(spec.name, tuple(order), tuple(params), tuple(self.kernels), facts)
 
     def buffer(self, b: Buffer) -> Buffer:
         self.buffers.append(b)

@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from nautilus.core.buffers import Buffer, ScalarParam
+from nautilus.core.buffers import Buffer, Fact, ScalarParam
 from nautilus.core.common_ops import CommonConst, CommonFor, CommonIndex, CommonMap, CommonParam, CommonScan
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import (
@@ -61,7 +61,7 @@ from nautilus.core.op_fields import (
 from nautilus.core.ops import RESULT, SPAN, FieldRole, Kind, Level, declaration, declare, op, part, walk
 from nautilus.core.source import Span
 from nautilus.core.text import syntax
-from nautilus.core.text.modules import BUFFERS, PARAMS, kernels
+from nautilus.core.text.modules import BUFFERS, FACTS, PARAMS, kernels
 from nautilus.core.tiles import TileAxis, TileType
 
 
@@ -185,7 +185,7 @@ class TileKernel:
     span: Span = SPAN
 
 
-@part("module $name {$buffers $params $kernels}")
+@part("module $name {$buffers $params $facts $kernels}")
 class TileModule:
     """A whole spec at the VR-tile level."""
 
@@ -193,6 +193,7 @@ class TileModule:
     buffers: tuple[Buffer, ...] = declare(BUFFERS)
     params: tuple[ScalarParam, ...] = declare(PARAMS)
     kernels: tuple[TileKernel, ...] = declare(kernels(TileKernel))
+    facts: tuple[Fact, ...] = declare(FACTS, default=())
 
     def buffer(self, name: str) -> Buffer:
         """The argument or temp called ``name``. Raises KeyError."""

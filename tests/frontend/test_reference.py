@@ -26,6 +26,7 @@ from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS
 from nautilus.frontend.spec import Spec
 from nautilus.frontend.syntax import grammar, load
+from nautilus.frontend.syntax.words import mark_words
 from tests.pages import blocks as reference_page
 from tests.pages.blocks import Block, Example
 
@@ -197,12 +198,21 @@ def test_every_error_code_has_an_entry_with_an_example() -> None:
 def test_every_rule_and_every_token_of_the_grammar_occurs_in_an_example() -> None:
     text = grammar.grammar_file("naut.lark").read_text(encoding="utf-8")
     parser = Lark(text, start="statement", parser="lalr", lexer="basic", keep_all_tokens=True, maybe_placeholders=False)
-    trees = [parser.parse(statement) for statement in _statements()]
+    trees = [_tree(parser, statement) for statement in _statements()]
     found = {str(node.data) for tree in trees for node in tree.iter_subtrees()}
     tokens = {t.type for tree in trees for t in tree.scan_values(lambda v: isinstance(v, Token))}
     rules = set(re.findall(r"^([a-z_]+):", text, re.MULTILINE)) | set(re.findall(r"-> (\w+)", text))
     assert rules - found == set()
     assert set(re.findall(r"^([A-Z][A-Z_]+)(?:\.-\d)?:", text, re.MULTILINE)) - NO_TOKENS - tokens == set()
+
+
+def _tree(parser: Lark, statement: str) -> Any:
+    tokens = list(parser.lex(statement))
+    mark_words(tokens)
+    machine = parser.parse_interactive()
+    for token in tokens:
+        machine.feed_token(token)
+    return machine.feed_eof(tokens[-1])
 
 
 def _statements() -> list[str]:

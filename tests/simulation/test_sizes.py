@@ -13,7 +13,7 @@ from tests.simulation.simulate import MISSING
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
 
 #: title -> text, target, sizes of the dims in order, whether sums are exact
-CASES = {
+CASES: dict[str, tuple[str, str, list[tuple[int, ...]], bool]] = {
     "rows": (
         """
         dim M = runtime, N = runtime <= 2000
@@ -35,6 +35,19 @@ CASES = {
         """,
         "sm_90a",
         [(1, 1), (7, 77), (77, 7), (5, 0), (0, 3)],
+        True,
+    ),
+    "warpgroup GEMM with facts": (
+        """
+        dim M = runtime, N = runtime, K = runtime <= 500
+        assume N % 8 == 0 and K % 16 == 0
+        input A: f16[M, K]
+        input B: f16[K, N]
+        output C: f16[M, N]
+        C[i, j] = sum[k](A[i, k] * B[k, j])
+        """,
+        "sm_90a",
+        [(1, 8, 16), (70, 72, 48), (5, 8, 0), (0, 8, 16)],
         True,
     ),
     "warpgroup GEMM": (

@@ -79,18 +79,21 @@ class Var:
 class Param:
     """A scalar argument of the kernel (``scalar eps: f32``) or a runtime size.
 
-    ``most``: the largest value of a runtime size, whose least one is 0; None: a scalar, with any value of its type.
+    ``most``: the largest value of a runtime size; None: a scalar, with any value of its type.  A runtime size is at
+    least ``least`` and a multiple of ``multiple``.
     """
 
     name: str
     dtype: DType
     span: Span = _SPAN
     most: int | None = field(default=None, compare=False, repr=False)
+    least: int = field(default=0, compare=False, repr=False)
+    multiple: int = field(default=1, compare=False, repr=False)
 
     @property
     def range(self) -> tuple[int | None, int | None]:
         """The values of a runtime size, inclusive; unknown for a scalar."""
-        return (None, None) if self.most is None else (0, self.most)
+        return (None, None) if self.most is None else (self.least, self.most)
 
 
 @dataclass(frozen=True, slots=True)

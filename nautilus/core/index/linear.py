@@ -240,6 +240,7 @@ def floordiv(x: Linear, n: int, dtype: DType, bound: Bounder, exact: Exact) -> L
 def mod(x: Linear, n: int, dtype: DType, bound: Bounder, exact: Exact) -> Linear:
     """``x % n`` for n > 0."""
     _, r = split(_forget_mods(x, n, exact), n)
+    r = Linear({a: c for a, c in r.terms.items() if not isinstance(a, Param) or c * a.multiple % n}, r.const)
     if n == 1:
         return ZERO
     k = _inside(r, n, bound)

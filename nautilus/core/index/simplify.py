@@ -24,6 +24,7 @@ from nautilus.core.expr.simplify import simplify_value
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.index import intervals
 from nautilus.core.index import linear as lin
+from nautilus.core.index.divisors import atom_divisor, divisible_by, divisor
 from nautilus.core.index.intervals import UNKNOWN, fits, is_value, without_casts
 from nautilus.core.index.linear import Interval, Linear, linear
 from nautilus.core.text.expressions import format_expr
@@ -77,32 +78,6 @@ def _mentions(e: Expr, var: str) -> bool:
     return (isinstance(e, Var) and e.name == var) or any(_mentions(c, var) for c in children(e))
 
 
-def divisor(e: Expr) -> int:
-    """A divisor of every value of ``e`` (0: ``e`` is 0). It need not be the greatest one."""
-    x = linear(e)
-    return gcd(x.const, *(c * _atom_divisor(a) for a, c in x.terms.items()))
-
-
-def _atom_divisor(a: Expr) -> int:
-    match a:
-        case Op(op="mul", args=(x, y)):
-            return divisor(x) * divisor(y)
-        case Op(op="mod", args=(x, y)):
-            return gcd(divisor(x), divisor(y))
-        case Op(op="min" | "max", args=(x, y)) | Op(op="select", args=(_, x, y)):
-            return gcd(divisor(x), divisor(y))
-        case Op(op="floordiv", args=(x, Const(value=n))) if n > 0 and divisor(x) % n == 0:
-            return divisor(x) // int(n)
-        case Op(op="cast", args=(x,)) if x.dtype.is_int and x.dtype.bits <= a.dtype.bits:
-            return divisor(x)
-    return 1
-
-
-def divisible_by(e: Expr, n: int) -> bool:
-    """``e`` is certainly a multiple of ``n``."""
-    return divisor(e) % n == 0
-
-
 def _facts(given: Iterable[Expr], ranges: Ranges) -> tuple[Linear, ...]:
     """What ``given`` says about integers, each as ``linear >= 0``."""
 
@@ -130,7 +105,20 @@ def _facts(given: Iterable[Expr], ranges: Ranges) -> tuple[Linear, ...]:
                         out.append(d.scale(-1).shift(-1))
                     case "eq":
                         out += [d, d.scale(-1)]
-    return tuple(out)
+    return (*out, *(scaled for f in out if (scaled := _without_quotient(f)) is not None))
+
+
+def _without_quotient(fact: Linear) -> Linear | None:
+    """``fact`` times n, where it has a quotient by n whose remainder is known; None where it has none.
+
+    ``i < (N + 63) // 64`` is ``64 * i + 64 <= N`` if ``N`` is a multiple of 64.
+    """
+    for a, c in fact.terms.items():
+        if isinstance(a, Op) and a.op == "floordiv" and isinstance(a.args[1], Const) and a.args[1].value > 0:
+            n, x = int(a.args[1].value), linear(a.args[0])
+            if all(k * atom_divisor(t) % n == 0 for t, k in x.terms.items()):
+                return fact.without(a).scale(n) + x.shift(-(x.const % n)).scale(c)
+    return None
 
 
 class _Simplifier:

@@ -1,13 +1,14 @@
 """Sizes that are known only at launch, and extents made from them.
 
-A *runtime size* is a symbol of the index algebra: a Param of type i32 with a range ``[0, most]``.  ``most`` is the
+A *runtime size* is a symbol of the index algebra: a Param of type i32 with a range ``[least, most]``.  ``most`` is the
 bound that the spec writes, or the largest size that there is.  The extents of buffers, loops and grids are index
 expressions over such symbols, and numbers where they are fixed (:data:`Extent`).
 
 * Kernels take the sizes as i32 arguments.  Offsets into a buffer are 64-bit where its largest shape needs that.
 * The launcher computes grids and scratch memory from the sizes.  It refuses a size outside of the range, and launches
   nothing where a grid is empty.
-* A tile along such an axis is always ragged: masks compare with the size, and no divisibility is assumed.
+* Facts of the spec about one size are part of its Param: the least value, the bound and a divisor of all values.
+* A tile along such an axis is ragged, and masks compare with the size, unless the tile divides its divisor.
 * A reduction over an empty domain is the identity of its combiner.
 * Rules that need a number take :func:`at_most` where they must hold at every size, and :func:`nominal` where they
   estimate.

@@ -130,7 +130,8 @@ class ExprParser:
         self.buffers: dict[str, DType] = {} if buffers is None else buffers
         self.params: dict[str, DType] = {} if params is None else params
         self.values: dict[str, DType] = {} if values is None else values
-        self.sizes: dict[str, int] = {}  # the largest values of the params that are runtime sizes
+        # of the params that are runtime sizes: the largest and the least value, and a divisor of all values
+        self.sizes: dict[str, tuple[int | None, int, int]] = {}
 
     def expr(self) -> Expr:
         """Take one expression. Raises IRParseError."""
@@ -211,7 +212,7 @@ class ExprParser:
         if kind == "param":
             ts.pos += 1
             dtype = self._known(self.params, text[1:], "param", at)
-            return Param(text[1:], dtype, ts.span(), self.sizes.get(text[1:]))
+            return Param(text[1:], dtype, ts.span(), *self.sizes.get(text[1:], ()))
         ts.fail(f"expected an expression, found {ts.describe()}")
 
     def _known(self, table: Mapping[str, DType], name: str, what: str, at: int) -> DType:
@@ -226,7 +227,7 @@ class ExprParser:
         span = ts.span()
         ts.pos += 1
         if name in self.params:
-            return Param(name, self.params[name], span, self.sizes.get(name))
+            return Param(name, self.params[name], span, *self.sizes.get(name, ()))
         return Var(name, ts.annotation() or DType.I32, span)
 
     def _load(self, name: str, at: int) -> Expr:

@@ -2,7 +2,8 @@
 
 A buffer is ``input x: f16[4, N]``: its space, name, type and shape.  A name in the shape is a runtime size.  Where
 indices see an array of another shape, this one stands behind ``of``: ``input x: f16[64] of [4, 16]``.
-A param is ``param eps: f32 = 1e-06``; a size known at launch is ``param N: i32 <= 65536``.
+A param is ``param eps: f32 = 1e-06``; a size known at launch is ``param N: i32 <= 65536 >= 16 % 8``, at most 65536,
+at least 16 and a multiple of 8.  A fact that the launcher checks is ``assume M <= N``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from nautilus.core.buffers import Buffer, ScalarParam, Space
+from nautilus.core.buffers import Buffer, Fact, ScalarParam, Space
 from nautilus.core.expr.nodes import Expr, Param, Var, rewrite
 from nautilus.core.index.sizes import Extent
 from nautilus.core.ops import FieldRole, Kind, Level
@@ -30,7 +31,7 @@ def _note_buffer(r: Reader, b: Buffer) -> None:
 def _note_param(r: Reader, p: ScalarParam) -> None:
     r.params[p.name] = p.dtype
     if p.most is not None:
-        r.sizes[p.name] = p.most
+        r.sizes[p.name] = p.most, p.least, p.multiple
 
 
 BUFFERS = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", _GLOBAL))
@@ -38,6 +39,7 @@ BUFFERS = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", _GLOBAL))
 LOADED = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", _GLOBAL, _note_buffer))
 LOCALS = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", (Space.LOCAL.value,), _note_buffer))
 PARAMS = FieldRole(Kind.ATTRIBUTE, parts(ScalarParam, "param", note=_note_param))
+FACTS = FieldRole(Kind.ATTRIBUTE, parts(Fact, "fact"))
 
 
 def kernels(cls: type) -> FieldRole:
@@ -57,7 +59,8 @@ def parse_module(cls: type[M], level: Level, text: str, name: str) -> M:
     r.ts.end()
 
     def size(e: Expr) -> Expr | None:  # its param is declared after it
-        return Param(e.name, r.params.get(e.name, e.dtype), e.span, r.sizes.get(e.name)) if isinstance(e, Var) else None
+        known = r.sizes.get(e.name, (None, 0, 1)) if isinstance(e, Var) else None
+        return Param(e.name, r.params.get(e.name, e.dtype), e.span, *known) if isinstance(e, Var) and known else None
 
     def sized(shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
         return tuple(e if isinstance(e, int) else rewrite(e, size) for e in shape)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _EXHAUSTIVE = 100_000  # number of points up to which all are tried
 _SAMPLES = 4_000
-_RUNTIME = 1009
+TYPICAL = 1009  # the value of a runtime size
 _Guards = tuple[tuple[Expr, bool], ...]
 
 
@@ -32,10 +32,9 @@ class _Unknown(Exception):
 
 
 def check_reads(
-    d: Definition, shapes: Mapping[str, tuple[Extent, ...]], bounds: Mapping[str, int | None]
+    d: Definition, shapes: Mapping[str, tuple[Extent, ...]], sizes: Mapping[str, int]
 ) -> Iterator[Diagnostic]:
-    """A diagnostic for each read of ``d`` that is out of range at some point."""
-    sizes = {n: min(b or _RUNTIME, _RUNTIME) for n, b in bounds.items()}
+    """A diagnostic for each read of ``d`` that is out of range at some point; ``sizes``: those of runtime dims."""
     extents = {a.name: _extent(a.extent, sizes) for a in d.axes}
     for e in walk(d.expr):
         if isinstance(e, Reduce):
@@ -52,7 +51,7 @@ def check_reads(
 
 
 def _extent(extent: Extent, sizes: Mapping[str, int]) -> int:
-    return sizes.get(extent.name, _RUNTIME) if isinstance(extent, Param) else extent
+    return sizes[extent.name] if isinstance(extent, Param) else extent
 
 
 def conditional_loads(e: Expr) -> Iterator[tuple[Load, _Guards]]:

@@ -21,14 +21,16 @@ from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS, MAX_NODES
 from nautilus.frontend.family import family
 from nautilus.frontend.semantics import typed
 from nautilus.frontend.semantics.alpha import tidy
-from nautilus.frontend.semantics.bounds import check_reads
+from nautilus.frontend.semantics.assume import assumptions, note_sizes
+from nautilus.frontend.semantics.bounds import TYPICAL, check_reads
 from nautilus.frontend.semantics.expand import Expander, expand_definition
 from nautilus.frontend.semantics.frames import Bound, Frame, Use
 from nautilus.frontend.semantics.index_width import exact_indices
 from nautilus.frontend.semantics.order import broken_functions, dependence_order
 from nautilus.frontend.semantics.recurrence import define_recurrence, unguarded
 from nautilus.frontend.semantics.symbols import Shaped, Symbols, collect
-from nautilus.frontend.spec import Definition, Dim, Scalar, Spec, Tensor
+from nautilus.frontend.sizes import samples
+from nautilus.frontend.spec import Assumption, Definition, Dim, Scalar, Spec, Tensor
 from nautilus.frontend.syntax import ast
 from nautilus.frontend.syntax.load import Program, prelude, read_path, read_text
 
@@ -77,8 +79,9 @@ def _raised_recursion_limit() -> Iterator[None]:
 def _checked(program: Program, dims: Mapping[str, int], keep_runtime: bool) -> Spec:
     if any(e.span.line == 0 for e in program.errors):  # the file itself could not be read
         raise DiagnosticError(program.errors)
-    sym = collect(program.statements, prelude(), dims, keep_runtime)
-    found = _definitions(sym)
+    sym = collect(program.statements, prelude(), dims, keep_runtime, note_sizes)
+    facts = assumptions(sym)
+    found = _definitions(sym, facts)
     _unused(sym, found)
     everything = [*program.errors, *(_drop_consequential(sym.errors) if program.errors else sym.errors)]
     everything.sort(key=_position)
@@ -87,7 +90,7 @@ def _checked(program: Program, dims: Mapping[str, int], keep_runtime: bool) -> S
             everything = [d for d in everything if d.severity is Severity.ERROR][:MAX_ERRORS]
         raise DiagnosticError(everything)
     return replace(
-        _assemble(program.name, sym, found, tuple(everything)), family=family(program.statements, sym.functions)
+        _assemble(program.name, sym, found, facts, tuple(everything)), family=family(program.statements, sym.functions)
     )
 
 
@@ -102,7 +105,7 @@ def _position(d: Diagnostic) -> tuple[int, str, int, int]:
 
 
 # ---- definitions
-def _definitions(sym: Symbols) -> list[Definition]:
+def _definitions(sym: Symbols, facts: tuple[Assumption, ...]) -> list[Definition]:
     broken_functions(sym)
     out = []
     for names in dependence_order(sym):
@@ -113,10 +116,10 @@ def _definitions(sym: Symbols) -> list[Definition]:
         if made is not None:
             out.append(made)
     if not sym.placeholder:
-        bounds = {n: sym.bounds.get(n) for n, v in sym.values.items() if v is None}
+        sizes = samples(_dims(sym), facts, TYPICAL)
         shapes = {n: tuple(s.extent for s in t.shape) for n, t in sym.tensors.items() if t.shape is not None}
         for d in out:
-            faults = tuple(check_reads(d, shapes, bounds))
+            faults = tuple(check_reads(d, shapes, sizes))
             for fault in faults or unguarded(d, out):
                 sym.report(fault)
     return out
@@ -231,26 +234,34 @@ def _unused(sym: Symbols, found: list[Definition]) -> None:
             sym.warn("N0210", f"'{d.name}' is defined but never used", sym.defines[d.name].name.span)
 
 
-def _assemble(name: str, sym: Symbols, found: list[Definition], warnings: tuple[Diagnostic, ...]) -> Spec:
+def _assemble(
+    name: str, sym: Symbols, found: list[Definition], facts: tuple[Assumption, ...], warnings: tuple[Diagnostic, ...]
+) -> Spec:
     tensors = {
         n: Tensor(n, t.dtype, tuple(s.extent for s in t.shape or ()), sym.decls[n].span)
         for n, t in sym.tensors.items()
         if n in sym.decls
     }
-    dims = []
-    for n, node in sym.dims.items():
-        value = sym.values[n]
-        sample = sym.overrides.get(n) if value is None else None
-        dims.append(Dim(n, None if value is None else int(value), sym.bounds.get(n), node.span, sample))
     return Spec(
         name=name,
         inputs=tuple(t for n, t in tensors.items() if not sym.decls[n].is_output),
         scalars=tuple(_scalar(sym, s) for s in sym.scalars.values()),
         outputs=tuple(t for n, t in tensors.items() if sym.decls[n].is_output),
-        dims=tuple(dims),
+        dims=_dims(sym),
         definitions=tuple(found),
+        facts=facts,
         warnings=warnings,
     )
+
+
+def _dims(sym: Symbols) -> tuple[Dim, ...]:
+    dims = []
+    for n, node in sym.dims.items():
+        value = sym.values[n]
+        sample = sym.overrides.get(n) if value is None else None
+        size = None if value is None else int(value)
+        dims.append(Dim(n, size, sym.bounds.get(n), node.span, sample, sym.least.get(n, 0), sym.multiples.get(n, 1)))
+    return tuple(dims)
 
 
 def _scalar(sym: Symbols, node: ast.ScalarDecl) -> Scalar:

@@ -8,7 +8,7 @@ depend on its value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nautilus.core.errors import Diagnostic, Note, Severity, nearest
@@ -80,6 +80,9 @@ class Symbols:
     tensors: dict[str, Shaped] = field(default_factory=dict)
     values: dict[str, int | float | bool | None] = field(default_factory=dict)
     bounds: dict[str, int | None] = field(default_factory=dict)
+    least: dict[str, int] = field(default_factory=dict)  # of dims, by facts
+    multiples: dict[str, int] = field(default_factory=dict)  # divisors of dims, by facts
+    assumes: list[ast.Assume] = field(default_factory=list)
     defaults: dict[str, int | float | bool] = field(default_factory=dict)
     errors: list[Diagnostic] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
@@ -205,7 +208,8 @@ class Symbols:
     # ---- shapes
     def runtime_size(self, name: str, span: Span) -> Param:
         """The symbol of runtime dim ``name``."""
-        return Param(name, DType.I32, span, self.bounds.get(name) or MAX_DIM)
+        most, least = self.bounds.get(name) or MAX_DIM, self.least.get(name, 0)
+        return Param(name, DType.I32, span, most, least, self.multiples.get(name, 1))
 
     def size(self, node: ast.Expr) -> Size:
         """The value of a size expression in a shape or a range."""
@@ -255,8 +259,12 @@ def collect(
     prelude: Sequence[ast.Function],
     overrides: Mapping[str, int],
     keep_runtime: bool = False,
+    note_sizes: Callable[[Symbols], None] = lambda sym: None,
 ) -> Symbols:
-    """The tables of a program with evaluated numbers and shapes; definitions are only registered."""
+    """The tables of a program with evaluated numbers and shapes; definitions are only registered.
+
+    ``note_sizes`` runs once the numbers are known, before the shapes.
+    """
     sym = Symbols(overrides, keep_runtime)
     seen: dict[str, ast.Name] = {}
     for s in statements:
@@ -268,6 +276,8 @@ def collect(
                     _register_define(sym, d)
                     if sym.defines[d.name.id] is d:
                         sym.recurrences[d.name.id] = s
+            case ast.Assume():
+                sym.assumes.append(s)
             case ast.Function():
                 _register_function(sym, s)
             case ast.Dim() | ast.Const() | ast.TensorDecl() | ast.ScalarDecl():
@@ -284,7 +294,9 @@ def collect(
             del sym.defines[name]
     for f in prelude:
         sym.functions.setdefault(f.name.id, f)
-    _evaluate_sizes(sym)
+    _evaluate_numbers(sym)
+    note_sizes(sym)
+    _evaluate_shapes(sym)
     return sym
 
 
@@ -327,8 +339,8 @@ def _register_function(sym: Symbols, s: ast.Function) -> None:
     sym.functions[name] = s
 
 
-def _evaluate_sizes(sym: Symbols) -> None:
-    """Evaluate every dim and const, every declared shape."""
+def _evaluate_numbers(sym: Symbols) -> None:
+    """Evaluate every dim and const."""
     for name in sym.overrides:
         if name not in sym.dims:
             hint = nearest(name, sym.dims)
@@ -337,6 +349,10 @@ def _evaluate_sizes(sym: Symbols) -> None:
         sym.value(name, dim.span)
     for name, const in sym.consts.items():
         sym.value(name, const.span)
+
+
+def _evaluate_shapes(sym: Symbols) -> None:
+    """Evaluate every declared shape and the defaults of scalars."""
     for name, decl in sym.decls.items():
         shape = sym.shape(decl.shape, name, decl.span)
         kind = "output" if decl.is_output else "input"

@@ -3,7 +3,7 @@
 Abstract grammar (``grammar/naut.lark`` is the concrete one)::
 
     file    := statement*
-    statement := Dim | Const | TensorDecl | ScalarDecl | Function | Include | Define | Recur
+    statement := Dim | Const | TensorDecl | ScalarDecl | Function | Include | Define | Recur | Assume
     Recur   := Define+                  -- definitions that may read earlier values of each other
     expr    := Num | Name | Index | Call | BoundCall | Unary | Chain | Compare | Ternary
     item    := expr [: expr [.. expr]]  -- an index, or a binder with its range
@@ -215,7 +215,15 @@ class Recur:
     span: Span
 
 
-Statement: TypeAlias = Dim | Const | TensorDecl | ScalarDecl | Function | Include | Define | Recur
+@dataclass(frozen=True, slots=True)
+class Assume:
+    """``assume N % 8 == 0``."""
+
+    fact: Expr
+    span: Span
+
+
+Statement: TypeAlias = Dim | Const | TensorDecl | ScalarDecl | Function | Include | Define | Recur | Assume
 
 
 @dataclass(frozen=True, slots=True)

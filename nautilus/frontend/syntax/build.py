@@ -234,6 +234,9 @@ class TreeBuilder:
     def include_stmt(self, c: list[Any]) -> tuple[ast.Include]:
         return (ast.Include(str(c[1])[1:-1], self._span(c[1])),)
 
+    def assume_stmt(self, c: list[Any]) -> tuple[ast.Assume]:
+        return (ast.Assume(c[1], self._join(c)),)
+
     def define_stmt(self, c: list[Any]) -> tuple[ast.Define]:
         dtype = None
         if getattr(c[1], "type", "") == "COLON":

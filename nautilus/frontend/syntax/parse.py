@@ -22,6 +22,7 @@ from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
 from nautilus.frontend.syntax.faults import explain
 from nautilus.frontend.syntax.grammar import build_parser
 from nautilus.frontend.syntax.unsupported import construct_at, refusal
+from nautilus.frontend.syntax.words import mark_words
 
 _LOCK = threading.Lock()  # one parser per process, whose callbacks hold the current source
 _OPEN, _CLOSE = {"LPAR": "RPAR", "LSQB": "RSQB"}, {"RPAR", "RSQB"}
@@ -100,6 +101,7 @@ def _definitions(found: tuple[Statement, ...], source: Source, part: _Part) -> l
 def _parse_one(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
     from lark.exceptions import UnexpectedToken
 
+    mark_words(tokens)
     machine = parser.parse_interactive()
     try:
         for token in tokens:

@@ -14,7 +14,6 @@ from nautilus.core.source import Span
 
 #: construct -> what to write instead
 INSTEAD: Mapping[str, str] = {
-    "assume": "leave the statement out; the spec means the same without it",
     "strided": "leave it out, and give the tensor in row-major order without gaps",
     "device": "write 'dim N', and give the size with --dim N=...",
     "i4": "store the values as i8",
@@ -23,7 +22,6 @@ INSTEAD: Mapping[str, str] = {
 }
 _SHOWN = {"device": "a size in device memory ('device')"}
 _PACKED = {"i4", "u4", "f4e2m1"}
-_STATEMENTS = {"assume"}
 
 
 def refusal(construct: str, span: Span) -> Diagnostic:
@@ -39,9 +37,6 @@ def is_packed_type(name: str) -> bool:
 
 def construct_at(tokens: Sequence[Any], wrong: Any) -> tuple[str, Any] | None:
     """The construct for which a statement does not parse at the token ``wrong``, and the token that names it."""
-    first = str(tokens[0])
-    if first in _STATEMENTS and len(tokens) > 1 and wrong is tokens[1]:
-        return first, tokens[0]
     if tokens[0].type in ("INPUT", "OUTPUT") and wrong == "strided":
         return "strided", wrong
     return None

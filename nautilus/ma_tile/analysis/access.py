@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, walk
 from nautilus.core.index.linear import ZERO, Linear, atom, divided
+from nautilus.core.index.simplify import divisor
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout
 
@@ -41,7 +42,7 @@ def varies(e: Expr, axis: str, refs: RefAxes) -> bool:
 
 
 def offset(buffer: Buffer, index: tuple[Expr, ...]) -> Linear:
-    """Row-major element offset. A runtime extent leaves only its constant factor visible."""
+    """Row-major element offset. A runtime extent leaves only what certainly divides it visible."""
     out, stride, opaque = ZERO, 1, False
     for e, size in zip(reversed(index), reversed(buffer.shape), strict=True):
         term = affine(e).scale(stride)
@@ -53,7 +54,7 @@ def offset(buffer: Buffer, index: tuple[Expr, ...]) -> Linear:
         if isinstance(size, int):
             stride *= size
         else:
-            opaque = True
+            stride, opaque = stride * divisor(size), True
     return out
 
 
@@ -81,7 +82,7 @@ def _offset_ok(form: Linear, axis: str, v: int, refs: RefAxes) -> bool:
     for term, c in form.terms.items():
         if isinstance(term, Var) and term.name == axis:
             continue
-        if c % v or not _constant_in_vector(term, axis, v, refs):
+        if c * divisor(term) % v or not _constant_in_vector(term, axis, v, refs):
             return False
     return True
 
@@ -126,7 +127,7 @@ def _uniform_less(d: Linear, axis: str, v: int, refs: RefAxes) -> bool:
     """``d < 0`` is uniform: the other terms are multiples of ``v``, and so is the constant's place."""
     slope = d.slope(axis)
     others = [(a, c) for a, c in d.terms.items() if not (isinstance(a, Var) and a.name == axis)]
-    if any(c % v or not _constant_in_vector(a, axis, v, refs) for a, c in others):
+    if any(c * divisor(a) % v or not _constant_in_vector(a, axis, v, refs) for a, c in others):
         return False
     match slope:
         case 0:

@@ -60,7 +60,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from nautilus.core.buffers import Buffer, ScalarParam
+from nautilus.core.buffers import Buffer, Fact, ScalarParam
 from nautilus.core.common_ops import CommonConst, CommonFor, CommonIndex, CommonMap, CommonParam
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.op_fields import (
@@ -81,7 +81,7 @@ from nautilus.core.op_fields import (
 from nautilus.core.ops import RESULT, SPAN, Effect, FieldRole, Kind, declare, op, part, walk
 from nautilus.core.source import Span
 from nautilus.core.text import syntax
-from nautilus.core.text.modules import BUFFERS, PARAMS, kernels
+from nautilus.core.text.modules import BUFFERS, FACTS, PARAMS, kernels
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import WITHOUT_WGMMA
 from nautilus.ma_tile.ir.async_ops import AdvanceOp as AdvanceOp
@@ -419,7 +419,7 @@ class MemKernel:
         return max(ends, default=0)
 
 
-@part("module $name target $target {$buffers $params $kernels}")
+@part("module $name target $target {$buffers $params $facts $kernels}")
 class MemModule:
     """A whole spec at the MA-tile level, for one architecture (``sm_80`` ...)."""
 
@@ -428,6 +428,7 @@ class MemModule:
     buffers: tuple[Buffer, ...] = declare(BUFFERS)
     params: tuple[ScalarParam, ...] = declare(PARAMS)
     kernels: tuple[MemKernel, ...] = declare(kernels(MemKernel))
+    facts: tuple[Fact, ...] = declare(FACTS, default=())
 
     def buffer(self, name: str) -> Buffer:
         """The argument or temp called ``name``. Raises KeyError."""

@@ -32,7 +32,7 @@ def lower_raw(module: TileModule, schedule: Schedule | None, target: str, strict
     kernels = tuple(
         lower_kernel(k, buffers, mapping_of(schedule, k.name) or WarpPlan(), target, strict) for k in module.kernels
     )
-    return MemModule(module.name, target, module.buffers, module.params, kernels)
+    return MemModule(module.name, target, module.buffers, module.params, kernels, module.facts)
 
 
 def lower_module(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:

@@ -51,7 +51,7 @@ class Fuse:
         kept = _kept(program, defs, self.schedule)
         kernels = tuple(fuse_kernel(program, plan, defs, kept) for plan in self.schedule.kernels)
         buffers = tuple(b for b in program.buffers if b.name not in defs or b.name in kept)
-        return Program(program.name, buffers, program.params, kernels)
+        return Program(program.name, buffers, program.params, kernels, program.facts)
 
 
 def _kept(program: Program, defs: dict[str, Def], schedule: Schedule) -> frozenset[str]:

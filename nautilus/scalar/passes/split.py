@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute, walk
-from nautilus.core.index.simplify import Ranges
+from nautilus.core.index.simplify import Ranges, divisible_by
 from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, rounded_up
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.core.types import DType
@@ -50,7 +50,7 @@ class _Context:
 
     def ragged(self, axis: str) -> bool:
         p, extent = self.plan.axis(axis), self.extents[axis]
-        return not isinstance(extent, int) or extent % p.tile != 0
+        return not divisible_by(extent_expr(extent), p.tile)
 
     def position(self, axis: str) -> Expr:
         """The full index along ``axis``."""

@@ -58,7 +58,7 @@ def lower(p: Program, vector_dots: bool = False) -> TileModule:
     Raises UnsupportedError or InternalError where ``p`` is not in tiled form.
     """
     kernels = tuple(_kernel(p, k, vector_dots) for k in p.kernels)
-    return TileModule(p.name, p.buffers, p.params, kernels)
+    return TileModule(p.name, p.buffers, p.params, kernels, p.facts)
 
 
 def _kernel(p: Program, k: Kernel, vector_dots: bool) -> TileKernel:

@@ -66,6 +66,27 @@ CASES = {
         """,
         ((0, 5, 7), (5, 6, 0), (1, 1, 1), (77, 130, 33)),
     ),
+    "product with facts": Case(
+        """
+        dim M = runtime, N = runtime, K = runtime
+        assume N % 8 == 0 and K % 8 == 0
+        input A: f16[M, K], B: f16[K, N]
+        output C: f16[M, N]
+        C[i, j] = sum[k](A[i, k] * B[k, j])
+        """,
+        ((0, 8, 8), (5, 8, 0), (1, 8, 8), (77, 136, 40)),
+    ),
+    "rows with facts": Case(
+        """
+        dim M = runtime, N = runtime <= 3000
+        assume N % 8 == 0 and M % 2 == 0 and N >= 8
+        input X: f16[M, N]
+        output Y: f16[M, N], S: f32[M]
+        Y[i, j] = softmax[j](X[i, j])
+        S[i] = max[j | j < N - 3](X[i, j])
+        """,
+        ((0, 8), (2, 8), (6, 136), (4, 2000)),
+    ),
     "sum in chunks": Case("dim N = runtime\ninput X: f32[N]\noutput S: f32\nS = sum[i](X[i])\n", (*ONE, (5000,))),
     "decoding in chunks": Case(
         """

@@ -1,0 +1,172 @@
+"""Facts that a spec states: ``assume N % 8 == 0``, ``assume M <= N``, ``assume 0 <= len[b] <= N``.
+
+A fact about fixed sizes is checked here.  A fact about numbers that are given at launch is checked by the launcher, and
+what it says of one runtime size alone becomes a part of the size: its least value, its bound and a divisor
+(:class:`~nautilus.core.expr.nodes.Param`).  A fact that reads a tensor is a promise of the caller.  The names in index
+positions of such a fact that stand for nothing else are index variables; it holds at all of their values at which each
+read is inside of its tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import lcm
+
+from nautilus.core.expr.nodes import Axis, Load, Param, Reduce, Var, substitute, walk
+from nautilus.core.index.sizes import MAX_DIM
+from nautilus.core.types import DType
+from nautilus.frontend.semantics import constant, typed
+from nautilus.frontend.semantics.alpha import tidy
+from nautilus.frontend.semantics.expand import Expander, expand_definition
+from nautilus.frontend.semantics.frames import Frame
+from nautilus.frontend.semantics.index_width import exact_indices
+from nautilus.frontend.semantics.symbols import Symbols
+from nautilus.frontend.spec import Assumption
+from nautilus.frontend.syntax import ast
+
+_SWAPPED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "=="}
+
+
+# ---- what facts say of one size
+def note_sizes(sym: Symbols) -> None:
+    """Record bounds and divisors of single dims; a fact of another form says nothing here."""
+    for statement in sym.assumes:
+        for left, op, right in _comparisons(statement.fact):
+            _note(sym, left, op, right)
+            if op in _SWAPPED:
+                _note(sym, right, _SWAPPED[op], left)
+    for name, dim in sym.dims.items():
+        most = (sym.bounds.get(name) or MAX_DIM) // sym.multiples.get(name, 1) * sym.multiples.get(name, 1)
+        if sym.values[name] is None and sym.least.get(name, 0) > most:
+            sym.error("N0507", f"no size of '{name}' satisfies what is assumed about it", dim.span)
+
+
+def _comparisons(fact: ast.Expr) -> Iterator[tuple[ast.Expr, str, ast.Expr]]:
+    match fact:
+        case ast.Chain(ops=ops, args=args) if set(ops) == {"and"}:
+            for a in args:
+                yield from _comparisons(a)
+        case ast.Compare(ops=ops, args=args):
+            yield from zip(args, ops, args[1:], strict=False)
+
+
+def _note(sym: Symbols, left: ast.Expr, op: str, right: ast.Expr) -> None:
+    """Record ``left op right`` where ``left`` is a dim, or its remainder, and ``right`` is a number."""
+    n = _number(sym, right)
+    match left:
+        case ast.Name(id=name) if name in sym.dims and n is not None:
+            if op in (">=", ">", "=="):
+                sym.least[name] = max(sym.least.get(name, 0), n + (op == ">"))
+            if op in ("<=", "<", "==") and n - (op == "<") > 0:
+                sym.bounds[name] = min(sym.bounds.get(name) or MAX_DIM, n - (op == "<"))
+        case ast.Chain(ops=("%",), args=(ast.Name(id=name), by)) if name in sym.dims and n == 0 and op == "==":
+            divisor = _number(sym, by)
+            if divisor is not None and 0 < divisor <= MAX_DIM:
+                sym.multiples[name] = lcm(sym.multiples.get(name, 1), divisor)
+
+
+def _number(sym: Symbols, e: ast.Expr) -> int | None:
+    """The integer that ``e`` is at compile time, or None."""
+
+    def lookup(name: ast.Name) -> constant.Number:
+        value = sym.values.get(name.id)
+        if value is None:
+            raise constant.NotConstant("N0504", "", name.span)
+        return value
+
+    try:
+        value = constant.evaluate(e, lookup)
+    except typed.Fault:
+        return None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+# ---- checked facts
+def assumptions(sym: Symbols) -> tuple[Assumption, ...]:
+    """The facts about what is not known before the launch; a fact that does not hold for fixed sizes is reported."""
+    made = [_assumption(sym, s) for s in sym.assumes]
+    return tuple(a for a in made if a is not None)
+
+
+def _assumption(sym: Symbols, statement: ast.Assume) -> Assumption | None:
+    for node in _names(statement.fact):
+        if node.id in sym.defines:
+            what = f"'{node.id}' is computed; a fact is about sizes, scalars and inputs"
+            sym.error("N0508", what, node.span)
+            return None
+    expander = Expander(sym)
+    axes = [expander.fresh(name, node.span) for name, node in _variables(sym, statement.fact, frozenset()).items()]
+    expr = expand_definition(expander, statement.fact, Frame({b.name: b for b in axes}))
+    sizes = [expander.infer_range(b, quiet=expr is None) for b in axes]
+    if expr is None or any(s is None for s in sizes):
+        return None
+    if expr.dtype is not DType.BOOL:
+        sym.error("N0402", f"'assume' needs a condition, but got {expr.dtype}", statement.fact.span)
+        return None
+    extents = {b.var.name: s.extent for b, s in zip(axes, sizes, strict=True) if s is not None}
+    expr = exact_indices(expr, extents)
+    expr = substitute(expr, {b.var.name: Var(b.name, DType.I32, b.span) for b in axes})
+    expr = tidy(expr, expander.names, {*(b.name for b in axes), *sym.names()})[0]
+    kept = tuple(Axis(b.name, extents[b.var.name], b.span) for b in axes)
+    return _checked(sym, Assumption(kept, expr, statement.span))
+
+
+def _checked(sym: Symbols, fact: Assumption) -> Assumption | None:
+    """``fact``, or None for one that needs no check at launch; reports one that does not hold for the known sizes."""
+    from nautilus.core.expr.evaluate import evaluate  # it loads numpy
+
+    if sym.placeholder or any(isinstance(n, Load | Reduce) for n in walk(fact.condition)):
+        return fact
+    known = {n: v for n, v in (*sym.overrides.items(), *sym.values.items()) if v is not None}
+    try:
+        holds = bool(evaluate(fact.condition, known))
+    except KeyError:
+        return fact
+    if not holds:
+        used = sorted({n.name for n in walk(fact.condition) if isinstance(n, Param)} | _named(sym, fact))
+        where = ", ".join(f"{name} is {known[name]}" for name in used if name in known)
+        sym.error("N0507", "this fact does not hold" + (f": {where}" if where else ""), fact.span)
+    return fact if any(isinstance(n, Param) for n in walk(fact.condition)) else None
+
+
+def _named(sym: Symbols, fact: Assumption) -> set[str]:
+    statement = next(s for s in sym.assumes if s.span == fact.span)
+    return {n.id for n in _names(statement.fact) if n.id in sym.dims}
+
+
+def _variables(sym: Symbols, e: ast.Expr, bound: frozenset[str], inside: bool = False) -> Mapping[str, ast.Name]:
+    """The index variables of a fact: names in index positions that stand for nothing else."""
+    out: dict[str, ast.Name] = {}
+    known = {*sym.names(), *sym.functions}
+    if isinstance(e, ast.Name):
+        return {e.id: e} if inside and e.id not in known and e.id not in bound else {}
+    if isinstance(e, ast.BoundCall):
+        bound = bound | {b.name for b in e.binders}
+    for part in _parts(e):
+        for name, node in _variables(sym, part, bound, inside or isinstance(e, ast.Index)).items():
+            out.setdefault(name, node)
+    return out
+
+
+def _names(e: ast.Expr) -> Iterator[ast.Name]:
+    """Every name that ``e`` mentions, also those of tensors."""
+    if isinstance(e, ast.Name | ast.Index):
+        yield e if isinstance(e, ast.Name) else e.name
+    for part in _parts(e):
+        yield from _names(part)
+
+
+def _parts(e: ast.Expr) -> tuple[ast.Expr, ...]:
+    match e:
+        case ast.Index(items=items):
+            return items
+        case ast.Call(args=args) | ast.Chain(args=args) | ast.Compare(args=args):
+            return args
+        case ast.BoundCall(args=args, cond=cond):
+            return args if cond is None else (*args, cond)
+        case ast.Unary(arg=arg):
+            return (arg,)
+        case ast.Ternary(then=then, test=test, other=other):
+            return (then, test, other)
+    return ()
+

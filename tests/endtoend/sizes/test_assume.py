@@ -1,0 +1,141 @@
+"""Facts of a spec: what the sizes take from them, what inputs keep, and what a launch refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nautilus.check.inputs import KINDS, generate
+from nautilus.core.errors import DiagnosticError, InputError
+from nautilus.core.expr.nodes import Param
+from nautilus.core.text.modules import format_module
+from nautilus.driver import Request, compile_file
+from nautilus.frontend.printer import format_spec
+from nautilus.frontend.semantics.check import load_text
+from nautilus.frontend.spec import Spec
+from nautilus.passes.compilation import Result
+from nautilus.runtime.execute import plan_of
+
+PACKED = """
+dim B = 6, N = runtime <= 5000
+assume N % 12 == 0 and 24 <= N < 4000
+assume N % 8 == 0
+input X: f32[N], start: i32[B + 1], len: i32[B], on: bool[B], w: f32[B]
+assume start[b] <= start[b + 1]
+assume 0 <= start[b] <= N
+assume start[0] == 0 and start[B] == N
+assume 0 < len[b] <= N and len[b] % 4 == 0
+assume on[b]
+assume 0 <= w[b] <= 1
+output O: f32[B]
+O[b] = sum[j | start[b + 0] <= j < start[b + 1]](X[j]) * w[b] if on[b] and len[b] > 0 else 0
+"""
+
+
+def spec_of(text: str = PACKED, **dims: int) -> Spec:
+    return load_text(text, dims=dims, keep_runtime=True)
+
+
+def compiled(text: str) -> Result:
+    return compile_file(Request(Path("given.naut"), "sm_90a", text=text))
+
+
+def test_facts_about_one_size_are_part_of_it() -> None:
+    (size,) = spec_of().tensors["X"].shape
+    assert isinstance(size, Param)
+    assert (size.least, size.most, size.multiple) == (24, 3999, 24)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_drawn_inputs_keep_promises(kind: str) -> None:
+    for n in (24, 72, 3984):
+        given = generate(spec_of(N=n), kind, 3).arrays
+        start, length, w = given["start"], given["len"], given["w"]
+        assert np.all(np.diff(start) >= 0) and start[0] == 0 and start[-1] == n
+        assert np.all((length > 0) & (length <= n) & (length % 4 == 0))
+        assert given["on"].all() and np.all((w >= 0) & (w <= 1))
+
+
+def test_sorted_positions_stay_spread() -> None:
+    start = generate(spec_of(N=3984), "random", 1).arrays["start"]
+    assert len(np.unique(start)) > 4
+
+
+def test_promises_that_nothing_keeps_are_an_error() -> None:
+    text = "dim B = 4\ninput n: i32[B]\nassume n[b] < n[b]\noutput O: f32[B]\nO[b] = n[b]\n"
+    with pytest.raises(InputError, match=r"assume n\[b\] < n\[b\]"):
+        generate(load_text(text))
+
+
+def test_samples_satisfy_facts_about_several_sizes() -> None:
+    text = "dim M = runtime, N = runtime\nassume {}\ninput X: f32[M, N]\noutput O: f32[M]\nO[i] = sum[j](X[i, j])\n"
+    for default in (77, 1009, 4096):
+        less, more = (load_text(text.format(f)).samples(default) for f in ("M < N", "M > N and M % 8 == 0"))
+        assert less["M"] < less["N"]
+        assert more["M"] > more["N"] and more["M"] % 8 == 0
+
+
+def test_reads_are_searched_at_sizes_that_the_facts_allow() -> None:
+    text = "dim M = runtime, N = runtime\n{}input X: f32[N]\noutput O: f32[M]\nO[i] = X[i + 1]\n"
+    assert load_text(text.format("assume M < N\n")).outputs
+    with pytest.raises(DiagnosticError, match="N0305"):
+        load_text(text.format(""))
+
+
+def test_a_printed_spec_has_its_facts() -> None:
+    spec = spec_of()
+    assert load_text(format_spec(spec), f"{spec.name}.naut").facts == spec.facts
+    assert len(spec.facts) == 8
+
+
+TWO = """
+dim M = runtime <= 300, N = runtime
+scalar s: f32 = 2
+assume M <= N // 2 and N % 8 == 0
+assume s > 0
+input X: f16[M, N]
+output O: f16[M, N]
+O[i, j] = X[i, j] * s
+"""
+
+
+def test_a_launch_refuses_numbers_with_the_text_of_the_fact() -> None:
+    module = compiled(TWO).modules["ma-tile"]
+    assert plan_of(module, {"M": 4, "N": 16, "s": 1.0}).launches
+    with pytest.raises(InputError, match=r"assume M <= N // 2 and N % 8 == 0' does not hold: M is 4, N is 12"):
+        plan_of(module, {"M": 4, "N": 12, "s": 1.0})
+    with pytest.raises(InputError, match=r"assume s > 0.* does not hold: s is -1"):
+        plan_of(module, {"M": 4, "N": 16, "s": -1.0})
+
+
+def test_the_host_launcher_checks_the_facts() -> None:
+    text = compiled(TWO).cuda
+    assert "if (!(((long long)M <= floor_div((long long)N, 2LL)) && (floor_mod((long long)N, 8LL) == 0LL))) {" in text
+    assert "'assume M <= N // 2 and N %% 8 == 0' does not hold" in text
+    assert "if (!((double)s > 0.0)) {" in text
+    assert "floor_mod" not in compiled(TWO.replace("assume", "# assume")).cuda
+
+
+def test_rows_that_facts_align_are_copied_whole() -> None:
+    product = """
+dim M = runtime, K = runtime, N = 256
+{}
+input A: f16[M, K], B: f16[K, N]
+output C: f16[M, N]
+C[i, j] = sum[k](A[i, k] * B[k, j])
+"""
+    assert "wgmma" not in compiled(product.format("")).cuda
+    assert "wgmma" in compiled(product.format("assume K % 8 == 0")).cuda
+
+
+def test_a_size_that_the_tile_divides_needs_no_mask() -> None:
+    text = "dim N = runtime\n{}input X: f32[N]\noutput O: f32[N]\nO[i] = X[i] * 2\n"
+    free, divided = (compiled(text.format(f)).modules["vr-tile"] for f in ("", "assume N % 4096 == 0\n"))
+    assert "where" in format_module(free) and "where" not in format_module(divided)
+
+
+def test_the_word_is_a_name_elsewhere() -> None:
+    text = "dim N = 3\ninput X: f32[N]\noutput assume: f32[N]\nassume[i] = X[i]\nassume N > 2\n"
+    assert load_text(text).outputs[0].name == "assume"
