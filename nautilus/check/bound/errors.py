@@ -338,7 +338,8 @@ class _Rounding(Evaluator):
             value = super().combined(e, terms, axes)
             steps = count * min(count, _LANES) if terms.size and np.ptp(terms) == 0.0 else count
             # The partial products of equal factors are rounded alike, so that their errors add up.
-            return self.moved(value, self.unit(e.dtype) * sqrt(steps), self.floor(e.dtype))
+            value = self.moved(value, self.unit(e.dtype) * sqrt(steps), self.floor(e.dtype))
+            return _in_every_order(value, terms, axes) if self.floor(e.dtype) else value
         axis = max(axes, key=lambda a: terms.shape[a])
         rest = tuple(a for a in axes if a != axis)
         parts = [
@@ -432,6 +433,27 @@ class _Rounding(Evaluator):
             many = np.abs(total) / np.where(typical > 0.0, typical, 1.0)
             return total + 0.5 * _SHORT_CUT * largest * many * self.signs(total.shape)
         return np.asarray(total + 0.5 * _SHORT_CUT * sqrt(count) * largest * self.signs(total.shape))
+
+
+def _in_every_order(value: Array, terms: Array, axes: tuple[int, ...]) -> Array:
+    """The products ``value`` of ``terms``; inf or NaN where an order of the multiplications in f32 leads there."""
+    kept = [a for a in range(terms.ndim) if a not in axes]
+    rows = np.transpose(terms, (*kept, *axes)).reshape(*value.shape, -1).astype(np.float32)
+    for found in _products(rows) if rows.shape[-1] else ():
+        agrees = np.isfinite(found) | np.isinf(value) & ~np.isnan(found)
+        value = np.where(agrees, value, found)
+    return value
+
+
+def _products(rows: Array) -> Iterator[Array]:
+    """The products of ``rows`` from the left, from the right, of lanes, and of neighbours."""
+    yield np.multiply.accumulate(rows, axis=-1)[..., -1]
+    yield np.multiply.accumulate(rows[..., ::-1], axis=-1)[..., -1]
+    yield np.multiply.reduce([np.multiply.reduce(rows[..., n::_LANES], axis=-1) for n in range(_LANES)], axis=0)
+    while rows.shape[-1] > 1:
+        even = rows.shape[-1] // 2 * 2
+        rows = np.concatenate([rows[..., :even:2] * rows[..., 1:even:2], rows[..., even:]], axis=-1)
+    yield rows[..., 0]
 
 
 def _matrices(e: Reduce) -> bool:

@@ -20,7 +20,7 @@ from nautilus.passes.dumps import certificate_line, read_header
 from nautilus.passes.instruments import text_of
 from nautilus.passes.loading import load
 from nautilus.passes.manager import Record
-from nautilus.passes.step_certificate import Rewrite, StepCertificate, undone
+from nautilus.passes.step_certificate import StepCertificate, undone
 
 _SECONDS = 20.0  # of the MA-tile interpreter
 
@@ -40,18 +40,18 @@ class Dumped:
 
     def verdicts(self, seed: int) -> Iterator[tuple[str, str, Verdict]]:
         """``(check, rewrite, verdict)`` of every rewrite and of the step as a whole, as a report has them."""
-        rewrites = self.certificate.rewrites
-        for r in rewrites:
-            yield "certificate", f"{r.rule} in {r.subject}", self._rewritten(r, len(rewrites) == 1, seed)
+        for n, r in enumerate(self.certificate.rewrites):
+            yield "certificate", f"{r.rule} in {r.subject}", self._rewritten(n, seed)
         yield from ((check, "", v) for check, v in self._validated(seed))
 
-    def _rewritten(self, rewrite: Rewrite, alone: bool, seed: int) -> Verdict:
+    def _rewritten(self, n: int, seed: int) -> Verdict:
+        """The verdict on rewrite ``n``."""
         try:
-            made = rewrite.certificate()
+            made = [r.certificate() for r in self.certificate.rewrites]
         except NautilusError as error:
             return Verdict("refuted", detail=f"the text is no certificate: {error}")
-        problem = placed(made, self.before, self.record.module, alone)
-        return Verdict("refuted", detail=problem) if problem else recheck(made, seed)
+        problem = placed(made, n, self.before, self.record.module)
+        return Verdict("refuted", detail=problem) if problem else recheck(made[n], seed)
 
     def _validated(self, seed: int) -> Iterator[tuple[str, Verdict]]:
         stage, context = self.record.stage, self.record.context

@@ -28,14 +28,18 @@ def rewrites(records: Sequence[Record]) -> Iterator[tuple[str, Certificate, str]
     ``problem``: the certificate does not belong to the modules of the step; '' if it does.
     """
     for before, record in pairwise(records):
-        for certificate in record.certificates:
-            problem = placed(certificate, before.module, record.module, len(record.certificates) == 1)
+        for n, certificate in enumerate(record.certificates):
+            problem = placed(record.certificates, n, before.module, record.module)
             yield f"{record.stage.name}/{record.name}", certificate, problem
 
 
-def placed(certificate: Certificate, before: Any, after: Any, alone: bool) -> str:
-    """Why ``certificate`` does not belong to the step from module ``before`` to ``after``; '' if it does."""
-    problem: str = load("nautilus.check.certificates.rules:misplaced")(certificate, before, after, alone)
+def placed(certificates: Sequence[Certificate], n: int, before: Any, after: Any) -> str:
+    """Why certificate ``n`` of a step does not belong to it; '' if it does.
+
+    ``certificates``: all of the step from module ``before`` to ``after``, in the order of the rewrites.
+    """
+    misplaced = load("nautilus.check.certificates.places:misplaced")
+    problem: str = misplaced(certificates[n], before, after, certificates[:n], certificates[n + 1 :])
     return problem
 
 

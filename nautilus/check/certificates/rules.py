@@ -14,14 +14,13 @@ numbers below 0, as a rewrite by a root needs.  Whether the program leaves its d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import replace
 from itertools import permutations, product
 
 from nautilus.check.validate.identities import DOMAINS, decide
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Reduce, Ref, Var, rewrite, walk
-from nautilus.core.text.expressions import format_expr
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Reduce, Var, rewrite, walk
 
 
 def check(c: Certificate, seed: int = 0) -> Verdict:
@@ -42,56 +41,6 @@ def _compare(c: Certificate, seed: int) -> Verdict:
         if found.status == "proved":
             return replace(found, detail=f"on the domain {domain}")
     return found
-
-
-# -- the modules of the step ---------------------------------------------------------------------------
-
-
-def misplaced(c: Certificate, before: object, after: object, alone: bool = True) -> str:
-    """Why ``c`` does not belong to the step from module ``before`` to module ``after``; '' if it does.
-
-    The subject is a buffer or a value of one of the modules.  What became of a narrowed factor stands in the module
-    after the step.  If the rewrite is ``alone``, the factor stands in the module before it, and so do the two forms of
-    a sum: of rewrites that follow each other in one step, a later one may start from the result of an earlier one.
-    """
-    old, new = Parts.of(before), Parts.of(after)
-    if c.subject not in old.names | new.names:
-        return f"the modules have no {c.subject}"
-    whole = isinstance(c.before, Reduce)  # a narrowed factor whose scale has left the sum
-    ends = [(c.before, old)] * alone + [(c.after, new)]
-    sides: list[tuple[Expr, Parts]] = ends if c.rule == "narrow" and not whole else []
-    if (c.rule == "factor" and alone) or (c.rule == "narrow" and whole):
-        found = [(n, m) for s, m in ends for n in walk(s) if isinstance(n, Reduce)]
-        sides = [(part, m) for n, m in found for part in (n.body, n.cond) if part is not None]
-    missing = next((part for part, module in sides if part not in module.expressions), None)
-    return "" if missing is None else f"no statement contains {format_expr(missing)}"
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The names of buffers and values of a module, and all expressions in it with their parts."""
-
-    names: frozenset[str]
-    expressions: frozenset[Expr]
-
-    @staticmethod
-    def of(module: object) -> Parts:
-        names: set[str] = set()
-        expressions: set[Expr] = set()
-        stack, seen = [module], set[int]()
-        while stack:
-            node = stack.pop()
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            if isinstance(node, Const | Var | Load | Op | Reduce | Param | Ref):
-                expressions.update(walk(node))
-            elif isinstance(node, tuple):
-                stack.extend(node)
-            elif is_dataclass(node):
-                names |= {v for n in ("name", "buffer") if isinstance(v := getattr(node, n, None), str)}
-                stack.extend(getattr(node, f.name) for f in fields(node))
-        return Parts(frozenset(names), frozenset(expressions))
 
 
 # -- the form of both sides by rule ------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Indices and guards by :mod:`nautilus.core.index.simplify` under the ranges of the loops around (a guard that
 always holds goes away), values by ``simplify_value`` (a division by a number becomes a product).
-A value is simplified knowing its guard.  A ``select`` with the identity inside an update becomes its
+A value is simplified knowing its guard, and so is the position of a store.  The position of an update keeps the form
+of that of the store which initialises it.  A ``select`` with the identity inside an update becomes its
 guard (:mod:`nautilus.scalar.analysis.masking`).  Loops are left alone.
 
 A loop of one iteration keeps its variable: indices stay plain variables, which is what definitions
@@ -58,9 +59,10 @@ def _round(s: Store | Update, ranges: Ranges, assumptions: tuple[Expr, ...]) -> 
         parts = [simplify(g, wide if loads(g) else ranges, assumptions) for g in conjuncts(simplify_value(guard))]
         guard = simplify(conjunction(parts) or TRUE, wide, assumptions)
     given = assumptions if guard is None else (*assumptions, guard)
+    place = assumptions if isinstance(s, Update) else given
     return replace(
         s,
-        index=tuple(simplify(i, wide, given) for i in s.index),
+        index=tuple(simplify(i, wide, place) for i in s.index),
         value=simplify_value(simplify(value, wide, given)),
         guard=None if guard == TRUE else guard,
     )

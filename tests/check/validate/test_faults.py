@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 
 from nautilus.check import levels as interpreters
+from nautilus.check.certificates.places import misplaced
 from nautilus.check.certificates.recheck import step_certificates
-from nautilus.check.certificates.rules import check, misplaced
+from nautilus.check.certificates.rules import check
 from nautilus.check.inputs import InputSet, generate
 from nautilus.check.levels import Level, Trace
 from nautilus.check.validate.refinement import Validator
 from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import Expr, Op, rewrite
 from nautilus.driver import Request, compile_checked
 from nautilus.frontend.semantics.check import load_text
 from nautilus.passes.instruments import certificate_of, text_of
@@ -165,6 +167,70 @@ def test_a_side_that_was_edited_is_no_identity_or_has_another_form() -> None:
             caught += check(wrong).status != "proved" or bool(misplaced(wrong, before.module, record.module))
     assert caught >= 0.9 * tried
     assert tried > 50
+
+
+CHAINS = {
+    "a sum of a sum": """
+dim M = 4, N = 5, D = 8
+input A: f16[M, D]
+input B: f16[N, D]
+input V: f32[N]
+output O: f32[M]
+S[i, j] = sum[d](A[i, d] * B[j, d] * (1 + i)) / 3
+O[i] = sum[j](exp(S[i, j]) * V[j] * (2 + i))
+""",
+    "of a sum that may be empty": """
+dim M = 4, N = 5, D = 8
+input A: f32[M, D]
+input W: f32[M]
+input V: f32[N]
+output O: f32[M]
+S[i] = sum[d | d <= i - 1](A[i, d] / W[i])
+O[i] = sum[j](S[(i + j) // 2] * V[j] * (2 + i))
+""",
+    "a moved reader": """
+dim M = 9, D = 8
+input A: f32[M, D]
+output O: f32[M]
+S[i] = sum[d](A[i, d] * (1 + i))
+O[i] = sum[w: 3 | 0 <= i + w - 1 < M](S[i + w - 1] * (w + 1) * 0.5)
+""",
+}
+
+
+def factored(text: str) -> tuple[Record, Record]:
+    """The records before and after ``factor``."""
+    trace = Trace()
+    compile_checked(Request(Path("given.naut"), "sm_80", text=text.strip() + "\n", until="scalar"), [trace])
+    return next((a, b) for a, b in pairwise(trace.records) if b.base == "factor")
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_of_rewrites_in_a_row_a_later_one_starts_from_what_the_earlier_ones_made(name: str) -> None:
+    before, after = factored(CHAINS[name])
+    made, rng = after.certificates, random.Random(name)
+    assert len(made) > 1
+    caught = tried = 0
+    for n, c in enumerate(made):
+        rest = made[:n], made[n + 1 :]
+        assert misplaced(c, before.module, after.module, *rest) == ""
+        every = edits(c, ("before", "after"))
+        for wrong in rng.sample(every, min(30, len(every))):
+            tried += 1
+            caught += check(wrong).status != "proved" or bool(misplaced(wrong, before.module, after.module, *rest))
+    assert misplaced(made[-1], before.module, after.module)  # without the earlier ones it starts from nothing
+    assert tried > 20 and caught >= 0.9 * tried
+
+
+def test_both_sides_of_a_later_rewrite_cannot_be_changed_together() -> None:
+    before, after = factored(CHAINS["a sum of a sum"])
+    *earlier, last = after.certificates
+
+    def other(e: Expr) -> Expr:
+        return rewrite(e, lambda n: Op("tanh", n.args, n.dtype) if isinstance(n, Op) and n.op == "exp" else None)
+
+    wrong = replace(last, before=other(last.before), after=other(last.after))
+    assert check(wrong).status == "proved" and misplaced(wrong, before.module, after.module, earlier)
 
 
 FIELDS = ("rule", "subject", "before", "after", "bindings", "conditions", "notes", "proof")

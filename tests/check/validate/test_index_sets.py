@@ -103,6 +103,36 @@ def test_a_partition_covers_every_iteration_once(first: str, second: str, status
     assert validate(program("0..64"), program(first, second)).status == status
 
 
+SELECTED = """
+program t {
+  input X: f32[64, 640]
+  output S: f32[64]
+  kernel S {
+    local acc: f32[1]
+    grid i in 0..64 {
+      acc[0] = 0.0
+      seq v in %s {
+        tile.red j in 0..10 {
+          acc[0] sum= X[i, %s * 10 + j] where %s * 10 + j <= i * 10 and (%s * 10 + j < 10 or %s * 10 + j >= i * 10 - 50)
+        }
+      }
+      S[i] = acc[0]
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("loop", "block", "status"), [
+    ("max(i - 5, 1) - 1..i + 1", "select(v < max(i - 5, 1), v - (max(i - 5, 1) - 1), v)", "proved"),
+    ("max(i - 5, 1) - 1..i + 1", "select(v < max(i - 5, 1), v - max(i - 5, 1) + 2, v)", "refuted"),  # a block twice
+    ("max(i - 4, 1) - 1..i + 1", "select(v < max(i - 4, 1), v - (max(i - 4, 1) - 1), v)", "refuted"),  # one left out
+])  # fmt: skip
+def test_one_loop_over_two_ranges_visits_each_block_once(loop: str, block: str, status: str) -> None:
+    before = parse_program(SELECTED % ("0..i + 1", *["v"] * 4), "t")
+    assert validate(before, parse_program(SELECTED % (loop, *[block] * 4), "t")).status == status
+
+
 def test_work_that_is_done_twice_is_a_fault_of_sums_only() -> None:
     before, after = (program(*x) for x in (("0..64",), ("i0..i0 + 1", "0..i0 + 1")))
     assert validate(before, after).status == "refuted"

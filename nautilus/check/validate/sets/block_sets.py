@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nautilus.check.validate.sets.index_sets import INSTALL, NotAffine, isl_text
+from nautilus.check.validate.sets.index_sets import INSTALL
+from nautilus.check.validate.sets.isl_text import NotAffine, isl_text
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.expr.nodes import Expr, Var, rewrite, walk
 from nautilus.ma_tile.ir.async_ops import LetOp

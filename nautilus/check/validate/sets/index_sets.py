@@ -10,7 +10,8 @@ all copies after the pass are mapped to the loop variables before it and must be
   none is left out.  Other updates may lose whole iterations of a ``seq`` loop, because a block without effect need
   not run; that it has none is decided by the numbers.
 
-The map is read off the two statements: where the index ``i`` became ``i0 * 64 + i``, that is the old variable.  A
+The map is read off the two statements: where the index ``i`` became ``i0 * 64 + i``, that is the old variable.  It is
+piecewise affine where one loop visits several ranges, whose index is a ``select`` of the loop's variable.  A
 conjunct that reads memory must stand on both sides unchanged, and is left out of the sets.
 
 A difference is a refutation where the sets are exact and every iteration counts: no condition and no bound reads
@@ -24,18 +25,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nautilus.check.validate.sets.isl_text import RELATIONS, NotAffine, condition, isl_text, iterations, pieces
 from nautilus.check.validate.verdict import Verdict
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, children, loads, walk, with_children
+from nautilus.core.expr.nodes import (
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Ref,
+    Var,
+    children,
+    loads,
+    walk,
+    with_children,
+)
 from nautilus.core.types import DType
 from nautilus.scalar.ir import Kind, Loop, Program, Store, Update, statements
 
 INSTALL = "islpy is not installed; pip install 'nautilusc[check]'"
 _IDEMPOTENT = frozenset({"max", "min", "any", "all"})
-_RELATIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
-
-
-class NotAffine(Exception):
-    """An expression outside of Presburger arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,8 @@ def _exact(copies: Sequence[_Copy]) -> bool:
 
 
 def _selects(e: Expr) -> bool:
-    return (isinstance(e, Op) and e.op == "select") or any(_selects(c) for c in children(e))
+    """Whether ``e`` has a ``select`` outside of the indices of elements."""
+    return not isinstance(e, Load) and ((isinstance(e, Op) and e.op == "select") or any(map(_selects, children(e))))
 
 
 def always_equal(a: Expr, b: Expr, wraps: bool) -> bool:
@@ -115,23 +125,22 @@ def always_equal(a: Expr, b: Expr, wraps: bool) -> bool:
         left, right = (_with_atoms(e, atoms, wraps) for e in (a, b))
         names = ", ".join(v.name for v in atoms.values() if isinstance(v, Var))
         if a.dtype is DType.BOOL:
-            texts = [f"{{ [{names}] : {_condition(e)} }}" for e in (left, right)]
+            texts = [f"{{ [{names}] : {condition(e)} }}" for e in (left, right)]
             return bool(islpy.Set(texts[0]).is_equal(islpy.Set(texts[1])))
         return bool(islpy.Set(f"{{ [{names}] : {isl_text(left)} != {isl_text(right)} }}").is_empty())
     except NotAffine:
         return False
 
 
-def implied(loops: Sequence[Loop], given: Sequence[Expr], condition: Expr) -> bool:
-    """Whether isl proves that ``condition`` holds in the iterations of ``loops`` where ``given`` holds."""
+def implied(loops: Sequence[Loop], given: Sequence[Expr], claim: Expr) -> bool:
+    """Whether isl proves that ``claim`` holds in the iterations of ``loops`` where ``given`` holds."""
     try:
         import islpy
 
         known = [c for c in given if not loads(c)]
         bounds = [e for x in loops for e in (x.lo, x.hi)]
-        sizes = sorted({p.name for e in (condition, *known, *bounds) for p in _params(e)})
-        parts = [f"{isl_text(x.lo)} <= {x.var} < {isl_text(x.hi)}" for x in loops]
-        parts += [*map(_condition, known), f"not {_condition(condition)}"]
+        sizes = sorted({p.name for e in (claim, *known, *bounds) for p in _params(e)})
+        parts = [*map(iterations, loops), *map(condition, known), f"not {condition(claim)}"]
         names = ", ".join(x.var for x in loops)
         return bool(islpy.Set(f"[{', '.join(sizes)}] -> {{ [{names}] : {' and '.join(parts)} }}").is_empty())
     except (NotAffine, ImportError):
@@ -151,7 +160,7 @@ def _with_atoms(e: Expr, atoms: dict[Expr, Expr], wraps: bool) -> Expr:
             return with_children(e, (_with_atoms(x, atoms, wraps), y))
         case Op(op="min" | "max", args=args) if e.dtype.is_int and not (wraps and any(map(_may_wrap, args))):
             return with_children(e, tuple(_with_atoms(a, atoms, wraps) for a in args))
-        case Op(op=op, args=args) if op in _RELATIONS and args[0].dtype.is_int:
+        case Op(op=op, args=args) if op in RELATIONS and args[0].dtype.is_int:
             if not (wraps and any(map(_may_wrap, args))):
                 return with_children(e, tuple(_with_atoms(a, atoms, wraps) for a in args))
     atom = atoms.setdefault(e, Var(f"a{len(atoms)}"))
@@ -347,47 +356,14 @@ def _set(c: _Copy, names: Sequence[str], sizes: Sequence[str]) -> str:
 
 
 def _relation(c: _Copy, names: Sequence[str], image: Mapping[str, Expr], sizes: Sequence[str]) -> str:
-    here = ", ".join(loop.var for loop in c.loops)
-    there = ", ".join(isl_text(image[n]) for n in names)
-    return f"[{', '.join(sizes)}] -> {{ [{here}] -> [{there}] : {_domain(c)} }}"
+    here, domain = ", ".join(loop.var for loop in c.loops), _domain(c)
+    found = [
+        f"[{here}] -> [{', '.join(map(isl_text, there))}] : {' and '.join([domain, *conditions])}"
+        for conditions, there in pieces([image[n] for n in names])
+    ]
+    return f"[{', '.join(sizes)}] -> {{ {'; '.join(found)} }}"
 
 
 def _domain(c: _Copy) -> str:
-    parts = [f"{isl_text(loop.lo)} <= {loop.var} < {isl_text(loop.hi)}" for loop in c.loops]
-    parts += [_condition(g) for g in conjuncts(c.update.guard) if not loads(g)]
+    parts = [*map(iterations, c.loops), *(condition(g) for g in conjuncts(c.update.guard) if not loads(g))]
     return " and ".join(parts) or "true"
-
-
-def _condition(e: Expr) -> str:
-    match e:
-        case Const(value=value):
-            return "true" if value else "false"
-        case Op(op="and" | "or" as op, args=(a, b)):
-            return f"({_condition(a)} {op} {_condition(b)})"
-        case Op(op="not", args=(a,)):
-            return f"(not {_condition(a)})"
-        case Op(op=op, args=(a, b)) if op in _RELATIONS and a.dtype.is_int:
-            return f"({isl_text(a)} {_RELATIONS[op]} {isl_text(b)})"
-    raise NotAffine("a condition is not affine")
-
-
-def isl_text(e: Expr) -> str:
-    """An affine expression in the syntax of isl."""
-    match e:
-        case Const(value=value) if e.dtype.is_int:
-            return str(int(value))
-        case Var(name=name) | Param(name=name):
-            return name
-        case Op(op="add" | "sub" as op, args=(a, b)):
-            return f"({isl_text(a)} {'+' if op == 'add' else '-'} {isl_text(b)})"
-        case Op(op="neg", args=(a,)):
-            return f"(-{isl_text(a)})"
-        case Op(op="mul", args=(Const(value=n), a)) | Op(op="mul", args=(a, Const(value=n))):
-            return f"({int(n)} * {isl_text(a)})"
-        case Op(op="floordiv", args=(a, Const(value=n))) if n > 0:
-            return f"floor({isl_text(a)} / {int(n)})"
-        case Op(op="mod", args=(a, Const(value=n))) if n > 0:
-            return f"({isl_text(a)} mod {int(n)})"
-        case Op(op="min" | "max" as op, args=(a, b)):
-            return f"{op}({isl_text(a)}, {isl_text(b)})"
-    raise NotAffine("an index is not affine")
