@@ -20,7 +20,7 @@ import numpy as np
 from nautilus.check.inputs import integer_ranges
 from nautilus.core.expr.nodes import Load, walk
 from nautilus.core.numerics import Array, storage_array, storage_numpy
-from nautilus.core.types import DType
+from nautilus.core.types import DType, integer_limits
 from nautilus.frontend.promises import keep
 from nautilus.frontend.spec import Spec
 
@@ -43,7 +43,7 @@ def random_inputs(spec: Spec, seed: int, sizes: Mapping[str, int]) -> dict[str, 
             drawn[t.name] = rng.random(shape) < 0.5
         else:
             edge = 100 if t.dtype.bits > 8 else 127
-            low, high = ranges.get(t.name, (0 if t.dtype is DType.U8 else -edge, edge))
+            low, high = ranges.get(t.name, (max(integer_limits(t.dtype)[0], -edge), edge))
             drawn[t.name] = rng.integers(low, high, shape, dtype=np.int64, endpoint=True)
     numbers = {s.name: s.default for s in spec.scalars} | dict(sizes)
     known = [f for f in spec.facts if {n.buffer for n in walk(f.condition) if isinstance(n, Load)} <= drawn.keys()]

@@ -36,7 +36,7 @@ import numpy as np
 from nautilus.core.expr.nodes import COMPARISONS, Axis, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
 from nautilus.core.index.simplify import bounds
 from nautilus.core.numerics import Array, round_to
-from nautilus.core.types import FORMATS, DType
+from nautilus.core.types import FORMATS, DType, integer_limits
 from nautilus.frontend.needed import with_garbage
 from nautilus.frontend.promises import keep
 from nautilus.frontend.spec import Definition, Dim, Scalar, Spec, Tensor
@@ -229,10 +229,9 @@ def _integers(
 ) -> Array:  # fmt: skip
     if t.name in ranges:
         low, high = ranges[t.name]
-    elif t.dtype.bits == 8:
-        low, high = (0, 255) if t.dtype is DType.U8 else (-128, 127)
     else:
-        low, high = -_SMALL, _SMALL
+        low, high = integer_limits(t.dtype)
+        low, high = (low, high) if t.dtype.bits == 8 else (max(low, -_SMALL), min(high, _SMALL))
     match kind:
         case "zeros":
             return np.full(shape, min(max(0, low), high), np.int64)

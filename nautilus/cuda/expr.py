@@ -16,7 +16,7 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, walk
 from nautilus.core.functions import FUNCTIONS, Call, Function, Operator, Types
 from nautilus.core.index import simplify as index
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import literal
 from nautilus.cuda.intrinsics import BITS, HELPERS
 
@@ -61,8 +61,8 @@ def _infix(symbol: str, strength: int, a: str, b: str) -> Text:
 
 _RULES = frozenset({"floordiv", "neg", "not", "select", "cast", "narrow", "rcp"})
 assert {f.name for f in FUNCTIONS.values() if f.c is None and f.skips is None} == _RULES
-_C_CAST = {DType.F64: "double", DType.F32: "float", DType.I64: "long long", DType.I32: "int", DType.I16: "short",
-           DType.I8: "signed char", DType.U8: "unsigned char", DType.BOOL: "bool"}  # fmt: skip
+#: the types of which a cast is one in C
+_C_CAST = {d: f.c for d, f in FORMATS.items() if d.is_int or d in (DType.F64, DType.F32)}
 
 
 @dataclass
@@ -164,7 +164,7 @@ class Speller:
             return _infix("!=", 9, x, "0")
         if dst not in _C_CAST:
             raise UnsupportedError(f"a cast to {dst} below the Scalar level")
-        if src.is_float and dst in (DType.I16, DType.I8, DType.U8):
+        if src.is_float and dst.is_int and dst.bits < 32:
             return Text.of(
                 f"({_C_CAST[dst]})(int){operand(x, UNARY)}", UNARY
             )  # through int: narrowing wraps instead of being undefined

@@ -20,7 +20,7 @@ from nautilus.core.errors import InputError, first_line
 from nautilus.core.expr.nodes import Param
 from nautilus.core.index.sizes import Extent
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
-from nautilus.core.types import FORMATS, DType
+from nautilus.core.types import FORMATS, DType, integer_limits
 from nautilus.passes.compilation import Result
 from nautilus.passes.loading import load
 from nautilus.runtime.facts import check_facts
@@ -135,10 +135,9 @@ def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator,
     """Standard normal floats, small integers (below ``limit`` if they may be indices), uniform bools."""
     if dtype is DType.BOOL:
         return np.asarray(rng.random(shape) < 0.5)
-    if dtype in (DType.I8, DType.U8, DType.I16):
-        return round_to(rng.integers(0 if dtype is DType.U8 else -8, 8, shape), dtype)
-    if dtype in (DType.I32, DType.I64):
-        return np.asarray(rng.integers(0, limit, shape))
+    if dtype.is_int:
+        low, high = (0, limit) if dtype.bits >= 32 else (max(integer_limits(dtype)[0], -8), 8)
+        return np.asarray(rng.integers(low, high, shape))
     return round_to(rng.standard_normal(shape), dtype)
 
 

@@ -23,7 +23,7 @@ from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Param, Ref, Var
 from nautilus.core.functions.parts import PARTS, product_of_parts
 from nautilus.core.numerics import Array, Mode, eval_op, reduce_array, round_to
 from nautilus.core.tiles import TileAxis, TileType
-from nautilus.core.types import DType
+from nautilus.core.types import DType, integer_limits
 from nautilus.vr_tile.ir import (
     ConstOp,
     DotOp,
@@ -305,4 +305,4 @@ def _fresh(shape: tuple[int, ...], dtype: DType) -> Array:
         return np.full(shape, np.nan)
     if dtype is DType.BOOL:
         return np.zeros(shape, bool)
-    return np.full(shape, 0 if dtype is DType.U8 else -(1 << (dtype.bits - 1)))
+    return np.full(shape, integer_limits(dtype)[0])

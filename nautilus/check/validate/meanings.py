@@ -20,7 +20,7 @@ from nautilus.check.validate import numbers
 from nautilus.check.validate.numbers import LOG2E, Constants, Number, Value
 from nautilus.check.validate.residues import P, Q
 from nautilus.core.numerics import Array
-from nautilus.core.types import DType, holds
+from nautilus.core.types import DType, holds, integer_limits
 
 _NEAR = 1e-9  # a real that is this close to an integer is that integer
 
@@ -70,7 +70,7 @@ def wrapped(x: Array, dtype: DType) -> Array:
     """Integers as ``dtype`` holds them; bools and i64 as they are."""
     if x.dtype == np.bool_ or not dtype.is_int or dtype.bits == 64:
         return x
-    low = 0 if dtype is DType.U8 else -(1 << (dtype.bits - 1))
+    low, _ = integer_limits(dtype)
     return np.asarray((x - low) % (1 << dtype.bits) + low)
 
 
