@@ -22,6 +22,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from itertools import chain
 from typing import Any, TypeAlias, TypeVar, dataclass_transform, get_args
 
 from nautilus.core.source import NO_SPAN
@@ -297,11 +298,15 @@ def map_regions(op: Any, f: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any
 
 def walk(body: tuple[Any, ...]) -> Iterator[Any]:
     """Every op under ``body`` in program order, an op before what is inside it."""
-    for op in body:
-        yield op
-        if declaration(type(op)).regions:
-            for inner in regions(op):
-                yield from walk(inner)
+    stack = [iter(body)]
+    while stack:
+        for op in stack[-1]:
+            yield op
+            if declaration(type(op)).regions:
+                stack.append(chain.from_iterable(regions(op)))
+                break
+        else:
+            stack.pop()
 
 
 Rules: TypeAlias = Mapping[Kind, Callable[[Any], Any]]

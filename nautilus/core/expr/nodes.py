@@ -223,9 +223,9 @@ def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
         return e
     match e:
         case Load():
-            return replace(e, index=new)
+            return Load(e.buffer, new, e.dtype, e.span)
         case Op():
-            return replace(e, args=new)
+            return Op(e.op, new, e.dtype, e.span)
         case Reduce():
             return replace(e, cond=new[0] if len(new) == 2 else None, body=new[-1])
         case _:
@@ -234,6 +234,9 @@ def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
 
 def walk(e: Expr) -> Iterator[Expr]:
     """Every distinct node object of ``e``, parents before children; shared nodes once."""
+    if not children(e):
+        yield e
+        return
     seen: set[int] = set()
     stack = [e]
     while stack:
@@ -248,6 +251,8 @@ def walk(e: Expr) -> Iterator[Expr]:
 
 def rewrite(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     """Rebuild ``e`` bottom-up (iteratively, sharing kept); ``rule`` gives a node's replacement or None."""
+    if not children(e):
+        return rule(e) or e
     done: dict[int, Expr] = {}
     stack = [(e, False)]
     while stack:
@@ -267,6 +272,8 @@ def rewrite(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
 
 def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
     """Replace index variables by name. Bound names of a Reduce must not occur in ``env``."""
+    if env.keys().isdisjoint(free_vars(e)):
+        return e
     return rewrite(e, lambda n: env.get(n.name) if isinstance(n, Var) else None)
 
 
