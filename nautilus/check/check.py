@@ -32,6 +32,7 @@ from nautilus.check.report import Outcome, Report
 from nautilus.check.sizes import Variant, variants
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, first_line
 from nautilus.core.numerics import Array, Mode
+from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, Result, build_cubin, compile_checked
 from nautilus.frontend.spec import Spec
 from nautilus.passes.dumps import stage_of
@@ -77,10 +78,19 @@ def check_spec(
         declared.compile()
         declared.certificates()
         declared.index_sets()
+        request = _with_scatters(request, declared)
     for v in found:
         sized = replace(request, dims={**request.dims, **v.dims})
         _Check(report, sized, v, seed, device, only, steps, validates=steps and v is found[0]).run()
     return report
+
+
+def _with_scatters(request: Request, declared: _Check) -> Request:
+    """``request`` with the scatters of the declared sizes, because at small sizes the rule has none."""
+    last = declared.trace.levels[-1].context.schedule if declared.trace.levels else None
+    if request.schedule is not None or last is None or not last.scatters:
+        return request
+    return replace(request, schedule=Schedule(scatters=last.scatters))
 
 
 def _load(request: Request, dims: Mapping[str, int]) -> Spec:
@@ -150,7 +160,7 @@ class _Check:
         except UnsupportedError as error:
             self.add("compile", _step_of(error), "skip", _first(error))
         except ScheduleError as error:
-            given = self.request.schedule is not None
+            given = replace(self.request.schedule or Schedule(), scatters=None) != Schedule()
             self.add("compile", _step_of(error), "skip" if given else "fail", _first(error))
         except Exception as error:
             if not self.trace.levels:

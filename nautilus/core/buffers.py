@@ -41,12 +41,13 @@ SHAPE = FieldRole(Kind.ATTRIBUTE, Syntax("[expr, ...]", show_shape, _read_shape)
 SPACE = FieldRole(Kind.ATTRIBUTE, words({s.value: s for s in Space}))
 
 
-@part("$space $name: $dtype[$shape]( of [$view_of])?")
+@part("$space $name: $dtype[$shape]( of [$view_of])?( = $initial)?")
 class Buffer:
     """A tensor in memory, row-major. ``shape`` in elements; an extent known only at launch is an expression of sizes.
 
     ``view_of``: ``array_shape``, where the indices of the module see the same elements in another shape; None: it is
-    ``shape``.
+    ``shape``.  ``initial``: the value of every element before the first kernel, which only Scalar IR has; None:
+    undefined.
     """
 
     name: str = declare(NAME)
@@ -55,6 +56,7 @@ class Buffer:
     space: Space = declare(SPACE)
     span: Span = SPAN
     view_of: tuple[Extent, ...] | None = declare(SHAPE, default=None)
+    initial: int | float | None = declare(LITERAL, default=None)
 
     @property
     def array_shape(self) -> tuple[Extent, ...]:

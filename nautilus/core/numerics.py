@@ -225,6 +225,15 @@ def reduce_array(
         return value if dtype is DType.BOOL else _in_type(value, dtype, mode)
 
 
+def combine_at(
+    op: str, memory: Array, index: tuple[Array, ...], value: Array, dtype: DType, mode: Mode = "real"
+) -> None:
+    """Combine ``value`` into the elements ``index`` of ``memory``, in place; any number of terms may meet at one."""
+    with np.errstate(all="ignore"):
+        _REDUCE[op].at(memory, index, value)
+        memory[index] = _in_type(memory[index], dtype, mode)
+
+
 def _least_or_greatest(op: str, dtype: DType) -> float | int:
     if dtype in _FLOATS:
         return -np.inf if op == "max" else np.inf

@@ -292,8 +292,11 @@ def _clock(cycles: float, flops: float, l2_bytes: float, m: Machine) -> tuple[fl
 def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float:
     """Seconds of the memory traffic at the rate that the loads in flight sustain (Little's law).
 
-    The rate of a single multiprocessor needs loads in flight in the same proportion as the rate of the memory.
+    The rate of a single multiprocessor needs loads in flight in the same proportion as the rate of the memory.  Stores
+    alone do not wait for what is in flight.
     """
+    if moved.written and moved.written >= moved.dram:
+        return moved.dram / min(m.dram, min(m.multiprocessors, slots) * m.load_rate)
     in_flight = slots * max(work.pipeline_bytes, 1.0)
     full = m.dram_read if moved.written < 0.1 * moved.dram else m.dram
     rate = full * (1.0 - float(np.exp(-in_flight / m.bytes_in_flight)))

@@ -310,10 +310,11 @@ class _Counter:
                 if np.any(times):
                     self.stored.add(buffer)
                 count = self.warps * self.registers(v) / max(1, op.vec)
-                if op.vec * self.shapes[buffer].dtype.bytes >= 8:
+                each = self.shapes[buffer].dtype.bytes
+                if op.vec * each >= 8 and op.combiner is None:
                     self.elementwise(times, 2 * count)
                 else:
-                    c.stores = c.stores + times * count
+                    c.stores = c.stores + times * count * (1 if op.combiner is None else each / 4)
             case ma.TmaStore(buffer=buffer):
                 self.stored.add(buffer)
             case ma.SharedLoad(result=f, vec=vec) | ma.SharedStore(value=f, vec=vec):

@@ -110,6 +110,15 @@ def _cp_async(size: int) -> Helper:
     )
 
 
+def _atomic_extreme(name: str, up: str, down: str, nan: str, bits: str) -> Helper:
+    return Helper(
+        f"__device__ __forceinline__ void atomic_{name}_f32(float* p, float x) {{\n"
+        f"    if (x != x) atomicMax(reinterpret_cast<{nan}*>(p), {bits});  // beyond all numbers\n"
+        f"    else if (__float_as_int(x) >= 0) atomic{up}(reinterpret_cast<int*>(p), __float_as_int(x));\n"
+        f"    else atomic{down}(reinterpret_cast<u32*>(p), __float_as_uint(x));\n}}"
+    )
+
+
 def _swizzle(width: int, xor: str) -> Helper:
     shift = {128: 7, 64: 6, 32: 5}[width]
     return Helper(
@@ -399,6 +408,8 @@ HELPERS: Mapping[str, Helper] = {
         '                 "bra again;\\n"\n'
         '                 "done: }" :: "r"(bar), "r"(parity) : "memory");\n}'
     ),
+    "atomic_max_f32": _atomic_extreme("max", "Max", "Min", "int", "0x7fffffff"),
+    "atomic_min_f32": _atomic_extreme("min", "Min", "Max", "u32", "0xffffffffu"),
     "registers_less": Helper(
         "template <int COUNT> __device__ __forceinline__ void registers_less() "
         '{ asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COUNT)); }'

@@ -72,6 +72,7 @@ SCALAR = Stage(
         *("simplify:Simplify", "inline:Inline", "simplify:Simplify"),
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify", "axes.join_sums:JoinSums"),
         *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes", "axes.collapse_axes:CollapseAxes"),
+        "axes.scatter:Scatter",
         *("axes.orient_products:OrientProducts", "axes.split_residues:SplitResidues"),
         *("operands.store_operands:StoreOperands", "axes.flatten_contractions:FlattenContractions"),
         *("axes.chunk_scans:ChunkScans", "axes.chunk_moments:ChunkMoments"),
@@ -83,7 +84,7 @@ SCALAR = Stage(
     format="nautilus.scalar.text:format_program",
     parse="nautilus.scalar.text:parse_program",
     planner="nautilus.passes.selection.planner:PricedPlanner",
-    decisions=("inline", "rematerialise", "pack", "split-k-update", "fuse"),
+    decisions=("inline", "scatter", "rematerialise", "pack", "split-k-update", "fuse"),
 )
 VR_TILE = Stage(
     "vr-tile",

@@ -172,6 +172,8 @@ def _alone(ops: Group, fallbacks: Fallbacks) -> bool:
 
 def _may_merge(known: _Known, groups: dict[str, Group], merged: Group, fallbacks: Fallbacks) -> bool:
     """Whether ``merged`` may be one kernel, before its plan is tried."""
+    if any(known.defs[o].scatter is not None for o in merged):
+        return False
     if len(merged) > MOST or _alone(merged, fallbacks):
         return False
     return not (known.graph.cyclic(groups, merged) or _mixes(known.defs, merged))
@@ -208,7 +210,9 @@ def _join_siblings(
 
 
 def _apart(operand: Def, reader: Def) -> bool:
-    """Whether ``reader`` needs all chunks of ``operand``, which different blocks compute."""
+    """Whether ``reader`` needs all chunks of ``operand``, which different blocks compute, or one of them scatters."""
+    if operand.scatter is not None or reader.scatter is not None:
+        return True
     return (chunks_of(operand) is not None and chunks_of(reader) is None) or _totals(operand, reader)
 
 

@@ -1,6 +1,6 @@
 """The planner: the default rules choose everything that a schedule leaves open.
 
-One object makes the five decisions of a compilation.  Each decision needs the IR that results from the earlier ones:
+One object makes the six decisions of a compilation.  Each decision needs the IR that results from the earlier ones:
 packs group the definitions that remain after inlining, and kernels group the definitions that packs and splits create.
 The pipeline therefore requests each decision directly before the pass that applies it (``Stage.decisions``), and no
 pass runs twice.  The planner keeps the choices that the schedule already has.
@@ -15,6 +15,7 @@ from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule
 from nautilus.planner.cuts import plan_packs, plan_splits
 from nautilus.planner.kernels import plan_kernels
+from nautilus.planner.rowwise.scatters import plan_scatters
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.inline import default_inline
 
@@ -36,6 +37,8 @@ class Planner:
         match before:
             case "inline":
                 return self.inline(program, schedule)
+            case "scatter":
+                return self.scatters(program, schedule)
             case "rematerialise":
                 return schedule  # no copies by the rules
             case "pack":
@@ -49,6 +52,10 @@ class Planner:
     def inline(self, program: Program, schedule: Schedule) -> Schedule:
         """The definitions that are substituted into their readers."""
         return schedule if schedule.inline is not None else replace(schedule, inline=default_inline(program))
+
+    def scatters(self, program: Program, schedule: Schedule) -> Schedule:
+        """The reductions whose terms are combined into their elements one by one."""
+        return plan_scatters(program, schedule, self.arch)
 
     def packs(self, program: Program, schedule: Schedule) -> Schedule:
         """Axes whose points share operands, in groups."""

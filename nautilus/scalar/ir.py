@@ -14,6 +14,12 @@ loops stand outermost in a kernel, perfectly nested, and become the launch grid.
 ``tile.red`` are the innermost loops: independent, or reduced over, inside one tile.  Extents of
 ``tile`` loops are constants.
 
+Scatter.  An *atomic* update combines into an element of global memory whose position reads memory, so that iterations
+may meet at one element; no iteration interrupts another one there.  The buffer has an ``initial`` value, the identity
+of the combiner, nothing else writes it, and its kernel does not read it.  Combiner and type are those for which every
+order gives the same bits (:mod:`nautilus.core.expr.atomics`), so iterations of ``grid``, ``par`` and ``tile`` loops
+around it count as independent.
+
 Invariants (``scalar.verify`` rejects anything else):
 
 * every buffer element that is read has been written; inputs are never written, outputs and temps
@@ -37,7 +43,7 @@ from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, Fact, ScalarParam
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr
-from nautilus.core.op_fields import COMBINER, EXPR, EXPRS, NAME, VARIABLE, WRITE_MEMORY
+from nautilus.core.op_fields import COMBINER, EXPR, EXPRS, NAME, VARIABLE, WRITE_MEMORY, flag
 from nautilus.core.ops import SPAN, FieldRole, Level, declare, op, part
 from nautilus.core.ops import Kind as FieldKind
 from nautilus.core.source import Span
@@ -94,9 +100,12 @@ class Store:
     span: Span = SPAN
 
 
-@op(SCALAR, "$buffer[$index] $op= $value( where $guard)?")
+@op(SCALAR, "$buffer[$index] $op= $value( where $guard)?( $atomic)?")
 class Update:
-    """``buffer[index] op= value where guard``; ``op`` names a combiner of ``core.expr.nodes``."""
+    """``buffer[index] op= value where guard``; ``op`` names a combiner of ``core.expr.nodes``.
+
+    ``atomic``: a scatter, see the module docstring.
+    """
 
     buffer: str = declare(WRITE_MEMORY)
     op: str = declare(COMBINER)
@@ -104,6 +113,7 @@ class Update:
     value: Expr = declare(EXPR)
     guard: Expr | None = declare(EXPR, default=None)
     span: Span = SPAN
+    atomic: bool = declare(flag("atomic"), default=False)
 
 
 Stmt: TypeAlias = Loop | Store | Update

@@ -112,8 +112,10 @@ def all_defs(program: Program) -> dict[str, Def] | None:
 def kernel_of(d: Def) -> Kernel:
     """The unfused kernel that computes ``d``."""
     index = d.index
-    if d.op is None:
-        body: tuple[Stmt, ...] = (Store(d.name, index, d.value, d.guard, d.span),)
+    if d.scatter is not None:
+        body: tuple[Stmt, ...] = (Update(d.name, d.scatter, index, d.value, d.guard, d.span, True),)
+    elif d.op is None:
+        body = (Store(d.name, index, d.value, d.guard, d.span),)
     else:
         update = Update(d.name, d.op, index, d.value, d.guard, d.span)
         body = (Store(d.name, index, d.init(), None, d.span), *_nest(d.red, Kind.RED, (update,)))

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import VerifyError
+from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Var, free_vars, loads, walk
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Var, free_vars, identity, loads, walk
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
@@ -236,6 +237,35 @@ def _writes(p: Program) -> Iterator[Offence]:
                 yield from _combiner(s, b)
 
 
+def _atomics(p: Program) -> Iterator[Offence]:
+    """A scattered buffer: its initial value, its only statement, and where that stands."""
+    for k in p.kernels:
+        found = list(statements(k.body))
+        for b in k.locals:
+            if b.initial is not None:
+                yield Offence(b.name, "a local has no initial value", b.span)
+        for loops, s in found:
+            if not (isinstance(s, Update) and s.atomic):
+                continue
+            target = _table(p, k).get(s.buffer)
+            if target is None or target.space not in (Space.OUTPUT, Space.TEMP):
+                yield _offence(s, "a scatter goes to an output or a temp")
+            elif not is_exact(s.op, target.dtype):
+                yield _offence(s, f"{s.op} of {target.dtype} depends on the order")
+            elif target.initial != identity(s.op, target.dtype).value:
+                yield _offence(s, f"{target.name} does not start from the identity of {s.op}")
+            if sum(x.buffer == s.buffer for _, x in found) > 1:
+                yield _offence(s, f"another statement writes {s.buffer}")
+            if any(ld.buffer == s.buffer for _, x in found for e in _exprs(x) for ld in loads(e)):
+                yield _offence(s, f"the kernel reads {s.buffer}")
+            if any(loop.kind.is_reduction or loop.kind is Kind.SEQ for loop in loops):
+                yield _offence(s, "a scatter stands in parallel loops")
+    scattered = {s.buffer for k in p.kernels for _, s in statements(k.body) if isinstance(s, Update) and s.atomic}
+    for b in p.buffers:
+        if b.initial is not None and b.name not in scattered:
+            yield Offence(b.name, "only a scattered buffer has an initial value", b.span)
+
+
 def _combiner(s: Update, b: Buffer) -> Iterator[Offence]:
     if s.op not in COMBINERS:
         yield _offence(s, f"unknown combiner {s.op}")
@@ -267,9 +297,10 @@ def _one_writer(p: Program) -> Iterator[Offence]:
 
 def _initialised(p: Program) -> Iterator[Offence]:
     """In program order: a store before the first update or read, in the kernel that writes."""
+    initial = {b.name for b in p.buffers if b.initial is not None}
     for k in p.kernels:
         own = {b.name for b in k.locals} | {s.buffer for _, s in statements(k.body)}
-        stored: set[str] = set()
+        stored = set(initial)
         for _, s in statements(k.body):
             names = [ld.buffer for e in _exprs(s) for ld in loads(e)]
             names += [s.buffer] if isinstance(s, Update) else []
@@ -305,6 +336,8 @@ def _independent(p: Program) -> Iterator[Offence]:
         for loops, s in statements(k.body):
             written.setdefault(s.buffer, []).append((loops, s))
             shared = _shared(loops, s.buffer, local)
+            if isinstance(s, Update) and s.atomic:
+                continue
             unknown = undetermined(s.index, shared, s.guard)
             if unknown:
                 yield _offence(s, f"iterations of {', '.join(unknown)} may write the same element")
@@ -356,6 +389,7 @@ RULES: Mapping[str, Rule] = {
     "an element is written before it is read": _initialised,
     "iterations of parallel loops are independent": _independent,
     "reduction loops only update": _reductions,
+    "scatters are exact": _atomics,
 }
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from nautilus.core.buffers import Buffer, Space, extents
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Param, Ref, Var, identity
 from nautilus.core.functions.parts import PARTS, product_of_parts
-from nautilus.core.numerics import Array, Mode, eval_op, reduce_array, round_to
+from nautilus.core.numerics import Array, Mode, combine_at, eval_op, reduce_array, round_to
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType, integer_limits
 from nautilus.vr_tile.ir import (
@@ -264,6 +264,10 @@ class _Run:
         index, mask = self.where(op, t)
         dtype = self.module.buffer(op.buffer).dtype
         data = self.values[op.value.name][1]
+        if op.combiner is not None:
+            live = tuple(i[mask] for i in index)
+            combine_at(op.combiner, self.memory[op.buffer], live, data[mask], dtype, self.mode)
+            return
         if t.dtype is not dtype or dtype is dtype.compute:  # else the value is of this type, or was narrowed to it
             data = eval_op("cast", [data], dtype, self.mode)
         if op.index:

@@ -141,15 +141,19 @@ class DotOp:
     span: Span = SPAN
 
 
-@op(VR, "store $buffer[$index], $value( where $mask)?")
+@op(VR, "store $buffer[$index], $value( where $mask)?( atomic $combiner)?")
 class StoreOp:
-    """``buffer[index] = value where mask``."""
+    """``buffer[index] = value where mask``.
+
+    ``combiner``: ``buffer[index] combiner= value where mask`` instead, of which any number may meet at one element.
+    """
 
     buffer: str = declare(WRITE_MEMORY)
     index: tuple[Expr, ...] = declare(EXPRS)
     value: Value = declare(OPERAND)
     mask: Expr | None = declare(EXPR, default=None)
     span: Span = SPAN
+    combiner: str | None = declare(COMBINER, default=None)
 
 
 @op(VR)

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import VerifyError
+from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Ref, Var, walk
 from nautilus.core.source import NO_SPAN, Span
@@ -235,6 +236,11 @@ def _store(k: _Kernel, op: StoreOp) -> None:
     used = {v.name for e in op.index for v in walk(e) if isinstance(v, Var)}
     used |= {n for e in op.index for v in walk(e) if isinstance(v, Ref) for n in k.values[v.name].names}
     idle = [n for n in op.value.type.names if n not in used]
+    if op.combiner is not None:
+        k.need(b.name in k.written, "an atomic store combines into what an earlier kernel stored", b.name)
+        k.need(have is b.dtype, "an atomic store takes the type of the buffer", str(have))
+        k.need(is_exact(op.combiner, have), "an atomic store does not depend on the order", f"{op.combiner} of {have}")
+        return
     k.need(not idle, "stores write each element once", f"{', '.join(idle)} is in no index")
 
 

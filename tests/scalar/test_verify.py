@@ -9,7 +9,7 @@ from nautilus.core.errors import VerifyError
 from nautilus.core.expr.nodes import Axis, Const, Reduce, Ref
 from nautilus.core.types import DType
 from nautilus.scalar.ir import Kernel, Program, Store
-from nautilus.scalar.text import parse_program
+from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import RULES, verify, verify_tiled
 from tests.scalar.programs import samples
 
@@ -156,6 +156,41 @@ def test_errors_point_at_the_text() -> None:
 
 def test_every_rule_has_an_offence() -> None:
     covered = {"names", "declarations", "loop bounds", "expressions", "writes fit", "grid loops", "tile loops"}
-    covered |= {"one kernel writes", "written before", "independent", "only update"}
+    covered |= {"one kernel writes", "written before", "independent", "only update", "scatters"}
     for rule in RULES:
         assert any(c in rule for c in covered), rule
+
+
+SCATTER = """program p {
+  input X: f32[9]
+  input key: i32[9]
+  output M: f32[4] = -inf
+  kernel M { par t in 0..9 { M[key[t]] max= X[t] where key[t] >= 0 and key[t] < 4 atomic } }
+}
+"""
+
+
+def test_a_scatter_is_sound_and_prints_as_it_reads() -> None:
+    p = parse_program(SCATTER)
+    verify(p)
+    assert parse_program(format_program(p)) == p
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "detail"),
+    [
+        ("max= X[t]", "sum= X[t]", "sum of f32 depends on the order"),
+        ("= -inf", "= 0.0", "does not start from the identity of max"),
+        ("max= X[t]", "max= M[key[t]]", "the kernel reads M"),
+        ("par t in", "seq t in", "stands in parallel loops"),
+        (" atomic } }", " atomic } par i in 0..4 { M[i] = 0.0 } }", "another statement writes M"),
+        ("[9]\n  output", "[9] = 0\n  output", "only a scattered buffer has an initial value"),
+        (" = -inf", "", "nothing is stored to M before"),
+        (" atomic", "", "iterations of t may write the same element"),
+    ],
+)
+def test_scatter_offences(old: str, new: str, detail: str) -> None:
+    assert old in SCATTER
+    with pytest.raises(VerifyError) as e:
+        verify(parse_program(SCATTER.replace(old, new, 1)))
+    assert detail in str(e.value)

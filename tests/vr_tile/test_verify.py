@@ -79,6 +79,39 @@ def test_faults(old: str, new: str, rule: str) -> None:
         verify(text.parse(GOOD.replace(old, new)))
 
 
+SCATTER = """module p {
+  input key: i32[64]
+  output H: i32[8]
+  kernel H_fill grid() axes(i: 8) { %s = const 0 : i32[i: 8] store H[i], %s }
+  kernel H grid(b: 2) axes(t: 32) {
+    %k = load key[b * 32 + t] : i32[t: 32]
+    %one = const 1 : i32[t: 32]
+    store H[%k], %one where %k >= 0 and %k < 8 atomic sum
+  }
+}
+"""
+
+
+def test_an_atomic_store_is_legal() -> None:
+    m = text.parse(SCATTER)
+    verify(m)
+    assert text.parse(text.format(m)) == m
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("store H[i], %s }", "}", "what an earlier kernel stored"),
+        ("atomic sum", "atomic prod", "does not depend on the order"),
+        ("const 1 : i32[t: 32]", "load H[t] : i32[t: 32]", "complete"),
+    ],
+)
+def test_atomic_faults(old: str, new: str, rule: str) -> None:
+    assert old in SCATTER
+    with pytest.raises(VerifyError, match=rule):
+        verify(text.parse(SCATTER.replace(old, new)))
+
+
 def test_two_definitions() -> None:
     m = text.parse(GOOD)
     k = m.kernels[0]

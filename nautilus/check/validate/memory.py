@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nautilus.check.validate import numbers, residues
-from nautilus.check.validate.meanings import rounded, wrapped
-from nautilus.check.validate.numbers import Number, Value
+from nautilus.check.validate.meanings import apply, rounded, wrapped
+from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.check.validate.residues import P, Q
+from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 
@@ -87,6 +88,29 @@ class Memory:
         held = self.dtype if self.dtype.compute is not self.dtype else None
         found = Number(self.real, self.u, self.v, held=held)
         return found.each(lambda x: np.asarray(x[at]))
+
+    def combine(self, op: str, index: Sequence[Array], value: Value, mask: Array, constants: Constants) -> None:
+        """Combine ``value`` into the elements at ``index`` where ``mask`` holds, any number into one element."""
+        at = self.places(index, mask)
+        full = np.broadcast_shapes(mask.shape, *(x.shape for x in at))
+        runs = np.broadcast_to(mask, full)
+        picked = [np.broadcast_to(x, full)[runs] for x in at]
+
+        def live(x: Array) -> Array:
+            return np.asarray(np.broadcast_to(x, full)[runs])
+
+        terms: Value = value.each(live) if isinstance(value, Number) else live(value)
+        count = int(np.count_nonzero(runs))
+        flat = np.ravel_multi_index(tuple(picked), self.shape) if picked else np.zeros(count, np.int64)
+        order = np.argsort(flat, kind="stable")
+        starts = np.flatnonzero(np.diff(flat[order], prepend=-1))
+        rank = np.arange(count) - np.repeat(starts, np.diff([*starts, count]))  # of a term among those of its element
+        for step in range(int(rank.max(initial=-1)) + 1):
+            chosen = order[rank == step]
+            here, every = [x[chosen] for x in picked], np.ones(chosen.shape, bool)
+            term: Value = terms.each(lambda x, c=chosen: x[c]) if isinstance(terms, Number) else terms[chosen]  # type: ignore[misc]
+            new = apply(COMBINERS[op].binary, [self.read(here, every), term], self.dtype, self.dtype, constants)
+            self.write(here, new, every, self.dtype)
 
     def write(self, index: Sequence[Array], value: Value, mask: Array, source: DType) -> None:
         """Store ``value`` of type ``source``, rounded, where ``mask`` holds. Raises Malformed for two writes."""

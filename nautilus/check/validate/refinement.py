@@ -103,7 +103,7 @@ class Validator:
 
 def _interface(module: Program | TileModule) -> object:
     arguments = [b for b in module.buffers if b.space in (Space.INPUT, Space.OUTPUT)]
-    return [replace(b, shape=b.array_shape, view_of=None) for b in arguments], module.params
+    return [replace(b, shape=b.array_shape, view_of=None, initial=None) for b in arguments], module.params
 
 
 def _mostly_finite(found: Results | Exception) -> bool:

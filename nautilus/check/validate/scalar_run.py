@@ -49,6 +49,8 @@ def memories(module_buffers: Sequence[Buffer], given: Given) -> dict[str, Memory
         out[b.name] = Memory(b.name, b.dtype, shape, given.tracked)
         if b.space is Where.INPUT:
             out[b.name].fill(given.arrays[b.name].reshape(shape))
+        elif b.initial is not None:
+            out[b.name].fill(np.full(shape, b.initial, np.float64 if b.dtype.is_float else np.int64))
     return out
 
 
@@ -160,6 +162,10 @@ class _Run:
             index = (*before, *(space.array(i, mask) for i in s.index))
             source = stored_value(s.value, target.dtype).dtype
             target.write(index, space.value(s.value, mask), np.broadcast_to(mask, full), source)
+            return
+        if s.atomic:
+            at_ = [space.array(i, mask) for i in s.index]
+            target.combine(s.op, at_, space.value(s.value, mask), np.broadcast_to(mask, full), self.constants)
             return
         combined = self.reduction(s, space, at, masks, full)
         runs = np.asarray(np.broadcast_to(mask, full).any(axis=at.reduced, keepdims=True))

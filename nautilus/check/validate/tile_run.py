@@ -190,6 +190,9 @@ class _Run:
         full = tuple(grid[d] if d < len(grid) else tile[d] for d in range(self.rank))
         index = [space.array(i, mask) for i in op.index]
         value = self.values(op.value.name)
+        if op.combiner is not None:
+            self.buffers[op.buffer].combine(op.combiner, index, value, np.broadcast_to(mask, full), self.constants)
+            return
         self.buffers[op.buffer].write(index, value, np.broadcast_to(mask, full), op.value.type.dtype)
 
     def loop(self, op: ForOp) -> None:

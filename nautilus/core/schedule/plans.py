@@ -215,6 +215,14 @@ class Schedule:
         tuple[SplitPlan, ...] | None,
         option("Reductions that are cut into chunks; null leaves it to the rule.", read_by=("split-k-update",)),
     ] = None
+    scatters: Annotated[
+        tuple[str, ...] | None,
+        option(
+            "Reductions under an equation with a key whose terms are combined into their elements; null leaves it to "
+            "the rule.",
+            read_by=("scatter",),
+        ),
+    ] = None
     copies: Annotated[
         tuple[CopyPlan, ...] | None,
         option(

@@ -4,7 +4,8 @@
 It rarely has work: few rows, for few registers and little shared memory, and no pipeline.
 
 ``store-parts`` (:mod:`nautilus.vr_tile.passes.parts`) makes a kernel that stores the parts of a tensor: elementwise
-work, 8 elements a thread.
+work, 8 elements a thread.  So are the kernels that store the initial values of scattered buffers
+(:mod:`nautilus.vr_tile.lowering.fills`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from nautilus.core.schedule.mapping import MappingPlan, WarpPlan
 from nautilus.core.schedule.plans import Schedule
 
 ROWS = 32  # of a tile
-_SUFFIX, _PARTS = "_masked", "_parts"
+_SUFFIX, _PARTS, _FILL = "_masked", "_parts", "_fill"
 _STORING = WarpPlan(stages=0, warps=(1, 8), epilogue="direct", prefetch_fragments=0)
 _MAPPING = WarpPlan(stages=0, warps=(ROWS // 16, 2), epilogue="direct", prefetch_fragments=0)
 
@@ -26,6 +27,11 @@ def recomputing(name: str) -> str:
 def storing(buffer: str) -> str:
     """The name of the kernel that stores the parts of ``buffer``, and of the tensor that it stores."""
     return buffer + _PARTS
+
+
+def filling(buffer: str) -> str:
+    """The name of the kernel that stores the initial values of ``buffer``, and of others of its shape."""
+    return buffer + _FILL
 
 
 def recomputed(name: str, schedule: Schedule | None) -> str:
@@ -42,4 +48,4 @@ def mapping_of(schedule: Schedule | None, name: str) -> MappingPlan | None:
             return k.mapping
     if recomputed(name, schedule) != name:
         return _MAPPING
-    return _STORING if name.rstrip("0123456789").endswith(_PARTS) else None
+    return _STORING if name.rstrip("0123456789").endswith((_PARTS, _FILL)) else None

@@ -14,7 +14,7 @@ from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
 from nautilus.cuda.expr import Text, operand
 from nautilus.cuda.ops.elementwise import pack_text, print_cast
-from nautilus.cuda.registers import register_offset
+from nautilus.cuda.registers import first_holder, register_offset
 from nautilus.cuda.writer import Printers, Writer, calls, mentions
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir import ops as ma
@@ -308,12 +308,30 @@ def print_global_store(w: Writer, op: ma.GlobalStore) -> None:
     exprs = place_exprs(w, op, frag.layout)
     with w.registers("r", layout.registers, vec) as r, w.positions(frag.layout, exprs, r):
         pointer = global_pointer(w, op.buffer, op.index, frag.layout, r)
-        store = _store_text(w, frag, name, r, vec, pointer)
-        if op.mask is None:
+        if op.combiner is None:
+            store, first = _store_text(w, frag, name, r, vec, pointer), list[str]()
+        else:
+            store = atomic_text(w, op.combiner, buffer.dtype, pointer, f"{name}[{r}]")
+            first = first_holder(layout)
+            w.speller.mentioned.update(v for v in ("lane", "warp") if any(v in c for c in first))
+        conditions = [*first, *([] if op.mask is None else [w.expr(op.mask, layout, r)])]
+        if len(conditions) > 1 and op.mask is not None:
+            conditions[-1] = f"({conditions[-1]})"
+        if not conditions:
             w.line(store)
         else:
-            with w.braces(f"if ({w.expr(op.mask, layout, r)})"):
+            with w.braces(f"if ({' && '.join(conditions)})"):
                 w.line(store)
+
+
+def atomic_text(w: Writer, combiner: str, dtype: DType, pointer: str, value: str) -> str:
+    """The statement that combines ``value`` into the element at ``pointer``, whose old value nobody reads."""
+    if dtype.is_float:
+        return f"{w.speller.use(f'atomic_{combiner}_f32')}({pointer}, {value});"
+    name = {"sum": "atomicAdd", "max": "atomicMax", "min": "atomicMin"}[combiner]
+    if combiner == "sum" and dtype.bytes == 8:
+        return f"{name}(reinterpret_cast<u64*>({pointer}), (u64){value});"
+    return f"{name}({pointer}, {value});"
 
 
 def print_shared_store(w: Writer, op: ma.SharedStore) -> None:

@@ -274,6 +274,10 @@ def st_global(run: BlockRun, ctx: Context, op: GlobalStore) -> None:
     dtype = memory.dtypes[op.buffer]
     check_vectors(place, op.vec, dtype.bytes, mask, op.buffer)
     value = _registers(run, ctx, op.value, shape)
+    if op.combiner is not None:
+        first = np.broadcast_to(layout.first_holders, shape)
+        memory.combine(op.buffer, place, value, first if mask is None else first & mask, op.combiner)
+        return
     memory.store(op.buffer, place, round_registers(value, dtype), mask, _block_threads(run, ctx))
 
 

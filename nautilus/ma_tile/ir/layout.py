@@ -87,6 +87,12 @@ class FragLayout:
         r, t, w = (_offsets(modes, axis) for modes in (self.reg, self.lane, self.warp))
         return w[:, None, None] + t[None, :, None] + r[None, None, :]
 
+    @cached_property
+    def first_holders(self) -> NDArray[np.bool_]:
+        """Which [warp, lane, register] is the first one that holds its element."""
+        r, t, w = (_offsets(tuple(_copies(m) for m in modes), "") == 0 for modes in (self.reg, self.lane, self.warp))
+        return np.asarray(w[:, None, None] & t[None, :, None] & r[None, None, :])
+
     def project(self, axes: tuple[str, ...]) -> FragLayout:
         """The layout of a tile that varies along ``axes`` only.
 
@@ -131,6 +137,11 @@ class FragLayout:
                 step, stride = stride, stride * m.size
             out = (out[None, :] + step * np.arange(m.size, dtype=np.int64)[:, None]).reshape(-1)
         return tuple(int(x) for x in out)
+
+
+def _copies(m: Mode) -> Mode:
+    """``m`` as a digit along an axis without a name, if it numbers copies."""
+    return Mode(m.size, "" if m.axis is None else None, 1)
 
 
 def _offsets(modes: tuple[Mode, ...], axis: str) -> Ints:

@@ -209,14 +209,17 @@ class GlobalLoad:
     span: Span = SPAN
 
 
-@op(MA, "st.global $buffer[$index], $value( where $mask)? vec $vec")
+@op(MA, "st.global $buffer[$index], $value( where $mask)? vec $vec( atomic $combiner)?")
 class GlobalStore:
+    """``combiner``: the elements are combined with what is there, one by one (PTX ``red``); in any order."""
+
     buffer: str = declare(WRITE_MEMORY)
     index: tuple[Expr, ...] = declare(EXPRS)
     value: Frag = declare(OPERAND)
     mask: Expr | None = declare(EXPR, default=None)
     vec: int = declare(INTEGER, default=1)
     span: Span = SPAN
+    combiner: str | None = declare(COMBINER, default=None)
 
 
 @op(MA, "ld.shared $slot vec $vec")

@@ -292,10 +292,10 @@ class Lowering(ABC):
     def global_store(self, op: vr.StoreOp, frag: Frag) -> ma.GlobalStore:
         """Store ``frag`` as ``op`` says, with the widest vectors that contiguity, alignment and mask allow."""
         layout = self.b.layouts[frag.layout]
-        vec = self._vec(op.buffer, op.index, op.mask, layout, op.value.type)
+        vec = self._vec(op.buffer, op.index, op.mask, layout, op.value.type) if op.combiner is None else 1
         index = tuple(self.expr(e, layout) for e in op.index)
         mask = None if op.mask is None else self.expr(op.mask, layout)
-        return ma.GlobalStore(op.buffer, index, frag, mask, vec, op.span)
+        return ma.GlobalStore(op.buffer, index, frag, mask, vec, op.span, op.combiner)
 
     # -- loops --------------------------------------------------------------------------------
     def _for(self, op: vr.ForOp) -> None:

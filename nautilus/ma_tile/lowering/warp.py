@@ -60,7 +60,7 @@ class _WarpLowering(Lowering):
         """Accumulators with epilogue ``shared`` are stored by rows."""
         frag = self.any_form(op.value)
         shared = self.mapping.epilogue == "shared" and self._is_accumulator(self.b.layouts[frag.layout])
-        if shared and len(op.value.type.axes) > 1:
+        if shared and op.combiner is None and len(op.value.type.axes) > 1:
             frag = self._through_shared(op, frag, self.buffers[op.buffer])
         self.b.emit(self.global_store(op, frag))
 

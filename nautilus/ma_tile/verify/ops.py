@@ -45,6 +45,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
+from nautilus.ma_tile.verify.atomic import atomic_store
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
 from nautilus.ma_tile.verify.module import INTEGERS, KernelScope, Rule
 from nautilus.ma_tile.verify.scan import RULES as SCAN
@@ -193,6 +194,8 @@ def st_global(s: KernelScope, op: GlobalStore) -> None:
     same = buffer.dtype is op.value.type.dtype or buffer.dtype.compute is op.value.type.dtype
     s.need(same, "stores take the buffer's type", f"{op.value.type.dtype}, not {buffer.dtype}")
     _vector(s, layout, op.vec, buffer.dtype.bytes, None)
+    if op.combiner is not None:
+        atomic_store(s, op, buffer, layout)
 
 
 def _stage_of(s: KernelScope, slot: Slot, t: TileType, part: bool = False) -> Smem:

@@ -1,9 +1,10 @@
 """Definitions: the computation of an unfused kernel, extracted from its loop nest.
 
-Before ``fuse`` every kernel defines one buffer, in one of two shapes::
+Before ``fuse`` every kernel defines one buffer, in one of three shapes::
 
     par p... { X[p...] = value where guard }
     par p... { X[p...] = identity ; red r... { X[p...] op= value where guard } }
+    par p... { X[at...] op= value where guard atomic }
 
 :class:`Def` represents that nest.  Fusion and planning work on definitions and their axes, and ``fuse`` emits loops
 again.  Every read of ``X`` in another kernel is a plain ``Load``.
@@ -39,6 +40,8 @@ class Def:
 
     ``par`` has one axis for each dimension, in buffer order, unless ``at`` gives the position of an element, from which
     every axis can be computed (``h_group * 8 + h_member``).
+
+    ``scatter``: the combiner of a scatter, whose axes ``par`` are those of its terms and whose ``at`` reads memory.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Def:
     guard: Expr | None
     span: Span = NO_SPAN
     at: tuple[Expr, ...] | None = None
+    scatter: str | None = None
 
     @property
     def index(self) -> tuple[Expr, ...]:
@@ -68,9 +72,10 @@ class Def:
         return next((a for a in self.axes if a.name == name), None)
 
     def reads(self) -> tuple[Load, ...]:
-        """Every distinct load of the value and of the guard."""
+        """Every distinct load of the value, of the guard and of a position."""
         extra = () if self.guard is None else loads(self.guard)
-        return tuple(dict.fromkeys((*loads(self.value), *extra)))
+        places = (ld for e in self.at or () for ld in loads(e))
+        return tuple(dict.fromkeys((*loads(self.value), *extra, *places)))
 
     def init(self) -> Const:
         """The initial value of the accumulator."""
@@ -100,6 +105,9 @@ def _descend(body: tuple[Stmt, ...], kinds: tuple[Kind, ...]) -> tuple[list[Axis
 def read_def(program: Program, kernel: Kernel) -> Def:
     """The definition that ``kernel`` computes. Raises ScheduleError for a kernel of another form."""
     par, body = _descend(kernel.body, (Kind.PAR, Kind.GRID))
+    if not kernel.locals and len(body) == 1 and isinstance(body[0], Update) and body[0].atomic:
+        s, buffer = body[0], program.buffer(body[0].buffer)
+        return Def(buffer.name, buffer, tuple(par), (), None, s.value, s.guard, s.span, s.index, s.op)
     if kernel.locals or not body or not isinstance(body[0], Store):
         raise ScheduleError(f"kernel {kernel.name} is not an unfused definition")
     first = body[0]

@@ -111,7 +111,7 @@ class Ranges:
 
     def _load(self, e: Load) -> Interval:
         d = self.defs.get(e.buffer)
-        if d is None or self.depth > 16 or (d.op is None and d.guard is not None):
+        if d is None or self.depth > 16 or d.scatter is not None or (d.op is None and d.guard is not None):
             return value_limits(e.dtype)
         lo, hi = Ranges(self.defs, d.axes, d.guard, self.depth + 1).of(d.value)
         if d.op == "sum":

@@ -27,7 +27,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.infer import stored_value
 from nautilus.core.expr.nodes import COMBINERS, Expr, Load, Param, Var, free_vars, identity, loads, walk
 from nautilus.core.index.simplify import conjuncts
-from nautilus.core.numerics import Array, Mode, eval_op, from_storage, reduce_array, round_to
+from nautilus.core.numerics import Array, Mode, combine_at, eval_op, from_storage, reduce_array, round_to
 from nautilus.core.types import DType
 from nautilus.scalar.interp.contraction import contract
 from nautilus.scalar.interp.space import Access, Mask, Memory, Range, ScalarRunError, Space, Tables, both
@@ -65,6 +65,8 @@ def run_program(
             memory[b.name] = Memory(b.name, _input(b, values, inputs))
         else:
             memory[b.name] = Memory.fresh(b.name, extents(b.shape, values), b.dtype)
+            if b.initial is not None:
+                memory[b.name].data[...], memory[b.name].written = b.initial, None
     for k in p.kernels:
         _Run(p, k, Tables(memory, values, mode)).run()
     for b in p.buffers:
@@ -350,15 +352,7 @@ class _Run:
         at, value, alive_ = _flat(access.at, value, live[0] if live else None)
         if alive_ is not None:
             at, value = tuple(a[alive_] for a in at), value[alive_]
-        with np.errstate(all="ignore"):
-            _UFUNC[s.op].at(memory.data, at, value)
-        memory.data[at] = eval_op("cast", [memory.data[at]], dtype, self.mode)
-
-
-_UFUNC: Mapping[str, np.ufunc] = {
-    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
-    "any": np.logical_or, "all": np.logical_and,
-}  # fmt: skip
+        combine_at(s.op, memory.data, at, value, dtype, self.mode)
 
 
 def _surviving(mask: Mask, red: frozenset[int]) -> Mask:

@@ -7,7 +7,8 @@ another phase.
 
 Legality, checked here: every op of the plan exists; operands come before their readers; every grid
 axis is a parallel axis of every op in the group that has it, and of every op that keeps its buffer
-(an op without the axis is computed again by every block); every read of a fused definition is aligned.
+(an op without the axis is computed again by every block); every read of a fused definition is aligned; a scatter is a
+kernel of its own, whose axes are grid or tile.
 Establishes: one kernel a plan; under its grid loops one nest a definition, in phase order.
 """
 
@@ -72,7 +73,12 @@ def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...], kept:
     if unified.misaligned:
         reader, temp = unified.misaligned[0]
         raise ScheduleError(f"{reader} does not read {temp} at its own position", kernel=plan.name)
+    scattered = next((d.name for d in unified.defs if d.scatter is not None), None)
+    if scattered is not None and len(plan.ops) > 1:
+        raise ScheduleError(f"the scatter {scattered} is a kernel of its own", kernel=plan.name)
     for a in plan.axes:
+        if scattered is not None and a.role == LOOP:
+            raise ScheduleError(f"axis {a.name!r} of a scatter is not grid or tile", kernel=plan.name)
         if a.role not in (GRID, LOOP, TILE):
             raise ScheduleError(f"axis {a.name!r} has role {a.role!r}, not grid, loop or tile", kernel=plan.name)
         if a.name not in unified.extents:
@@ -179,6 +185,8 @@ def _nest(em: _Emitter, d: Def, local: str | None, rule: _Rule) -> tuple[Stmt, .
     target = d.name if local is None else local
     index = d.index if local is None else tuple(Var(a.name) for a in em.inner(d.par))
     value, guard = rewrite(d.value, rule), None if d.guard is None else rewrite(d.guard, rule)
+    if d.scatter is not None:
+        return em.loops(d.par, Kind.PAR, (Update(target, d.scatter, index, value, guard, d.span, True),))
     if not d.is_reduction:
         return em.loops(d.par, Kind.PAR, (Store(target, index, value, guard, d.span),))
     assert d.op is not None

@@ -114,7 +114,7 @@ def _has_par(s: Stmt) -> bool:
 
 def _leaf(s: Store | Update, ctx: _Context, around: tuple[Loop, ...]) -> Stmt:
     used = _names(s, ctx.depends) | set(ctx.depends.get(s.buffer, ()))
-    rows = [loop for loop in ctx.rows if loop.var in used]
+    rows = [loop for loop in ctx.rows if loop.var in used or (isinstance(s, Update) and s.atomic)]
     par = [loop for loop in around if loop.kind is Kind.PAR]
     red = [loop for loop in around if loop.kind is Kind.RED]
     new: Stmt = replace(

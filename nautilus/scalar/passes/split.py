@@ -8,7 +8,7 @@ Where a statement divides an axis into parts of the size of its tile (``t // 64`
 simplified: the part is the block, and the place in it is the inner variable.
 
 Where a tile exceeds its axis, a statement gets the guard ``index < extent`` only if it accesses global memory at that
-index, reduces over it, or reads a local that is only written under that guard.
+index, reduces over it, scatters, or reads a local that is only written under that guard.
 """
 
 from __future__ import annotations
@@ -176,6 +176,8 @@ def _conjoin(bound: Expr, guard: Expr | None, locals_: frozenset[str]) -> Expr:
 def _needs(s: Store | Update, axis: str, ctx: _Context, around: tuple[Loop, ...]) -> bool:
     """Whether ``s`` must not run past the end of ``axis`` (module docstring)."""
     if any(loop.var == axis and loop.kind is Kind.RED for loop in around):
+        return True
+    if isinstance(s, Update) and s.atomic:
         return True
     if s.buffer not in ctx.locals and any(axis in free_vars(e) for e in s.index):
         return True

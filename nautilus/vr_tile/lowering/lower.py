@@ -36,6 +36,7 @@ from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 from nautilus.vr_tile.ir import ForOp, GridAxis, StoreOp, TileKernel, TileModule, Value
 from nautilus.vr_tile.lowering.build import Builder
 from nautilus.vr_tile.lowering.contraction import Axes, Contraction, addends, contraction, stripped
+from nautilus.vr_tile.lowering.fills import fills
 from nautilus.vr_tile.lowering.regions import (
     Node,
     Point,
@@ -57,8 +58,10 @@ def lower(p: Program, vector_dots: bool = False) -> TileModule:
     ``vector_dots``: matrix-vector products, in which one side has no axis of its own, also become ``dot``.
     Raises UnsupportedError or InternalError where ``p`` is not in tiled form.
     """
-    kernels = tuple(_kernel(p, k, vector_dots) for k in p.kernels)
-    return TileModule(p.name, p.buffers, p.params, kernels, p.facts)
+    before = fills(p)
+    kernels = (x for k in p.kernels for x in (*before.get(k.name, ()), _kernel(p, k, vector_dots)))
+    buffers = tuple(replace(b, initial=None) for b in p.buffers)
+    return TileModule(p.name, buffers, p.params, tuple(kernels), p.facts)
 
 
 def _kernel(p: Program, k: Kernel, vector_dots: bool) -> TileKernel:
@@ -165,6 +168,8 @@ class _Lower:
                 self.store(p.stmt)
             case Update(buffer=buffer) if buffer in self.locals:
                 self.update(p, p.stmt)
+            case Update(atomic=True):
+                self.scatter(p, p.stmt)
             case Update(buffer=buffer):
                 raise UnsupportedError("an update of a buffer in global memory", buffer, p.stmt.span)
 
@@ -178,6 +183,14 @@ class _Lower:
             v = b.spread(b.value(stored_value(s.value, self.stored[s.buffer])), names)
         mask = TRUE if s.guard is None else b.index(s.guard)
         b.emit(StoreOp(s.buffer, index, v, None if mask == TRUE else mask, s.span))
+
+    def scatter(self, p: Point, s: Update) -> None:
+        """An atomic store of every iteration, also along axes that neither the element nor its position has."""
+        b = self.b
+        index = tuple(b.index(e) for e in s.index)
+        mask = TRUE if s.guard is None else b.index(s.guard)
+        v = b.spread(b.value(s.value), p.axes)
+        b.emit(StoreOp(s.buffer, index, v, None if mask == TRUE else mask, s.span, s.op))
 
     def assign(self, p: Point, s: Store) -> None:
         b, t = self.b, self.types[s.buffer]

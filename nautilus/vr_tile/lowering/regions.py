@@ -20,10 +20,11 @@ from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One statement; ``reduced`` names the tile axes (of size > 1) that it reduces over."""
+    """One statement under the tile axes ``axes`` (of size > 1); ``reduced`` names those that it reduces over."""
 
     stmt: Store | Update
     reduced: frozenset[str]
+    axes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def prepare(body: Sequence[Stmt]) -> tuple[dict[str, TileAxis], tuple[Node, ...]
     Raises UnsupportedError for a body that is not in tiled form.
     """
     axes: dict[str, TileAxis] = {}
-    return axes, tuple(_nodes(body, {}, frozenset(), axes, False))
+    return axes, tuple(_nodes(body, {}, frozenset(), axes, frozenset(), False))
 
 
 def _nodes(
@@ -51,9 +52,13 @@ def _nodes(
     env: Mapping[str, Expr],
     reduced: frozenset[str],
     axes: dict[str, TileAxis],
+    around: frozenset[str],
     inside: bool,
 ) -> Iterator[Node]:
-    """The nodes of ``body`` with ``env`` substituted. ``inside``: in a tile loop, which contains only tile loops."""
+    """The nodes of ``body``, which is under the tile axes ``around``, with ``env`` substituted.
+
+    ``inside``: in a tile loop, which contains only tile loops.
+    """
     if reduced and len(body) > 1:
         raise UnsupportedError("several statements in one reducing tile loop", span=body[0].span)
     for s in body:
@@ -61,14 +66,15 @@ def _nodes(
             case Loop(kind=kind) if kind.is_tile:
                 inner, name = _tile_axis(s, env, axes)
                 more = {name} if name and kind is Kind.TILE_RED else set()
-                yield from _nodes(s.body, inner, reduced | more, axes, True)
+                here = around | {name} if name else around
+                yield from _nodes(s.body, inner, reduced | more, axes, here, True)
             case Loop():
                 if inside or s.kind is Kind.GRID:
                     raise UnsupportedError(f"a {s.kind.value} loop here", s.var, s.span)
                 bare = replace(s, lo=substitute(s.lo, env), hi=substitute(s.hi, env), body=())
-                yield Region(bare, tuple(_nodes(s.body, env, frozenset(), axes, False)))
+                yield Region(bare, tuple(_nodes(s.body, env, frozenset(), axes, frozenset(), False)))
             case _:
-                yield Point(_unnested(_substituted(s, env)), reduced)
+                yield Point(_unnested(_substituted(s, env)), reduced, around)
 
 
 def _tile_axis(loop: Loop, env: Mapping[str, Expr], axes: dict[str, TileAxis]) -> tuple[dict[str, Expr], str | None]:

@@ -45,7 +45,8 @@ unsigned long long exchange(int kind, unsigned mask, unsigned long long value, i
 void sync_threads();
 void sync_warp(unsigned mask);
 unsigned shared_window(const void* p);
-unsigned atomic_add(void* p, unsigned value, int bytes);
+// + the sum, > < the extremes with a sign, ) ( those without; returns the old value
+unsigned long long atomic(char op, void* p, unsigned long long value, int bytes);
 void check_register(const void* place, size_t bytes);
 
 template <char KIND> constexpr size_t register_bytes() {
@@ -122,7 +123,13 @@ inline int __any_sync(unsigned m, int x) { return (int)host::exchange(4, m, x !=
 inline int __all_sync(unsigned m, int x) { return (int)host::exchange(5, m, x != 0, 0, 32); }
 inline unsigned __ballot_sync(unsigned m, int x) { return (unsigned)host::exchange(6, m, x != 0, 0, 32); }
 inline size_t __cvta_generic_to_shared(const void* p) { return host::shared_window(p); }
-inline unsigned atomicAdd(unsigned* p, unsigned x) { return host::atomic_add(p, x, 4); }
+template <class T> inline T atomicAdd(T* p, T x) { return (T)host::atomic('+', p, (unsigned long long)x, sizeof x); }
+template <class T> inline T atomicMax(T* p, T x) {
+    return (T)host::atomic((T)-1 < 0 ? '>' : ')', p, (unsigned long long)x, sizeof x);
+}
+template <class T> inline T atomicMin(T* p, T x) {
+    return (T)host::atomic((T)-1 < 0 ? '<' : '(', p, (unsigned long long)x, sizeof x);
+}
 
 inline float __int_as_float(int x) { return host::as<float>(x); }
 inline float __uint_as_float(unsigned x) { return host::as<float>(x); }

@@ -210,17 +210,34 @@ void write_global(const void* p, size_t bytes, const Thread& t, const char* what
     }
 }
 
-unsigned atomic_add(void* p, unsigned value, int bytes) {
+static const u32 EVERYONE = ~0u;  // the writer of what threads combine into
+
+unsigned long long atomic(char op, void* p, unsigned long long value, int bytes) {
     Thread& t = self();
     pause_sometimes();
-    region_of(p, (size_t)bytes, "atomicAdd");
-    const History& h = history[(u8*)p - space];
-    if (h.written == gpu.launch && h.writer != grid_thread(t)) fault("atomicAdd on what another thread wrote in this launch");
-    if (gpu.dependent && !t.grid_waited && h.written) fault("atomicAdd before the wait for earlier launches");
-    u32 old;
-    memcpy(&old, p, 4);
-    const u32 sum = old + value;
-    memcpy(p, &sum, 4);
+    if (region_of(p, (size_t)bytes, "an atomic operation").role == 'i') fault("an atomic operation writes an input");
+    if ((size_t)p % (size_t)bytes) fault("an atomic operation at %p is misaligned", p);
+    const u32 me = grid_thread(t);
+    const bool early = gpu.dependent && !t.grid_waited;
+    History* h = history + ((u8*)p - space);
+    for (int n = 0; n < bytes; ++n) {
+        if (h[n].written == gpu.launch && h[n].writer != EVERYONE && h[n].writer != me)
+            fault("an atomic operation on what another thread wrote in this launch");
+        if (early && h[n].written && h[n].written < gpu.launch) fault("an atomic operation before the wait for earlier launches");
+        h[n].writer = EVERYONE;
+        h[n].written = (u16)gpu.launch;
+    }
+    unsigned long long old = 0;
+    memcpy(&old, p, (size_t)bytes);
+    const int unused = 64 - 8 * bytes;
+    const long long a = (long long)(old << unused) >> unused, b = (long long)(value << unused) >> unused;
+    const unsigned long long ua = old, ub = value << unused >> unused;
+    const unsigned long long made = op == '+'   ? ua + ub
+                                    : op == '>' ? (unsigned long long)(a > b ? a : b)
+                                    : op == '<' ? (unsigned long long)(a < b ? a : b)
+                                    : op == ')' ? (ua > ub ? ua : ub)
+                                                : (ua < ub ? ua : ub);
+    memcpy(p, &made, (size_t)bytes);
     return old;
 }
 

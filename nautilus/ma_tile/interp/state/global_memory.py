@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.buffers import Space, extents
+from nautilus.core.numerics import combine_at
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, encode, register_type, round_registers
 from nautilus.ma_tile.ir.ops import MemModule
@@ -109,6 +110,24 @@ class GlobalMemory:
         if not np.array_equal(encode(store[place], dtype), encode(value, dtype)):
             raise Fault("global-race", f"two threads write different values to one element of {name}")
         owner[place] = thread
+
+
+    def combine(self, name: str, place: Ints, value: Array, mask: Array, combiner: str) -> None:
+        """Combine ``value`` into the elements at ``place`` where ``mask`` holds. Raises Fault."""
+        if name not in self.owner:
+            raise Fault("unsupported", f"{name} is an input")
+        keep = np.broadcast_to(mask, place.shape)
+        place, value = place[keep], np.broadcast_to(value, keep.shape)[keep]
+        owner = self.owner[name]
+        if not self.ready[name][place].all():
+            raise Fault("uninitialised", f"combines into an element of {name} that no earlier launch wrote")
+        if np.any((owner[place] != 0) & (owner[place] != _EVERYONE)):
+            raise Fault("global-race", f"combines into an element of {name} that a thread of this launch wrote")
+        combine_at(combiner, self.values[name], (place,), value, self.dtypes[name], "typed")
+        owner[place] = _EVERYONE
+
+
+_EVERYONE = -1  # the owner of an element into which threads combine atomically
 
 
 def _unwritten(dtype: DType) -> float | int | bool:

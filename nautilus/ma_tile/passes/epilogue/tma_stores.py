@@ -133,7 +133,7 @@ class _Stores:
 
     def store(self, op: GlobalStore) -> tuple[MemOp, ...]:
         """The ops that replace ``op``."""
-        axes = self.accumulator(op.value)
+        axes = self.accumulator(op.value) if op.combiner is None else None
         found = None if axes is None else box(op, self.buffers[op.buffer], axes, self.ranges)
         if axes is None or found is None:
             return (op,)
@@ -168,7 +168,8 @@ class _Stores:
 
     def _shape(self, op: GlobalStore) -> tuple[DType, tuple[TileAxis, TileAxis]] | None:
         """Type and axes of the stage of ``op``, if it can be a TMA store."""
-        axes, buffer = self.accumulator(op.value), self.buffers[op.buffer]
+        axes = self.accumulator(op.value) if op.combiner is None else None
+        buffer = self.buffers[op.buffer]
         return None if axes is None or box(op, buffer, axes, self.ranges) is None else (buffer.dtype, axes)
 
     def _fits_twice(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:

@@ -1,0 +1,21 @@
+"""The combiners of atomic stores, which every level with memory shares.
+
+Iterations that meet at one element combine into it in any order, so only combiners and types are permitted in which
+every order gives the same bits: sums of integers, which wrap, and extremes, of which the sign of a zero counts and one
+NaN stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nautilus.core.types import DType
+
+_WHOLE = frozenset({DType.I32, DType.I64})
+#: combiner -> the types in which it is associative and commutative bit by bit
+EXACT: Mapping[str, frozenset[DType]] = {"sum": _WHOLE, "max": _WHOLE | {DType.F32}, "min": _WHOLE | {DType.F32}}
+
+
+def is_exact(combiner: str, dtype: DType) -> bool:
+    """Whether every order of ``combiner`` on ``dtype`` gives the same bits."""
+    return dtype in EXACT.get(combiner, frozenset())

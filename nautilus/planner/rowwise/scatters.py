@@ -1,0 +1,56 @@
+"""Which reductions with a key become scatters.
+
+The masked form tests every pair of a term and an element, at the rate of arithmetic.  A scatter combines each term
+once, at the rate of atomic operations, and needs further launches: one that stores the initial values, and for a sum
+of f32 a second scatter and a kernel that reads both results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from nautilus.core.expr.atomics import is_exact
+from nautilus.core.index.sizes import nominal
+from nautilus.core.schedule import Schedule
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.ranges.keys import Keyed
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.axes.scatter import scattered
+from nautilus.scalar.rewriting import find_defs
+from nautilus.targets.rates import Machine, machine
+
+MARGIN = 1.25  # times that the masked form takes longer, at least
+_TEST = 4.0  # issue slots of a term that is tested for one element
+_ATOMIC = 20.0  # cycles of a multiprocessor for the atomic operations of a warp, 4 bytes each
+
+
+def plan_scatters(program: Program, schedule: Schedule, arch: str) -> Schedule:
+    """``schedule`` with its scatters, by the rule if it leaves them open; none if it has kernels."""
+    if schedule.scatters is not None or schedule.kernels:
+        return schedule
+    m, found = machine(arch), list[str]()
+    for d in find_defs(program).values():
+        k = scattered(program, d)
+        if k is not None and MARGIN * scatter_seconds(d, k, m) < masked_seconds(d, m):
+            found.append(d.name)
+    return replace(schedule, scatters=tuple(found))
+
+
+def masked_seconds(d: Def, m: Machine) -> float:
+    """The time of the reduction ``d`` whose every element visits all terms."""
+    pairs = prod(nominal(a.extent) for a in d.axes)
+    return m.launch + pairs * _TEST / (m.multiprocessors * m.fma * m.clock)
+
+
+def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
+    """The time of all kernels of the scatter of ``d``."""
+    count = prod(nominal(a.extent) for a in k.axes)
+    elements = prod(nominal(a.extent) for a in d.par)
+    whole = is_exact(d.op or "", d.buffer.dtype)
+    words = d.buffer.dtype.bytes / 4 if whole else 3  # of the atomic operations of a term
+    launches, passes = (2, 1) if whole else (5, 2)
+    atomics = count * words * _ATOMIC / (32 * m.multiprocessors * m.clock)
+    serial = count / elements / m.clock  # the atomic operations of one element follow each other
+    moved = (passes * count * 4 + (2 if whole else 6) * elements * 4) / m.dram
+    return launches * m.launch + max(atomics, moved, serial)

@@ -1,0 +1,181 @@
+"""``scatter``: a reduction whose condition is an equation with a key visits each term once.
+
+``O[e, d] sum= X[t, d] where Index[t] == e`` asks each element for all terms.  Memory tells where a term belongs
+(:mod:`nautilus.scalar.analysis.ranges.keys`), so each term is combined into its own element instead, and the work no
+longer grows with the extent of ``e``::
+
+    O[e, d] = identity
+    O[Index[t], d] op= X[t, d]  where 0 <= Index[t] < E  atomic
+
+Terms whose key is outside of the result are dropped, which the masked form does too.  Iterations meet in any order,
+so the combiner has to be exact (:mod:`nautilus.core.expr.atomics`): every run gives the same bits.
+
+A sum of f32 is not.  It becomes one of integers, relative to the largest term of each element::
+
+    O_most[e, d]  max= |x|                                  atomic
+    O_fixed[e, d] sum= i64(x * 2^bits / binade(O_most))     atomic
+    O[e, d]       =    f32(O_fixed) / 2^bits * binade(O_most)
+
+``bits`` is the largest number for which no sum of all terms leaves 62 bits, so a term is rounded by less than
+``terms * 2^-61`` of the largest one, and a sum by less than a sum in f32 is.  Where the largest term is inf or NaN,
+``O_fixed`` counts inf, -inf and NaN instead, which decide the result.
+
+Reduced axes on which no key depends are reduced in a definition of their own before, so that their terms do not meet
+in memory.  ``schedule.scatters`` names the reductions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf, prod
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.atomics import is_exact
+from nautilus.core.expr.infer import make
+from nautilus.core.expr.nodes import Const, Expr, Load, Var, free_vars, identity
+from nautilus.core.index.sizes import at_most
+from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.ranges.keys import Keyed, keyed
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.simplify import Simplify
+from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+
+_WHOLE = 62  # bits of the magnitude of a sum of integers
+_LEAST = 24  # bits of a term of f32
+_SHIFT = 13  # so that the scale and its reciprocal are normal numbers
+_INF, _MINUS_INF = 1, 1 << 31  # what a term of this value counts where the largest one is not finite
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Scatter the reductions that ``schedule`` names; no schedule, or None there: none."""
+
+    schedule: Schedule | None = None
+
+    name = "scatter"
+
+    def apply(self, program: Program) -> Program:
+        """The program with scatters. Raises ScheduleError for a definition that cannot be one."""
+        names = (self.schedule.scatters if self.schedule is not None else None) or ()
+        for name in names:
+            d = find_defs(program).get(name)
+            found = None if d is None else scattered(program, d)
+            if d is None or found is None:
+                raise ScheduleError(f"scatters: {name!r} is no reduction with a key")
+            program = _rewritten(program, d, found)
+        return Simplify().apply(program) if names else program
+
+
+def scattered(program: Program, d: Def) -> Keyed | None:
+    """``d`` by its terms; None where it is no reduction with a key, or none that is exact in any order."""
+    if d.op is None or not (is_exact(d.op, d.buffer.dtype) or _bits(d) is not None):
+        return None
+    return keyed(d, {b.name: b.shape for b in program.buffers})
+
+
+def terms(d: Def) -> int:
+    """The terms of one element of ``d``, at most."""
+    return prod(at_most(a.extent) for a in d.red)
+
+
+def _bits(d: Def) -> int | None:
+    """Bits of the fraction of a term of a sum of f32; None for another reduction, or where there are too many terms."""
+    if d.op != "sum" or d.buffer.dtype is not DType.F32:
+        return None
+    found = _WHOLE - 1 - (terms(d) - 1).bit_length()
+    return found if found >= _LEAST else None
+
+
+def _rewritten(program: Program, d: Def, k: Keyed) -> Program:
+    taken: list[str] = []
+
+    def temp(suffix: str, dtype: DType, like: Buffer = d.buffer) -> Buffer:
+        name = fresh_name(program, f"{d.name}_{suffix}", taken)
+        taken.append(name)
+        return Buffer(name, dtype, like.shape, Space.TEMP, d.span)
+
+    made: list[Def] = []
+    k = _reduced_first(d, k, made, temp("terms", d.buffer.dtype))
+    assert d.op is not None
+    if is_exact(d.op, d.buffer.dtype):
+        made.append(_scatter(d, k, d.buffer, d.op, k.value))
+    else:
+        made += _in_fixed_point(d, k, temp("most", DType.F32), temp("fixed", DType.I64))
+    return _with(program, d, made)
+
+
+def _with(program: Program, d: Def, made: list[Def]) -> Program:
+    """``program`` with the definitions ``made`` in place of ``d``, which the last one is."""
+    new = {x.name: x.buffer for x in made}
+    known = {b.name for b in program.buffers}
+    buffers = (*(new.get(b.name, b) for b in program.buffers), *(b for b in new.values() if b.name not in known))
+    order = sorted(buffers, key=lambda b: b.space is Space.TEMP)
+    kernels = (x for k in program.kernels for x in (map(kernel_of, made) if k.name == d.name else (k,)))
+    return replace(program, buffers=tuple(order), kernels=tuple(kernels))
+
+
+def _reduced_first(d: Def, k: Keyed, made: list[Def], target: Buffer) -> Keyed:
+    """``k`` without the reduced axes of which no position depends, which a definition in ``made`` then has."""
+    used = frozenset[str]().union(*(free_vars(e) for e in k.at))
+    rest = tuple(a for a in d.red if a.name not in used)
+    if not rest:
+        return k
+    names = {a.name for a in rest}
+    axes = tuple(a for a in k.axes if a.name not in names)
+    buffer = replace(target, shape=tuple(a.extent for a in axes))
+    made.append(Def(buffer.name, buffer, axes, rest, d.op, k.value, k.guard, d.span))
+    return replace(k, axes=axes, value=Load(buffer.name, made[-1].index, buffer.dtype, d.span), guard=k.inside)
+
+
+def _scatter(d: Def, k: Keyed, target: Buffer, op: str, value: Expr) -> Def:
+    """``target[k.at] op= value`` for every term of ``k``."""
+    start = identity(op, target.dtype).value
+    buffer = replace(target, initial=start)
+    return Def(target.name, buffer, k.axes, (), None, value, k.guard, d.span, k.at, op)
+
+
+def _in_fixed_point(d: Def, k: Keyed, most: Buffer, fixed: Buffer) -> tuple[Def, ...]:
+    """The definitions of a sum of f32 (module docstring)."""
+    bits = _bits(d)
+    assert bits is not None
+    largest = _scatter(d, k, most, "max", make("abs", k.value))
+    top = Load(most.name, k.at, DType.F32, d.span)
+    unit = make("mul", make("binade", top), _f32(2.0**-_SHIFT))
+    scaled = make("mul", make("div", k.value, unit), _f32(2.0 ** (bits - _SHIFT)))
+    whole = make("cast", make("round", scaled), dtype=DType.I64)
+    counted = make("select", make("lt", top, _f32(inf)), whole, _count(k.value))
+    own = tuple(Var(a.name) for a in d.par)
+    total, top = Load(fixed.name, own, DType.I64, d.span), Load(most.name, own, DType.F32, d.span)
+    fraction = make("mul", make("cast", total, dtype=DType.F32), _f32(2.0**-bits))
+    value = make("mul", fraction, make("binade", top))
+    result = make("select", make("lt", top, _f32(inf)), value, _counted(total, top))
+    return (
+        largest,
+        _scatter(d, k, fixed, "sum", counted),
+        Def(d.name, d.buffer, d.par, (), None, result, None, d.span),
+    )
+
+
+def _count(x: Expr) -> Expr:
+    """What ``x`` counts beside a term that is not finite: NaN counts as inf and as -inf."""
+    nan = make("select", make("ne", x, x), _i64(_INF + _MINUS_INF), _i64(0))
+    low = make("select", make("eq", x, _f32(-inf)), _i64(_MINUS_INF), nan)
+    return make("select", make("eq", x, _f32(inf)), _i64(_INF), low)
+
+
+def _counted(total: Expr, top: Expr) -> Expr:
+    """The sum of terms that count ``total``, of which the largest magnitude ``top`` is inf or NaN."""
+    low = make("eq", make("mod", total, _i64(_MINUS_INF)), _i64(0))
+    both = make("select", low, _f32(-inf), make("sub", top, top))
+    return make("select", make("lt", total, _i64(_MINUS_INF)), _f32(inf), both)
+
+
+def _f32(value: float) -> Const:
+    return Const(value, DType.F32)
+
+
+def _i64(value: int) -> Const:
+    return Const(value, DType.I64)

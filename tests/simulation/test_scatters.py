@@ -1,0 +1,71 @@
+"""The printed text of scatters: combiners and types, keys outside of the result, and terms that meet in one element."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nautilus.check.levels import run
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request
+from tests.simulation.compared import differences, prepare
+from tests.simulation.simulate import MISSING
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
+
+#: title -> sizes, types of the input and of the output, definition
+CASES = {
+    "histogram": ("T = 3000, E = 37, D = 1", "i32", "i32", "Y[e: E, d: D] = sum[t | K[t] == e](1)"),
+    "sum of i64": ("T = 500, E = 9, D = 5", "i64", "i64", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),
+    "sum of f32": ("T = 700, E = 21, D = 33", "f32", "f32", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),
+    "sum of bf16": ("T = 700, E = 21, D = 32", "bf16", "bf16", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),
+    "max of f32": ("T = 700, E = 21, D = 33", "f32", "f32", "Y[e: E, d] = max[t | K[t] == e](X[t, d])"),
+    "min of f32": ("T = 700, E = 21, D = 33", "f32", "f32", "Y[e: E, d] = min[t | K[t] == e](X[t, d])"),
+    "max of i32": ("T = 300, E = 21, D = 4", "i32", "i32", "Y[e: E, d] = max[t | K[t] - 1 == e](X[t, d])"),
+    "one element": ("T = 2000, E = 1, D = 1", "i32", "i32", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),
+}
+
+
+@pytest.mark.parametrize("keys", ["some", "equal", "outside"])
+@pytest.mark.parametrize("name", CASES)
+def test_scatters(name: str, keys: str, tmp_path: Path) -> None:
+    sizes, given, out, body = CASES[name]
+    text = f"dim {sizes}\ninput X: {given}[T, D]\ninput K: i32[T]\noutput Y: {out}[E, D]\n{body}\n"
+    target = {"histogram": "Y_sum", "sum of bf16": "Y_acc"}.get(name, "Y")
+    request = Request(Path("given.naut"), "sm_90a", text=text, schedule=Schedule(scatters=(target,)))
+    case = prepare(request, integers=True)
+    assert "atomic" in case.result.cuda
+    extent, drawn = int(sizes.split("E = ")[1].split(",")[0]), np.random.default_rng(7)
+    count = len(case.given.arrays["K"])
+    drawings = {
+        "some": drawn.integers(-2, extent + 2, count),
+        "equal": np.full(count, extent - 1),
+        "outside": np.full(count, extent),
+    }
+    arrays = {**case.given.arrays, "K": drawings[keys]}
+    if given == "f32":
+        arrays["X"] = np.where(drawn.random(arrays["X"].shape) < 0.01, np.inf, arrays["X"])
+        arrays["X"][0, 0] = np.nan
+    inputs = replace(case.given, arrays=arrays)
+    case = replace(case, given=inputs, want=run(case.last, inputs, "typed"))
+    expected = _expected(arrays, out, body, case.want["Y"].shape)
+    np.testing.assert_array_equal(case.want["Y"].astype(np.float64), expected)
+    found = differences(case, (0, 3), tmp_path)
+    assert not found, "\n".join(found)
+
+
+def _expected(arrays: dict[str, np.ndarray], out: str, body: str, shape: tuple[int, ...]) -> np.ndarray:
+    """The result by numpy, whose sums of small integers are exact."""
+    x = np.ones(arrays["X"].shape) if body.endswith("(1)") else arrays["X"].astype(np.float64)
+    key = arrays["K"] - (1 if "K[t] - 1" in body else 0)
+    combine = np.add if "sum" in body else np.maximum if "max" in body else np.minimum
+    info = None if out in ("f32", "bf16") else np.iinfo(out.replace("i", "int"))
+    ends = (-np.inf, np.inf) if info is None else (float(info.min), float(info.max))
+    made = np.full(shape, 0.0 if combine is np.add else ends[0] if combine is np.maximum else ends[1])
+    inside = (key >= 0) & (key < shape[0])
+    with np.errstate(all="ignore"):
+        combine.at(made, key[inside], x[inside])
+    return made
