@@ -22,6 +22,7 @@ from nautilus.scalar.passes.axes.join_sums import JoinSums
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.narrow import Narrow
+from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.split_sums import SplitSums
 from nautilus.scalar.passes.simplify import Simplify
 
@@ -29,7 +30,8 @@ from nautilus.scalar.passes.simplify import Simplify
 def passes(precision: str = "fast", schedule: Schedule | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(Simplify(), Inline(schedule), Simplify(), SplitSums(), Factor(schedule), Simplify(), JoinSums()),
+        *(Simplify(), Inline(schedule), Simplify(), SplitSums(), Factor(schedule), Simplify()),
+        *(OrderContractions(), Simplify(), JoinSums()),
         Narrow(schedule, strict=precision == "strict"),
     )
 
