@@ -13,7 +13,7 @@ from nautilus.core.expr.nodes import Axis, Expr, Load, free_vars, loads
 from nautilus.core.expr.products import bare
 from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.contractions.trees import Sum, is_matrix_product, points
+from nautilus.scalar.analysis.contractions.trees import Sum, matrix_sides, points
 from nautilus.targets.rates import Machine
 
 Shapes = Mapping[str, Sequence[Extent]]
@@ -21,6 +21,7 @@ Shapes = Mapping[str, Sequence[Extent]]
 _TENSOR = 0.7  # share of the peak that large products reach
 _PARTS = 6.0  # instructions of a product of f32 matrices for one of 16 bits, at half the rate
 _VECTOR = 0.25  # share of the peak of multiply-adds that loops over loads reach
+_STORED = 4.0  # bytes that an element of a computed side is written and read with
 _FEWEST = 16  # rows or columns that a matrix instruction computes at least
 
 
@@ -67,17 +68,19 @@ class Price:
         axes = frozenset[str]().union(over, *(p.axes for p in parts))
         size = points(axes, self.extents)
         values = [p for p in parts if not p.condition]
-        sides = is_matrix_product([p.axes for p in values], over) if self.dtype is not DType.F64 else None
+        sides = matrix_sides([p.axes for p in values], over) if self.dtype is not DType.F64 else None
+        moved = sum(p.bytes for p in values) + made
         per_second = m.multiprocessors * m.clock
         if sides is None:
             work = size * max(len(values), 1) / (m.fma * per_second * _VECTOR)
         else:
-            for side in sides:
-                size *= max(1.0, _FEWEST / points(side, self.extents))
+            for side, other in (sides, sides[::-1]):
+                size *= max(1.0, _FEWEST / points(side.axes - other.axes, self.extents))
+                moved += side.computed * _STORED * points(side.axes, self.extents)
             work = 2 * size / (m.tensor_half * per_second * _TENSOR)
             if min(p.bits for p in values) > 16:
                 work *= _PARTS
-        return max(work, (sum(p.bytes for p in values) + made) / m.dram) + m.launch
+        return max(work, moved / m.dram) + m.launch
 
     def sum(self, s: Sum, parts: Sequence[Part], at_top: bool) -> float:
         """The time of ``s``, whose operands are ``parts``; what it stores is read again."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TypeAlias
 
 MOST_OPERANDS = 6
@@ -118,16 +119,30 @@ def inside(tree: Sum) -> tuple[Sum, ...]:
     return (*(x for i in tree.items if isinstance(i, Sum) for x in inside(i)), tree)
 
 
-def is_matrix_product(sides: Sequence[frozenset[str]], over: frozenset[str]) -> tuple[frozenset[str], ...] | None:
-    """The rows and the columns of a product of factors with these axes; None where it is no matrix product.
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A side of a matrix product: its axes, and whether it is a product of several factors."""
 
-    Two factors share every axis of the sum, have axes of their own, and every other factor has axes of one of them.
+    axes: frozenset[str]
+    computed: bool
+
+
+def matrix_sides(sides: Sequence[frozenset[str]], over: frozenset[str]) -> tuple[Matrix, Matrix] | None:
+    """The two sides of a sum over ``over`` of a product of factors with these axes; None if it is no matrix product.
+
+    The factors with an axis of the rows are one side, those with an axis of the columns the other one, and the rest
+    belongs to either.  Both sides have every axis of the sum.
     """
-    for n, a in enumerate(sides):
-        for b in sides[n + 1 :]:
-            rows, columns = a - b - over, b - a - over
-            if over and over <= a & b and rows and columns and all(c <= a or c <= b for c in sides):
-                return rows, columns
+    for x, y in combinations(sorted(frozenset[str]().union(*sides) - over), 2):
+        if not over or any(x in s and y in s for s in sides):
+            continue
+        rest = [s for s in sides if x not in s and y not in s]
+        for left in (rest, []):
+            rows = [s for s in sides if x in s] + left
+            columns = [s for s in sides if y in s] + [s for s in rest if not left]
+            both = [frozenset[str]().union(*side) for side in (rows, columns)]
+            if over <= both[0] & both[1]:
+                return Matrix(both[0], len(rows) > 1), Matrix(both[1], len(columns) > 1)
     return None
 
 
