@@ -102,7 +102,7 @@ def judge(known: References, outputs: Mapping[str, Array], is_peer: bool) -> Ver
 def _rows(known: References, name: str, dtype: DType, raw: Array, bound: Bound, slack: float) -> Verdict:
     got, want = from_storage(known.cut.cut(name, raw), dtype), known.rows[name]
     if not dtype.is_float:
-        wrong = exact(got, want, _TIES if bound.ties else 0.0)
+        wrong = exact(got, want, _TIES if bound.ties else 0.0, bound.step)
         return Verdict(wrong is None, 0.0, 0.0, f"{name}, sampled rows: {wrong.text}" if wrong else "")
     got = np.where(overflown(got, want, dtype), want, got)
     error, allowed = relative(got, want), slack * bound.relative

@@ -399,7 +399,7 @@ class _Check:
                 allowed = ref.allowed[name] if ref is not None else 1e-2 * compare.norm(want[name])
                 found = compare.within(got[name], want[name], bounds * allowed)
             else:
-                found = compare.exact(got[name], want[name], self.share(name))
+                found = compare.exact(got[name], want[name], self.share(name), self.step(name))
             fine = fine and found is None
             if found is not None and report:
                 self.add(
@@ -411,6 +411,9 @@ class _Check:
     def share(self, name: str) -> float:
         return _TIED if name in self.bounds and self.bounds[name].ties else 0.0
 
+    def step(self, name: str) -> float:
+        return self.bounds[name].step if name in self.bounds else np.inf
+
     # -- against float64 -----------------------------------------------------------------------
     def result(self, check: str, where: str, got: Mapping[str, Array], given: InputSet, ref: Reference) -> None:
         """Compare every output with the Spec and report measured, stated and allowed error."""
@@ -421,7 +424,7 @@ class _Check:
             common = {"kind": given.kind, "seed": given.seed, "output": name, "bound": bound.relative}
             subject = f"{name} ({where})"
             if got[name].dtype.kind != "f":
-                found = compare.exact(got[name], want, self.share(name))
+                found = compare.exact(got[name], want, self.share(name), bound.step)
                 measured, allowed = (0.0 if found is None else found.measured), 0.0
             else:
                 truth = np.where(np.isfinite(want), ref.values[name], want)

@@ -70,11 +70,16 @@ def floor(dtype: DType) -> float:
     return max(2.0**least if FORMATS[dtype].least <= -126 else 0.0, 2.0 ** (least - dtype.mantissa))
 
 
-def exact(got: Array, want: Array, share: float = 0.0) -> Difference | None:
-    """Compare integers or bools; ``share`` of the elements may differ, where floats close to a tie decide them."""
+def exact(got: Array, want: Array, share: float = 0.0, step: float = np.inf) -> Difference | None:
+    """Compare integers or bools; ``share`` of the elements may differ, by up to ``step``.
+
+    Floats close to a tie decide about these.
+    """
     if np.shape(got) != np.shape(want):
         return _shapes(got, want)
     wrong = np.asarray(got) != np.asarray(want)
+    if np.isfinite(step):
+        share = 0.0 if np.any(np.abs(np.asarray(got, np.int64) - np.asarray(want, np.int64)) > step) else share
     if np.count_nonzero(wrong) <= share * wrong.size:
         return None
     return _difference(got, want, wrong, float("inf"))

@@ -65,6 +65,15 @@ def test_spacing_is_numpys(dtype: DType) -> None:
     assert np.array_equal(spacing(x.astype(np.float64), dtype), np.spacing(np.abs(x)).astype(np.float64))
 
 
+def test_a_tie_makes_a_step_at_most() -> None:
+    want = np.arange(1000)
+    near, far = want.copy(), want.copy()
+    near[3] += 1
+    far[3] += 2
+    assert exact(near, want, 0.01, 1.0) is None and exact(far, want, 0.01) is None
+    assert exact(far, want, 0.01, 1.0) is not None
+
+
 def test_a_few_ties_may_fall_either_way_but_not_many() -> None:
     rng = np.random.default_rng(0)
     want = round_to(rng.standard_normal(1000), DType.F16)

@@ -16,7 +16,7 @@ LOWERED: Mapping[str, Mapping[str, float]] = {
     },
     "nautilus.planner.warpgroup": {"STORED_RATE": 1e30, "STORED_LAUNCHES": 0.0, "MEMORY_RATE": 1e30},
     "nautilus.planner.rematerialise": {"LARGE": 1},
-    "nautilus.planner.rowwise.rows": {"LARGE": 1},
+    "nautilus.planner.rowwise.shared_operands": {"LARGE": 1},
 }  # fmt: skip
 
 

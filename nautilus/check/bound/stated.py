@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod, sqrt
+from math import inf, prod, sqrt
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from nautilus.check.bound.errors import Probe, Roundings, inexact, roundings, ro
 from nautilus.check.bound.program import rounded
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
-from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Var, walk
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Param, Reduce, Var, walk
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, round_to
@@ -35,6 +35,8 @@ _LONGEST = 1 << 14  # terms of a sum in the sampled evaluation
 _RUNTIME = 1024  # the size of a dim that is known only at launch and has no smaller bound
 _FEW = 64  # outputs of fewer elements are sampled on several inputs
 _INPUTS = 6
+_TO_INTEGERS = frozenset({"floor", "ceil", "round"})
+_LAST = _TO_INTEGERS | {"cast", "min", "max"}  # what a rounded integer goes through
 _INEXACT = frozenset(f.name for f in FUNCTIONS.values() for a in f.approximations if a.form_error)
 
 
@@ -42,18 +44,26 @@ _INEXACT = frozenset(f.name for f in FUNCTIONS.values() for a in f.approximation
 class Bound:
     """The bound of an output; ``relative`` is 0 for an exact output.
 
-    ``ties``: the output has integers or bools that depend on computed floats.  ``form``: an approximation of the
+    ``ties``: the output has integers or bools that depend on computed floats.  ``one_off``: these are small integers
+    that a float is rounded to at the end, so that a tie makes a difference of 1.  ``form``: an approximation of the
     hardware in it differs from the function over the reals.
     """
 
     relative: float
     ties: bool = False
     form: bool = False
+    one_off: bool = False
+
+    @property
+    def step(self) -> float:
+        """The largest difference that a tie makes in an integer."""
+        return 1.0 if self.one_off else inf
 
     @property
     def text(self) -> str:
         if self.relative == 0.0:
-            return "exact" + (", but where computed numbers tie" if self.ties else "")
+            off = "1 off" if self.one_off else "another one"
+            return "exact" + (f", but {off} where computed numbers tie" if self.ties else "")
         return f"{self.relative:.1e}"
 
 
@@ -77,7 +87,8 @@ def _stated(spec: Spec, precision: str, schedule: Schedule) -> Mapping[str, Boun
     out: dict[str, Bound] = {}
     for t in spec.outputs:
         if not t.dtype.is_float:
-            out[t.name] = Bound(0.0, ties=not exact[t.name])
+            ties = not exact[t.name]
+            out[t.name] = Bound(0.0, ties, one_off=ties and _rounds_last(program, t.name, computed))
         else:
             form = precision == "fast" and t.name in found and any(_has_form(d.expr) for d in spec.definitions)
             out[t.name] = Bound(found.get(t.name, 0.0), form=form)
@@ -89,6 +100,29 @@ def _is_exact(program: Spec, name: str, computed: frozenset[str]) -> bool:
     d = program.definition(name)
     loads = {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
     return not (loads & computed or any(inexact(e) for e in walk(d.expr)) or rounds_at_store(program, d))
+
+
+def _rounds_last(program: Spec, name: str, computed: frozenset[str]) -> bool:
+    """Whether ``name`` has integers of at most 16 bits, each a computed float that is rounded once, at the end."""
+    d = program.definition(name)
+    e, last = d.expr, False
+    while isinstance(e, Op) and e.op in _LAST:
+        last = last or (e.dtype.is_int and e.args[0].dtype.is_float) or e.op in _TO_INTEGERS
+        rest = e.args[1:]
+        if any(not isinstance(x, Const) for x in rest):
+            break
+        e = e.args[0]
+    return last and d.stored.is_int and d.stored.bits <= 16 and not _decides(program, e, computed)
+
+
+def _decides(program: Spec, e: Expr, computed: frozenset[str]) -> bool:
+    """Whether computed floats decide about the value of ``e`` or of what it reads, by a comparison or by a rounding."""
+    operations = [n for n in walk(e) if isinstance(n, Op)]
+    discrete = [n for n in operations if n.op in COMPARISONS | _TO_INTEGERS or not n.dtype.is_float]
+    if any(inexact(x) or (isinstance(x, Load) and x.buffer in computed) for n in discrete for x in walk(n)):
+        return True
+    read = {n.buffer for n in walk(e) if isinstance(n, Load) and n.buffer in computed}
+    return any(_decides(program, program.definition(x).expr, computed) for x in read)
 
 
 def _has_form(e: Expr) -> bool:

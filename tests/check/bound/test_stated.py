@@ -169,3 +169,20 @@ def test_sums_in_parts_lose_magnitude() -> None:
         with_parts = run(program, arrays, {}, {}, roundings(program), Probe(seed, True, 1.25))["Y"]
         without = run(program, arrays, {}, {}, roundings(program, parts=False), Probe(seed, True, 1.25))["Y"]
         assert np.mean(with_parts / want) < np.mean(without / want) - 8 * U32
+
+
+ROUNDED = "input X: f32[4, 8]\noutput Y: i8[4, 8]\nY[i, j] = {}\n"
+
+
+@pytest.mark.parametrize(("value", "one_off"), [
+    ("i8(round(X[i, j] * 3.1))", True),
+    ("i8(clamp(floor(X[i, j] / 3 + 0.5), -127, 127))", True),
+    ("i8(round(X[i, j]))", False),  # of an input: exact
+    ("i8(round(X[i, j] * 3.1)) * i8(2)", False),
+    ("i8(round(X[i, j] * 3.1 if X[i, j] * 1.1 > 0.5 else 0.0))", False),
+    ("i8(round(floor(X[i, j] * 3.1) * 1.5))", False),
+])  # fmt: skip
+def test_a_tie_changes_an_integer_that_is_rounded_last_by_one(value: str, one_off: bool) -> None:
+    bound = stated(load_spec(ROUNDED.format(value)))["Y"]
+    assert bound.one_off is one_off and (bound.step == 1.0) is one_off
+    assert bound.text == ("exact, but 1 off where computed numbers tie" if one_off else bound.text)
