@@ -170,8 +170,11 @@ class Speller:
             )  # through int: narrowing wraps instead of being undefined
         return Text.of(f"({_C_CAST[dst]}){operand(x, UNARY)}", UNARY)
 
-    def expr(self, e: Expr, env: Mapping[str, str], ranges: index.Ranges, ref: Callable[[Ref], str]) -> str:
-        """C text of an index expression; ``env`` spells variables and params, ``ref`` SSA values."""
+    def expr(
+        self, e: Expr, env: Mapping[str, str], ranges: index.Ranges, ref: Callable[[Ref], str],
+        load: Callable[[Load], str],
+    ) -> str:  # fmt: skip
+        """C text of an index expression; ``env`` spells variables and params, ``ref`` SSA values, ``load`` elements."""
 
         def go(x: Expr) -> str:
             match x:
@@ -186,10 +189,12 @@ class Speller:
                 case Op(op="floordiv" | "mod" as name, args=(a, b)) if _non_negative(a, b, ranges):
                     return _infix("/" if name == "floordiv" else "%", 13, go(a), go(b))
                 case Op(op=name, args=args, dtype=dtype):
-                    wraps = any(isinstance(n, Ref) for n in walk(x))
+                    wraps = any(isinstance(n, Ref | Load) for n in walk(x))
                     return self.op(name, [go(a) for a in args], [a.dtype for a in args], dtype, wraps=wraps)
-                case Load() | Reduce():
-                    raise AssertionError("loads and reductions do not occur in MA-tile index expressions")
+                case Load():
+                    return load(x)
+                case Reduce():
+                    raise AssertionError("reductions do not occur in MA-tile index expressions")
 
         return go(e)
 

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from nautilus.core.expr.nodes import Expr, Ref, Var, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Ref, Var, walk
+from nautilus.core.index.sizes import at_most, extent_expr, volume
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import RegisterArray, literal, register_array
@@ -224,7 +225,18 @@ class Writer:
             frag = self.frags[x.name]
             return self.element(frag, within or self.layout(frag), r)
 
-        return self.speller.expr(e, self.env, self.ranges, ref)
+        return self.speller.expr(e, self.env, self.ranges, ref, self.element_of_input)
+
+    def element_of_input(self, x: Load) -> str:
+        """The element that a ``let`` reads."""
+        shape = self.module.buffer(x.buffer).shape
+        wide = at_most(volume(shape)) >= 2**31
+        dtype = DType.I64 if wide else DType.I32
+        place: Expr = Const(0, dtype)
+        for n, (i, size) in enumerate(zip(x.index, shape, strict=True)):
+            at, step = (Op("cast", (e,), dtype) if wide else e for e in (i, extent_expr(size)))
+            place = Op("add", (Op("mul", (place, step), dtype), at), dtype) if n else at
+        return f"{self.env['&' + x.buffer]}[{self.expr(place)}]"
 
     def warp_base(self, layout_name: str, axis: str) -> str:
         """C name of the first position along ``axis`` of the warp's part of a tile."""

@@ -120,6 +120,7 @@ def _is_size(e: Expr, params: Mapping[str, DType]) -> bool:
 
 
 def _bounds(p: Program) -> Iterator[Offence]:
+    inputs = {b.name for b in p.buffers if b.space is Space.INPUT}
     params = {s.name for s in p.params}
     for k in p.kernels:
         for outer, loop in _loops(k.body):
@@ -131,8 +132,10 @@ def _bounds(p: Program) -> Iterator[Offence]:
                     yield _offence(loop, f"the bound {format_expr(e)} is {e.dtype}")
                 if not free_vars(e) <= names:
                     yield _offence(loop, f"the bound {format_expr(e)} uses a variable that is not an outer one")
-                if loads(e):
-                    yield _offence(loop, f"the bound {format_expr(e)} reads a buffer")
+                grid = {o.var for o in outer if o.kind is Kind.GRID}
+                for ld in loads(e):
+                    if ld.buffer not in inputs or not free_vars(ld) <= grid:
+                        yield _offence(loop, f"the bound {format_expr(e)} reads what is not the same in a block")
 
 
 def _grid(p: Program) -> Iterator[Offence]:
@@ -380,7 +383,7 @@ def _reductions(p: Program) -> Iterator[Offence]:
 RULES: Mapping[str, Rule] = {
     "names are unique": _names,
     "declarations are sound": _declarations,
-    "loop bounds are integers over outer variables": _bounds,
+    "loop bounds are integers over outer variables and inputs": _bounds,
     "expressions are typed": _expressions,
     "writes fit their buffers": _writes,
     "grid loops come first": _grid,

@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 
 from nautilus.core.buffers import Buffer, Space, extents
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Param, Ref, Var, identity
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Ref, Var, identity
 from nautilus.core.functions.parts import PARTS, product_of_parts
 from nautilus.core.numerics import Array, Mode, combine_at, eval_op, reduce_array, round_to
 from nautilus.core.tiles import TileAxis, TileType
@@ -135,6 +135,8 @@ class _Run:
                 return self.constant(self.params[name], dtype)
             case Ref(name=name):
                 return self.spread(name, t)
+            case Load(buffer=buffer, index=index):  # of a loop bound
+                return np.asarray(self.memory[buffer][tuple(int(self.eval(i, t)) for i in index)])
             case Op(op=op, args=args, dtype=dtype):
                 return eval_op(op, [self.eval(a, t) for a in args], dtype, self.mode)
             case _:

@@ -16,7 +16,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import VerifyError
 from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
-from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Ref, Var, walk
+from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Ref, Var, free_vars, walk
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.names import repeated
 from nautilus.core.tiles import TileAxis, TileType
@@ -147,8 +147,19 @@ class _Kernel:
         self.defined.add(v.name)
         self.values[v.name] = v.type
 
-    def expr(self, e: Expr, t: TileType, rule: str, dtypes: set[DType] | frozenset[DType]) -> None:
-        """``e`` has a type of ``dtypes`` and is made of variables, axes of ``t``, params and values."""
+    def same_in_a_block(self, load: Load) -> bool:
+        """Whether ``load`` reads an input at a position made of grid variables."""
+        inputs = {b.name: len(b.shape) for b in self.module.buffers if b.space is Space.INPUT}
+        own = free_vars(load) <= {g.var for g in self.kernel.grid}
+        return own and inputs.get(load.buffer) == len(load.index)
+
+    def expr(
+        self, e: Expr, t: TileType, rule: str, dtypes: set[DType] | frozenset[DType], *, reads: bool = False
+    ) -> None:
+        """``e`` has a type of ``dtypes`` and is made of variables, axes of ``t``, params and values.
+
+        ``reads``: also of elements that are the same in a whole block.
+        """
         where = f"kernel {self.kernel.name}"
         say: Callable[[str], NoReturn] = (
             (lambda d: self.fail(rule, d)) if self.op is not None else (lambda d: _fail(rule, where, d))
@@ -157,6 +168,8 @@ class _Kernel:
             say(f"an expression of type {e.dtype}")
         for node in walk(e):
             match node:
+                case Load() if reads and self.same_in_a_block(node):
+                    pass
                 case Load() | Reduce():
                     say("a load or reduction inside an index")
                 case Var(name=name):
@@ -304,7 +317,7 @@ def _dot(k: _Kernel, op: DotOp) -> None:
 
 def _for(k: _Kernel, op: ForOp) -> None:
     for e in (op.lo, op.hi):
-        k.expr(e, TileType(DType.I32), "loop bounds are integers in scope", _INTS)
+        k.expr(e, TileType(DType.I32), "loop bounds are integers in scope", _INTS, reads=True)
     taken = op.var in k.vars or op.var in k.order
     k.need(not taken, "one name one variable", f"{op.var} is taken")
     k.need(len(op.results) == len(op.carried) == len(op.yields), "as many results as carried", "")

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.nodes import free_vars, loads
 from nautilus.ma_tile.ir.ops import MemKernel
 
 Ints = NDArray[np.int64]
@@ -14,8 +15,12 @@ BLOCK = "block"
 
 
 def grid_values(kernel: MemKernel, count: int) -> dict[str, Ints]:
-    """Variable -> its value in blocks 0 .. ``count`` - 1; the block's own number too."""
+    """Variable -> its value in blocks 0 .. ``count`` - 1; the block's own number too.
+
+    Without the variables that are read from tensors, and without those that depend on them.
+    """
     values: dict[str, Ints] = {BLOCK: np.arange(count, dtype=np.int64)}
     for name, e in kernel.decode:
-        values[name] = np.broadcast_to(evaluate(e, values), count)
+        if not loads(e) and free_vars(e) <= values.keys():
+            values[name] = np.broadcast_to(evaluate(e, values), count)
     return values

@@ -251,6 +251,9 @@ class SplitKFusion:
         ours = grid_values(self.a, self.count * self.blocks)
         order = np.zeros(self.count * self.blocks, np.int64)
         for name, e in self.a.decode:
+            if name not in ours:  # read from tensors
+                self.solved[name] = simplify(substitute(e, self.solved))
+                continue
             if name not in self.solved:
                 if not isinstance(e, Const):
                     raise ScheduleError(f"no partial result determines grid variable {name}", kernel=self.kernel)

@@ -81,7 +81,7 @@ class BlockRun:
         kernel = self.machine.kernel
         for rank in range(kernel.cluster):
             variables = {"block": self.block + rank}
-            scope = Scope(variables, self.machine.params, {}, self._no_refs)
+            scope = Scope(variables, self.machine.params, {}, self._no_refs, self.machine.memory.element)
             for name, e in kernel.decode:
                 variables[name] = int(scope.eval(e))
             start = np.zeros(len(self.shared.time), np.int32)
@@ -346,7 +346,7 @@ class BlockRun:
             x = self.get(ctx, frag)
             return x if layout is None else spread(x, layout, frag.type.names)
 
-        return Scope(self.variables(ctx), self.machine.params, places, refs)
+        return Scope(self.variables(ctx), self.machine.params, places, refs, self.machine.memory.element)
 
     def integer(self, ctx: Context, e: Expr, what: str) -> int:
         """``e`` where all threads must agree. Raises Fault."""

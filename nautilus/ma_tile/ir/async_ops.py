@@ -94,7 +94,7 @@ GROUP_THREADS = 128
 
 @op(MA, "let $var = $expr")
 class LetOp:
-    """A uniform integer."""
+    """A uniform integer. It may read elements of inputs, at positions that are uniform too."""
 
     var: str = declare(VARIABLE)
     expr: Expr = declare(EXPR)

@@ -388,7 +388,8 @@ MA.close(MemOp)
     " {$decode $layouts $smem $mbars $pipelines $body}"
 )
 class MemKernel:
-    """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``.
+    """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``, and integers
+    that a block reads from inputs at positions made of them.
 
     ``consumers``: number of equal parts of the block that each run the code outside of roles, each with its own
     ``consumer``.  ``cluster``: number of consecutive blocks in a cluster.

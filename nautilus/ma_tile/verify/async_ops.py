@@ -293,7 +293,7 @@ def wg_wait(s: KernelScope, op: WgWait) -> None:
 
 def let(s: KernelScope, op: LetOp) -> None:
     """A ``let`` defines a new variable."""
-    s.uniform(op.expr, f"let {op.var}")
+    s.uniform(op.expr, f"let {op.var}", reads=True)
     s.variable(op.var, op.expr.dtype)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from nautilus.core.buffers import Buffer, Space
@@ -136,6 +137,8 @@ class KernelScope:
         self.mbars: Mapping[str, Mbar] = {b.name: b for b in self.kernel.mbars}
         self.params: Mapping[str, DType] = {p.name: p.dtype for p in self.module.params}
         self.buffers: Mapping[str, Buffer] = {b.name: b for b in self.module.buffers}
+        inputs = (b for b in self.module.buffers if b.space is Space.INPUT)
+        self.inputs: Mapping[str, int] = {b.name: len(b.shape) for b in inputs}
         self.pipelines: Mapping[str, PipelineState] = {c.name: c for c in self.kernel.pipelines}
         self.leave_roles()
 
@@ -168,7 +171,7 @@ class KernelScope:
         self.axes = frozenset(x for layout in k.layouts.values() for x in layout.axes)
         self.vars = {"block"}
         for name, e in k.decode:
-            self.uniform(e, f"let {name}")
+            self.uniform(e, f"let {name}", reads=True)
             self.need(name not in self.axes, "variables are no tile axes", name)
             self.vars.add(name)
         self._pipelines()
@@ -270,16 +273,22 @@ class KernelScope:
         self.need(ok, "operands are projections", f"%{frag.name} is not in the projection of the result's layout")
 
     # -- expressions --------------------------------------------------------------------------
-    def uniform(self, e: Expr, what: str) -> None:
-        """An integer that does not vary with the position in a tile."""
-        self.typed(e, what, INTEGERS, None, ())
+    def uniform(self, e: Expr, what: str, *, reads: bool = False) -> None:
+        """An integer that does not vary with the position in a tile; ``reads``: it may read elements of inputs."""
+        self.typed(e, what, INTEGERS, None, (), self.inputs if reads else {})
 
     def typed(
-        self, e: Expr, what: str, types: Iterable[DType], layout: FragLayout | None, axes: tuple[str, ...]
-    ) -> None:
-        """``e`` is well typed, of one of ``types``, and mentions only what is in scope."""
+        self, e: Expr, what: str, types: Iterable[DType], layout: FragLayout | None, axes: tuple[str, ...],
+        readable: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """``e`` is well typed, of one of ``types``, and mentions only what is in scope.
+
+        ``readable``: the ranks of the tensors of which it may read elements.
+        """
         for n in walk(e):
             match n:
+                case Load(buffer=name, index=index) if readable.get(name) == len(index):
+                    pass
                 case Load() | Reduce():
                     self.fail("expressions are of variables", f"{what} contains a load or a reduction")
                 case Var(name=name, dtype=dtype):

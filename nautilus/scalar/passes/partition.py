@@ -6,8 +6,8 @@ ranges around the live spans are executed, and one loop visits these ranges (``a
 which every conjunct is full run without guards.  The other blocks run unchanged before and after the full range,
 unless ``iteration_order`` selects another order.
 
-A conjunct that depends on data makes every block mixed and none dead.  Bounds are expressions of the variables around
-the loop.
+Bounds are expressions of the variables around the loop, and of elements of inputs where a conjunct compares with them
+(``analysis.blocks.tensor_ends``).  A conjunct that depends on other data makes every block mixed and none dead.
 
 A loop of one iteration whose position depends on outer variables (a chunk of one tile) is replaced by its body.
 
@@ -20,9 +20,10 @@ nothing when no guarded statement runs: ``rolling_update`` repairs by ``r_new``,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError, in_kernel
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import FALSE, conjunction, conjuncts
@@ -31,11 +32,13 @@ from nautilus.core.index.linear import constant, divided
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.order import certainly_less
 from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import Extent
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.blocks.cover import full_part, largest, smallest
 from nautilus.scalar.analysis.blocks.several import concatenation, live_ranges
 from nautilus.scalar.analysis.blocks.spans import Blocks, Span, common, conjunctions, invariant, meet, spans
+from nautilus.scalar.analysis.blocks.tensor_ends import Readable
 from nautilus.scalar.analysis.derived_names import plan_of
 from nautilus.scalar.analysis.iteration_order import obstacle, ordered
 from nautilus.scalar.analysis.symbolic import linear_form
@@ -54,27 +57,45 @@ class Partition:
     def apply(self, program: Program) -> Program:
         """The program with its loops split into ranges of blocks, without dead ranges."""
         plans = [(k, plan_of(self.schedule, k.name)) for k in program.kernels]
-        kernels = (_kernel(k, plan.iteration_order) if plan.partition else k for k, plan in plans)
+        inputs = {b.name: b.shape for b in program.buffers if b.space is Space.INPUT}
+        kernels = (_kernel(k, plan.iteration_order, inputs) if plan.partition else k for k, plan in plans)
         return replace(program, kernels=tuple(kernels))
 
 
-def _kernel(kernel: Kernel, order: str) -> Kernel:
-    names = frozenset(b.name for b in kernel.locals)
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What is around a loop: the locals of the kernel, the requested order, and what bounds may read."""
+
+    locals: frozenset[str]
+    order: str
+    readable: Readable
+
+
+def _kernel(kernel: Kernel, order: str, inputs: Mapping[str, tuple[Extent, ...]]) -> Kernel:
+    grid = {loop.var: loop.hi for loop in _grid(kernel.body)}
+    around = _Around(frozenset(b.name for b in kernel.locals), order, Readable(inputs, grid))
     with in_kernel(kernel.name):
-        return replace(kernel, body=_body(kernel.body, {}, names, order))
+        return replace(kernel, body=_body(kernel.body, {}, around))
 
 
-def _body(body: tuple[Stmt, ...], ranges: Ranges, locals_: frozenset[str], order: str) -> tuple[Stmt, ...]:
+def _grid(body: tuple[Stmt, ...]) -> Iterator[Loop]:
+    for s in body:
+        if isinstance(s, Loop) and s.kind is Kind.GRID:
+            yield s
+            yield from _grid(s.body)
+
+
+def _body(body: tuple[Stmt, ...], ranges: Ranges, around: _Around) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for s in body:
         if not isinstance(s, Loop) or s.kind.is_tile:
             out.append(s)
             continue
-        pieces = _pieces(s, ranges, locals_, order) if s.kind is Kind.SEQ else (s,)
+        pieces = _pieces(s, ranges, around) if s.kind is Kind.SEQ else (s,)
         for piece in pieces:
             lo, hi = bounds(divided(piece.lo), ranges)[0], bounds(divided(piece.hi), ranges)[1]
             inner = {**ranges, s.var: (lo, None if hi is None else hi - 1)}
-            body = _body(piece.body, inner, locals_, order)
+            body = _body(piece.body, inner, around)
             if body:
                 out += (_single(piece, body) if len(pieces) == 1 else []) or [replace(piece, body=body)]
     return tuple(out)
@@ -88,13 +109,13 @@ def _single(loop: Loop, body: tuple[Stmt, ...]) -> list[Stmt]:
     return list(substituted(body, {loop.var: loop.lo}))
 
 
-def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> tuple[Loop, ...]:
+def _pieces(loop: Loop, ranges: Ranges, around: _Around) -> tuple[Loop, ...]:
     """The pieces of ``loop`` in the requested order.  Raises ScheduleError where the loop does not permit the order."""
-    loop, pieces, block = _split(_picked(loop, ranges, locals_), ranges, locals_)
-    if order != "ascending" and len(pieces) > 1:
-        reason = obstacle(loop, locals_)
+    loop, pieces, block = _split(_picked(loop, ranges, around.locals), ranges, around)
+    if around.order != "ascending" and len(pieces) > 1:
+        reason = obstacle(loop, around.locals)
         if reason is not None:
-            raise ScheduleError(f"iteration_order {order}: {reason}", f"loop {loop.var}")
+            raise ScheduleError(f"iteration_order {around.order}: {reason}", f"loop {loop.var}")
         mixed = tuple(p.body == loop.body for p in pieces)
         certain = tuple(_certain(p, ranges) for p in pieces)
         pieces = ordered(pieces, mixed, certain)
@@ -143,29 +164,34 @@ def _certain(piece: Loop, ranges: Ranges) -> bool:
     return certainly_less(piece.lo, piece.hi, known)
 
 
-def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, tuple[Loop, ...], Expr]:
+def _split(loop: Loop, ranges: Ranges, around: _Around) -> tuple[Loop, tuple[Loop, ...], Expr]:
     """``loop`` without the conditions that hold in every block it visits; and as up to three consecutive loops.
 
     The block of an iteration is the third result, an expression of the loop variable.
     """
     found: dict[tuple[Expr, tuple[tuple[str, int], ...]], Blocks] = {}
     live: list[tuple[Span, ...]] = []
+    low, high = bounds(divided(loop.lo), ranges)[0], bounds(divided(loop.hi), ranges)[1]
+    own = {**ranges, loop.var: (low, None if high is None else high - 1)}
     for loops, s in statements(loop.body):
         # Outer loops first, so that loops inside still have their whole, constant range, as tiles have.
         tiles = {t.var: _trips(t) for t in loops}
         mine = []
         for c in _atoms(s.guard):
             changes = loop.var in free_vars(c)
-            info = spans(c, loop.var, tiles, ranges) if changes else invariant(c, _trips(loop), tiles, ranges)
+            if changes:
+                info: Blocks | None = spans(c, loop.var, tiles, own, around.readable)
+            else:
+                info = invariant(c, _trips(loop), tiles, ranges)
             if info is not None:
                 found[c, tuple(tiles.items())] = info
                 mine.append(info.live)
-        if _lasting(s, loop, locals_):
+        if _lasting(s, loop, around.locals):
             live.append(conjunctions(mine, subset=False))
     if not found:
         return loop, (loop,), Var(loop.var)
     whole = Span((divided(loop.lo),), (divided(loop.hi),))
-    parts = _visited(live, whole, ranges) if live and _idle(loop, locals_) else (whole,)
+    parts = _visited(live, whole, ranges) if live and _idle(loop, around.locals) else (whole,)
     bare = {c for c, _ in found}
     held = bare - {c for (c, _), known in found.items() if not all(_covered(known.full, p) for p in parts)}
     loop = replace(loop, body=_without(loop.body, held))

@@ -98,7 +98,7 @@ class _Ranges:
             case Load():
                 return self.load(e)
             case Op(op="cast" | "narrow", args=(a,)):
-                slack = 2.0 ** -e.dtype.mantissa
+                slack = 2.0**-e.dtype.mantissa
                 return intervals.outward(*self.of(a), slack)
             case Op(op="select", args=(_, a, b)):
                 return intervals.joined(self.of(a), self.of(b))

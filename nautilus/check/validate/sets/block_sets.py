@@ -17,7 +17,7 @@ from typing import Any
 from nautilus.check.validate.sets.index_sets import INSTALL
 from nautilus.check.validate.sets.isl_text import NotAffine, isl_text
 from nautilus.check.validate.verdict import Verdict
-from nautilus.core.expr.nodes import Expr, Var, rewrite, walk
+from nautilus.core.expr.nodes import Expr, Var, loads, rewrite, walk
 from nautilus.ma_tile.ir.async_ops import LetOp
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule, RolesOp
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
@@ -58,14 +58,14 @@ def validate(before: MemModule, after: MemModule) -> Verdict | None:
 def _tiles(k: MemKernel) -> list[_Tiles]:
     """The tiles of the kernel, or of each of its roles, those with all variables first."""
     if k.decode:
-        return [_Tiles({"block": k.blocks}, _inlined(k.decode), True)]
+        return [_Tiles({"block": k.blocks}, _without_reads(_inlined(k.decode)), True)]
     found = []
     for op in k.body:
         for role in op.roles if isinstance(op, RolesOp) else ():
             for loop in role.body:
                 if isinstance(loop, TileSchedulerOp):
                     lets = [(x.var, x.expr) for x in loop.body if isinstance(x, LetOp)]
-                    values = {n: e for n, e in _inlined(lets).items() if _decodes(e, loop.var)}
+                    values = {n: e for n, e in _without_reads(_inlined(lets)).items() if _decodes(e, loop.var)}
                     counts: dict[str, Expr | int] = {loop.var: loop.count}
                     if k.cluster > 1:
                         counts["block"] = k.cluster
@@ -80,6 +80,11 @@ def _inlined(lets: Sequence[tuple[str, Expr]]) -> dict[str, Expr]:
     for name, e in lets:
         known[name] = rewrite(e, lambda n: known.get(n.name) if isinstance(n, Var) else None)
     return known
+
+
+def _without_reads(values: Mapping[str, Expr]) -> dict[str, Expr]:
+    """``values`` without those that are read from tensors, which say nothing about the number of a tile."""
+    return {n: e for n, e in values.items() if not loads(e)}
 
 
 def _decodes(e: Expr, tile: str) -> bool:

@@ -92,6 +92,13 @@ class GlobalMemory:
         out: Array = self.values[name][place]
         return out if mask is None else np.where(mask, out, np.zeros((), out.dtype))
 
+    def element(self, name: str, index: tuple[Array, ...]) -> Array:
+        """One element of an input. Raises Fault."""
+        if name in self.owner:
+            raise Fault("unsupported", f"a let reads {name}, which is no input")
+        found: Array = self.values[name][self.place(name, index, None, ())]
+        return found.astype(np.int64)
+
     def store(self, name: str, place: Ints, value: Array, mask: Array | None, thread: Array) -> None:
         """Write ``value`` (already of the buffer's type). Raises Fault."""
         if name not in self.owner:

@@ -122,7 +122,7 @@ class Scope:
     Every value is a scalar or an array that broadcasts to [warps, 32, registers].
     """
 
-    __slots__ = ("axes", "memo", "params", "refs", "variables")
+    __slots__ = ("axes", "memo", "params", "read", "refs", "variables")
 
     def __init__(
         self,
@@ -130,8 +130,9 @@ class Scope:
         params: Mapping[str, Any],
         axes: Mapping[str, Ints],
         refs: Callable[[str], Array],
+        read: Callable[[str, tuple[Array, ...]], Array] | None = None,
     ) -> None:
-        self.variables, self.params, self.axes, self.refs = variables, params, axes, refs
+        self.variables, self.params, self.axes, self.refs, self.read = variables, params, axes, refs, read
         self.memo: dict[int, Array] = {}
 
     def eval(self, e: Expr) -> Array:
@@ -160,6 +161,8 @@ class Scope:
                 return x.astype(np.int64) if x.dtype.kind in "iu" else x
             case Op(op=op, args=args, dtype=dtype):
                 return eval_op(op, [self.eval(a) for a in args], dtype, "typed")
+            case Load(buffer=buffer, index=index) if self.read is not None:
+                return self.read(buffer, tuple(map(self.eval, index)))
             case Load() | Reduce():
                 raise Fault("unsupported", "an expression of an op contains a load or a reduction")
 

@@ -99,9 +99,13 @@ def _apart(kernel: MemKernel, size: int) -> frozenset[str]:
     if count % size:
         raise ScheduleError(f"{count} tiles are not a multiple of the cluster size {size}", kernel=kernel.name)
     out = {BLOCK}
-    for name, values in grid_values(kernel, count).items():
+    known = grid_values(kernel, count)
+    for name, values in known.items():
         of = values.reshape(-1, size)
         if (of != of[:, :1]).any():
+            out.add(name)
+    for name, e in kernel.decode:  # read from tensors
+        if name not in known and _mentions((e,), frozenset(out)):
             out.add(name)
     for op in walk_ops(kernel.body):
         if isinstance(op, LetOp) and _mentions((op.expr,), frozenset(out)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -10,11 +10,12 @@ import numpy as np
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Expr, Op, free_vars
+from nautilus.core.expr.nodes import Expr, Op, Param, free_vars
 from nautilus.core.index.linear import Linear, build, divided
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.simplify import simplify
-from nautilus.core.types import DType
+from nautilus.core.index.sizes import nominal_size
+from nautilus.core.types import DType, integer_limits
 from nautilus.scalar.analysis.blocks.spans import Span, meet
 
 _SAMPLES = 5  # values of each outer variable at which the sizes of spans are compared
@@ -142,7 +143,14 @@ def size(s: Span, ranges: Ranges) -> float:
         if a is None or b is None:
             return 0.0
         env[name] = np.linspace(a, b, _SAMPLES).astype(np.int64)
-    try:
-        return float(np.maximum(evaluate(hi, env) - evaluate(lo, env), 0).mean())
-    except KeyError:
-        return 0.0
+    least, most = integer_limits(DType.I32)
+    return float(np.maximum(_at(hi, env, most) - _at(lo, env, least), 0).mean())
+
+
+def _at(e: Expr, env: Mapping[str, np.ndarray], read: int) -> np.ndarray:
+    """``e`` where every element of a tensor is ``read``: a range is taken as long as it may be."""
+
+    def other(e: Expr) -> np.ndarray:
+        return np.asarray(nominal_size(e) if isinstance(e, Param) else read)
+
+    return np.asarray(evaluate(e, env, other))

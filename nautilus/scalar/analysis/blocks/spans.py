@@ -9,6 +9,8 @@ the loop variable in two steps:
 * the rest is solved for the loop variable, with divisions rounded the right way.  One ``//`` around it is isolated;
   more than one are replaced by multiples of their dividends, larger ones for live blocks and smaller ones for full.
 
+Where a comparison reads tensors, the bounds do so too (:mod:`nautilus.scalar.analysis.blocks.tensor_ends`).
+
 So live spans are a superset of the blocks in which the condition holds at a point, and full spans a subset of those in
 which it holds at every point.  A form that is not understood bounds no live span, and makes the alternative full
 nowhere.
@@ -19,11 +21,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, substitute, walk
 from nautilus.core.index.alternatives import MOST, alternatives, isolated
-from nautilus.core.index.linear import Linear, atom, constant, divide, divided, floordiv
+from nautilus.core.index.linear import Linear, atom, build, constant, divide, divided, floordiv
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.types import DType, integer_limits
+from nautilus.scalar.analysis.blocks.tensor_ends import Readable, ends, with_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +60,40 @@ class Blocks:
     full: tuple[Span, ...]
 
 
-def spans(c: Expr, var: str, tiles: Mapping[str, int], ranges: Ranges) -> Blocks:
+def spans(c: Expr, var: str, tiles: Mapping[str, int], ranges: Ranges, readable: Readable) -> Blocks:
     """The spans of ``c`` for the loop over ``var`` (module docstring).
 
-    ``tiles``: the extents of the tile variables, 0 where unknown; ``ranges``: of the outer variables.
+    ``tiles``: the extents of the tile variables, 0 where unknown; ``ranges``: of the outer variables and of ``var``;
+    ``readable``: what bounds may read.
     """
     live: list[Span] = []
     full: list[Span] = []
-    for a in alternatives(c):
-        upper = [_solved(f, var, tiles, ranges, upper=True) for f in a.forms]
-        lower = [_solved(f, var, tiles, ranges, upper=False) for f in a.forms]
+    named, values = with_names(c, var, frozenset(tiles), readable)
+    known = {**ranges, **{t: (0, n - 1) for t, n in tiles.items() if n}}
+
+    def solved(form: Linear, *, upper: bool) -> Span | None:
+        read = ends(form, values, tiles, known, readable, upper=upper)
+        if read is None:
+            return None
+        found = _solved(form, var, tiles, {**ranges, **{name: span for name, (_, span) in read.items()}}, upper)
+        return _with_ends(found, {name: e for name, (e, _) in read.items()}) if found and read else found
+
+    for a in alternatives(named):
+        upper = [solved(f, upper=True) for f in a.forms]
+        lower = [solved(f, upper=False) for f in a.forms]
         live.append(meet(*(s for s in upper if s is not None)))
         if a.exact and None not in lower:
             full.append(meet(*(s for s in lower if s is not None)))
     return Blocks(tuple(dict.fromkeys(live)), tuple(dict.fromkeys(full)))
+
+
+def _with_ends(s: Span, read: Mapping[str, Expr]) -> Span:
+    """``s`` with expressions for the names that stand for values of tensors."""
+
+    def put(xs: tuple[Linear, ...]) -> tuple[Linear, ...]:
+        return tuple(divided(substitute(build(x, DType.I32), read)) for x in xs)
+
+    return Span(put(s.lo), put(s.hi), put(s.when))
 
 
 def invariant(c: Expr, trips: int, tiles: Mapping[str, int], ranges: Ranges) -> Blocks | None:

@@ -63,9 +63,7 @@ def _is_matrix_product(d: Def, e: Expr) -> bool:
     return any(p.shared.issuperset(a.name for a in d.red) for p in found)
 
 
-def _split(
-    program: Program, d: Def, parts: tuple[tuple[Expr, bool], ...], certificates: list[Certificate]
-) -> Program:
+def _split(program: Program, d: Def, parts: tuple[tuple[Expr, bool], ...], certificates: list[Certificate]) -> Program:
     (first, negative), *rest = parts
     raw = inner_sum(program, d, first)
     added: list[Def] = []

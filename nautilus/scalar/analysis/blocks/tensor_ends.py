@@ -1,0 +1,244 @@
+"""Ends of ranges that are read from tensors: ``j < len[b]``, ``start[b] <= j``, ``j - i <= len[b] - M``.
+
+A *value* is the largest part of one side of a comparison that reads tensors and does not depend on the loop.  It is
+any integer of its type.  :func:`with_names` replaces each value by a name, so that a comparison is linear in index
+variables and names, and :func:`ends` gives what a name stands for in a form ``c * name + rest >= 0``:
+
+* One name: the value, clamped to where it decides.  ``rest`` has known bounds, so every value beyond them decides as
+  the bound does, and the clamped value is exact for any contents of the tensor.
+* A side is ``part of index variables + value``, and such a sum wraps in its type.  Where the value is so large that a
+  sum of it may wrap, nothing is concluded: the form holds if blocks are asked for that can be live, and does not hold
+  if full ones are.
+* Two names: the same, with one limit for both values.
+
+A value that depends on tile variables is replaced by its greatest or least element over the tile, if that has at most
+:data:`MOST` points: so the rows of a tile may have ranges of their own.
+
+Positions of a read are clamped to the tensor, because a bound is computed where a condition around the comparison may
+not hold.  Only inputs are read, at positions that depend on grid variables: such a value is the same for a whole block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import (
+    COMPARISONS,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Var,
+    children,
+    free_vars,
+    loads,
+    rewrite,
+    substitute,
+    with_children,
+)
+from nautilus.core.index.linear import ZERO, Linear, build, divided, linear
+from nautilus.core.index.linear_bounds import Ranges, bounds
+from nautilus.core.index.sizes import Extent, as_extent
+from nautilus.core.types import DType, integer_limits
+
+MOST = 32  # points of a tile for each of which a value is read
+_LIMIT = 1 << 28  # of two values in one comparison, and of what stands beside them
+_INTEGERS = frozenset({DType.I32, DType.I64})
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What a bound may read: the ``shapes`` of inputs, at positions made of the grid variables of ``extents``."""
+
+    shapes: Mapping[str, tuple[Extent, ...]]
+    extents: Mapping[str, Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a name stands for: ``expr``, beside ``index`` in a sum that wraps in its type (None: alone).
+
+    ``partner``: the name on the other side of the comparison.
+    """
+
+    expr: Expr
+    index: Linear | None
+    partner: str | None = None
+
+
+Values = Mapping[str, Value]
+Limits = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    index: Linear
+    value: Value | None
+
+
+def with_names(c: Expr, var: str, tiles: frozenset[str], readable: Readable) -> tuple[Expr, Values]:
+    """Condition ``c`` with a name for each value in it, in a loop over ``var`` with variables ``tiles`` inside."""
+    found: dict[str, Value] = {}
+
+    def visit(e: Expr) -> Expr:
+        if isinstance(e, Op) and e.op in COMPARISONS and e.args[0].dtype in _INTEGERS and loads(e):
+            return _named(e, found, var, tiles, readable)
+        return with_children(e, tuple(map(visit, children(e)))) if isinstance(e, Op) else e
+
+    return (visit(c), found) if loads(c) else (c, found)
+
+
+def _named(e: Op, found: dict[str, Value], var: str, tiles: frozenset[str], readable: Readable) -> Expr:
+    sides = [_side(a, var, tiles, readable) for a in e.args]
+    a, b = sides
+    if a is None or b is None or not (a.value or b.value):
+        return e
+    names = [f"%end{len(found) + n}" for n in range(2)]
+    args: list[Expr] = []
+    for n, side in enumerate((a, b)):
+        total = build(side.index, DType.I32)
+        if side.value is not None:
+            partner = names[1 - n] if sides[1 - n].value is not None else None  # type: ignore[union-attr]
+            found[names[n]] = Value(side.value.expr, side.value.index, partner)
+            total = calc("add", total, Var(names[n]))
+        args.append(total)
+    return Op(e.op, tuple(args), e.dtype, e.span)
+
+
+def _side(e: Expr, var: str, tiles: frozenset[str], readable: Readable) -> _Side | None:
+    """One side of a comparison as a part of index variables and a value; None: it is not of that form."""
+    if loads(e) and not free_vars(e) & {var, *tiles}:
+        return _Side(Linear({}), Value(e, None)) if _reads(e, tiles, readable) else None
+    if not loads(e):
+        return _Side(divided(e), None)
+    terms = linear(e)
+    index = Linear({a: c for a, c in terms.terms.items() if not loads(a)}, terms.const)
+    rest = Linear({a: c for a, c in terms.terms.items() if loads(a)})
+    value = build(rest, e.dtype)
+    if not _reads(value, tiles, readable):
+        return None
+    index = divided(build(index, e.dtype))
+    return _Side(index, Value(value, index if index.terms or index.const else None))
+
+
+def _reads(e: Expr, tiles: frozenset[str], readable: Readable) -> bool:
+    """Whether a bound may be computed from ``e``, for all points of a tile where it has tile variables."""
+    readings = all(ld.buffer in readable.shapes and ld.dtype.is_int for ld in loads(e))
+    return readings and free_vars(e) <= readable.extents.keys() | tiles
+
+
+def ends(
+    form: Linear, values: Values, tiles: Mapping[str, int], ranges: Ranges, readable: Readable, *, upper: bool
+) -> dict[str, tuple[Expr, Limits]] | None:
+    """What each name in ``form`` stands for, and its bounds, where ``form >= 0`` is asked (module docstring).
+
+    ``tiles``: sizes of tile variables; ``ranges``: of all index variables; ``upper``: for live blocks, else for full
+    ones.  None: nothing can be concluded.
+    """
+    names = [a.name for a in form.terms if isinstance(a, Var) and a.name in values]
+    rest = Linear({a: c for a, c in form.terms.items() if not (isinstance(a, Var) and a.name in values)}, form.const)
+    if len(names) > 2 or any(free_vars(a) & values.keys() for a in rest.terms):
+        return None
+    out: dict[str, tuple[Expr, Limits]] = {}
+    for name in names:
+        value, sign = values[name], form.coeff(name)
+        if abs(sign) != 1 or (value.partner in names) != (len(names) == 2):
+            return None
+        found = _alone(value, rest, sign, ranges) if len(names) == 1 else _beside(value, values, rest, ranges)
+        if found is None:
+            return None
+        span, fits = found
+        greatest = (sign > 0) == upper
+        over = _over_tile(_end(value.expr, span, fits, greatest), tiles, greatest)
+        inside = None if over is None else _inside(over, ranges, readable)
+        if inside is None:
+            return None
+        out[name] = inside, span
+    return out
+
+
+def _alone(value: Value, rest: Linear, sign: int, ranges: Ranges) -> tuple[Limits, Expr | None] | None:
+    """Where ``value`` decides on ``sign * value + rest >= 0``, and when no sum with it wraps (None: always)."""
+    low, high = bounds(rest, ranges)
+    if low is None or high is None:
+        return None
+    span = (-high - 1, -low) if sign > 0 else (low - 1, high)
+    least, most = integer_limits(DType.I32)
+    if not least < span[0] <= span[1] < most:
+        return None
+    if value.index is None:
+        return span, None
+    low, high = bounds(value.index, ranges)
+    if low is None or high is None:
+        return None
+    least, most = integer_limits(value.expr.dtype)
+    return span, _within(value.expr, least - min(low, 0), most - max(high, 0))
+
+
+def _beside(value: Value, values: Values, rest: Linear, ranges: Ranges) -> tuple[Limits, Expr | None] | None:
+    """The same for a value with one on the other side of the comparison."""
+    span, other = (-_LIMIT, _LIMIT), values[value.partner or ""]
+    for x in (rest, value.index or ZERO, other.index or ZERO):
+        low, high = bounds(x, ranges)
+        if low is None or high is None or max(-low, high) > _LIMIT:
+            return None
+    return span, calc("and", _within(value.expr, *span), _within(other.expr, *span))
+
+
+def _within(e: Expr, low: int, high: int) -> Expr:
+    return calc("and", calc("ge", e, Const(low, e.dtype)), calc("le", e, Const(high, e.dtype)))
+
+
+def _end(e: Expr, span: tuple[int, int], fits: Expr | None, greatest: bool) -> Expr:
+    """``e`` clamped to ``span``, as i32; the end of ``span`` that decides where it does not ``fit``."""
+    low, high = span
+    out: Expr = Op("min", (Op("max", (e, Const(low, e.dtype)), e.dtype), Const(high, e.dtype)), e.dtype)
+    if e.dtype is not DType.I32:
+        out = Op("cast", (out,), DType.I32)
+    if fits is None:
+        return out
+    return Op("select", (fits, out, integer(high if greatest else low)), DType.I32)
+
+
+def _over_tile(e: Expr, tiles: Mapping[str, int], greatest: bool) -> Expr | None:
+    """The greatest (least) ``e`` over the tile variables in it; None where they have too many points."""
+    names = sorted(free_vars(e) & tiles.keys())
+    sizes = [tiles[n] for n in names]
+    if not all(sizes) or prod(sizes) > MOST:
+        return None
+    points = [substitute(e, dict(zip(names, map(integer, p), strict=True))) for p in product(*map(range, sizes))]
+    while len(points) > 1:
+        pairs = [
+            Op("max" if greatest else "min", (a, b), e.dtype) for a, b in zip(points[::2], points[1::2], strict=False)
+        ]
+        points = [*pairs, *points[len(pairs) * 2 :]]
+    return points[0]
+
+
+def _inside(e: Expr, ranges: Ranges, readable: Readable) -> Expr | None:
+    """``e`` with the positions of its reads clamped to the tensors; None where a size is not known and may be met."""
+    fails = False
+
+    def rule(n: Expr) -> Expr | None:
+        nonlocal fails
+        if not isinstance(n, Load):
+            return None
+        index: list[Expr] = []
+        for i, size in zip(n.index, readable.shapes[n.buffer], strict=True):
+            low, high = bounds(divided(i), ranges)
+            if isinstance(i, Var) and as_extent(readable.extents[i.name]) == size:
+                index.append(i)
+                continue
+            if not isinstance(size, int):
+                fails = True
+                return None
+            inside = low is not None and low >= 0 and high is not None and high < size
+            index.append(i if inside else calc("max", calc("min", i, size - 1), 0))
+        return with_children(n, tuple(index))
+
+    out = rewrite(e, rule)
+    return None if fails else out
