@@ -27,7 +27,7 @@ Invariants (``scalar.verify`` rejects anything else):
 * value expressions of a store have the compute type of the buffer (the store rounds once to the
   buffer's storage type); an update's value has the buffer's type, which is a compute type;
 * guards are ``bool``; index expressions are integers; loop bounds use outer variables, and inputs at positions
-  made of grid variables.
+  made of them without those of tiles.
 
 *Tiled form* (what ``vr_tile.lowering.lower`` takes; established by ``reorder``): under the ``grid`` and ``seq``
 loops of a kernel stand only perfect nests of ``tile``/``tile.red`` loops around one statement each;

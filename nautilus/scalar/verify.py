@@ -132,9 +132,9 @@ def _bounds(p: Program) -> Iterator[Offence]:
                     yield _offence(loop, f"the bound {format_expr(e)} is {e.dtype}")
                 if not free_vars(e) <= names:
                     yield _offence(loop, f"the bound {format_expr(e)} uses a variable that is not an outer one")
-                grid = {o.var for o in outer if o.kind is Kind.GRID}
+                steady = {o.var for o in outer if not o.kind.is_tile}
                 for ld in loads(e):
-                    if ld.buffer not in inputs or not free_vars(ld) <= grid:
+                    if ld.buffer not in inputs or not free_vars(ld) <= steady:
                         yield _offence(loop, f"the bound {format_expr(e)} reads what is not the same in a block")
 
 

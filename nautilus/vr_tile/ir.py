@@ -32,7 +32,7 @@ name in a kernel (the ``axes`` list); result type of an elementwise operation is
 operands' axes and ``core.expr.infer``'s type; masks are bool; carried types are constant; stores go to
 outputs and temps; a kernel may overwrite what an earlier one stored if none has loaded it; loads come
 from inputs, temps and outputs of earlier kernels, never from what the kernel stores; a loop bound reads inputs only, at
-positions made of grid variables; a store's index
+positions made of variables; a store's index
 uses every axis of its value; every op has a span.
 """
 

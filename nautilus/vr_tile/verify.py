@@ -148,10 +148,9 @@ class _Kernel:
         self.values[v.name] = v.type
 
     def same_in_a_block(self, load: Load) -> bool:
-        """Whether ``load`` reads an input at a position made of grid variables."""
+        """Whether ``load`` reads an input at a position made of variables of the grid and of loops."""
         inputs = {b.name: len(b.shape) for b in self.module.buffers if b.space is Space.INPUT}
-        own = free_vars(load) <= {g.var for g in self.kernel.grid}
-        return own and inputs.get(load.buffer) == len(load.index)
+        return free_vars(load) <= self.vars and inputs.get(load.buffer) == len(load.index)
 
     def expr(
         self, e: Expr, t: TileType, rule: str, dtypes: set[DType] | frozenset[DType], *, reads: bool = False

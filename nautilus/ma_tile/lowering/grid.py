@@ -7,23 +7,18 @@
   each longest first, so that the operands that the tiles of a supertile share stay in the L2 cache.
 * ``grouped``: ``raster_group`` tiles of the last axis but one are numbered together, so that the tiles in
   flight share operands in the L2 cache.
-
-A loop bound that reads tensors becomes an expression of variables, which every block reads once (:func:`with_reads`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads, with_children
-from nautilus.core.index.simplify import bounds, simplify
-from nautilus.core.index.sizes import as_extent, at_most
+from nautilus.core.expr.nodes import Const, Expr, Load, Var, free_vars, loads, rewrite
+from nautilus.core.index.simplify import simplify
 from nautilus.core.schedule import MappingPlan
-from nautilus.core.text.names import unused
-from nautilus.vr_tile.ir import ForOp, GridAxis, TileKernel, TileOp, walk_ops
+from nautilus.vr_tile.ir import ForOp, GridAxis, TileKernel, walk_ops
 
 Decode = tuple[tuple[str, Expr], ...]
 BLOCK = Var("block")
@@ -51,45 +46,18 @@ def decode_grid(kernel: TileKernel, mapping: MappingPlan) -> tuple[Expr, Decode]
     return blocks, _linear(grid)
 
 
-def with_reads(kernel: TileKernel) -> tuple[TileKernel, Decode]:
-    """``kernel`` with variables for the parts of its loop bounds that read tensors, and these variables.
-
-    A part is as large as can be while it is a choice (``min``, ``max``, ``select``) with known bounds, so that one
-    variable stands for it in all bounds and its range is that of the part.
-    """
-    ranges = {g.var: (0, max(at_most(as_extent(g.extent)) - 1, 0)) for g in kernel.grid}
-    taken = {g.var for g in kernel.grid} | {a.name for a in kernel.axes} | {"block", "consumer"}
-    taken |= {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp)}
-    found: dict[Expr, str] = {}
-
-    def named(e: Expr) -> Expr:
-        if not loads(e):
-            return e
-        choice = isinstance(e, Load) or (isinstance(e, Op) and e.op in ("min", "max", "select"))
-        if choice and (isinstance(e, Load) or None not in bounds(e, ranges)):
-            if e not in found:
-                found[e] = unused(f"{loads(e)[0].buffer}_end", taken)
-                taken.add(found[e])
-            return Var(found[e], e.dtype)
-        return with_children(e, tuple(map(named, children(e))))
-
-    def visit(body: tuple[TileOp, ...]) -> tuple[TileOp, ...]:
-        return tuple(
-            replace(op, lo=named(op.lo), hi=named(op.hi), body=visit(op.body)) if isinstance(op, ForOp) else op
-            for op in body
-        )
-
-    body = visit(kernel.body)
-    return (replace(kernel, body=body) if found else kernel), tuple((name, e) for e, name in found.items())
-
-
 def _bounding(kernel: TileKernel) -> frozenset[str]:
-    """Grid variables on which the bounds of a loop depend."""
+    """Grid variables on which the bounds of a loop depend; what is read at them has no order."""
     out: frozenset[str] = frozenset()
     for op in walk_ops(kernel.body):
         if isinstance(op, ForOp):
-            out |= free_vars(op.lo) | free_vars(op.hi)
+            out |= _outside_reads(op.lo) | _outside_reads(op.hi)
     return out & {g.var for g in kernel.grid}
+
+
+def _outside_reads(e: Expr) -> frozenset[str]:
+    """Variables of ``e`` that stand outside of positions in tensors."""
+    return free_vars(rewrite(e, lambda n: integer(0) if isinstance(n, Load) else None)) if loads(e) else free_vars(e)
 
 
 def _linear(grid: tuple[GridAxis, ...], number: Expr = BLOCK) -> Decode:

@@ -22,6 +22,7 @@ from nautilus.core.schedule import MappingPlan, Schedule, WarpPlan, mapping_of
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.ma_tile.lowering.warp import lower_warp_kernel
 from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
+from nautilus.ma_tile.rewriting.bound_reads import with_lets
 from nautilus.targets.limits import Limits, limits
 from nautilus.vr_tile.ir import TileKernel, TileModule, results, walk_ops
 
@@ -65,5 +66,5 @@ def lower_kernel(
     """
     _check_tiles(kernel, limits(target))
     if mapping.engine == "warpgroup":
-        return lower_warpgroup_kernel(kernel, buffers, mapping, target, strict)
-    return lower_warp_kernel(kernel, buffers, mapping)
+        return with_lets(lower_warpgroup_kernel(kernel, buffers, mapping, target, strict))
+    return with_lets(lower_warp_kernel(kernel, buffers, mapping))

@@ -16,7 +16,7 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, Slot, b_layout
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, plan_dots, unwidened
-from nautilus.ma_tile.lowering.grid import decode_grid, with_reads
+from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import pad_for, place, plan_copy, shared_vec, spill_axes
@@ -26,13 +26,12 @@ from nautilus.vr_tile.ir import TileKernel, Value
 
 def lower_warp_kernel(kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpPlan) -> MemKernel:
     """One kernel. ``mapping.warps`` is the wanted warp grid; tiles that do not fit it get another."""
-    kernel, reads = with_reads(kernel)
     work = _WarpLowering(kernel, buffers, mapping, plan_dots(kernel, mapping), mapping.warps)
     work.block(kernel.body)
     blocks, decode = decode_grid(kernel, mapping)
     b = work.b
     return MemKernel(
-        kernel.name, blocks, b.warps, mapping.min_blocks, (*decode, *reads), dict(b.layouts),
+        kernel.name, blocks, b.warps, mapping.min_blocks, decode, dict(b.layouts),
         tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span,
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
 from nautilus.ma_tile.lowering.consumers import split_axis
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, forms
-from nautilus.ma_tile.lowering.grid import decode_grid, with_reads
+from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.warpgroup_dots import GroupPlan, plan_warpgroup, reject
@@ -59,7 +59,6 @@ def lower_warpgroup_kernel(
     """
     if not limits(target).warpgroup:
         raise ScheduleError(f"the engine warpgroup is for targets with warpgroup MMAs, not {target}", "engine")
-    kernel, reads = with_reads(kernel)
     plan = plan_warpgroup(kernel, mapping, strict)
     own = kernel if plan.consumers == 1 else split_axis(kernel, plan.rows, plan.consumers)
     work = _WarpgroupLowering(own, buffers, mapping, plan)
@@ -67,7 +66,7 @@ def lower_warpgroup_kernel(
     blocks, decode = decode_grid(kernel, mapping)
     b = work.b
     return MemKernel(
-        kernel.name, blocks, GROUP_WARPS * plan.consumers, mapping.min_blocks, (*decode, *reads), dict(b.layouts),
+        kernel.name, blocks, GROUP_WARPS * plan.consumers, mapping.min_blocks, decode, dict(b.layouts),
         tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span, plan.consumers,
     )  # fmt: skip
 

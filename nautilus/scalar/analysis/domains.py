@@ -5,7 +5,7 @@ same extent, whose element does not depend on ``t``.  Its results are running re
 ``t`` alone says which of them there are.
 
 The condition that a domain is not empty, ``exists r in [0, n): guard(r, p)`` for the reduced variables ``r``, has a
-closed form if its guard permits one.  Three ways lead to it, in order:
+closed form if its guard permits one.  Four ways lead to it, in order:
 
 * if every conjunct is affine in at most one ``r`` with an integer coefficient, the condition is the conjunction of
   ``lower <= upper`` over all pairs of a lower and an upper bound on that ``r``.  The bounds are rounded to integers, so
@@ -13,7 +13,9 @@ closed form if its guard permits one.  Three ways lead to it, in order:
 * if that does not give ``true``, but one of a few points certainly is in the domain (a *witness*), such as the first
   one, the last one, or ``r = i`` for a parallel axis ``i``, the condition is ``true``;
 * if the guard has a few exact alternatives (:mod:`nautilus.core.index.alternatives`) of the first kind, the condition
-  is the disjunction of theirs.
+  is the disjunction of theirs;
+* if each comparison bounds one ``r`` from one side, by anything that does not depend on ``r``, the least point that
+  satisfies the lower bounds is in the domain if any point is.  The condition is the guard at that point.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from itertools import islice, product
 
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, Var, free_vars, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.index.alternatives import Alternative, alternatives
 from nautilus.core.index.intervals import UNKNOWN, fits
 from nautilus.core.index.linear import Interval, build, linear
@@ -40,6 +42,7 @@ from nautilus.scalar.rewriting import axis_assumptions
 _I32 = DType.I32
 _CASES = 4  # most alternatives of a guard
 _POINTS = 12  # points that are tried as witnesses
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,53 @@ def nonempty(d: Def) -> Expr | None:
         return TRUE
     some = _disjunction(d, known)
     other = None if some is None else simplify(some, wide, assumptions)
-    return other if found is None or other == TRUE else found
+    known_form = other if found is None or other == TRUE else found
+    if known_form is not None:
+        return known_form
+    least = _at_least_point(d)
+    return None if least is None else simplify(least, wide, assumptions)
+
+
+def _at_least_point(d: Def) -> Expr | None:
+    """The guard at the least point that satisfies its lower bounds, or at the last one where it has no upper bound."""
+    if len(d.red) != 1 or d.guard is None:
+        return None
+    r, lower, upper = d.red[0], list[Expr](), list[bool]()
+    for part in conjuncts(d.guard):
+        if r.name in free_vars(part) and not _sided(part, r.name, lower, upper):
+            return None
+    last = calc("sub", extent_expr(r.extent), 1)
+    point: Expr = integer(0)
+    if not any(upper):
+        point = last
+    elif len(lower) < upper.count(False):
+        return None
+    else:
+        point = reduce(lambda a, b: calc("max", a, b), lower, point)
+    inside = calc("and", calc("ge", last, 0), calc("le", point, last))
+    return calc("and", inside, substitute(d.guard, {r.name: point}))
+
+
+def _sided(part: Expr, name: str, lower: list[Expr], upper: list[bool]) -> bool:
+    """Whether each comparison in ``part`` bounds ``name`` from one side; ``upper`` says which, ``lower`` has bounds.
+
+    One side of a comparison is made of index variables, and the other one does not depend on ``name``.
+    """
+    match part:
+        case Op(op="and", args=(a, b)) | Op(op="select", args=(a, b, Const(value=False))):
+            return all(name not in free_vars(x) or _sided(x, name, lower, upper) for x in (a, b))
+        case Op(op=given, args=(a, b)) if given in _MIRRORED:
+            op = given
+            if name in free_vars(b):
+                a, b, op = b, a, _MIRRORED[op]
+            found = None if loads(a) or name in free_vars(b) else linear_in(a, name)
+            if found is None or found[0] == 0 or not a.dtype.is_int:
+                return False
+            upper.append((op in ("lt", "le")) == (found[0] > 0))
+            if a == Var(name) and op == "ge":
+                lower.append(b)
+            return True
+    return False
 
 
 def _affine(d: Def) -> Expr | None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import permutations
 
 import numpy as np
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Expr, Op, Param, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, free_vars
 from nautilus.core.index.linear import Linear, build, divided
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.simplify import simplify
@@ -53,12 +54,24 @@ def never_positive(x: Linear, ranges: Ranges) -> bool:
     _, hi = bounds(x, ranges)
     if hi is not None and hi <= 0:
         return True
+    if any(never_positive(rest, ranges) for rest in _without_quotients(x, ranges)):
+        return True
     for a, c in x.terms.items():
         if isinstance(a, Op) and a.op in ("min", "max", "select"):
             cases = (x.without(a) + divided(arg).scale(c) for arg in a.args[-2:])
             decide = all if a.op == "select" or (a.op == "max") is (c > 0) else any
             return decide(never_positive(case, ranges) for case in cases)
     return False
+
+
+def _without_quotients(x: Linear, ranges: Ranges) -> Iterator[Linear]:
+    """``x`` without two terms ``c * (y // n) - c * (z // n)`` of which it is known that ``y <= z``."""
+    quotients = [(a, c) for a, c in x.terms.items() if isinstance(a, Op) and a.op == "floordiv"]
+    for (a, c), (b, k) in permutations(quotients, 2):
+        n = a.args[1]
+        alike = c > 0 and k == -c and b.args[1] == n and isinstance(n, Const) and n.value > 0
+        if alike and never_positive(divided(a.args[0]) - divided(b.args[0]), ranges):
+            yield x.without(a).without(b)
 
 
 def empty(s: Span, ranges: Ranges) -> bool:

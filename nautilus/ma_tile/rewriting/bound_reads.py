@@ -1,0 +1,70 @@
+"""Loop bounds that read tensors: each read becomes a variable, defined once where it is known.
+
+The parts of bounds that read are replaced by variables.  A part is as large as can be while it is a choice (``min``,
+``max``, ``select``) with known bounds, so the range of its variable is known, and loops that adjoin name one variable
+where they meet.  A variable that depends on grid variables alone stands beside these at the head of the kernel
+(``MemKernel.decode``), so every role and every tile of a persistent kernel computes it for itself.  Any other one is a
+``let`` in front of the first loop of a body that needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars, loads, with_children
+from nautilus.core.index.simplify import bounds
+from nautilus.core.ops import map_regions
+from nautilus.core.text.names import unused
+from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp
+from nautilus.ma_tile.ir.ops import ForOp, MemKernel, MemOp, walk_ops
+from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
+
+_CHOICES = frozenset({"min", "max", "select"})
+
+
+def with_lets(kernel: MemKernel) -> MemKernel:
+    """``kernel`` without reads in loop bounds (module docstring)."""
+    if not any(isinstance(op, ForOp) and (loads(op.lo) or loads(op.hi)) for op in walk_ops(kernel.body)):
+        return kernel
+    work = _Reads(kernel)
+    body = work.block(kernel.body, {})
+    return replace(kernel, decode=(*kernel.decode, *((name, e) for e, name in work.first.items())), body=body)
+
+
+class _Reads:
+    """The variables of one kernel; ``first``: those at its head."""
+
+    def __init__(self, kernel: MemKernel) -> None:
+        self.ranges = known_ranges(kernel)
+        self.grid = {name for name, _ in kernel.decode}
+        self.taken = {*self.grid, "block", CONSUMER, *(x for f in kernel.layouts.values() for x in f.axes)}
+        self.taken |= {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp | LetOp)}
+        self.first: dict[Expr, str] = {}
+
+    def block(self, body: tuple[MemOp, ...], outer: dict[Expr, str]) -> tuple[MemOp, ...]:
+        """``body`` with variables in its bounds; ``outer``: those defined around it."""
+        out: list[MemOp] = []
+        known = dict(outer)
+        for op in body:
+            if isinstance(op, ForOp):
+                fresh: dict[Expr, str] = {}
+                lo, hi = self.named(op.lo, known, fresh), self.named(op.hi, known, fresh)
+                out += [LetOp(name, e, op.span) for e, name in fresh.items()]
+                known |= fresh
+                op = replace(op, lo=lo, hi=hi)
+            out.append(map_regions(op, lambda inner, known=known: self.block(inner, known)))  # type: ignore[misc]
+        return tuple(out)
+
+    def named(self, e: Expr, known: dict[Expr, str], fresh: dict[Expr, str]) -> Expr:
+        """``e`` with variables for the parts that read; one that is not ``known`` is ``fresh``, or at the head."""
+        if not loads(e):
+            return e
+        whole = isinstance(e, Op) and e.op in _CHOICES and None not in bounds(e, self.ranges)
+        if not whole and not isinstance(e, Load):
+            return with_children(e, tuple(self.named(c, known, fresh) for c in children(e)))
+        at_head = free_vars(e) <= self.grid
+        found = self.first if at_head else known if e in known else fresh
+        if e not in found:
+            found[e] = unused(f"{loads(e)[0].buffer}_end", self.taken)
+            self.taken.add(found[e])
+        return Var(found[e], e.dtype)
