@@ -107,7 +107,23 @@ def test_data_may_bound_a_variable() -> None:
 
 def test_bounds_from_data_do_not_wrap() -> None:
     assert closed(reduction("j + 5 <= T[i]")) == "cast<i64>(T[i]) >= 5i64"
-    assert nonempty(reduction("j < T[i] - 1")) is None  # T[i] - 1 may wrap
+    assert closed(reduction("j < T[i] - 1")) == "0 < T[i] - 1"  # which may wrap, as in the guard
+
+
+@pytest.mark.parametrize(
+    ("guard", "want"),
+    [
+        ("j < T[i] and j - i <= T[i] - 3", "T[i] >= 1 and -i <= T[i] - 3"),
+        ("j < T[i] - 1 and j <= i", "0 < T[i] - 1"),
+        ("j > T[i] - 1", "4 > T[i] - 1"),
+        ("j >= T[i] - 1 and j < T[i] - i", None),
+    ],
+)
+def test_the_guard_at_the_least_point(guard: Any, want: str | None) -> None:
+    found = nonempty(reduction(guard))
+    assert found is not None
+    if want is not None:
+        assert closed(reduction(guard)) == want
 
 
 def test_causal_rows_are_never_empty() -> None:

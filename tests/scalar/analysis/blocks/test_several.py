@@ -15,6 +15,7 @@ from nautilus.core.index.linear import build, constant
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.blocks.several import concatenation, live_ranges
 from nautilus.scalar.analysis.blocks.spans import Span, spans
+from nautilus.scalar.analysis.blocks.tensor_ends import Readable
 from tests.scalar.analysis.blocks.conditions import blocks, masks, parse, tiled
 
 ROWS, COLUMNS = 6, 9  # blocks
@@ -29,7 +30,7 @@ def check(mask: Expr, tile: tuple[int, int]) -> tuple[int, int, int, int]:
     """The number of ranges, and blocks that are visited, live, and visited without the mask, of all rows together."""
     live, full = blocks(mask, (ROWS * tile[0], COLUMNS * tile[1]), tile)
     ranges = {"i0": (0, ROWS - 1)}
-    found = spans(tiled(mask, *tile), "j0", {"i": tile[0], "j": tile[1]}, ranges)
+    found = spans(tiled(mask, *tile), "j0", {"i": tile[0], "j": tile[1]}, ranges, Readable({}, {}))
     parts = live_ranges(found.live, Span((constant(0),), (constant(COLUMNS),)), ranges)
     loop = concatenation(parts, ranges)
     block, bare = loop.block("j0"), loop.full(found.full, ranges)

@@ -16,6 +16,7 @@ from nautilus.core.index.linear import build, constant
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.blocks.cover import full_part, live_hull
 from nautilus.scalar.analysis.blocks.spans import Span, spans
+from nautilus.scalar.analysis.blocks.tensor_ends import Readable
 from tests.scalar.analysis.blocks.conditions import blocks, masks, parse, tiled
 
 ROWS, COLUMNS = 6, 9  # blocks
@@ -43,7 +44,7 @@ def check(mask: Expr, tile: tuple[int, int]) -> tuple[int, int, int, int]:
     """Blocks that are visited, live, known to be full, and full, of all rows together."""
     live, full = blocks(mask, (ROWS * tile[0], COLUMNS * tile[1]), tile)
     ranges = {"i0": (0, ROWS - 1)}
-    found = spans(tiled(mask, *tile), "j0", {"i": tile[0], "j": tile[1]}, ranges)
+    found = spans(tiled(mask, *tile), "j0", {"i": tile[0], "j": tile[1]}, ranges, Readable({}, {}))
     whole = Span((constant(0),), (constant(COLUMNS),))
     hull, part = live_hull(found.live, whole, ranges), full_part(found.full, whole, ranges)
     counts = np.zeros(4, int)
