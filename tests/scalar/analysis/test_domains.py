@@ -115,7 +115,7 @@ def test_bounds_from_data_do_not_wrap() -> None:
     [
         ("j < T[i] and j - i <= T[i] - 3", "T[i] >= 1 and -i <= T[i] - 3"),
         ("j < T[i] - 1 and j <= i", "0 < T[i] - 1"),
-        ("j > T[i] - 1", "4 > T[i] - 1"),
+        ("j > T[i] - 1", "5 > T[i] - 1"),
         ("j >= T[i] - 1 and j < T[i] - i", None),
     ],
 )
