@@ -60,6 +60,13 @@ def inside(s: Span, env: dict[str, Any], data: dict[str, Array]) -> Array:
     return found & all(at(w) >= 0 for w in s.when)
 
 
+def union(parts: tuple[Span, ...], env: dict[str, Any], data: dict[str, Array]) -> Array:
+    out = np.zeros(COLUMNS, bool)
+    for s in parts:
+        out |= inside(s, env, data)
+    return out
+
+
 def blocks_of(text: str) -> tuple[Expr, Blocks]:
     mask = condition(text)
     known = {"b": (0, BATCH - 1), "i0": (0, ROWS - 1), "j0": (0, COLUMNS - 1)}
@@ -83,11 +90,10 @@ def test_any_contents(text: str) -> None:
             env = {"b": np.asarray(b), "i": np.arange(ROWS * TILE)[:, None], "j": np.arange(COLUMNS * TILE)[None, :]}
             holds = np.broadcast_to(value(mask, env, data), (ROWS * TILE, COLUMNS * TILE))
             cut = holds.reshape(ROWS, TILE, COLUMNS, TILE)
-            live, full = cut.any((1, 3)), cut.all((1, 3))
+            live, full = np.asarray(cut.any((1, 3))), np.asarray(cut.all((1, 3)))
             for i0 in range(ROWS):
                 at = {"b": np.asarray(b), "i0": np.asarray(i0)}
-                may = np.any([inside(s, at, data) for s in found.live], axis=0)
-                must = np.any([inside(s, at, data) for s in found.full] or [np.zeros(COLUMNS, bool)], axis=0)
+                may, must = union(found.live, at, data), union(found.full, at, data)
                 assert not (live[i0] & ~may).any(), "a live block is left out"
                 assert not (must & ~full[i0]).any(), "a block is not full"
                 useful += int((~may).any())
