@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from nautilus.cost.ranking import place_of_best, spearman
 from nautilus.cost.registers import estimate_registers
 from nautilus.cost.traffic import Traffic, traffic
-from nautilus.cost.work import Counts, Work, count, estimated
+from nautilus.cost.estimates import estimated
+from nautilus.cost.work import Counts, Work, count
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.targets.limits import Limits, limits
 from nautilus.targets.rates import Machine, machine

@@ -16,14 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Expr, Param, free_vars, loads
-from nautilus.core.index.simplify import bounds
-from nautilus.core.index.sizes import nominal_size
+from nautilus.core.expr.nodes import Expr, free_vars
 from nautilus.core.ops import declaration
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.combining import combining
+from nautilus.cost.estimates import estimated, longest, starts_of
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.ir import ops as ma
@@ -101,25 +99,6 @@ class Work:
     combines: bool = False  # independent warps compute partial results that their block combines (split-K)
 
 
-def estimated(e: Expr, env: Mapping[str, Any]) -> Any:
-    """``e`` at the values of ``env``; runtime sizes have their nominal value, values from memory a placeholder."""
-    return evaluate(e, env, _placeholder)
-
-
-def _placeholder(e: Expr) -> Any:
-    return np.asarray(True if e.dtype is DType.BOOL else nominal_size(e) if isinstance(e, Param) else 0)
-
-
-def _starts(kernel: MemKernel) -> frozenset[str]:
-    """Variables with which a loop begins, and that do not end an earlier one."""
-    starts, ends = set[str](), set[str]()
-    for op in ma.walk_ops(kernel.body):
-        if isinstance(op, ma.ForOp):
-            starts |= free_vars(op.lo) - ends
-            ends |= free_vars(op.hi) - starts
-    return frozenset(starts)
-
-
 def count(module: MemModule, kernel: MemKernel) -> Work:
     """The work of ``kernel`` for each of its tiles."""
     return _Counter(module, kernel).run()
@@ -140,9 +119,9 @@ class _Counter:
             self.env = {tiles.var: number // cluster, tiles.iteration: np.asarray(0), CONSUMER: np.asarray(0)}
             self.env["block"] = number % cluster
             self.env |= {op.var: number for op in ma.walk_ops(kernel.body) if isinstance(op, TileFirst)}
-        self.starts = _starts(kernel)
+        self.starts = starts_of(kernel)
         for name, e in kernel.decode:
-            self.env[name] = self.read(name, e) if loads(e) else estimated(e, self.env)
+            self.env[name] = longest(e, self.env, starts=name in self.starts)
         self.order = tiles.order if tiles is not None else "none"
         self.flight = 0
         self.counts = Counts()
@@ -223,17 +202,12 @@ class _Counter:
             out[name] = float(self.private * ahead * s.stage_bytes)
         return out
 
-    def read(self, name: str, e: Expr) -> Any:
-        """The value of a variable that is read from a tensor, where the loops that it bounds are longest."""
-        low, high = bounds(e)
-        return np.asarray((low if name in self.starts else high) or 0)
-
     # -- structure ------------------------------------------------------------------------------
     def block(self, body: tuple[MemOp, ...], times: Any, env: dict[str, Any]) -> None:
         for op in body:
             match op:
                 case ma.LetOp(var=var, expr=e):
-                    env[var] = self.read(var, e) if loads(e) else estimated(e, env)
+                    env[var] = longest(e, env, starts=var in self.starts)
                     if self.private > 1 and CONSUMER in free_vars(e):
                         first, last = _ends(env)
                         env[f"{var}#"] = (estimated(e, first), estimated(e, last))
