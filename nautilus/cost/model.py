@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nautilus.cost.estimates import estimated
 from nautilus.cost.ranking import place_of_best, spearman
 from nautilus.cost.registers import estimate_registers
 from nautilus.cost.traffic import Traffic, traffic
-from nautilus.cost.estimates import estimated
 from nautilus.cost.work import Counts, Work, count
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.targets.limits import Limits, limits
