@@ -69,6 +69,20 @@ class Buffer:
         return replace(self, shape=shape, view_of=self.array_shape if given else None)
 
 
+class HasBuffers:
+    """A module of any level."""
+
+    __slots__ = ()
+    buffers: tuple[Buffer, ...]
+
+    def buffer(self, name: str) -> Buffer:
+        """The argument or temp called ``name``. Raises KeyError."""
+        for b in self.buffers:
+            if b.name == name:
+                return b
+        raise KeyError(name)
+
+
 def extents(shape: Sequence[Extent], values: Mapping[str, Any]) -> tuple[int, ...]:
     """``shape`` with the numbers that ``values`` has for its runtime sizes."""
     return tuple(extent_value(e, lambda p: int(values[p.name])) for e in shape)

@@ -42,7 +42,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from nautilus.core.buffers import Buffer, Fact, ScalarParam
+from nautilus.core.buffers import Buffer, Fact, HasBuffers, ScalarParam
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr
 from nautilus.core.op_fields import COMBINER, EXPR, EXPRS, NAME, VARIABLE, WRITE_MEMORY, flag
 from nautilus.core.ops import SPAN, FieldRole, Level, declare, op, part
@@ -152,7 +152,7 @@ class Kernel:
 
 
 @part("program $name {$buffers $params $facts $kernels}")
-class Program:
+class Program(HasBuffers):
     """A whole spec at the Scalar level. ``buffers`` in argument order: inputs, outputs, temps."""
 
     name: str = declare(NAME)
@@ -160,13 +160,6 @@ class Program:
     params: tuple[ScalarParam, ...] = declare(PARAMS)
     kernels: tuple[Kernel, ...] = declare(kernels(Kernel))
     facts: tuple[Fact, ...] = declare(FACTS, default=())
-
-    def buffer(self, name: str) -> Buffer:
-        """The argument or temp called ``name``. Raises KeyError."""
-        for b in self.buffers:
-            if b.name == name:
-                return b
-        raise KeyError(name)
 
 
 def extent(loop: Loop) -> int | None:

@@ -41,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from nautilus.core.buffers import Buffer, Fact, ScalarParam
+from nautilus.core.buffers import Buffer, Fact, HasBuffers, ScalarParam
 from nautilus.core.common_ops import CommonConst, CommonFor, CommonIndex, CommonMap, CommonParam, CommonScan
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import (
@@ -191,7 +191,7 @@ class TileKernel:
 
 
 @part("module $name {$buffers $params $facts $kernels}")
-class TileModule:
+class TileModule(HasBuffers):
     """A whole spec at the VR-tile level."""
 
     name: str = declare(NAME)
@@ -199,13 +199,6 @@ class TileModule:
     params: tuple[ScalarParam, ...] = declare(PARAMS)
     kernels: tuple[TileKernel, ...] = declare(kernels(TileKernel))
     facts: tuple[Fact, ...] = declare(FACTS, default=())
-
-    def buffer(self, name: str) -> Buffer:
-        """The argument or temp called ``name``. Raises KeyError."""
-        for b in self.buffers:
-            if b.name == name:
-                return b
-        raise KeyError(name)
 
 
 def operands(op: TileOp) -> tuple[Value, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 
@@ -43,6 +44,12 @@ def compilation(text: str, schedule: Schedule | None = None) -> Compilation:
     trace = Trace()
     request = Request(Path("given.naut"), ARCH, text=dedent(text).lstrip(), schedule=schedule)
     return Compilation(compile_file(request, [trace]), tuple(trace.levels))
+
+
+@cache
+def default_compilation(name: str) -> Compilation:
+    """For tests that change no constant."""
+    return compilation(EVERY[name])
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -87,7 +94,7 @@ ADVERSE = (
 @pytest.mark.parametrize("kind", ["large-logits", "one-hot", "ascending", "masked"])
 @pytest.mark.parametrize("name", ADVERSE)
 def test_adverse_inputs(name: str, kind: str) -> None:
-    wrong = complaints(compilation(EVERY[name]), kind=kind, stages=("ma-tile",))
+    wrong = complaints(default_compilation(name), kind=kind, stages=("ma-tile",))
     assert not wrong, "\n".join(wrong)
 
 

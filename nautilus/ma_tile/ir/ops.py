@@ -60,7 +60,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from nautilus.core.buffers import Buffer, Fact, ScalarParam
+from nautilus.core.buffers import Buffer, Fact, HasBuffers, ScalarParam
 from nautilus.core.common_ops import CommonConst, CommonFor, CommonIndex, CommonMap, CommonParam
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.op_fields import (
@@ -424,7 +424,7 @@ class MemKernel:
 
 
 @part("module $name target $target {$buffers $params $facts $kernels}")
-class MemModule:
+class MemModule(HasBuffers):
     """A whole spec at the MA-tile level, for one architecture (``sm_80`` ...)."""
 
     name: str = declare(NAME)
@@ -433,13 +433,6 @@ class MemModule:
     params: tuple[ScalarParam, ...] = declare(PARAMS)
     kernels: tuple[MemKernel, ...] = declare(kernels(MemKernel))
     facts: tuple[Fact, ...] = declare(FACTS, default=())
-
-    def buffer(self, name: str) -> Buffer:
-        """The argument or temp called ``name``. Raises KeyError."""
-        for b in self.buffers:
-            if b.name == name:
-                return b
-        raise KeyError(name)
 
 
 #: PTX ISA, "Matrix multiply-accumulate operation using mma instruction".

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
-from nautilus.core.expr.nodes import COMBINERS, OPS, Const
+from nautilus.core.expr.infer import DTypeError, result_dtype
+from nautilus.core.expr.nodes import OPS, Const
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.tiles import TileAxis, TileType
@@ -34,7 +34,6 @@ from nautilus.ma_tile.ir.ops import (
     MbarWait,
     MmaOp,
     ParamOp,
-    ReduceOp,
     RolesOp,
     SharedLoad,
     SharedStore,
@@ -48,8 +47,7 @@ from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
 from nautilus.ma_tile.verify.atomic import atomic_store
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
 from nautilus.ma_tile.verify.module import INTEGERS, KernelScope, Rule
-from nautilus.ma_tile.verify.scan import RULES as SCAN
-from nautilus.ma_tile.verify.shared import element_count
+from nautilus.ma_tile.verify.reductions import RULES as REDUCTIONS
 
 # -- registers --------------------------------------------------------------------------------
 
@@ -97,38 +95,6 @@ def map_op(s: KernelScope, op: MapOp) -> None:
 
 def _axes(t: TileType) -> frozenset[TileAxis]:
     return frozenset(t.axes)
-
-
-def reduce(s: KernelScope, op: ReduceOp) -> None:
-    """The reduced axes are axes of the operand; scratch is declared if warps split them."""
-    layout, t = s.use(op.arg), op.arg.type
-    s.need(op.combiner in COMBINERS, "known combiners", op.combiner)
-    s.need(bool(op.axes) and set(op.axes) <= set(t.names), "reduced axes are the operand's", ", ".join(op.axes))
-    rest = frozenset(a for a in t.axes if a.name not in op.axes)
-    if op.into is not None:
-        s.need(len(op.axes) == 1 and op.scratch is None, "partials are of one axis, without scratch", op.into)
-        s.need(op.into not in t.names, "partials lie along a new axis", op.into)
-        layout = layout.partial(op.axes[0], op.into)
-        rest |= {TileAxis(op.into, layout.extent(op.into))}
-    s.need(_axes(op.result.type) == rest, "a reduction keeps the other axes", f"%{op.result.name}")
-    try:
-        dtype = reduce_dtype(op.combiner, t.dtype)
-    except DTypeError as err:
-        s.fail("operations are typed", str(err))
-    s.need(dtype is op.result.type.dtype, "operations are typed", f"{op.combiner} gives {dtype}")
-    own = s.define(op.result)
-    projection = layout.project(op.result.type.names)
-    s.need(same_map(own, projection), "results of reductions are projections", f"%{op.result.name}")
-    split = any(m.axis in op.axes and m.size > 1 for m in layout.warp)
-    s.need(not split or op.scratch is not None, "warps that split a reduced axis need scratch", "none is given")
-    if op.scratch is not None:
-        s.need(s.consumers == 1, "a kernel or role of several consumers has no scratch", op.scratch)
-        buffer = s.smem.get(op.scratch)
-        s.need(buffer is not None, "shared buffers are declared", op.scratch)
-        assert buffer is not None
-        needed = layout.warps * projection.registers * 32
-        fits = buffer.dtype is dtype and element_count(buffer) >= needed and buffer.swizzle == buffer.pad == 0
-        s.need(fits, "scratch holds one element a warp, register and lane", f"{needed} of {dtype} are needed")
 
 
 def convert(s: KernelScope, op: ConvertOp) -> None:
@@ -470,10 +436,10 @@ def roles(s: KernelScope, op: RolesOp) -> None:
 
 
 RULES: Mapping[type, Rule] = {
-    ConstOp: const, IndexOp: index, ParamOp: param, MapOp: map_op, ReduceOp: reduce, ConvertOp: convert,
+    ConstOp: const, IndexOp: index, ParamOp: param, MapOp: map_op, ConvertOp: convert,
     SliceOp: slice_op, UndefinedOp: undefined,
     GlobalLoad: ld_global, GlobalStore: st_global, SharedLoad: ld_shared, SharedStore: st_shared,
     AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
     Barrier: barrier, MbarArrive: mbar_arrive, MbarWait: mbar_wait, IfOp: if_op, ForOp: for_op,
-    RolesOp: roles, **SCAN,
+    RolesOp: roles, **REDUCTIONS,
 }  # fmt: skip

@@ -1,0 +1,74 @@
+"""The rules of ``reduce`` and ``scan``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nautilus.core.expr.infer import DTypeError, reduce_dtype
+from nautilus.core.expr.nodes import COMBINERS
+from nautilus.core.tiles import TileAxis
+from nautilus.ma_tile.ir.ops import ReduceOp
+from nautilus.ma_tile.ir.scan import ScanOp, scan_levels
+from nautilus.ma_tile.verify.layout import same_map
+from nautilus.ma_tile.verify.module import KernelScope, Rule
+from nautilus.ma_tile.verify.shared import element_count
+
+
+def reduce(s: KernelScope, op: ReduceOp) -> None:
+    """The reduced axes are axes of the operand; scratch is declared if warps split them."""
+    layout, t = s.use(op.arg), op.arg.type
+    s.need(bool(op.axes) and set(op.axes) <= set(t.names), "reduced axes are the operand's", ", ".join(op.axes))
+    rest = frozenset(a for a in t.axes if a.name not in op.axes)
+    if op.into is not None:
+        s.need(len(op.axes) == 1 and op.scratch is None, "partials are of one axis, without scratch", op.into)
+        s.need(op.into not in t.names, "partials lie along a new axis", op.into)
+        layout = layout.partial(op.axes[0], op.into)
+        rest |= {TileAxis(op.into, layout.extent(op.into))}
+    s.need(frozenset(op.result.type.axes) == rest, "a reduction keeps the other axes", f"%{op.result.name}")
+    _typed(s, op)
+    own = s.define(op.result)
+    projection = layout.project(op.result.type.names)
+    s.need(same_map(own, projection), "results of reductions are projections", f"%{op.result.name}")
+    split = any(m.axis in op.axes and m.size > 1 for m in layout.warp)
+    s.need(not split or op.scratch is not None, "warps that split a reduced axis need scratch", "none is given")
+    _scratch(s, op, layout.warps * projection.registers * 32, "register")
+
+
+def scan(s: KernelScope, op: ScanOp) -> None:
+    """The layout has the digits that a scan needs; scratch is declared if warps split the axis."""
+    layout, t = s.use(op.arg), op.arg.type
+    s.need(op.axis in t.names and op.into not in t.names, "a scan leads to a new axis", f"{op.axis} into {op.into}")
+    wanted = frozenset(TileAxis(op.into, a.size) if a.name == op.axis else a for a in t.axes)
+    s.need(frozenset(op.result.type.axes) == wanted, "a scan keeps the other axes", f"%{op.result.name}")
+    _typed(s, op)
+    levels = scan_levels(layout, op.axis)
+    s.need(levels is not None, "a scan runs over low registers, lanes, warps, high registers", f"#{op.arg.layout}")
+    assert levels is not None
+    own = s.define(op.result)
+    s.need(same_map(own, layout.renamed(op.axis, op.into)), "a scan keeps the layout", f"%{op.result.name}")
+    s.need(levels.warps.size == 1 or op.scratch is not None, "warps that split a scanned axis need scratch", "")
+    _scratch(s, op, layout.warps * levels.totals * 32, "total")
+
+
+def _typed(s: KernelScope, op: ReduceOp | ScanOp) -> None:
+    s.need(op.combiner in COMBINERS, "known combiners", op.combiner)
+    try:
+        dtype = reduce_dtype(op.combiner, op.arg.type.dtype)
+    except DTypeError as err:
+        s.fail("operations are typed", str(err))
+    s.need(dtype is op.result.type.dtype, "operations are typed", f"{op.combiner} gives {dtype}")
+
+
+def _scratch(s: KernelScope, op: ReduceOp | ScanOp, needed: int, each: str) -> None:
+    """Scratch, if any, holds ``needed`` elements: one a warp, lane and ``each``."""
+    if op.scratch is None:
+        return
+    s.need(s.consumers == 1, "a kernel or role of several consumers has no scratch", op.scratch)
+    buffer, dtype = s.smem.get(op.scratch), op.result.type.dtype
+    s.need(buffer is not None, "shared buffers are declared", op.scratch)
+    assert buffer is not None
+    fits = buffer.dtype is dtype and element_count(buffer) >= needed and buffer.swizzle == buffer.pad == 0
+    s.need(fits, f"scratch holds one element a warp, {each} and lane", f"{needed} of {dtype} are needed")
+
+
+RULES: Mapping[type, Rule] = {ReduceOp: reduce, ScanOp: scan}
