@@ -6,18 +6,15 @@ in 0..1, h in 0..32 {``.  A name in an expression is a param where the program d
 
 from __future__ import annotations
 
-from nautilus.core.buffers import Buffer, ScalarParam
 from nautilus.core.text.assembly import format_ops
 from nautilus.core.text.assembly import grammar as _grammar
 from nautilus.core.text.modules import format_module, parse_module
-from nautilus.scalar.ir import SCALAR, Kernel, Program, Stmt
+from nautilus.scalar.ir import SCALAR, Program, Stmt
 
 
 def grammar() -> str:
     """The grammar of this text form."""
-    return _grammar(
-        {}, {"program": Program, "buffer": Buffer, "param": ScalarParam, "kernel": Kernel}, SCALAR.ops, "stmt"
-    )
+    return _grammar(Program, SCALAR.ops, op="stmt")
 
 
 def format_program(p: Program) -> str:

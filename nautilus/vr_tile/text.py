@@ -7,27 +7,17 @@ the arguments.
 
 from __future__ import annotations
 
-from nautilus.core.buffers import Buffer, ScalarParam
 from nautilus.core.text.assembly import format_op, format_ops
 from nautilus.core.text.assembly import grammar as _grammar
 from nautilus.core.text.modules import format_module, parse_module
-from nautilus.vr_tile.ir import VR, GridAxis, TileKernel, TileModule, Value
+from nautilus.vr_tile.ir import VR, TileModule, Value
 
 __all__ = ["format", "format_op", "format_ops", "grammar", "parse"]
-
-_PARTS = {
-    "module": TileModule,
-    "buffer": Buffer,
-    "param": ScalarParam,
-    "kernel": TileKernel,
-    "grid": GridAxis,
-    "type": Value,
-}
 
 
 def grammar() -> str:
     """The grammar of this text form."""
-    return _grammar({"axes": "[AXIS ':' NUMBER, ...]", "value": "'%'NAME"}, _PARTS, VR.ops)
+    return _grammar(TileModule, VR.ops, Value)
 
 
 def format(m: TileModule) -> str:

@@ -165,8 +165,14 @@ def test_tables() -> None:
 
 
 def test_grammar() -> None:
-    assert grammar({"value": "'%'NAME"}, {"type": Val}, TOY.ops) == (
+    @part("toy $name")
+    class Toy:
+        name: str = declare(NAME)
+
+    assert grammar(Toy, TOY.ops, Val) == (
+        "toy      := 'toy' NAME\n"
         "type     := dtype ['[' axes ']']\n"
+        "axes     := [AXIS ':' NUMBER, ...]\n"
         "value    := '%'NAME\n"
         "op       := value '=' 'make' number ':' type\n"
         "         | 'put' value ['at' (NUMBER | '(' expr ')') ['by' NUMBER]] ['loud']\n"

@@ -54,6 +54,14 @@ def test_every_ir_shows_its_grammar() -> None:
     } <= set(GRAMMARS)
 
 
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_grammar_has_a_production_for_every_name(text: str) -> None:
+    """Besides the text form of expressions, numbers and types."""
+    shown = re.sub(r"'[^']*'", "", grammar_of(f"nautilus.{text}:grammar"))
+    defined = set(re.findall(r"^(\w+) +:=", shown, re.MULTILINE))
+    assert set(re.findall(r"\b[a-z]\w*", shown)) - defined == {"expr", "number", "dtype"}
+
+
 def test_every_room_has_a_row() -> None:
     rooms = {row[0] for row in reference_page.table_entries(PAGE, "## The rooms")}
     folders = {p.name + "/" for p in (ROOT / "nautilus").iterdir() if (p / "__init__.py").exists()}

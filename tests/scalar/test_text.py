@@ -33,7 +33,7 @@ def test_perfect_nests_share_a_line() -> None:
         ("par i in 0..R {", "per i in 0..R {", "expected an operation, found 'per'"),
         ("max= cast", "maximum= cast", "expected '=' or a combiner, found 'maximum'"),
         ("Y_sum[i], 0.0)", "Y_son[i], 0.0)", "unknown buffer 'Y_son'"),
-        ("input X", "inputs X", "expected input or output or temp or param or kernel or '}'"),
+        ("input X", "inputs X", "expected input or output or temp or param or assume or kernel or '}'"),
     ],
 )
 def test_errors_have_a_place(old: str, new: str, message: str) -> None:

@@ -36,7 +36,8 @@ class Syntax:
 
     ``words``: the words that it can begin with, where they are known.  ``items``: of a field in braces, its items,
     each a line or an instance of a declared class.  ``show`` and ``finish`` of a field that depends on the element type
-    of the result take that type as well; ``finish`` computes the final value from the parsed one.
+    of the result take that type as well; ``finish`` computes the final value from the parsed one.  ``uses``: names in
+    ``grammar`` with productions of their own, each with its text or the declared class that has it.
     """
 
     grammar: str
@@ -46,6 +47,7 @@ class Syntax:
     words: tuple[str, ...] = ()
     items: Callable[[Any], Iterable[Any]] = tuple
     finish: Callable[[Reader, Any, DType], Any] | None = None
+    uses: tuple[tuple[str, str | type], ...] = ()
 
 
 class Reader(ExprParser):
@@ -181,6 +183,7 @@ class Form:
 
     def __init__(self, cls: type, format: str, syntaxes: Mapping[str, Syntax], absent: Mapping[str, Any]) -> None:
         self.cls, self.absent = cls, dict[str, Any]()
+        self.uses = tuple(u for s in syntaxes.values() for u in s.uses)
         names = {f.name for f in fields(cls)}
         self.result, self.spanned = "result" in names, "span" in names
         self.carries: str | None = None
@@ -389,8 +392,24 @@ def format_ops(body: tuple[Any, ...], depth: int = 0) -> list[str]:
     return out
 
 
-def grammar(start: Mapping[str, str], parts: Mapping[str, type], ops: Iterable[type], op: str = "op") -> str:
-    """The grammar of a level: a production for each declared part, those of ``start`` as they are, one for the ops."""
-    rows = {**{name: form_of(cls).grammar() for name, cls in parts.items()}, **start}
+def grammar(module: type, ops: Iterable[type], value: type | None = None, op: str = "op") -> str:
+    """The grammar of a level: productions of ``module`` and of all that it and ``ops`` are made of.
+
+    ``value``: the class of the level's values, the text of which is their type.  ``op``: the word for an op.
+    """
+    rows: dict[str, str] = {}
+
+    def add(name: str, what: str | type) -> None:
+        if name not in rows:
+            rows[name] = what if isinstance(what, str) else form_of(what).grammar()
+            for used in () if isinstance(what, str) else form_of(what).uses:
+                add(*used)
+
+    add(form_of(module).keywords[0], module)
+    if value is not None:
+        add("type", value)
+    forms = [form_of(c) for c in ops]
+    for used in (u for form in forms for u in form.uses):
+        add(*used)
     lines = [f"{name:<8} := {text}" for name, text in rows.items()]
-    return "\n".join([*lines, f"{op:<8} := " + ("\n" + 9 * " " + "| ").join(form_of(c).grammar() for c in ops)]) + "\n"
+    return "\n".join([*lines, f"{op:<8} := " + ("\n" + 9 * " " + "| ").join(f.grammar() for f in forms)]) + "\n"

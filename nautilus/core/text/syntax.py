@@ -95,22 +95,26 @@ def _block(r: Reader) -> tuple[Any, ...]:
     return tuple(body)
 
 
+_AXES = (("axes", "[AXIS ':' NUMBER, ...]"),)
+_VALUE = (("value", "'%'NAME"),)
 NAME = Syntax("NAME", str, lambda r: r.ts.name(), lambda r: r.ts.kind == "name")
 NAMES = Syntax("NAME, ...", ", ".join, lambda r: r.list(r.ts.name))
 INTEGER = Syntax("NUMBER", str, lambda r: r.ts.integer())
 LAYOUT = Syntax("'#'NAME", "#{}".format, lambda r: r.ts.hash())
 DTYPE = Syntax("dtype", str, lambda r: r.ts.dtype())
-AXES = Syntax("axes", format_axes, lambda r: r.list(lambda: read_axis(r)) if r.ts.kind == "name" else ())
-TYPE = Syntax("dtype ['[' axes ']']", lambda t: format_type(t.dtype, t.axes), _read_type)
+AXES = Syntax("axes", format_axes, lambda r: r.list(lambda: read_axis(r)) if r.ts.kind == "name" else (), uses=_AXES)
+TYPE = Syntax("dtype ['[' axes ']']", lambda t: format_type(t.dtype, t.axes), _read_type, uses=_AXES)
 EXPR = Syntax("expr", format_expr, lambda r: r.expr())
 EXPRS = Syntax("expr, ...", format_list, lambda r: () if r.ts.text == "]" else r.list(r.expr))
 #: an expression in parentheses, because the next op may begin with a name
 CLOSED = Syntax(
     "(NUMBER | '(' expr ')')", _closed, lambda r: r.expr(), lambda r: r.ts.kind == "number" or r.ts.text == "("
 )
-VALUE = Syntax("value", lambda v: f"%{v.name}", lambda r: r.use())
-VALUES = Syntax("value, ...", _values, lambda r: r.list(r.use) if r.ts.kind == "ref" else (), _begins_values)
-CARRIED = Syntax("value '=' value, ...", _pairs, _read_pairs)
+VALUE = Syntax("value", lambda v: f"%{v.name}", lambda r: r.use(), uses=_VALUE)
+VALUES = Syntax(
+    "value, ...", _values, lambda r: r.list(r.use) if r.ts.kind == "ref" else (), _begins_values, uses=_VALUE
+)
+CARRIED = Syntax("value '=' value, ...", _pairs, _read_pairs, uses=_VALUE)
 #: the number of a constant, in the form of the result's type
 LITERAL = Syntax("number", format_number, _read_literal, finish=_finish_literal)
 REGION = Syntax("op*", str, _block)
@@ -143,7 +147,7 @@ def choice(noun: str, names: Iterable[str]) -> Syntax:
 def part(cls: type, name: str) -> Syntax:
     """The syntax of a declared class that is not an op. ``name`` is its name in the grammar."""
     form = form_of(cls)
-    return Syntax(name, form.text, lambda r: cls(**form.read(r)), form.begins, form.keywords)
+    return Syntax(name, form.text, lambda r: cls(**form.read(r)), form.begins, form.keywords, uses=((name, cls),))
 
 
 def several(cls: type, name: str) -> Syntax:
@@ -153,7 +157,7 @@ def several(cls: type, name: str) -> Syntax:
     def read(r: Reader) -> tuple[Any, ...]:
         return () if r.ts.text == ")" else r.list(lambda: one.read(r))
 
-    return Syntax(f"[{name}, ...]", lambda xs: ", ".join(map(one.show, xs)), read)
+    return Syntax(f"[{name}, ...]", lambda xs: ", ".join(map(one.show, xs)), read, uses=one.uses)
 
 
 def parts(
@@ -169,4 +173,4 @@ def parts(
             note(r, out[-1])
         return tuple(out)
 
-    return Syntax(f"{name}*", str, read, words=first)
+    return Syntax(f"{name}*", str, read, words=first, uses=one.uses)

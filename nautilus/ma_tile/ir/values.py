@@ -161,14 +161,21 @@ def _read_mode(r: Reader) -> Mode:
 
 
 #: variables of the grid, in terms of ``block``: each ``let`` in front of all other parts of a kernel
-DECODE = FieldRole(Kind.ATTRIBUTE, Syntax("let*", str, _read_lets, items=_lets))
-LAYOUTS = FieldRole(Kind.ATTRIBUTE, Syntax("layout*", str, _read_layouts, items=_layouts))
+_LAYOUT = (
+    ("layout", "'layout' '#'NAME '=' 'reg' modes 'lane' modes 'warp' modes"),
+    ("modes", "'(' [mode, ...] ')'"),
+    ("mode", "AXIS ':' NUMBER 'x' NUMBER | '*' ':' NUMBER"),
+)
+DECODE = FieldRole(Kind.ATTRIBUTE, Syntax("let*", str, _read_lets, items=_lets, uses=(("let", "'let' NAME '=' expr"),)))
+LAYOUTS = FieldRole(Kind.ATTRIBUTE, Syntax("layout*", str, _read_layouts, items=_layouts, uses=_LAYOUT))
 _SLOT = syntax.part(Slot, "slot")
 READ_SLOT = FieldRole(Kind.SLOT, _SLOT, Access.READ)
 WRITE_SLOT = FieldRole(Kind.SLOT, _SLOT, Access.WRITE)
 COPY_SLOT = FieldRole(Kind.SLOT, _SLOT, Access.COPY)
 #: a fragment, or a slot that is read
-OPERAND_OR_SLOT = FieldRole(Kind.OPERAND, Syntax("(value | 'smem' slot)", _show_operand, _read_operand), Access.READ)
+OPERAND_OR_SLOT = FieldRole(
+    Kind.OPERAND, Syntax("(value | 'smem' slot)", _show_operand, _read_operand, uses=_SLOT.uses), Access.READ
+)
 SCRATCH = FieldRole(Kind.SCRATCH, syntax.NAME)
 STATE = FieldRole(Kind.STATE, syntax.NAME)
 BARRIER = FieldRole(Kind.BARRIER, syntax.NAME)

@@ -6,40 +6,19 @@ only; a carried argument has those of its initial value, a loop's results those 
 
 from __future__ import annotations
 
-from nautilus.core.buffers import Buffer, ScalarParam
 from nautilus.core.text.assembly import format_op, format_ops
 from nautilus.core.text.assembly import grammar as _grammar
 from nautilus.core.text.modules import format_module, parse_module
 from nautilus.core.text.syntax import format_type
-from nautilus.ma_tile.ir.ops import MemKernel, MemModule, Role
-from nautilus.ma_tile.ir.values import MA, Frag, Mbar, PipelineState, Slot, Smem
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.ir.values import MA, Frag
 
 __all__ = ["format", "format_op", "format_ops", "format_type", "grammar", "parse"]
-
-_PARTS = {
-    "module": MemModule,
-    "buffer": Buffer,
-    "param": ScalarParam,
-    "kernel": MemKernel,
-    "smem": Smem,
-    "mbar": Mbar,
-    "pipeline": PipelineState,
-    "type": Frag,
-    "slot": Slot,
-    "role": Role,
-}
-_START = {
-    "let": "'let' NAME '=' expr",
-    "layout": "'layout' '#'NAME '=' 'reg' modes 'lane' modes 'warp' modes",
-    "modes": "'(' [mode, ...] ')'",
-    "mode": "AXIS ':' NUMBER 'x' NUMBER | '*' ':' NUMBER",
-    "value": "'%'NAME",
-}
 
 
 def grammar() -> str:
     """The grammar of this text form."""
-    return _grammar(_START, _PARTS, MA.ops)
+    return _grammar(MemModule, MA.ops, Frag)
 
 
 def format(m: MemModule) -> str:
