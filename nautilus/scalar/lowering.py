@@ -1,5 +1,8 @@
 """Spec to Scalar IR: one kernel a definition, one more for every reduction inside an expression.
 
+The definitions of a recurrence are one kernel together (:mod:`nautilus.scalar.recurrences`), with the reductions in
+them that read a member.
+
 * A reduction inside an expression is hoisted, innermost first, into a temp over its free index
   variables, named after the definition: ``P_max``, ``P_sum``.  Reductions that are equal up to the
   names of variables are computed once, across definitions too.
@@ -12,17 +15,16 @@
   around it would not have asked.  Unless its reads are certainly in range, the conditions around it
   that speak of its variables go into its guard.
 
-Every kernel has one of the two shapes that :mod:`nautilus.scalar.analysis.definitions` reads back.  Spans are those
+Every other kernel has one of the two shapes that :mod:`nautilus.scalar.analysis.definitions` reads back.  Spans are those
 of the reduction or definition that a statement comes from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nautilus.core.buffers import Buffer, Fact, ScalarParam, Space
-from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import (
@@ -37,6 +39,7 @@ from nautilus.core.expr.nodes import (
     free_vars,
     identity,
     substitute,
+    walk,
     with_children,
 )
 from nautilus.core.index.simplify import conjuncts
@@ -45,6 +48,7 @@ from nautilus.core.source import Span
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
+from nautilus.scalar.analysis.definitions import read_def
 from nautilus.scalar.analysis.masking import (
     Presence,
     absorb_selects,
@@ -54,6 +58,7 @@ from nautilus.scalar.analysis.masking import (
     presence,
 )
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
+from nautilus.scalar.recurrences import independent, reads_of, recurrence_kernel
 
 Scope = Mapping[str, "int | Param"]  # index variable -> extent, outer first
 
@@ -97,9 +102,10 @@ class _Lowering:
         self.names |= {p.name for p in params} | {d.name for d in spec.definitions}
         self.names |= {a.name for d in spec.definitions for a in d.axes}
         for d in spec.definitions:
-            if d.recurrence is not None:
-                raise UnsupportedError("a recurrence", d.name, d.span)
-            self.definition(d)
+            if d.recurrence is None:
+                self.definition(d)
+            elif d.name == d.recurrence.members[0]:
+                self.recurrence([spec.definition(n) for n in d.recurrence.members])
         # Arguments first, temps in the order of their kernels.
         order = sorted(self.buffers, key=lambda b: b.space is Space.TEMP)
         facts = tuple(Fact(f.condition, f.span) for f in spec.facts if not f.promised)
@@ -132,7 +138,7 @@ class _Lowering:
             value = self.hoist(expr, scope, (), d.name)
         target = self.target(d)
         cond = presence(value, self.present) if value.dtype.is_float else None
-        if cond is not None:
+        if cond is not None and d.recurrence is None:
             self.present[d.name] = Presence(tuple(scope), cond)
         value = _as_compute(value, target.dtype)
         index = tuple(Var(v) for v in scope)
@@ -142,7 +148,39 @@ class _Lowering:
     def target(self, d: Definition) -> Buffer:
         if d.is_output:
             return next(b for b in self.buffers if b.name == d.name)
-        return self.buffer(Buffer(d.name, d.stored, d.shape, Space.TEMP, d.span))
+        made = next((b for b in self.buffers if b.name == d.name), None)
+        return made or self.buffer(Buffer(d.name, d.stored, d.shape, Space.TEMP, d.span))
+
+    def recurrence(self, members: Sequence[Definition]) -> None:
+        """The kernel of a recurrence, after those of the reductions in it that read none of its members."""
+        for d in members:
+            self.target(d)
+        start, owner = len(self.kernels), dict[str, Definition]()
+        for d in members:
+            before = len(self.kernels)
+            self.definition(d)
+            owner |= {k.name: d for k in self.kernels[before:]}
+        inside = {d.name for d in members}
+        plain, own = list[Kernel](), list[Kernel]()
+        for k in self.kernels[start:]:
+            (plain if k.name not in inside and reads_of(k).isdisjoint(inside) else own).append(k)
+            inside |= {own[-1].name} if own else set()
+        reads = [(d.name, e) for d in members for e in walk(d.expr) if isinstance(e, Load)]
+        reads = [(reader, e) for reader, e in reads if any(e.buffer == d.name for d in members)]
+        free = independent({d.name: d.axes for d in members}, reads)
+        first = members[0]
+        assert first.recurrence is not None
+        shared = [first.axes[places[first.name]] for places in free]
+        step = first.axes[first.recurrence.axis]
+        nests = []
+        for k in own:
+            d = owner[k.name]
+            assert d.recurrence is not None
+            names = {d.axes[places[d.name]].name: a.name for a, places in zip(shared, free, strict=True)}
+            names[d.axes[d.recurrence.axis].name] = step.name
+            nests.append((read_def(Program(self.spec.name, tuple(self.buffers), (), ()), k), names))
+        made = recurrence_kernel(members[-1].name, nests, shared, step, first.recurrence.reverse)
+        self.kernels[start:] = [*plain, made]
 
     # -- reductions -------------------------------------------------------------------------------
     def hoist(self, e: Expr, scope: Scope, path: tuple[Expr, ...], owner: str) -> Expr:

@@ -21,7 +21,7 @@ from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Va
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.independence import same_iteration, undetermined
+from nautilus.scalar.analysis.independence import outside_of_step, same_iteration, undetermined
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 from nautilus.scalar.text import first_line
 
@@ -299,13 +299,20 @@ def _one_writer(p: Program) -> Iterator[Offence]:
 
 
 def _initialised(p: Program) -> Iterator[Offence]:
-    """In program order: a store before the first update or read, in the kernel that writes."""
+    """In program order: a store before the first update or read, in the kernel that writes.
+
+    What a step of a recurrence reads in global memory, a store in the same sequential loop writes.
+    """
     initial = {b.name for b in p.buffers if b.initial is not None}
     for k in p.kernels:
         own = {b.name for b in k.locals} | {s.buffer for _, s in statements(k.body)}
+        local = {b.name for b in k.locals}
         stored = set(initial)
-        for _, s in statements(k.body):
+        steps = [(s.buffer, x) for loops, s in statements(k.body) for x in loops if x.kind is Kind.SEQ]
+        for loops, s in statements(k.body):
             names = [ld.buffer for e in _exprs(s) for ld in loads(e)]
+            earlier = {b for b, x in steps if b not in local and any(x is y for y in loops)}
+            names = [n for n in names if n not in earlier]
             names += [s.buffer] if isinstance(s, Update) else []
             for name in names:
                 if name in own and name not in stored:
@@ -348,6 +355,7 @@ def _independent(p: Program) -> Iterator[Offence]:
             for ld in (ld for e in _exprs(s) for ld in loads(e)):
                 for around, w in written.get(ld.buffer, []):
                     both = tuple(a for a, b in zip(loops, around, strict=False) if a is b)
+                    both = outside_of_step(ld.index, w.index, both)
                     both = tuple(x for x in both if x in _shared(both, ld.buffer, local))
                     if not same_iteration(ld.index, w.index, both):
                         yield _offence(s, f"reads {format_expr(ld)}, which another iteration may write")

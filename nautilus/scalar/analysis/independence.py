@@ -176,3 +176,19 @@ def same_iteration(read: Sequence[Expr], write: Sequence[Expr], shared: Sequence
         if r == w:
             wanted -= free_vars(w)
     return not wanted
+
+
+def outside_of_step(read: Sequence[Expr], write: Sequence[Expr], shared: Sequence[Loop]) -> tuple[Loop, ...]:
+    """The loops of ``shared`` around the sequential loop whose iterations write other elements than they read.
+
+    That is proved if a position depends on the variable of the loop alone, and read and write differ there by a
+    constant.  All of ``shared`` where no loop is such a one.
+    """
+    for n, loop in enumerate(shared):
+        for r, w in zip(read, write, strict=True):
+            if loop.kind is Kind.SEQ and free_vars(w) == {loop.var}:
+                a, b = affine(r), affine(w)
+                gap = None if a is None or b is None else a - b
+                if gap is not None and not gap.terms and gap.const:
+                    return tuple(shared[:n])
+    return tuple(shared)

@@ -1,0 +1,204 @@
+"""Recurrences in a program: kernels that read in global memory what they write themselves.
+
+Such a kernel has the form::
+
+    par b... { seq t { nest... } }
+
+``t`` counts the steps, and ``b...`` are the *independent* axes: every read of what the kernel writes is at the same
+position along them, so their iterations never need each other.  A nest is that of an unfused definition
+(:mod:`nautilus.scalar.analysis.definitions`) without these loops.  Invariants:
+
+* an element is written once, by one nest in one step;
+* a nest reads elements of earlier steps, or of earlier nests of the same step, and only where they were written.
+
+``tile-recurrences`` brings it into tiled form.  No other pass of this level looks into it: the passes run on the
+:func:`parts` of a program between its recurrences, each as a program of its own.  What the parts exchange with
+recurrences are inputs and outputs of such a program, and keep their types and shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Axis, Expr, Load, Var, loads, substitute
+from nautilus.core.index.sizes import extent_expr
+from nautilus.core.text.names import unused
+from nautilus.scalar.analysis.definitions import Def, rename_axes
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
+
+
+# -- reads and writes -----------------------------------------------------------------------------
+
+
+def reads_of(k: Kernel) -> frozenset[str]:
+    """The buffers that ``k`` loads."""
+    found: set[str] = set()
+    for _, s in statements(k.body):
+        for e in (*s.index, s.value, *([] if s.guard is None else [s.guard])):
+            found |= {ld.buffer for ld in loads(e)}
+    return frozenset(found)
+
+
+def writes_of(k: Kernel) -> frozenset[str]:
+    """The buffers in global memory that ``k`` writes."""
+    return frozenset(s.buffer for _, s in statements(k.body)) - {b.name for b in k.locals}
+
+
+def is_recurrence(k: Kernel) -> bool:
+    """Whether ``k`` reads in global memory what it writes."""
+    return not reads_of(k).isdisjoint(writes_of(k))
+
+
+# -- the parts of a program -----------------------------------------------------------------------
+
+
+def parts(program: Program) -> tuple[tuple[Kernel, ...], ...]:
+    """The kernels of ``program`` in order: in turn those between recurrences, and recurrences that may run together.
+
+    A part of the first kind may be empty.  Without recurrences there is one part.
+    """
+    level: dict[str, int] = {}
+    found: dict[int, list[Kernel]] = {0: []}
+    for k in program.kernels:
+        at = max((level[b] for b in reads_of(k) if b in level), default=0)
+        at += is_recurrence(k) != bool(at % 2)
+        level |= dict.fromkeys(writes_of(k), at)
+        found.setdefault(at, []).append(k)
+    return tuple(tuple(found.get(n, ())) for n in range(max(found) + 1))
+
+
+def between(apply: Callable[[Program], Program], program: Program) -> Program:
+    """``program`` with ``apply`` run on each part without recurrences.
+
+    The result of a part that has another form of a tensor that other parts access is dropped.
+    """
+    whole = parts(program)
+    if len(whole) == 1:
+        return apply(program)
+    kernels: list[Kernel] = []
+    for n, part in enumerate(whole):
+        if n % 2 or not part:
+            kernels += part
+            continue
+        rest = replace(program, kernels=(*kernels, *(k for p in whole[n:] for k in p)))
+        sub = part_of(rest, part)
+        made = apply(sub)
+        merged = _merged(rest, sub, made)
+        if merged is None:
+            kernels += part
+            continue
+        program = replace(program, buffers=merged)
+        kernels += made.kernels
+    order = sorted(program.buffers, key=lambda b: b.space is Space.TEMP)
+    return replace(program, buffers=tuple(order), kernels=tuple(kernels))
+
+
+def part_of(program: Program, part: Sequence[Kernel]) -> Program:
+    """The kernels ``part`` as a program: tensors of other kernels are inputs, and those that others read outputs."""
+    own = frozenset[str]().union(*map(writes_of, part))
+    names = {k.name for k in part}
+    others = frozenset[str]().union(*(reads_of(k) for k in program.kernels if k.name not in names))
+
+    def seen(b: Buffer) -> Buffer:
+        if b.name not in own:
+            return replace(b, space=Space.INPUT)
+        return replace(b, space=Space.OUTPUT) if b.name in others else b
+
+    return replace(program, buffers=tuple(map(seen, program.buffers)), kernels=tuple(part))
+
+
+def _merged(program: Program, sub: Program, made: Program) -> tuple[Buffer, ...] | None:
+    """The buffers of ``program`` after its part ``sub`` became ``made``; None where the parts no longer fit."""
+    before = {b.name: b for b in sub.buffers}
+    after = {b.name: b for b in made.buffers}
+    spaces = {b.name: b.space for b in program.buffers}
+    fixed = {b.name for b in sub.buffers if b.space is not Space.TEMP}
+    if any(n not in after or replace(after[n], span=before[n].span) != before[n] for n in fixed):
+        return None
+    return tuple(replace(b, space=spaces.get(b.name, b.space)) for b in made.buffers)
+
+
+# -- making the kernel ----------------------------------------------------------------------------
+
+
+def independent(
+    members: Mapping[str, tuple[Axis, ...]], reads: Sequence[tuple[str, Load]]
+) -> tuple[dict[str, int], ...]:
+    """The independent axes of a recurrence: for each, its position in every member.
+
+    ``members``: the axes of each; ``reads``: (reader, its read of a member).
+    """
+    first = next(iter(members))
+    found = []
+    for axis in range(len(members[first])):
+        places = {first: axis}
+        for _ in members:
+            for reader, ld in reads:
+                if reader in places and ld.buffer not in places:
+                    var = Var(members[reader][places[reader]].name)
+                    places |= {ld.buffer: p for p in [_position(ld, var)] if p is not None}
+                elif ld.buffer in places and reader not in places:
+                    at = ld.index[places[ld.buffer]]
+                    places |= {reader: p for p, a in enumerate(members[reader]) if at == Var(a.name)}
+        extents = {members[n][p].extent for n, p in places.items()}
+        aligned = all(
+            reader in places
+            and ld.buffer in places
+            and ld.index[places[ld.buffer]] == Var(members[reader][places[reader]].name)
+            for reader, ld in reads
+        )
+        if len(places) == len(members) and len(extents) == 1 and aligned:
+            found.append(places)
+    return tuple(found)
+
+
+def _position(ld: Load, var: Var) -> int | None:
+    return next((p for p, e in enumerate(ld.index) if e == var), None)
+
+
+def recurrence_kernel(
+    name: str, nests: Sequence[tuple[Def, Mapping[str, str]]], shared: Sequence[Axis], step: Axis, reverse: bool
+) -> Kernel:
+    """The kernel of ``nests`` in the order of one step, each with the names of its axes among ``shared`` and ``step``.
+
+    ``shared``: the independent axes.  ``reverse``: the steps run from the last index to the first.
+    """
+    taken = {a.name for a in (*shared, step)}
+    body: list[Stmt] = []
+    for d, names in nests:
+        inner = {a.name: names[a.name] if a.name in names else unused(a.name, taken) for a in d.axes}
+        taken |= set(inner.values())
+        body += _nest(rename_axes(d, inner), {a.name for a in (*shared, step)}, step, reverse)
+    loops: tuple[Stmt, ...] = (_loop(step, Kind.SEQ, tuple(body)),)
+    for a in reversed(shared):
+        loops = (_loop(a, Kind.PAR, loops),)
+    return Kernel(name, (), loops, nests[-1][0].span)
+
+
+def _nest(d: Def, outer: set[str], step: Axis, reverse: bool) -> tuple[Stmt, ...]:
+    env: dict[str, Expr] = {}
+    if reverse:
+        env[step.name] = calc("sub", calc("sub", extent_expr(step.extent), 1), Var(step.name))
+
+    def put(e: Expr) -> Expr:
+        return substitute(e, env) if env else e
+
+    index, value = tuple(map(put, d.index)), put(d.value)
+    guard = None if d.guard is None else put(d.guard)
+    if d.op is None:
+        body: tuple[Stmt, ...] = (Store(d.name, index, value, guard, d.span),)
+    else:
+        body = (Update(d.name, d.op, index, value, guard, d.span),)
+        for a in reversed(d.red):
+            body = (_loop(a, Kind.RED, body),)
+        body = (Store(d.name, index, d.init(), None, d.span), *body)
+    for a in reversed(d.par):
+        body = body if a.name in outer else (_loop(a, Kind.PAR, body),)
+    return body
+
+
+def _loop(a: Axis, kind: Kind, body: tuple[Stmt, ...]) -> Loop:
+    return Loop(a.name, integer(0), extent_expr(a.extent), kind, body, a.span)
