@@ -23,6 +23,7 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
 from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.pipelines import PassSpec, Stage
+from nautilus.passes.recurrences import decide_between, derive_between, has_recurrences
 from nautilus.targets.records import DEFAULT_TARGET
 
 
@@ -98,9 +99,15 @@ class Step:
         if self.spec is None:
             function = load(self.stage.lower)
             return function(module, **bind(function, context, {}, skip=1)), ()
-        made = load_pass(self.spec.name, self.spec.target)
-        instance = made(**bind(made, context, self.spec.options))
-        return instance.derive(module) if isinstance(instance, CertifyingPass) else (instance.apply(module), ())
+        made, options = load_pass(self.spec.name, self.spec.target), self.spec.options
+
+        def run(part: Any, schedule: Schedule | None) -> tuple[Any, tuple[Certificate, ...]]:
+            instance = made(**bind(made, replace(context, schedule=schedule), options))
+            return instance.derive(part) if isinstance(instance, CertifyingPass) else (instance.apply(part), ())
+
+        if has_recurrences(module) and not getattr(made, "sees_recurrences", False):
+            return derive_between(run, module, context.schedule)
+        return run(module, context.schedule)
 
 
 def prepared(step: Step, module: Any, context: Context) -> Context:
@@ -111,7 +118,16 @@ def prepared(step: Step, module: Any, context: Context) -> Context:
     stage = step.stage
     if step.name in stage.decisions:
         made = load(stage.planner)
-        decided, fallbacks = made(**bind(made, context, {})).decide(step.name, module, context.schedule)
+
+        def decide(part: Any, given: Schedule | None, known: Fallbacks) -> tuple[Schedule, Fallbacks]:
+            planner = made(**bind(made, replace(context, fallbacks=known), {}))
+            found: tuple[Schedule, Fallbacks] = planner.decide(step.name, part, given)
+            return found
+
+        if has_recurrences(module):
+            decided, fallbacks = decide_between(decide, module, context.schedule, context.fallbacks)
+        else:
+            decided, fallbacks = decide(module, context.schedule, context.fallbacks)
         return replace(context, schedule=decided, fallbacks=fallbacks)
     if step.spec is None and stage.header:
         function = load(stage.header)

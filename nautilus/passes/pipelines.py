@@ -80,6 +80,7 @@ SCALAR = Stage(
         *("operands.rematerialise:Rematerialise", "dead:Dead", "pack:Pack"),
         *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
         *("reorder:Reorder", "rolling_update:RollingUpdate", "partition:Partition"),
+        "axes.tile_recurrences:TileRecurrences",
     ),
     verify="nautilus.scalar.verify:verify",
     format="nautilus.scalar.text:format_program",

@@ -70,14 +70,13 @@ def parts(program: Program) -> tuple[tuple[Kernel, ...], ...]:
     return tuple(tuple(found.get(n, ())) for n in range(max(found) + 1))
 
 
-def between(apply: Callable[[Program], Program], program: Program) -> Program:
+def between(apply: Callable[[Program], tuple[Program, Callable[[], None]]], program: Program) -> Program:
     """``program`` with ``apply`` run on each part without recurrences.
 
-    The result of a part that has another form of a tensor that other parts access is dropped.
+    The result of a part that has another form of a tensor that other parts access is dropped; the function that comes
+    with a result that is taken is called.
     """
     whole = parts(program)
-    if len(whole) == 1:
-        return apply(program)
     kernels: list[Kernel] = []
     for n, part in enumerate(whole):
         if n % 2 or not part:
@@ -85,11 +84,12 @@ def between(apply: Callable[[Program], Program], program: Program) -> Program:
             continue
         rest = replace(program, kernels=(*kernels, *(k for p in whole[n:] for k in p)))
         sub = part_of(rest, part)
-        made = apply(sub)
+        made, taken = apply(sub)
         merged = _merged(rest, sub, made)
         if merged is None:
             kernels += part
             continue
+        taken()
         program = replace(program, buffers=merged)
         kernels += made.kernels
     order = sorted(program.buffers, key=lambda b: b.space is Space.TEMP)

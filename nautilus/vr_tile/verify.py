@@ -3,7 +3,7 @@
 :func:`verify` raises :class:`nautilus.core.errors.VerifyError` with the rule's name, the op and why.
 The rules are those of the ``vr_tile.ir`` docstring, and two that it implies: both operands of ``dot``
 have one element type, whose compute type is the result's; a later kernel may also load an output that
-an earlier one stored, and no kernel loads what it stores itself.
+an earlier one stored, and a kernel loads what it stores itself only in a loop that stores it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from nautilus.vr_tile.ir import (
     Value,
     operands,
     results,
+    stored_by,
     walk_ops,
 )
 from nautilus.vr_tile.text import format_op
@@ -88,6 +89,7 @@ class _Kernel:
     values: dict[str, TileType] = field(default_factory=dict)
     defined: set[str] = field(default_factory=set)
     stored: set[str] = field(default_factory=set)
+    stepped: frozenset[str] = frozenset()  # what the loops around the op store
     order: dict[str, int] = field(default_factory=dict)
     op: TileOp | None = None
 
@@ -100,7 +102,7 @@ class _Kernel:
         self.order = {a.name: i for i, a in enumerate(k.axes)}
         for self.op in walk_ops(k.body):
             self.need(type(self.op) in _RULES, "every op has a rule", f"{type(self.op).__name__} has none")
-        self.stored = {op.buffer for op in walk_ops(k.body) if isinstance(op, StoreOp)}
+        self.stored = set(stored_by(k.body))
         for g in k.grid:
             self.expr(g.extent, TileType(DType.I32), "grid extents are integers of params", {DType.I32, DType.I64})
         self.vars = {g.var for g in k.grid}
@@ -228,8 +230,9 @@ def _param(k: _Kernel, op: ParamOp) -> None:
 
 def _load(k: _Kernel, op: LoadOp) -> None:
     b = k.buffer(op.buffer)
-    readable = b.space in (Space.INPUT, Space.TEMP) or b.name in k.written
-    k.need(readable and b.name not in k.stored, "loads read what is complete", f"{b.name} is {b.space.value}")
+    readable = b.space in (Space.INPUT, Space.TEMP) or b.name in k.written or b.name in k.stepped
+    complete = b.name not in k.stored or b.name in k.stepped
+    k.need(readable and complete, "loads read what is complete", f"{b.name} is {b.space.value}")
     k.need(op.result.type.dtype is b.dtype, "loads give the storage type", f"{b.name} is {b.dtype}")
     k.access(op, b, op.result.type)
 
@@ -327,8 +330,9 @@ def _for(k: _Kernel, op: ForOp) -> None:
     k.vars.add(op.var)
     for arg, _ in op.carried:
         k.define(arg)
+    outside, k.stepped = k.stepped, k.stepped | stored_by(op.body)
     k.block(op.body)
-    k.op = op
+    k.op, k.stepped = op, outside
     for y in op.yields:
         k.use(y)
     k.vars.discard(op.var)

@@ -1,7 +1,6 @@
 """``cse``: common-subexpression elimination.
 
-All ops except stores and loops are pure.  Loads are pure because no kernel loads a buffer that it stores
-(``vr_tile.verify``).  A value from outside a loop replaces an equal one inside it, but not vice versa.
+All ops except stores and loops are pure, but for loads of a buffer that the kernel itself stores.  A value from outside a loop replaces an equal one inside it, but not vice versa.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from nautilus.vr_tile.ir import (
     TileOp,
     Value,
     ValueOp,
+    stored_by,
 )
 from nautilus.vr_tile.rewriting import each_kernel, rename
 
@@ -45,20 +45,24 @@ class Cse:
 
 
 def _kernel(k: TileKernel) -> TileKernel:
-    body = _block(k.body, {}, {})
+    body = _block(k.body, {}, {}, stored_by(k.body))
     return k if body == k.body else replace(k, body=body)
 
 
-def _block(body: tuple[TileOp, ...], seen: _Table, env: dict[str, Value]) -> tuple[TileOp, ...]:
+def _block(
+    body: tuple[TileOp, ...], seen: _Table, env: dict[str, Value], stored: frozenset[str]
+) -> tuple[TileOp, ...]:
     out: list[TileOp] = []
     for old in body:
         op = rename(old, env)
         match op:
             case ForOp():
-                inner = _block(op.body, ChainMap({}, *_maps(seen)), env)
+                inner = _block(op.body, ChainMap({}, *_maps(seen)), env, stored)
                 yields = tuple(env.get(y.name, y) for y in op.yields)
                 out.append(replace(op, body=inner, yields=yields))
             case StoreOp():
+                out.append(op)
+            case LoadOp(buffer=buffer) if buffer in stored:
                 out.append(op)
             case _:
                 key = _key(op)

@@ -1,7 +1,8 @@
 """``hoist``: moves loop-invariant ops out of the loop.
 
 Every op may run even if the loop has no iterations, because loads are masked and no op traps.  An op from a loop of a
-chain moves before the chain's first loop if possible, so that the loops of the chain stay adjacent.
+chain moves before the chain's first loop if possible, so that the loops of the chain stay adjacent.  A load of a buffer
+that the kernel itself stores stays where it is.
 """
 
 from __future__ import annotations
@@ -9,7 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nautilus.core.expr.nodes import free_vars
-from nautilus.vr_tile.ir import ForOp, StoreOp, TileKernel, TileModule, TileOp, expressions, operands, results
+from nautilus.vr_tile.ir import (
+    ForOp,
+    LoadOp,
+    StoreOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+    expressions,
+    operands,
+    results,
+    stored_by,
+)
 from nautilus.vr_tile.lowering.build import refs
 from nautilus.vr_tile.rewriting import each_kernel
 
@@ -26,18 +38,18 @@ class Hoist:
 
 
 def _kernel(k: TileKernel) -> TileKernel:
-    body = _block(k.body)
+    body = _block(k.body, stored_by(k.body))
     return k if body == k.body else replace(k, body=body)
 
 
-def _block(body: tuple[TileOp, ...]) -> tuple[TileOp, ...]:
+def _block(body: tuple[TileOp, ...], stored: frozenset[str]) -> tuple[TileOp, ...]:
     out: list[TileOp] = []
     first: dict[str, int] = {}  # chain -> position of its first loop in out
     for op in body:
         if not isinstance(op, ForOp):
             out.append(op)
             continue
-        loop, moved = _loop(op)
+        loop, moved = _loop(op, stored)
         if op.chain is not None and op.chain in first:
             at = first[op.chain]
             early, late = _early(moved, out[at:])
@@ -59,13 +71,14 @@ def _needs(op: TileOp) -> set[str]:
     return names
 
 
-def _loop(op: ForOp) -> tuple[ForOp, list[TileOp]]:
+def _loop(op: ForOp, stored: frozenset[str]) -> tuple[ForOp, list[TileOp]]:
     """The loop without its invariant ops, and those in order."""
     varying = {op.var} | {f"%{arg.name}" for arg, _ in op.carried}
     stay: list[TileOp] = []
     moved: list[TileOp] = []
-    for inner in _block(op.body):
-        if isinstance(inner, StoreOp | ForOp) or _needs(inner) & varying:
+    for inner in _block(op.body, stored):
+        kept = isinstance(inner, StoreOp | ForOp) or (isinstance(inner, LoadOp) and inner.buffer in stored)
+        if kept or _needs(inner) & varying:
             varying |= {f"%{r.name}" for r in results(inner)}
             stay.append(inner)
         else:

@@ -1,0 +1,189 @@
+"""``tile-recurrences``: the kernel of a recurrence in tiled form (:mod:`nautilus.scalar.recurrences`, ``scalar.ir``).
+
+Each nest of a step is tiled like a kernel of its own definition, by the passes that tile other kernels (``fuse``,
+``split``, ``reorder``).  Its grid loops over the independent axes and over the steps become those of the whole kernel;
+its other grid loops become sequential ones.  The result runs a block for each position along the independent axes, in
+which the nests follow each other, and each exchanges its elements with the others through global memory.
+
+Tiles.  A nest has one axis of *lanes*, of up to :data:`LANES` elements at once; the other axes take one element at a
+time.  The lanes are along the last axis of a nest that is not independent.  A reduction in a nest with fewer than
+:data:`FEW` of these elements has its lanes along its own last axis instead, where that one is longer.  If no nest has
+such elements to share among threads, an independent axis has the lanes: its positions share a block.  No value is a
+tile of two axes, except that a reduction takes :data:`TERMS` terms at once beside its lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.nodes import Axis, Expr, Load, rewrite
+from nautilus.core.index.sizes import at_most
+from nautilus.core.schedule import AxisPlan, KernelPlan
+from nautilus.scalar.analysis.definitions import Def, read_def
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, grid_chain, nest
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
+from nautilus.scalar.passes.fuse import fuse_kernel
+from nautilus.scalar.passes.reorder import reorder_kernel
+from nautilus.scalar.passes.rolling_update import roll_kernel
+from nautilus.scalar.passes.split import split_kernel
+from nautilus.scalar.recurrences import is_recurrence, writes_of
+from nautilus.scalar.rewriting import map_kernels, map_statements
+
+LANES = 128  # elements at once
+FEW = 32  # elements of a nest that are not worth a block
+TERMS = 8  # of a reduction, at once
+_EARLIER = "__earlier"  # behind the name of a tensor of the recurrence, where a nest reads it
+
+
+@dataclass(frozen=True, slots=True)
+class TileRecurrences:
+    """Tile every recurrence that has no tiles yet."""
+
+    name = "tile-recurrences"
+    sees_recurrences = True
+
+    def apply(self, program: Program) -> Program:
+        """The program with its recurrences in tiled form."""
+        return map_kernels(program, lambda k: _tiled(program, k) if is_recurrence(k) and not _has_tiles(k) else k)
+
+
+def _has_tiles(k: Kernel) -> bool:
+    stack: list[Stmt] = list(k.body)
+    while stack:
+        s = stack.pop()
+        if isinstance(s, Loop):
+            if s.kind.is_tile or s.kind is Kind.GRID:
+                return True
+            stack += s.body
+    return False
+
+
+def _tiled(program: Program, k: Kernel) -> Kernel:
+    shared: list[Loop] = []
+    body = k.body
+    while isinstance(body[0], Loop) and body[0].kind is Kind.PAR:
+        shared.append(body[0])
+        body = body[0].body
+    (steps,) = body
+    assert isinstance(steps, Loop) and steps.kind is Kind.SEQ
+    outer = (*shared, steps)
+    own = writes_of(k)
+    apart = _apart(program, own)
+    defs = [_definition(apart, n, outer, own) for n in _nests(steps.body)]
+    names = {loop.var for loop in outer}
+    lanes = _shared_lanes(defs, shared, names)
+    locals_: list[Buffer] = []
+    inner: list[Stmt] = []
+    grid: dict[str, Loop] = {}
+    for d in defs:
+        plan = _plan(d, [loop.var for loop in shared], steps.var, lanes)
+        kernel = _tile(apart, d, plan)
+        chain, stmts = grid_chain(kernel)
+        blocks = [loop for loop in chain if loop.var in names or loop.var == f"{lanes}0"]
+        rest = tuple(replace(loop, kind=Kind.SEQ) for loop in chain if loop not in blocks)
+        grid |= {loop.var: loop for loop in blocks if loop.var != steps.var}
+        inner += nest(rest, map_statements(stmts, lambda _, s: _together(s)))
+        locals_ += kernel.locals
+    whole = nest(tuple(grid.values()), (replace(steps, body=tuple(inner)),))
+    return Kernel(k.name, tuple(locals_), whole, k.span)
+
+
+def _nests(body: Sequence[Stmt]) -> list[tuple[Stmt, ...]]:
+    """The nests of a step; one over no axes of its own is a store, or a store and its reduction."""
+    out: list[tuple[Stmt, ...]] = []
+    for s in body:
+        inside = s
+        while isinstance(inside, Loop) and inside.kind is Kind.RED:
+            (inside,) = inside.body
+        if isinstance(inside, Update):
+            out[-1] = (*out[-1], s)
+        else:
+            out.append((s,))
+    return out
+
+
+def _apart(program: Program, own: frozenset[str]) -> Program:
+    """``program`` with a second name for each tensor of the recurrence, by which nests read it."""
+    more = tuple(replace(b, name=b.name + _EARLIER, space=Space.INPUT) for b in program.buffers if b.name in own)
+    return replace(program, buffers=(*program.buffers, *more), kernels=())
+
+
+def _definition(program: Program, body: tuple[Stmt, ...], outer: Sequence[Loop], own: frozenset[str]) -> Def:
+    """The definition of a nest, over the loops ``outer`` too, with its reads of the recurrence by their second names."""
+
+    def rule(e: Expr) -> Expr | None:
+        return replace(e, buffer=e.buffer + _EARLIER) if isinstance(e, Load) and e.buffer in own else None
+
+    renamed = map_statements(body, lambda _, s: _rewritten(s, rule))
+    loops = tuple(replace(loop, kind=Kind.PAR) for loop in outer)
+    return read_def(program, Kernel("step", (), nest(loops, renamed)))
+
+
+def _together(s: Store | Update) -> Store | Update:
+    def rule(e: Expr) -> Expr | None:
+        if isinstance(e, Load) and e.buffer.endswith(_EARLIER):
+            return replace(e, buffer=e.buffer.removesuffix(_EARLIER))
+        return None
+
+    return _rewritten(s, rule)
+
+
+def _rewritten(s: Store | Update, rule: object) -> Store | Update:
+    def put(e: Expr) -> Expr:
+        return rewrite(e, rule)  # type: ignore[arg-type]
+
+    return replace(s, index=tuple(map(put, s.index)), value=put(s.value), guard=None if s.guard is None else put(s.guard))
+
+
+# -- tiles ----------------------------------------------------------------------------------------
+
+
+def _size(a: Axis) -> int:
+    return at_most(a.extent)
+
+
+def _shared_lanes(defs: Sequence[Def], shared: Sequence[Loop], names: set[str]) -> str | None:
+    """The independent axis that has the lanes, if one has: the longest one."""
+    most = max(prod(_size(a) for a in d.axes if a.name not in names) for d in defs)
+    extents = {a.name: _size(a) for a in defs[0].par if a.name in {loop.var for loop in shared}}
+    longest = max(extents, key=lambda n: extents[n], default=None)
+    if longest is None or extents[longest] == 1 or most >= FEW:
+        return None
+    return longest
+
+
+def _plan(d: Def, shared: Sequence[str], step: str, lanes: str | None) -> KernelPlan:
+    """The tiles of ``d`` in a kernel of its own."""
+    own = [a for a in d.par if a.name not in (*shared, step) and _size(a) > 1]
+    elements = prod(_size(a) for a in own)
+    tiles: dict[str, int] = {}
+    if lanes is not None:
+        tiles[lanes] = _tile_of(next(a for a in d.par if a.name == lanes))
+    elif d.red and elements < FEW and _size(d.red[-1]) > elements:
+        tiles[d.red[-1].name] = _tile_of(d.red[-1])
+    elif own:
+        tiles[own[-1].name] = _tile_of(own[-1])
+        if d.red:
+            tiles[d.red[-1].name] = min(TERMS, _power(_size(d.red[-1])))
+    order = {name: n for n, name in enumerate((*shared, step))}
+    par = sorted(d.par, key=lambda a: order.get(a.name, len(order)))
+    axes = [AxisPlan(a.name, GRID, tiles.get(a.name, 1)) for a in par]
+    axes += [AxisPlan(a.name, LOOP, tiles.get(a.name, 1)) for a in d.red]
+    return KernelPlan(d.name, (d.name,), tuple(axes), partition=False)
+
+
+def _tile_of(a: Axis) -> int:
+    return min(LANES, _power(_size(a)))
+
+
+def _power(n: int) -> int:
+    """The least power of two that is at least ``n``."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _tile(program: Program, d: Def, plan: KernelPlan) -> Kernel:
+    kernel = fuse_kernel(program, plan, {d.name: d}, frozenset({d.name}))
+    return roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
