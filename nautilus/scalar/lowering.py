@@ -180,6 +180,8 @@ class _Lowering:
             names[d.axes[d.recurrence.axis].name] = step.name
             nests.append((read_def(Program(self.spec.name, tuple(self.buffers), (), ()), k), names))
         made = recurrence_kernel(members[-1].name, nests, shared, step, first.recurrence.reverse)
+        steps = {k.name for k in own}  # what only a step needs stays in it
+        self.shared = {key: found for key, found in self.shared.items() if found[0].name not in steps}
         self.kernels[start:] = [*plain, made]
 
     # -- reductions -------------------------------------------------------------------------------

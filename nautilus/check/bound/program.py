@@ -16,7 +16,8 @@ from nautilus.core.expr.nodes import Const, Op, Reduce
 from nautilus.core.passes import Pass
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.spec import Definition, Spec
-from nautilus.scalar.analysis.definitions import Def, read_defs
+from nautilus.scalar.analysis.definitions import Def, read_def
+from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.axes.join_sums import JoinSums
 from nautilus.scalar.passes.factor import Factor
@@ -25,6 +26,7 @@ from nautilus.scalar.passes.narrow import Narrow
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.split_sums import SplitSums
 from nautilus.scalar.passes.simplify import Simplify
+from nautilus.scalar.recurrences import between, is_recurrence
 
 
 def passes(precision: str = "fast", schedule: Schedule | None = None) -> tuple[Pass, ...]:
@@ -41,8 +43,23 @@ def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = Non
     """``spec`` with the roundings of its compilation; names of temporaries may differ."""
     program = lower(spec)
     for p in passes(precision, schedule):
-        program = p.apply(program)
-    return replace(spec, definitions=tuple(_definition(d) for d in read_defs(program).values()))
+        program = _applied(p, program)
+    made: list[Definition] = []
+    for k in program.kernels:
+        made += _members(spec, k) if is_recurrence(k) else [_definition(read_def(program, k))]
+    return replace(spec, definitions=tuple(made))
+
+
+def _applied(p: Pass, program: Program) -> Program:
+    """``program`` after ``p``, which leaves recurrences as they are."""
+    return between(lambda part: (p.apply(part), lambda: None), program)
+
+
+def _members(spec: Spec, k: Kernel) -> list[Definition]:
+    """The definitions of ``spec`` that the recurrence ``k`` computes. The compiler inserts no roundings into them."""
+    last = spec.definition(k.name).recurrence
+    assert last is not None
+    return [spec.definition(name) for name in last.members]
 
 
 def _definition(d: Def) -> Definition:

@@ -67,6 +67,8 @@ class BlockRun:
         self.shared = machine.shared_memory()
         ranks = machine.kernel.cluster
         self.barriers = Barriers(self.shared, machine.threads, machine.components)
+        first_thread = block * machine.threads + 1
+        self.barriers.met = lambda: machine.memory.meet(range(first_thread, first_thread + machine.threads))
         explicit = any(isinstance(op, MbarInit) for op in machine.kernel.body)
         first = ranks * machine.components
         self.mbarriers = Mbarriers(self.shared, machine.kernel.mbars, first, ranks, ready=not explicit)

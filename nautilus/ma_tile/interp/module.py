@@ -49,6 +49,7 @@ from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
 from nautilus.ma_tile.interp.state.machine import InterpError, Machine
 from nautilus.ma_tile.interp.state.values import Array, round_registers
 from nautilus.ma_tile.ir.ops import MemModule, RolesOp, walk_ops
+from nautilus.ma_tile.ir.traverse import exchanged
 
 __all__ = ["InterpError", "run_block", "run_module"]
 
@@ -69,7 +70,7 @@ def run_module(
     params = _params(m, scalars or {})
     memory = GlobalMemory(m, inputs, params)
     for kernel in m.kernels:
-        memory.launch()
+        memory.launch(exchanged(kernel.body))
         _launch(Machine(m, kernel, memory, params, seed), seed)
     memory.launch()
     return {b.name: memory.array(b.name).copy() for b in m.buffers if b.space is not Space.INPUT}
@@ -112,6 +113,7 @@ def run_block(
             memory.values[name] = round_registers(np.asarray(inputs[name]), memory.dtypes[name]).reshape(-1)
             memory.ready[name][:] = True
     (found,) = [k for k in m.kernels if k.name == kernel]
+    memory.launch(exchanged(found.body))
     _launch(Machine(m, found, memory, params, seed), seed, (block // found.cluster * found.cluster,))
     return {b.name: memory.array(b.name).copy() for b in m.buffers if b.space is not Space.INPUT}
 

@@ -12,7 +12,17 @@ from nautilus.core.expr.nodes import Expr, Ref, substitute, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.ops import Access, Kind, declaration, map_fields, map_regions, regions
 from nautilus.core.schedule import MappingPlan, Schedule, WarpgroupPlan, WarpPlan, mapping_of
-from nautilus.ma_tile.ir.ops import AsyncCopy, Frag, MemKernel, MemModule, MemOp, Slot, walk_ops
+from nautilus.ma_tile.ir.ops import (
+    AsyncCopy,
+    Frag,
+    GlobalLoad,
+    GlobalStore,
+    MemKernel,
+    MemModule,
+    MemOp,
+    Slot,
+    walk_ops,
+)
 from nautilus.ma_tile.ir.values import MA
 
 _READS = {cls: declaration(cls).accessed(Access.READ) for cls in MA.ops}
@@ -73,6 +83,12 @@ def deep_touch(op: MemOp) -> Touch:
         tuple(s for p in parts for s in p.writes),
         tuple(s for p in parts for s in p.copies),
     )
+
+
+def exchanged(body: tuple[MemOp, ...]) -> frozenset[str]:
+    """The tensors in global memory that ``body`` both stores to and loads from."""
+    loaded = {op.buffer for op in walk_ops(body) if isinstance(op, GlobalLoad)}
+    return frozenset(op.buffer for op in walk_ops(body) if isinstance(op, GlobalStore) and op.buffer in loaded)
 
 
 def buffers_of(op: MemOp) -> Iterator[str]:

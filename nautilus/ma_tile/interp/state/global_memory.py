@@ -2,7 +2,7 @@
 
 Arrays are kept flat in register form (``interp.state.values``).  Rules: an unmasked access lies inside its
 tensor in every dimension; an element is read only if it was given or written by an earlier launch,
-or by the same thread; threads that write one element in one launch write the same bits.
+or by the same thread, or by a thread of the same block before all threads of the block met; threads that write one element in one launch write the same bits.
 Base addresses are aligned to 256 bytes, as the allocator gives them.
 """
 
@@ -30,6 +30,8 @@ class GlobalMemory:
         self.values: dict[str, Array] = {}
         self.ready: dict[str, Array] = {}
         self.owner: dict[str, Array] = {}
+        self.met: dict[str, Array] = {}  # of tensors that a kernel exchanges: the block whose threads met afterwards
+        self.block = 1  # threads
         for b in m.buffers:
             shape, declared = extents(b.shape, params), extents(b.array_shape, params)
             size = int(np.prod(shape, dtype=np.int64))
@@ -45,11 +47,22 @@ class GlobalMemory:
                 self.ready[b.name] = np.zeros(size, np.bool_)
                 self.owner[b.name] = np.zeros(size, np.int64)
 
-    def launch(self) -> None:
-        """A kernel begins: everything written so far is visible."""
+    def launch(self, exchanged: frozenset[str] = frozenset()) -> None:
+        """A kernel begins: everything written so far is visible.
+
+        ``exchanged``: the tensors that it both stores to and loads from.
+        """
+        self.met = {name: np.zeros(self.values[name].size, np.int64) for name in exchanged}
         for name, owner in self.owner.items():
             self.ready[name] |= owner != 0
             owner[:] = 0
+
+    def meet(self, threads: range) -> None:
+        """All ``threads``, those of one block, are at a barrier."""
+        self.block = len(threads)
+        for name, met in self.met.items():
+            owner = self.owner[name]
+            met[(owner >= threads.start) & (owner < threads.stop)] = threads.start
 
     def array(self, name: str) -> Array:
         """The buffer in the shape that a caller sees."""
@@ -80,6 +93,8 @@ class GlobalMemory:
         """Elements at ``place``, 0 where masked. Raises Fault."""
         if name in self.owner:
             ok = self.ready[name][place] | (self.owner[name][place] == thread)
+            if name in self.met:
+                ok = ok | (self.met[name][place] == (thread - 1) // self.block * self.block + 1)
             if mask is not None:
                 ok = ok | ~mask
             if not ok.all():

@@ -95,6 +95,7 @@ class Barriers:
 
     def __init__(self, memory: SharedMemory, threads: int, roles: int) -> None:
         self.memory, self.threads, self.roles = memory, threads, roles
+        self.met: Callable[[], None] = lambda: None  # called when all threads of a block have met
         self._open: dict[tuple[int, int], _OpenBarrier] = {}
         self._last: dict[tuple[int, int], dict[int, int]] = {}
 
@@ -156,6 +157,8 @@ class Barriers:
             merged[c] = time[c]
         for a in actors:
             a.clock.vc = merged.copy()
+        if sum(a.threads for a in actors) == self.threads:
+            self.met()
 
 
 @dataclass(slots=True)

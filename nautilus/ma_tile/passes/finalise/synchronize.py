@@ -7,7 +7,9 @@ since the last barrier, and which copies may be outstanding.  The pass inserts
 
 * a barrier before an op that touches bytes that a thread touched since the last barrier, if one of the two accesses
   is a write (the threads of one warp count as different threads, because they do not run in lockstep);
-* a wait and a barrier before an op that touches bytes of a copy that may not have arrived.
+* a wait and a barrier before an op that touches bytes of a copy that may not have arrived;
+* a barrier before a load from a tensor in global memory that the kernel stored to since the last barrier.  An element
+  is stored once (``vr_tile.ir``, recurrences), so a store needs no barrier.
 
 A barrier is placed together with the wait that the next reader of an outstanding copy needs, if no other barrier is
 needed before that reader.  A loop over a pipeline then has one barrier an iteration.
@@ -40,6 +42,8 @@ from nautilus.ma_tile.ir.ops import (
     AsyncWait,
     Barrier,
     ForOp,
+    GlobalLoad,
+    GlobalStore,
     IfOp,
     MemKernel,
     MemModule,
@@ -51,7 +55,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import Touch, deep_touch, each_kernel, rebuild, touch
+from nautilus.ma_tile.ir.traverse import Touch, deep_touch, each_kernel, exchanged, rebuild, touch
 from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
 
 _FALSE = Const(False, DType.BOOL)
@@ -74,7 +78,7 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     if any(isinstance(op, RolesOp) or (isinstance(op, TmaLoad) and op.mbar) for op in walk_ops(kernel.body)):
         return kernel
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
-    work = _Sync({s.name: s for s in kernel.smem}, known_ranges(kernel))
+    work = _Sync({s.name: s for s in kernel.smem}, known_ranges(kernel), exchanged(kernel.body))
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
         fewer, same = _without_commit(bare, n), _without_commit(body, n)
@@ -166,13 +170,14 @@ class _Frame:
 class _Sync:
     smem: dict[str, Smem]
     ranges: Mapping[str, tuple[int, int]]
+    exchanged: frozenset[str]  # tensors in global memory
     stages: dict[str, int] = field(init=False)
     # Known results. Their keys are identities, because the hash of a loop walks its body; an entry keeps its op alive.
     loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State]] = field(init=False, default_factory=dict)
     accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.stages = {name: s.stages for name, s in self.smem.items()}
+        self.stages = {name: s.stages for name, s in self.smem.items()} | {_global(n): 1 for n in self.exchanged}
 
     # -- blocks and loops ---------------------------------------------------------------------
     def block(
@@ -263,7 +268,7 @@ class _Sync:
         """``state`` with stages as forms of the loop variable; ``zero`` is 0 in the first iteration."""
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(Access(x.buffer, x.at + zero) if self.smem[x.buffer].stages > 1 else x for x in xs)
+            return frozenset(Access(x.buffer, x.at + zero) if self.stages[x.buffer] > 1 else x for x in xs)
 
         return self._reduced(State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open)))
 
@@ -279,6 +284,7 @@ class _Sync:
     def _before(self, op: MemOp, state: State, frame: _Frame, out: list[MemOp]) -> State:
         """Append the waits and the barrier that ``op`` needs to ``out``; the state in front of ``op``."""
         reads, writes, copies = self._touched(op)
+        writes = frozenset(x for x in writes if x.buffer in self.smem)
         touched = reads | writes | copies
         if isinstance(op, TmaLoad):
             pending = self._pending(touched, state)
@@ -321,6 +327,11 @@ class _Sync:
             return NONE, frozenset({Access(op.scratch, ZERO)}), NONE
         t: Touch = deep_touch(op) if isinstance(op, IfOp) else touch(op)
         reads, writes, copies = (frozenset(map(self._access, slots)) for slots in (t.reads, t.writes, t.copies))
+        inside = tuple(walk_ops((op,))) if self.exchanged else ()
+        loaded = {x.buffer for x in inside if isinstance(x, GlobalLoad)} & self.exchanged
+        stored = {x.buffer for x in inside if isinstance(x, GlobalStore)} & self.exchanged
+        reads |= {Access(_global(n), ZERO) for n in loaded}
+        writes |= {Access(_global(n), ZERO) for n in stored}
         return reads, writes, copies
 
     def _access(self, slot: Slot) -> Access:
@@ -369,11 +380,18 @@ class _Sync:
         return any(self._same_bytes(x, y) for x in xs for y in ys)
 
     def _same_bytes(self, x: Access, y: Access) -> bool:
+        if x.buffer not in self.smem or y.buffer not in self.smem:
+            return x.buffer == y.buffer
         a, b = self.smem[x.buffer], self.smem[y.buffer]
         if a.name != b.name:
             return a.overlaps(b)
         gap = x.at - y.at
         return bool(gap.terms) or gap.const % a.stages == 0
+
+
+def _global(name: str) -> str:
+    """The name of a tensor in global memory among those of shared buffers."""
+    return f"global {name}"
 
 
 def stage_number(e: Expr, stages: int) -> Linear:
