@@ -15,8 +15,8 @@ them that read a member.
   around it would not have asked.  Unless its reads are certainly in range, the conditions around it
   that speak of its variables go into its guard.
 
-Every other kernel has one of the two shapes that :mod:`nautilus.scalar.analysis.definitions` reads back.  Spans are those
-of the reduction or definition that a statement comes from.
+Every other kernel has one of the two shapes that :mod:`nautilus.scalar.analysis.definitions` reads back.  Spans are
+those of the reduction or definition that a statement comes from.
 """
 
 from __future__ import annotations

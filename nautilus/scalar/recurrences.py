@@ -29,7 +29,6 @@ from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, rename_axes
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 
-
 # -- reads and writes -----------------------------------------------------------------------------
 
 
@@ -139,10 +138,11 @@ def independent(
             for reader, ld in reads:
                 if reader in places and ld.buffer not in places:
                     var = Var(members[reader][places[reader]].name)
-                    places |= {ld.buffer: p for p in [_position(ld, var)] if p is not None}
+                    places |= dict.fromkeys([ld.buffer], ld.index.index(var)) if var in ld.index else {}
                 elif ld.buffer in places and reader not in places:
                     at = ld.index[places[ld.buffer]]
-                    places |= {reader: p for p, a in enumerate(members[reader]) if at == Var(a.name)}
+                    mine = [p for p, a in enumerate(members[reader]) if at == Var(a.name)]
+                    places |= dict.fromkeys([reader], mine[0]) if mine else {}
         extents = {members[n][p].extent for n, p in places.items()}
         aligned = all(
             reader in places
@@ -153,10 +153,6 @@ def independent(
         if len(places) == len(members) and len(extents) == 1 and aligned:
             found.append(places)
     return tuple(found)
-
-
-def _position(ld: Load, var: Var) -> int | None:
-    return next((p for p, e in enumerate(ld.index) if e == var), None)
 
 
 def recurrence_kernel(

@@ -1,6 +1,7 @@
 """``cse``: common-subexpression elimination.
 
-All ops except stores and loops are pure, but for loads of a buffer that the kernel itself stores.  A value from outside a loop replaces an equal one inside it, but not vice versa.
+All ops except stores and loops are pure, but for loads of a buffer that the kernel itself stores.  A value from outside
+a loop replaces an equal one inside it, but not vice versa.
 """
 
 from __future__ import annotations
@@ -49,9 +50,7 @@ def _kernel(k: TileKernel) -> TileKernel:
     return k if body == k.body else replace(k, body=body)
 
 
-def _block(
-    body: tuple[TileOp, ...], seen: _Table, env: dict[str, Value], stored: frozenset[str]
-) -> tuple[TileOp, ...]:
+def _block(body: tuple[TileOp, ...], seen: _Table, env: dict[str, Value], stored: frozenset[str]) -> tuple[TileOp, ...]:
     out: list[TileOp] = []
     for old in body:
         op = rename(old, env)

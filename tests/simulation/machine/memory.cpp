@@ -136,6 +136,7 @@ constexpr size_t ARENA = 64u << 20, RED = 1024;
 struct History {
     u32 writer;             // 1 + thread of the grid
     u16 written, read;      // launches
+    u32 when;               // epoch of the last write, a time of the writer's cluster
 };
 static u8* space;
 static History* history;
@@ -185,12 +186,17 @@ static const Region& region_of(const void* p, size_t bytes, const char* what) {
 
 static u32 grid_thread(const Thread& t) { return t.block->index * t.block->threads + t.id + 1; }
 
+// Whether the writer is of the same block and a barrier lies between.
+static bool ordered(const History& h, const Thread& t) {
+    return (h.writer - 1) / t.block->threads == t.block->index && t.clock.knows(h.when);
+}
+
 void read_global(const void* p, size_t bytes, const Thread& t, const char* what) {
     region_of(p, bytes, what);
     const u32 me = grid_thread(t);
     const bool early = gpu.dependent && !t.grid_waited;
     for (History* h = history + ((const u8*)p - space); bytes--; ++h) {
-        if (h->written == gpu.launch && h->writer != me) fault("%s reads what another thread of the launch wrote", what);
+        if (h->written == gpu.launch && h->writer != me && !ordered(*h, t)) fault("%s reads what another thread of the launch wrote", what);
         if (early && h->written && h->written < gpu.launch) fault("%s reads an earlier launch's result before the wait", what);
         h->read = (u16)gpu.launch;
     }
@@ -206,6 +212,7 @@ void write_global(const void* p, size_t bytes, const Thread& t, const char* what
         if (h->written == gpu.launch && h->writer != me && !rewritten.bytes) note_rewrite(p, size);
         if (early && (h->written || h->read) && gpu.launch > 1) fault("%s writes memory of an earlier launch before the wait", what);
         h->writer = me;
+        h->when = t.now();
         h->written = (u16)gpu.launch;
     }
 }

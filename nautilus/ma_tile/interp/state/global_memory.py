@@ -2,7 +2,8 @@
 
 Arrays are kept flat in register form (``interp.state.values``).  Rules: an unmasked access lies inside its
 tensor in every dimension; an element is read only if it was given or written by an earlier launch,
-or by the same thread, or by a thread of the same block before all threads of the block met; threads that write one element in one launch write the same bits.
+or by the same thread, or by a thread of the same block before all threads of the block met; threads that
+write one element in one launch write the same bits.
 Base addresses are aligned to 256 bytes, as the allocator gives them.
 """
 

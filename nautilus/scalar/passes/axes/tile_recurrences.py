@@ -14,7 +14,7 @@ tile of two axes, except that a reduction takes :data:`TERMS` terms at once besi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -112,7 +112,7 @@ def _apart(program: Program, own: frozenset[str]) -> Program:
 
 
 def _definition(program: Program, body: tuple[Stmt, ...], outer: Sequence[Loop], own: frozenset[str]) -> Def:
-    """The definition of a nest, over the loops ``outer`` too, with its reads of the recurrence by their second names."""
+    """The definition of a nest, over the loops ``outer`` too; it reads the recurrence by the second names."""
 
     def rule(e: Expr) -> Expr | None:
         return replace(e, buffer=e.buffer + _EARLIER) if isinstance(e, Load) and e.buffer in own else None
@@ -131,11 +131,13 @@ def _together(s: Store | Update) -> Store | Update:
     return _rewritten(s, rule)
 
 
-def _rewritten(s: Store | Update, rule: object) -> Store | Update:
+def _rewritten(s: Store | Update, rule: Callable[[Expr], Expr | None]) -> Store | Update:
     def put(e: Expr) -> Expr:
-        return rewrite(e, rule)  # type: ignore[arg-type]
+        return rewrite(e, rule)
 
-    return replace(s, index=tuple(map(put, s.index)), value=put(s.value), guard=None if s.guard is None else put(s.guard))
+    return replace(
+        s, index=tuple(map(put, s.index)), value=put(s.value), guard=None if s.guard is None else put(s.guard)
+    )
 
 
 # -- tiles ----------------------------------------------------------------------------------------
