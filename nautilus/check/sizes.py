@@ -9,6 +9,8 @@
 A *length* is a dim above 64.  Smaller dims that are neither summed over nor stored last (batch, heads) are divided by a
 common power of two, which keeps their ratios.  Candidates that the frontend refuses are dropped.
 
+A recurrence has 7 or 8 steps, because they run one after another.
+
 A dim that is known only at launch takes the same sizes, with one compilation for all of them.  Where there is one that
 is not given, the spec is also checked with all of them 1, and with all of them 0.
 
@@ -61,8 +63,9 @@ def variants(load: Loader, fixed: Mapping[str, int], full: bool = False) -> tupl
     if full:
         return (Variant("full", {}, spec),)
     out: list[Variant] = []
-    for label, candidates in (("odd", _odd(spec, fixed)), ("aligned", _aligned(spec, fixed))):
-        found = _first(label, (_allowed(spec, c) for c in candidates), load, fixed)
+    for label, candidates, steps in (("odd", _odd(spec, fixed), 7), ("aligned", _aligned(spec, fixed), 8)):
+        few = _few_steps(spec, fixed, candidates, steps)
+        found = _first(label, (_allowed(spec, c) for c in few), load, fixed)
         if found is not None and all(found.dims != v.dims for v in out):
             out.append(found)
     free = [d.name for d in spec.runtime_dims if d.name not in fixed]
@@ -190,6 +193,19 @@ def _aligned(spec: Spec, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
         )
         yield small | kept | _by_value(spec, free, pool)
     yield from _halved(spec, free, small | kept)
+
+
+def _few_steps(
+    spec: Spec, fixed: Mapping[str, int], candidates: Iterator[dict[str, int]], count: int
+) -> Iterator[dict[str, int]]:
+    """Each of ``candidates`` with ``count`` steps of recurrences, and as it is."""
+    whole = at_sizes(spec, spec.samples(NOMINAL))
+    steps = {d.axes[d.recurrence.axis].extent for d in whole.definitions if d.recurrence is not None}
+    names = [n for n, v in _values(spec).items() if v in steps and v > count and n not in fixed]
+    for dims in candidates:
+        if names:
+            yield dims | dict.fromkeys(names, count)
+        yield dims
 
 
 def _by_value(spec: Spec, names: list[str], pool: tuple[int, ...]) -> dict[str, int]:

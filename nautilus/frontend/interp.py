@@ -48,13 +48,15 @@ def run_spec(
     scalars: Mapping[str, float | int | bool] | None = None,
     sizes: Mapping[str, int] | None = None,
     evaluate: Evaluate | None = None,
+    steps: int | None = None,
 ) -> dict[str, Array]:
     """The outputs of ``spec`` by name, unrounded: float64, int64 or bool arrays of the output's shape.
 
     ``inputs`` are rounded to their declared types first.  ``sizes`` gives runtime dims; the inputs' shapes give the
-    others.  ``evaluate`` replaces :func:`exactly`.  Raises InputError for a missing or unsuitable argument.
+    others.  ``evaluate`` replaces :func:`exactly`.  ``steps``: a recurrence runs so many steps, whose values its
+    further steps repeat.  Raises InputError for a missing or unsuitable argument.
     """
-    values = _run(spec, inputs, scalars, sizes, evaluate or exactly)
+    values = _run(spec, inputs, scalars, sizes, evaluate or exactly, steps)
     return {t.name: value for t, value in zip(spec.outputs, values, strict=True)}
 
 
@@ -91,6 +93,7 @@ def _run(
     scalars: Mapping[str, float | int | bool] | None,
     sizes: Mapping[str, int] | None,
     evaluate: Evaluate,
+    steps: int | None,
 ) -> list[Array]:
     params: dict[str, Any] = dict(resolve_sizes(spec, inputs, sizes))
     for name in set(inputs) - {t.name for t in spec.inputs}:
@@ -111,21 +114,22 @@ def _run(
         if array.shape != shape:
             raise InputError(f"input '{t.name}' has shape {list(array.shape)}, but {list(shape)} is declared")
         buffers[t.name] = round_to(array, t.dtype)
-    results = evaluate_all(spec.definitions, buffers, params, evaluate)
+    results = evaluate_all(spec.definitions, buffers, params, evaluate, steps)
     return [results[t.name] for t in spec.outputs]
 
 
 def evaluate_all(
-    definitions: Sequence[Definition], buffers: dict[str, Array], params: Mapping[str, Any], evaluate: Evaluate
-) -> dict[str, Array]:
-    """The values of ``definitions`` by name; ``buffers`` gets what their readers see."""
+    definitions: Sequence[Definition], buffers: dict[str, Array], params: Mapping[str, Any], evaluate: Evaluate,
+    steps: int | None = None,
+) -> dict[str, Array]:  # fmt: skip
+    """The values of ``definitions`` by name; ``buffers`` gets what their readers see.  ``steps``: of a recurrence."""
     results: dict[str, Array] = {}
     for d in definitions:
         if d.recurrence is None:
             results[d.name], buffers[d.name] = evaluate(d, buffers, params)
         elif d.name == d.recurrence.members[0]:
             members = [m for m in definitions if m.name in d.recurrence.members]
-            results |= _evaluate_steps(members, buffers, params, evaluate)
+            results |= _evaluate_steps(members, buffers, params, evaluate, steps)
     return results
 
 
@@ -133,8 +137,9 @@ _STEP = "%step"  # the parameter that holds the index of a step
 
 
 def _evaluate_steps(
-    members: Sequence[Definition], buffers: dict[str, Array], params: Mapping[str, Any], evaluate: Evaluate
-) -> dict[str, Array]:
+    members: Sequence[Definition], buffers: dict[str, Array], params: Mapping[str, Any], evaluate: Evaluate,
+    most: int | None,
+) -> dict[str, Array]:  # fmt: skip
     """The values of the members of one recurrence, step after step; the other indices of a step are one grid."""
     results: dict[str, Array] = {}
     at: dict[str, int] = {}
@@ -148,13 +153,16 @@ def _evaluate_steps(
         axes = tuple(a for p, a in enumerate(d.axes) if p != d.recurrence.axis)
         steps.append(replace(d, axes=axes, expr=substitute(d.expr, dict(step)), recurrence=None))
     count = results[members[0].name].shape[at[members[0].name]]
-    order = range(count)
     assert members[0].recurrence is not None
-    for t in reversed(order) if members[0].recurrence.reverse else order:
-        for step_ in steps:
-            where = (slice(None),) * at[step_.name] + (t,)
-            made, seen = evaluate(step_, buffers, {**params, _STEP: t})
-            results[step_.name][where], buffers[step_.name][where] = made, seen
+    order = range(count)[::-1] if members[0].recurrence.reverse else range(count)
+    for n, t in enumerate(order):
+        for d in steps:
+            where, before = ((slice(None),) * at[d.name] + (x,) for x in (t, order[n % (most or count)]))
+            if n < (most or count):
+                results[d.name][where], buffers[d.name][where] = evaluate(d, buffers, {**params, _STEP: t})
+            else:
+                results[d.name][where] = results[d.name][before]
+                buffers[d.name][where] = buffers[d.name][before]
     return results
 
 

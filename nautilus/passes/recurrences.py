@@ -13,8 +13,9 @@ from typing import Any
 from nautilus.core.certificate import Certificate
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import Schedule
+from nautilus.scalar.analysis.definitions import is_recurrence, writes_of
 from nautilus.scalar.ir import Program
-from nautilus.scalar.recurrences import between, is_recurrence, part_of, parts, writes_of
+from nautilus.scalar.recurrences import between, part_of, parts
 
 Derive = Callable[[Program, "Schedule | None"], tuple[Program, tuple[Certificate, ...]]]
 Decide = Callable[[Program, "Schedule | None", Fallbacks], tuple[Schedule, Fallbacks]]

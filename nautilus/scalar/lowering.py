@@ -48,7 +48,7 @@ from nautilus.core.source import Span
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
-from nautilus.scalar.analysis.definitions import read_def
+from nautilus.scalar.analysis.definitions import read_def, reads_of
 from nautilus.scalar.analysis.masking import (
     Presence,
     absorb_selects,
@@ -58,7 +58,7 @@ from nautilus.scalar.analysis.masking import (
     presence,
 )
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
-from nautilus.scalar.recurrences import independent, reads_of, recurrence_kernel
+from nautilus.scalar.recurrences import independent, recurrence_kernel
 
 Scope = Mapping[str, "int | Param"]  # index variable -> extent, outer first
 

@@ -23,33 +23,11 @@ from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, loads, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Var, substitute
 from nautilus.core.index.sizes import extent_expr
 from nautilus.core.text.names import unused
-from nautilus.scalar.analysis.definitions import Def, rename_axes
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
-
-# -- reads and writes -----------------------------------------------------------------------------
-
-
-def reads_of(k: Kernel) -> frozenset[str]:
-    """The buffers that ``k`` loads."""
-    found: set[str] = set()
-    for _, s in statements(k.body):
-        for e in (*s.index, s.value, *([] if s.guard is None else [s.guard])):
-            found |= {ld.buffer for ld in loads(e)}
-    return frozenset(found)
-
-
-def writes_of(k: Kernel) -> frozenset[str]:
-    """The buffers in global memory that ``k`` writes."""
-    return frozenset(s.buffer for _, s in statements(k.body)) - {b.name for b in k.locals}
-
-
-def is_recurrence(k: Kernel) -> bool:
-    """Whether ``k`` reads in global memory what it writes."""
-    return not reads_of(k).isdisjoint(writes_of(k))
-
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, reads_of, rename_axes, writes_of
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 # -- the parts of a program -----------------------------------------------------------------------
 

@@ -46,8 +46,9 @@ has an error that is normally distributed, six standard deviations of which are 
 multiplied by 1 + 1 / sqrt(n).  Few elements are evaluated on six inputs together.
 
 The sizes.  The stated figure is evaluated at sampled elements of the outputs.  Sums longer than the budget allows are
-evaluated on evenly spaced terms; their own errors are those of the full length.  A size that is known only at launch
-counts as 1024, or its bound.
+evaluated on evenly spaced terms; their own errors are those of the full length.  Of a recurrence the first 64 steps are
+evaluated, and the error is taken to grow with the square root of the number of steps.  A size that is known only at
+launch counts as 1024, or its bound.
 
 Out of range.  An f32 result above 2^120 (2^8 below the largest number, because the order of a sum is free and scaled
 values occur) is taken as infinite, and so is a narrowed factor that leaves its type.  Where that changes which elements

@@ -190,9 +190,9 @@ def spacing(x: Array, dtype: DType) -> Array:
 
 def run(
     program: Spec, inputs: Mapping[str, Any], scalars: Mapping[str, Any], sizes: Mapping[str, int],
-    how: Roundings, probe: Probe,
+    how: Roundings, probe: Probe, steps: int | None = None,
 ) -> dict[str, Array]:  # fmt: skip
-    """The outputs of ``program``, unrounded, with the errors of ``probe``."""
+    """The outputs of ``program``, unrounded, with the errors of ``probe``; ``steps``: of recurrences, at most."""
 
     def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
         evaluator = _Rounding(d, buffers, params, how, probe)
@@ -202,7 +202,7 @@ def run(
         return made, evaluator.stored(made) if d.stored.is_float else round_to(made, d.stored)
 
     with np.errstate(all="ignore"):
-        return run_spec(program, inputs, scalars, sizes, evaluate)
+        return run_spec(program, inputs, scalars, sizes, evaluate, steps)
 
 
 class _Rounding(Evaluator):

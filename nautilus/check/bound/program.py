@@ -16,7 +16,7 @@ from nautilus.core.expr.nodes import Const, Op, Reduce
 from nautilus.core.passes import Pass
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.spec import Definition, Spec
-from nautilus.scalar.analysis.definitions import Def, read_def
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.axes.join_sums import JoinSums
@@ -26,7 +26,7 @@ from nautilus.scalar.passes.narrow import Narrow
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.split_sums import SplitSums
 from nautilus.scalar.passes.simplify import Simplify
-from nautilus.scalar.recurrences import between, is_recurrence
+from nautilus.scalar.recurrences import between
 
 
 def passes(precision: str = "fast", schedule: Schedule | None = None) -> tuple[Pass, ...]:

@@ -33,6 +33,7 @@ _NODES = 16  # operations of a definition that count as one
 _GATHERED = 1 << 17  # elements of an input, where it is read at computed indices only
 _LONGEST = 1 << 14  # terms of a sum in the sampled evaluation
 _RUNTIME = 1024  # the size of a dim that is known only at launch and has no smaller bound
+_STEPS = 64  # of a recurrence in the sampled evaluation
 _FEW = 64  # outputs of fewer elements are sampled on several inputs
 _INPUTS = 6
 _TO_INTEGERS = frozenset({"floor", "ceil", "round"})
@@ -142,20 +143,22 @@ def _sampled(program: Spec, precision: str, wanted: Sequence[Tensor], parts: boo
     whole, rows = _cut(fixed, _BUDGET // count)
     cut, ranges = _shortened(whole, integer_ranges(fixed))
     how = roundings(cut, precision, terms, parts)
+    counts = [d.axes[d.recurrence.axis].extent for d in cut.definitions if d.recurrence is not None]
+    longer = max(1.0, *((n / _STEPS) ** 0.5 for n in counts if isinstance(n, int)), 1.0)
     errors = {t.name: 0.0 for t in wanted}
     sizes = dict(errors)
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges)
         arrays = {**given.arrays, **rows}
-        values = run_spec(wide(cut), arrays, given.scalars)
-        moved = disturbed(wide(cut), arrays, given.scalars, {}, how, values)
+        values = run_spec(wide(cut), arrays, given.scalars, steps=_STEPS)
+        moved = disturbed(wide(cut), arrays, given.scalars, {}, how, values, steps=_STEPS)
         for t in wanted:
             errors[t.name] += moved[t.name] ** 2
             sizes[t.name] += norm(values[t.name]) ** 2
     out = {}
     for t in wanted:
         relative = (errors[t.name] / sizes[t.name]) ** 0.5 if sizes[t.name] > 0.0 else 0.0
-        out[t.name] = margin(elements[t.name]) * relative + unit(t.dtype)
+        out[t.name] = margin(elements[t.name]) * relative * longer + unit(t.dtype)
     return out
 
 
@@ -166,9 +169,9 @@ def margin(elements: int) -> float:
 
 def disturbed(
     program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, int | float | bool], sizes: Mapping[str, int],
-    how: Roundings, values: Mapping[str, Array], probes: Sequence[Probe] = PROBES,
+    how: Roundings, values: Mapping[str, Array], probes: Sequence[Probe] = PROBES, steps: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
-    """For each output, the largest norm of its error under ``probes``.
+    """For each output, the largest norm of its error under ``probes``; ``steps``: of recurrences, at most.
 
     It is inf where an element is a number, inf, -inf or NaN in one of them only.
     """
@@ -176,7 +179,7 @@ def disturbed(
     types = {t.name: t.dtype for t in program.outputs}
     kinds = {n: _kinds(x, types[n]) for n, x in values.items() if x.dtype.kind == "f"}
     for probe in probes:
-        moved = run(program, arrays, scalars, sizes, how, probe)
+        moved = run(program, arrays, scalars, sizes, how, probe, steps)
         for name, x in values.items():
             if x.dtype.kind != "f":
                 continue

@@ -31,7 +31,7 @@ from nautilus.core.expr.nodes import (
     substitute,
 )
 from nautilus.core.source import NO_SPAN, Span
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +137,28 @@ def _stored_at(s: Store, par: list[Axis], kernel: Kernel) -> tuple[tuple[Axis, .
     return tuple(par), s.index
 
 
+def reads_of(k: Kernel) -> frozenset[str]:
+    """The buffers that ``k`` loads."""
+    found: set[str] = set()
+    for _, s in statements(k.body):
+        for e in (*s.index, s.value, *([] if s.guard is None else [s.guard])):
+            found |= {ld.buffer for ld in loads(e)}
+    return frozenset(found)
+
+
+def writes_of(k: Kernel) -> frozenset[str]:
+    """The buffers in global memory that ``k`` writes."""
+    return frozenset(s.buffer for _, s in statements(k.body)) - {b.name for b in k.locals}
+
+
+def is_recurrence(k: Kernel) -> bool:
+    """Whether ``k`` reads in global memory what it writes."""
+    return not reads_of(k).isdisjoint(writes_of(k))
+
+
 def read_defs(program: Program) -> dict[str, Def]:
-    """Every definition by name, in program (dependence) order."""
-    defs = (read_def(program, k) for k in program.kernels)
+    """Every definition by name, in program (dependence) order, but for those of recurrences."""
+    defs = (read_def(program, k) for k in program.kernels if not is_recurrence(k))
     return {d.name: d for d in defs}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import loads
-from nautilus.scalar.ir import Kernel, Program, statements
+from nautilus.scalar.analysis.definitions import reads_of, writes_of
+from nautilus.scalar.ir import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,28 +18,13 @@ class Dead:
     def apply(self, program: Program) -> Program:
         """The program without dead kernels; the same object where there are none."""
         while True:
-            read = {name for k in program.kernels for name in reads(k)}
+            read = {name for k in program.kernels for name in reads_of(k)}
             dead = {b.name for b in program.buffers if b.space is Space.TEMP and b.name not in read}
             if not dead:
                 return program
-            kernels = tuple(k for k in program.kernels if not _globals(program, k) <= dead)
-            alive = {name for k in kernels for name in _globals(program, k)}
+            kernels = tuple(k for k in program.kernels if not writes_of(k) <= dead)
+            alive = {name for k in kernels for name in writes_of(k)}
             buffers = tuple(b for b in program.buffers if b.name not in dead or b.name in alive)
             if len(buffers) == len(program.buffers):
                 return program  # a kernel writes a dead temp beside one that is read
             program = replace(program, buffers=buffers, kernels=kernels)
-
-
-def reads(k: Kernel) -> frozenset[str]:
-    """The buffers that ``k`` reads, those it only combines into apart."""
-    found: set[str] = set()
-    for _, s in statements(k.body):
-        for e in (*s.index, s.value, *([] if s.guard is None else [s.guard])):
-            found |= {ld.buffer for ld in loads(e)}
-    return frozenset(found)
-
-
-def _globals(program: Program, k: Kernel) -> frozenset[str]:
-    """The buffers in global memory that ``k`` writes."""
-    names = {b.name for b in program.buffers}
-    return frozenset(s.buffer for _, s in statements(k.body)) & names

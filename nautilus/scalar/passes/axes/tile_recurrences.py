@@ -22,14 +22,13 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Axis, Expr, Load, rewrite
 from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import AxisPlan, KernelPlan
-from nautilus.scalar.analysis.definitions import Def, read_def
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, writes_of
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, grid_chain, nest
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
-from nautilus.scalar.recurrences import is_recurrence, writes_of
 from nautilus.scalar.rewriting import map_kernels, map_statements
 
 LANES = 128  # elements at once
