@@ -153,4 +153,3 @@ def _plain(e: Expr) -> Expr:
     while isinstance(e, Op) and e.op == "cast" and e.args[0].dtype.is_int == e.dtype.is_int:
         e = e.args[0]
     return e
-

@@ -169,4 +169,3 @@ def _parts(e: ast.Expr) -> tuple[ast.Expr, ...]:
         case ast.Ternary(then=then, test=test, other=other):
             return (then, test, other)
     return ()
-

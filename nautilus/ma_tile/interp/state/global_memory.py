@@ -134,7 +134,6 @@ class GlobalMemory:
             raise Fault("global-race", f"two threads write different values to one element of {name}")
         owner[place] = thread
 
-
     def combine(self, name: str, place: Ints, value: Array, mask: Array, combiner: str) -> None:
         """Combine ``value`` into the elements at ``place`` where ``mask`` holds. Raises Fault."""
         if name not in self.owner:
