@@ -17,7 +17,8 @@ from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import free_vars, loads
+from nautilus.core.expr.nodes import Load, children, free_vars, loads
+from nautilus.core.expr.products import bare
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner import streaming
@@ -42,6 +43,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 LONG = 64  # terms of reductions that a block should not compute one after another to have running results of them
 LONGER = 4096  # the same where they have one result
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
+AGAIN = 512  # terms of which an element of an operand is a factor, to be stored in the order of the product
 #: Definitions in a kernel at most: trying one takes time in proportion to them, and registers do not suffice for more.
 MOST = 32
 
@@ -89,7 +91,7 @@ def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict
         alone = (name,)
         plans[alone] = _single(known, name, fallbacks)
         groups[name] = alone
-        near = [r for r in graph.readers[name] if not _apart(defs[name], defs[r])]
+        near = [r for r in graph.readers[name] if not (_apart(defs[name], defs[r]) or _copied(defs, name, defs[r]))]
         merged = graph.union((alone, *(groups[r] for r in near)))
         if len(merged) == 1 or not _may_merge(known, groups, merged, fallbacks):
             continue
@@ -214,6 +216,16 @@ def _apart(operand: Def, reader: Def) -> bool:
     if operand.scatter is not None or reader.scatter is not None:
         return True
     return (chunks_of(operand) is not None and chunks_of(reader) is None) or _totals(operand, reader)
+
+
+def _copied(defs: dict[str, Def], name: str, reader: Def) -> bool:
+    """Whether ``name`` has elements of inputs in the order in which the product ``reader`` reads them, many times."""
+    d = defs[name]
+    if not isinstance(d.value, Load) or d.value.buffer in defs or dot_of(reader) is None:
+        return False
+    terms, elements = (prod(size(a) or SHORT for a in x.axes) for x in (reader, d))
+    factors = map(bare, children(bare(reader.value)))
+    return terms >= AGAIN * elements and any(isinstance(e, Load) and e.buffer == name for e in factors)
 
 
 def _totals(operand: Def, reader: Def) -> bool:

@@ -26,6 +26,7 @@ from nautilus.core.types import DType
 from nautilus.planner import warpgroup as warpgroup_rules
 from nautilus.planner.products.boxes import side
 from nautilus.planner.products.dots import Dot, ceil_pow2, dot_of, full_operands
+from nautilus.planner.products.parts import gemm_in_parts
 from nautilus.planner.warpgroup import extent, with_tiles
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
@@ -77,8 +78,8 @@ def size_kernel(
             else None
         )
         if place and place[3] == 1 and all(map(full_operands, products)):
-            parts = warpgroup_rules.gemm_in_parts if warpgroup and not light and in_parts else None
-            found = None if parts is None else parts(plan, unified, limits, *place[:3], products[0])
+            stored = sides is not None and warpgroup and not light and in_parts
+            found = gemm_in_parts(plan, unified, limits, *sides[:3], products[0]) if sides and stored else None
             return found or _gemm_in_parts(plan, unified, limits, *place[:3])
         return wide or _fewer_stages(plan, unified, limits, loops[0])
     if place is not None and sides is not None:

@@ -11,9 +11,7 @@ H200.  A kernel of another structure keeps the general plan.
   or for several special functions for each element between the products.
 * a GEMM: the tile with the best merit x useful area per wave of blocks; its rows and columns may be positions along
   several axes (:mod:`.products.boxes`).
-* a GEMM of f32 whose operands are stored in parts (``core.functions.parts``): 128 rows and columns, which leave
-  registers for the sum of one step beside the accumulators, where the time that the product saves is longer than the
-  kernels take that store the parts.
+* a GEMM of f32 whose operands are stored in parts: :mod:`.products.parts`.
 * several GEMMs with one result shape, whose loops run in turn: 128 rows, and the columns that leave registers for all
   accumulators.
 """
@@ -26,9 +24,7 @@ from math import prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
 from nautilus.core.expr.nodes import walk as nested
-from nautilus.core.expr.products import bare
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.functions.parts import STORED
 from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
@@ -49,7 +45,7 @@ WAVES = 3  # of tiles in a supertile, so that long and short tiles balance
 OUTER = 16  # the least number of outer grid points in a supertile, if it has fewer waves
 L2_BYTES = 16 << 20  # of operands that resident blocks may share
 SPECIAL = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
-_RESERVE = 2048  # bytes of shared memory for barriers and alignment
+RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +81,6 @@ TWICE = 192  # columns of which a warpgroup has registers for two accumulators
 LIGHT = 128 * 128  # accumulators of a block that leaves registers for other work
 NARROW = 32  # columns of the narrowest slabs of an operand
 NARROW_MERIT = 0.95  # relative merit of a tile with narrow slabs
-#: Rates of products of f32 (H200, 4096^3): in parts that warps make in registers, measured, and in stored parts.
-REGISTER_RATE, STORED_RATE = 58e12, 120e12
-STORED_BYTES, MEMORY_RATE = 10, 3.6e12  # that are read and written for each element of an operand, and a second
-STORED_LAUNCHES = 10e-6  # seconds of three more kernels
-STORED_GAIN = 0.9  # time with stored parts, at most, as a share of that with parts in registers
 CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a warpgroup
 
 
@@ -136,7 +127,7 @@ def gemm(
         if operand in SHORT and (tile.pingpong or tile.rows * tile.columns > WARPGROUPS * ROWS * TWICE):
             continue
         stage = 2 * STEP * (tile.rows + tile.columns)
-        stages = min(8, (limits.smem_block - _RESERVE - tile.warpgroups * 2 * 2 * ROWS * CHUNK) // stage)
+        stages = min(8, (limits.smem_block - RESERVE - tile.warpgroups * 2 * 2 * ROWS * CHUNK) // stage)
         if stages < (4 if tile.pingpong else 3):
             continue
         merit = tile.merit if n % CHUNK == 0 else NARROW_MERIT * tile.merit
@@ -159,37 +150,7 @@ def gemm(
     return with_tiles(plan, sizes, mapping)
 
 
-def gemm_in_parts(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, loop: str, d: Def
-) -> KernelPlan | None:
-    """Tiles of a GEMM ``d`` of f32 whose operands are stored in parts; None where parts in registers are faster."""
-    side, step, stages = 2 * ROWS, STEP, 2
-    rows, columns, value = extent(unified, row), extent(unified, column), bare(d.value)
-    operands = value.args if isinstance(value, Op) else ()
-    if rows < side or columns < side or extent(unified, loop) < stages * step:
-        return None
-    if not all(isinstance(n, int) for n in unified.extents.values()):
-        return None
-    if not all(isinstance(e, Load) and e.dtype is DType.F32 for e in operands):
-        return None
-    if limits.smem_block < _RESERVE + stages * 2 * STORED * side * step * DType.BF16.bytes:
-        return None
-    work = 2 * prod(extent(unified, x) for x in unified.extents)
-    others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
-    tiles = others * -(-rows // side) * -(-columns // side)
-    share = useful(others * rows * columns, tiles, side * side, limits.multiprocessors)
-    elements = sum(prod(_elements(ld, unified)) for ld in operands if isinstance(ld, Load))
-    stored = work / (STORED_RATE * share) + elements * STORED_BYTES / MEMORY_RATE + STORED_LAUNCHES
-    if stored > STORED_GAIN * work / REGISTER_RATE:
-        return None
-    mapping = WarpgroupPlan(
-        warpgroups=WARPGROUPS, stages=stages, epilogue="direct", raster_order="grouped", raster_group=1024 // side,
-        producer_registers=24, consumer_registers=240, persistent="static", pipeline_mma=False,
-    )  # fmt: skip
-    return with_tiles(plan, {row: side, column: side, loop: step}, mapping)
-
-
-def _elements(ld: Load, unified: Unified) -> list[int]:
+def shape_of(ld: Load, unified: Unified) -> list[int]:
     """The least shape of the tensor of ``ld``."""
     ranges = {a: (0, extent(unified, a) - 1) for a in unified.extents}
     return [1 + (bounds(e, ranges)[1] or 0) for e in ld.index]
@@ -209,7 +170,7 @@ def gemms_in_turn(
     if any(extent(unified, x) < 2 * STEP for x in loops):
         return None
     stage = 2 * STEP * (rows + columns) * len(loops)
-    stages = min(4, (limits.smem_block - _RESERVE - WARPGROUPS * 2 * 2 * ROWS * CHUNK) // stage)
+    stages = min(4, (limits.smem_block - RESERVE - WARPGROUPS * 2 * 2 * ROWS * CHUNK) // stage)
     if stages < 2:
         return None
     mapping = WarpgroupPlan(
@@ -231,7 +192,7 @@ def streamed_bytes(unified: Unified, loop: str) -> int:
     names = {d.name for d in unified.defs}
     for ld in (ld for d in unified.defs for ld in d.reads()):
         if ld.buffer not in names and any(loop in free_vars(e) for e in ld.index):
-            found[ld.buffer] = ld.dtype.bytes * prod(_elements(ld, unified))
+            found[ld.buffer] = ld.dtype.bytes * prod(shape_of(ld, unified))
     return sum(found.values())
 
 
@@ -303,7 +264,7 @@ def back_to_back_gemm(
     rows, stages = ROWS * warpgroups, 2
     resident, streamed = 2 * rows * deep, 2 * step * (deep + width)
     own = 2 * rows * width
-    free = limits.smem_block - _RESERVE - resident - stages * streamed
+    free = limits.smem_block - RESERVE - resident - stages * streamed
     aliased = own > free and _has_room_in_stage(unified, sums, loop, step, width, warpgroups)
     # a producer that fetches tiles or loads for two blocks needs more registers
     even = -(-extent(unified, row) // rows) % 2 == 0 and plan.mapping.raster_order == "natural"

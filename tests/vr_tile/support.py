@@ -32,9 +32,9 @@ def random_inputs(buffers: tuple[Buffer, ...], seed: int = 0) -> dict[str, Any]:
     return {b.name: random_input(b, rng) for b in buffers if b.space is Space.INPUT}
 
 
-def lowered(source: str, **options: bool) -> TileModule:
+def lowered(source: str, vector_dots: bool = False) -> TileModule:
     """The lowering of a tiled program, verified and printed and parsed back."""
-    m = lower(parse_program(source), **options)
+    m = lower(parse_program(source), vector_dots)
     verify(m)
     assert text.parse(text.format(m)) == m
     return m

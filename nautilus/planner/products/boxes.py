@@ -44,7 +44,12 @@ class Side:
         best = min(
             _splits(self.axes, elements), key=lambda t: (self.count(t), *(-t[x] for x in reversed(t))), default=alone
         )
-        return best if self.count(best) <= GAIN * self.count(alone) else alone
+        whole = all(alone[x] >= least for x, _, least in self.axes)
+        return best if not whole or self.count(best) <= GAIN * self.count(alone) else alone
+
+    def narrow(self, line: int) -> Side:
+        """The side with lines of at most ``line`` elements."""
+        return Side(self.main, tuple((x, e, min(least, line)) for x, e, least in self.axes))
 
     def count(self, tiles: dict[str, int]) -> int:
         """The number of tiles that cover all positions."""

@@ -30,6 +30,7 @@ from nautilus.core.expr.infer import make, stored_value
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, identity, loads, substitute
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import TRUE, conjuncts
+from nautilus.core.schedule import Schedule, mapping_of
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
@@ -52,19 +53,25 @@ from nautilus.vr_tile.lowering.regions import (
 from nautilus.vr_tile.lowering.scans import Scan, scan_of
 
 
-def lower(p: Program, vector_dots: bool = False) -> TileModule:
+def lower(p: Program, vector_dots: bool = False, schedule: Schedule | None = None) -> TileModule:
     """The VR-tile module of a program in tiled form.
 
+    ``schedule``: says which kernels have warpgroup MMAs, whose accumulators should have no select in a loop.
     ``vector_dots``: matrix-vector products, in which one side has no axis of its own, also become ``dot``.
     Raises UnsupportedError or InternalError where ``p`` is not in tiled form.
     """
     before = fills(p)
-    kernels = (x for k in p.kernels for x in (*before.get(k.name, ()), _kernel(p, k, vector_dots)))
+    engines = {k.name: mapping.engine for k in p.kernels if (mapping := mapping_of(schedule, k.name)) is not None}
+
+    def one(k: Kernel) -> TileKernel:
+        return _kernel(p, k, vector_dots, engines.get(k.name) == "warpgroup")
+
+    kernels = (x for k in p.kernels for x in (*before.get(k.name, ()), one(k)))
     buffers = tuple(replace(b, initial=None) for b in p.buffers)
     return TileModule(p.name, buffers, p.params, tuple(kernels), p.facts)
 
 
-def _kernel(p: Program, k: Kernel, vector_dots: bool) -> TileKernel:
+def _kernel(p: Program, k: Kernel, vector_dots: bool, warpgroup: bool) -> TileKernel:
     grid: list[GridAxis] = []
     body: tuple[Stmt, ...] = k.body
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.GRID:
@@ -74,19 +81,21 @@ def _kernel(p: Program, k: Kernel, vector_dots: bool) -> TileKernel:
         grid.append(GridAxis(loop.var, loop.hi))
         body = loop.body
     with in_kernel(k.name):
-        return _Lower(p, k, tuple(grid), body, vector_dots).run()
+        return _Lower(p, k, tuple(grid), body, vector_dots, warpgroup).run()
 
 
 class _Lower:
     """The lowering of one kernel. ``b`` emits ops; ``types`` has the full tile type of each local."""
 
     def __init__(
-        self, p: Program, k: Kernel, grid: tuple[GridAxis, ...], body: tuple[Stmt, ...], vector_dots: bool
-    ) -> None:
-        axes, self.nodes = prepare(body)
+        self, p: Program, k: Kernel, grid: tuple[GridAxis, ...], body: tuple[Stmt, ...], vector_dots: bool,
+        warpgroup: bool,
+    ) -> None:  # fmt: skip
+        one = integer(1)
+        axes, self.nodes = prepare(body, {g.var: integer(0) for g in grid if g.extent == one})
         self.kernel = k
         self.grid = grid
-        self.vector_dots = vector_dots
+        self.vector_dots, self.warpgroup = vector_dots, warpgroup
         self.b = Builder(axes, {x.name: x for x in p.buffers})
         self.stored = {x.name: x.dtype for x in p.buffers}
         self.locals = {x.name: x for x in k.locals}
@@ -228,8 +237,9 @@ class _Lower:
         b = self.b
         value, more = _unwrapped(s.op, s.value)
         guard = [c for c in (*conjuncts(s.guard or TRUE), *more) if b.known(c) != TRUE]
-        inner = [c for c in guard if b.names(c) & p.reduced]
-        outer = [c for c in guard if c not in inner and (c, s.buffer) not in self.unread]
+        outer = [c for c in guard if not b.names(c) & p.reduced and (c, s.buffer) not in self.unread]
+        outer = [c for c in outer if not self.is_free(s, value, c, p.reduced)]
+        inner = [c for c in guard if c not in outer and (b.names(c) & p.reduced or (c, s.buffer) not in self.unread)]
         old = self.b.env.get(s.buffer)
         if old is None:
             raise InternalError(f"local {s.buffer} is updated before it is written")
@@ -344,9 +354,29 @@ class _Lower:
             names = b.names(c)
             if not (names <= found.a_axes or names <= found.b_axes):
                 return None
-        if not all(self.holds_first(c, reduced) for c in (*guard, *more) if b.names(c) & reduced):
+        if not all(self.holds_first(c, reduced) for c in (*guard, *more) if b.names(c)):
             return self.inside(found)
         return found
+
+    def is_free(self, s: Update, term: Expr, cond: Expr, reduced: frozenset[str]) -> bool:
+        """Whether ``cond``, over other axes of the tile, masks an operand of the dot ``term`` at no cost.
+
+        The dot then adds 0 where it is false, because an operand is outside of its tensor there.
+        """
+        if (
+            not self.warpgroup
+            or s.op != "sum"
+            or not reduced
+            or not self.b.names(cond)
+            or self.matched(term, reduced, ()) is None
+        ):
+            return False
+        return any(
+            bool(inside := self.b.bounds_check(self.b.buffers[e.buffer], e.index))
+            and self.b.assumptions.implied(cond, inside)
+            for e in loads(term)
+            if self.is_loaded(e)
+        )
 
     def holds_first(self, c: Expr, reduced: frozenset[str]) -> bool:
         """Whether ``c`` certainly holds where the reduced axes are 0, so that no row has an empty domain."""

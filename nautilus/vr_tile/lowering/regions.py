@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, substitute, walk
-from nautilus.core.index.simplify import FALSE, TRUE, conjuncts
+from nautilus.core.index.simplify import FALSE, TRUE, conjuncts, simplify
 from nautilus.core.tiles import TileAxis
 from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update
 
@@ -38,13 +38,15 @@ class Region:
 Node: TypeAlias = Point | Region
 
 
-def prepare(body: Sequence[Stmt]) -> tuple[dict[str, TileAxis], tuple[Node, ...]]:
+def prepare(body: Sequence[Stmt], known: Mapping[str, Expr]) -> tuple[dict[str, TileAxis], tuple[Node, ...]]:
     """The tile axes of a kernel in order of first occurrence, and its body as nodes.
+
+    ``known``: the values of variables that have only one, so that equal conditions on them look equal.
 
     Raises UnsupportedError for a body that is not in tiled form.
     """
     axes: dict[str, TileAxis] = {}
-    return axes, tuple(_nodes(body, {}, frozenset(), axes, frozenset(), False))
+    return axes, tuple(_nodes(body, known, frozenset(), axes, frozenset(), False))
 
 
 def _nodes(
@@ -98,7 +100,7 @@ def _tile_axis(loop: Loop, env: Mapping[str, Expr], axes: dict[str, TileAxis]) -
 def _substituted(s: Store | Update, env: Mapping[str, Expr]) -> Store | Update:
     if not env:
         return s
-    guard = None if s.guard is None else substitute(s.guard, env)
+    guard = None if s.guard is None else simplify(substitute(s.guard, env))
     index = tuple(substitute(e, env) for e in s.index)
     return replace(s, index=index, value=substitute(s.value, env), guard=guard)
 

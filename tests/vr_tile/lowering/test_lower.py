@@ -319,11 +319,11 @@ def test_a_guard_that_reads_memory_is_split() -> None:
     assert not any({"i", "e", "j"} <= set(r.type.names) for op in walk_ops(m.kernels[0].body) for r in results(op))
 
 
-SCAN_BUFFERS = "input X: f32[4, 8]\noutput Y: f32[4, 8]"
+SCAN_BUFFERS = "input X: f32[4, 8]\noutput Y: f32[2, 4, 8]"
 SCAN = """
   tile i in 0..4, t in 0..8 { acc[i, t] = START }
   tile i in 0..4, t in 0..8 { tile.red u in 0..8 { acc[i, t] OP= X[i, u] where COND } }
-  tile i in 0..4, t in 0..8 { Y[i, t] = acc[i, t] }
+  tile i in 0..4, t in 0..8 { Y[g, i, t] = acc[i, t] }
 """
 
 
@@ -343,12 +343,12 @@ SCAN = """
 )
 def test_scans(op: str, start: str, condition: str, text_: str, filecheck: Callable[..., None]) -> None:
     body = SCAN.replace("START", start).replace("OP", op).replace("COND", condition)
-    m = check_lowering(program(SCAN_BUFFERS, body, "local acc: f32[4, 8]"))
+    m = check_lowering(program(SCAN_BUFFERS, body, "local acc: f32[4, 8]", "grid g in 0..2"))
     filecheck(text.format(m), f"// CHECK: {text_} : f32[i: 4, t: 8]\n")
 
 
 def test_a_term_that_varies_with_the_result_is_no_scan(filecheck: Callable[..., None]) -> None:
     body = SCAN.replace("START", "0.0").replace("OP", "sum").replace("COND", "u <= t")
     body = body.replace("X[i, u]", "X[i, u] * X[i, t]")
-    m = check_lowering(program(SCAN_BUFFERS, body, "local acc: f32[4, 8]"))
+    m = check_lowering(program(SCAN_BUFFERS, body, "local acc: f32[4, 8]", "grid g in 0..2"))
     filecheck(text.format(m), "// CHECK-NOT: scan\n// CHECK: store\n")

@@ -84,8 +84,10 @@ def merge(k: TileKernel, group: Group) -> TileKernel:
     env = dict(_positions(name, [(n, sizes[n]) for n in group]))
     ranges = {name: (0, merged.size - 1)}
 
+    order = list(dict.fromkeys(merged if a.name in group else a for a in k.axes))
+
     def axes(old: tuple[TileAxis, ...]) -> tuple[TileAxis, ...]:
-        return tuple(dict.fromkeys(merged if a.name in group else a for a in old))
+        return tuple(sorted({merged if a.name in group else a for a in old}, key=order.index))
 
     def value(v: Value) -> Value:
         return replace(v, type=TileType(v.type.dtype, axes(v.type.axes)))

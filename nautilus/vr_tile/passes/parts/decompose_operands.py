@@ -24,14 +24,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from nautilus.core.buffers import Buffer
+from nautilus.core.expr.build import within
 from nautilus.core.functions.parts import PARTS, STORED
+from nautilus.core.index.simplify import TRUE, Ranges, simplify
+from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import Schedule, mapping_of
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.not_a_number import finished
 from nautilus.vr_tile.ir import DotOp, LoadOp, MapOp, TileKernel, TileModule, TileOp, Value, results, walk_ops
+from nautilus.vr_tile.passes.parts.store_parts import MOST_AXES
 from nautilus.vr_tile.rewriting import each_kernel, each_op
-
-_MOST_AXES = 5  # of a tensor map: those of the operand and that of its parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +61,29 @@ class DecomposeOperands:
 def _kernel(k: TileKernel, buffers: Mapping[str, Buffer]) -> TileKernel:
     """``k`` with parts; ``buffers``: those whose parts may be stored."""
     defs = {v.name: op for op in walk_ops(k.body) for v in results(op)}
+    ranges = {a.name: (0, a.size - 1) for a in k.axes} | {g.var: (0, max(at_most(g.extent) - 1, 0)) for g in k.grid}
 
     def changed(op: TileOp) -> TileOp:
         if not (isinstance(op, DotOp) and _permits(op, defs)):
             return op
-        stored = all(_is_stored(v, defs, buffers) for v in (op.a, op.b)) and finished(k, op.result) is not None
+        stored = all(_is_stored(v, defs, buffers, ranges) for v in (op.a, op.b)) and finished(k, op.result) is not None
         return replace(op, parts=STORED if stored else PARTS)
 
     body = tuple(each_op(op, changed) for op in k.body)
     return k if body == k.body else replace(k, body=body)
 
 
-def _is_stored(v: Value, defs: Mapping[str, TileOp], buffers: Mapping[str, Buffer]) -> bool:
+def _is_stored(v: Value, defs: Mapping[str, TileOp], buffers: Mapping[str, Buffer], ranges: Ranges) -> bool:
     """Whether ``v`` is loaded from one of ``buffers`` of a shape that is known, whose parts have a tensor map."""
     op = defs.get(v.name)
-    shape = buffers[op.buffer].shape if isinstance(op, LoadOp) and op.buffer in buffers else ()
-    return 0 < len(shape) < _MOST_AXES and all(isinstance(n, int) for n in shape)
+    if not (isinstance(op, LoadOp) and op.buffer in buffers):
+        return False
+    shape = buffers[op.buffer].shape
+    if not all(isinstance(n, int) for n in shape):
+        return False
+    if len(shape) != MOST_AXES:
+        return 0 < len(shape) < MOST_AXES
+    return all(simplify(c, ranges) == TRUE for c in within(op.index[0], shape[0]))
 
 
 def _permits(op: DotOp, defs: Mapping[str, TileOp]) -> bool:

@@ -15,6 +15,9 @@ The sum of one step of the reduction loop begins at 0, because a matrix unit cut
 accumulator: the smallest products come first, and an f32 addition adds the sum to ``acc``.  Over the reals a narrowed
 number is the number itself, so that the other parts are 0 and nothing changes.
 
+A tensor map has five axes.  Parts of a tensor of five axes are one behind the other along its outermost axis, at
+``part * size + b``; no load of it may leave the tensor along that axis (``decompose-operands``).
+
 Rows of ``A_parts`` are multiples of 16 bytes, as copy units need them.  The elements behind a row of ``A`` are 0, and
 the masks of loads admit them.
 """
@@ -37,6 +40,7 @@ from nautilus.vr_tile.ir import DotOp, GridAxis, LoadOp, StoreOp, TileKernel, Ti
 from nautilus.vr_tile.lowering.emitter import Emitter
 from nautilus.vr_tile.rewriting import Peephole
 
+MOST_AXES = 5  # of a tensor map
 _TILE = 2048  # elements of which a block stores the parts
 _COLUMNS = 512  # of its tile at most, from one row of the tensor
 _ROW = 8  # elements of bf16 in 16 bytes
@@ -73,7 +77,16 @@ def _operands(k: TileKernel) -> dict[str, str]:
 def _parts_of(whole: Buffer, name: str) -> Buffer:
     """The buffer of the parts of ``whole``."""
     *outer, last = _sizes(whole)
-    return Buffer(name, DType.BF16, (STORED, *outer, -(-last // _ROW) * _ROW), Space.TEMP, whole.span)
+    sizes = (*outer, -(-last // _ROW) * _ROW)
+    shape = (STORED, *sizes) if len(sizes) < MOST_AXES else (STORED * sizes[0], *sizes[1:])
+    return Buffer(name, DType.BF16, shape, Space.TEMP, whole.span)
+
+
+def _at(part: int, index: Sequence[Expr], whole: Buffer) -> tuple[Expr, ...]:
+    """The place of part ``part`` of ``whole[index]`` in the buffer of the parts."""
+    if len(index) < MOST_AXES:
+        return (integer(part), *index)
+    return (calc("add", index[0], part * _sizes(whole)[0]) if part else index[0], *index[1:])
 
 
 def _sizes(b: Buffer) -> list[int]:
@@ -113,7 +126,7 @@ class _Products:
         """Part ``part`` of what ``op`` loads."""
         whole, parts = self.stored[op.buffer]
         value = p.fresh(replace(op.result.type, dtype=DType.BF16), f"{op.result.name}_{part}")
-        p.emit(LoadOp(value, parts.name, (integer(part), *op.index), self.mask(op, whole, parts), op.span))
+        p.emit(LoadOp(value, parts.name, _at(part, op.index, whole), self.mask(op, whole, parts), op.span))
         return value
 
     def mask(self, op: LoadOp, whole: Buffer, parts: Buffer) -> Expr | None:
@@ -129,7 +142,8 @@ class _Products:
 
 def _storing(whole: Buffer, parts: Buffer) -> TileKernel:
     """The kernel that stores the parts of ``whole``."""
-    sizes, padded = _sizes(whole), _sizes(parts)[1:]
+    sizes = _sizes(whole)
+    padded = [*sizes[:-1], _sizes(parts)[-1]]
     tiles = _tile(padded)
     axes = tuple(TileAxis(f"e{n}", t) for n, t in enumerate(tiles) if t > 1)
     places: list[Expr] = [
@@ -145,7 +159,7 @@ def _storing(whole: Buffer, parts: Buffer) -> TileKernel:
     for n in range(STORED):
         part = e.map("narrow", (x,), DType.BF16, f"x_{n}")
         store = _inside(places, padded, ranges)
-        e.emit(StoreOp(parts.name, (integer(n), *places), part, store, e.span))
+        e.emit(StoreOp(parts.name, _at(n, places, whole), part, store, e.span))
         if n + 1 < STORED:
             x = e.map("sub", (x, e.map("cast", (part,), DType.F32)))
     grid = tuple(GridAxis(f"g{n}", integer(-(-s // t))) for n, (s, t) in enumerate(zip(padded, tiles, strict=True)))

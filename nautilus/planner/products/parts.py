@@ -1,0 +1,95 @@
+"""Tiles of a GEMM of f32 whose operands are stored in parts (``core.functions.parts``).
+
+A tile has 128 rows and columns, which leave registers for the sum of one step beside the accumulators; fewer columns
+where the result has fewer, then with twice the rows if there are enough of them.  A step of the loop is as long as the
+innermost digit of the loop allows (``flatten-contractions``, ``store-shifted``), because each step has f32 additions.
+The engine is chosen where the time that the product saves is longer than the kernels take that store the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd, prod
+
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children
+from nautilus.core.expr.products import bare
+from nautilus.core.functions.parts import STORED
+from nautilus.core.schedule import KernelPlan, WarpgroupPlan
+from nautilus.core.types import DType
+from nautilus.planner.products.boxes import LINE, Side
+from nautilus.planner.warpgroup import RESERVE, STEP, WARPGROUPS, extent, shape_of, useful, with_tiles
+from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import GRID
+from nautilus.targets import part_rates as rates
+from nautilus.targets.limits import Limits
+
+STEPS = (STEP, STEP // 2, STEP // 4)  # the last one is the depth of an MMA
+LINES = ((LINE, 1.0), (LINE // 2, 0.95), (LINE // 4, 0.85))  # elements of a line of a box, and relative merit
+LEAST = 2  # stages
+
+
+def gemm_in_parts(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: Side, column: Side, loop: str, d: Def
+) -> KernelPlan | None:
+    """Tiles of a GEMM ``d`` of f32 whose operands are stored in parts; None where parts in registers are faster."""
+    value = bare(d.value)
+    operands = [e for e in (value.args if isinstance(value, Op) else ()) if isinstance(e, Load)]
+    if len(operands) < 2 or not all(e.dtype is DType.F32 for e in operands):
+        return None
+    if not all(isinstance(n, int) for n in unified.extents.values()):
+        return None
+    shifted = any(not isinstance(e, Var) for ld in operands for e in ld.index)
+    depth = digit(operands, loop)
+    step = next((s for s in STEPS if depth % s == 0), 0) if shifted else STEP
+    if not step or extent(unified, loop) < LEAST * step:
+        return None
+    tiles = [t for t in rates.TILES if shifted or t == rates.TILES[0]]
+    tiles = [(m, n, r) for m, n, r in tiles if row.extent >= m and (column.extent >= n or n == rates.TILES[-1][1])]
+    tiles = [t for t in tiles if _stages(limits, t[0], t[1], step) >= LEAST]
+    if not tiles:
+        return None
+    sides = {x for s in (row, column) for x, _, _ in s.axes}
+    others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
+
+    def share(case: tuple[tuple[int, int, float], int, float]) -> float:
+        (m, n, rate), line, merit = case
+        left, right = row.narrow(line), column.narrow(line)
+        count = others * left.count(left.tiles(m)) * right.count(right.tiles(n))
+        elements = others * row.extent * column.extent
+        return rate * merit * useful(elements, count, m * n, limits.multiprocessors)
+
+    best = max(((t, line, merit) for line, merit in LINES for t in tiles), key=share)
+    (rows, columns, _), line, _ = best
+    row, column = row.narrow(line), column.narrow(line)
+    work = 2 * prod(extent(unified, x) for x in unified.extents)
+    elements = sum(prod(shape_of(ld, unified)) for ld in operands)
+    stored = rates.stored_seconds(work, share(best), elements)
+    if stored > rates.GAIN * work / (rates.SHIFTED if shifted else rates.REGISTERS):
+        return None
+    mapping = WarpgroupPlan(
+        warpgroups=WARPGROUPS, stages=_stages(limits, rows, columns, step), epilogue="direct", raster_order="grouped",
+        raster_group=1024 // rows, producer_registers=24, consumer_registers=240, persistent="static",
+        pipeline_mma=False,
+    )  # fmt: skip
+    return with_tiles(plan, row.tiles(rows) | column.tiles(columns) | {loop: step}, mapping)
+
+
+def _stages(limits: Limits, rows: int, columns: int, step: int) -> int:
+    """Stages of both operands that fit in shared memory."""
+    return min(4, (limits.smem_block - RESERVE) // (STORED * (rows + columns) * step * DType.BF16.bytes))
+
+
+def digit(operands: list[Load], loop: str) -> int:
+    """The number of positions of ``loop`` after which all of its digits but the innermost one stay the same, or 0."""
+    return gcd(*(n for ld in operands for e in ld.index for n in _periods(e, loop)))
+
+
+def _periods(e: Expr, loop: str) -> Iterator[int]:
+    """The divisors by which ``e`` divides ``loop``."""
+    match e:
+        case Op(op="floordiv" | "mod", args=(Var(name=name), Const(value=value))) if name == loop:
+            yield int(value)
+        case _:
+            for x in children(e):
+                yield from _periods(x, loop)

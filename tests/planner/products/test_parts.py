@@ -1,0 +1,56 @@
+"""Tiles of products of f32 in stored parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Load, Var
+from nautilus.core.schedule import KernelPlan, WarpgroupPlan
+from nautilus.core.types import DType
+from nautilus.driver import Request, compile_file
+from nautilus.planner.products.parts import digit
+
+CONVOLUTION = (
+    "dim B = 8, C = {c}, K = {k}, H = 256, W = {w}\ninput X: f32[B, C, H, W]\ninput F: f32[K, C, 3, 3]\n"
+    "output Y: f32[B, K, H, W]\n"
+    "Y[b, k, y, x] = sum[c, r: 3, s: 3 | 0 <= y + r - 1 < H and 0 <= x + s - 1 < W](\n"
+    "  X[b, c, y + r - 1, x + s - 1] * F[k, c, r, s]\n)\n"
+)
+
+
+def planned(c: int, k: int, w: int) -> KernelPlan:
+    """The plan of a convolution with ``c`` channels, ``k`` filters and lines of ``w``."""
+    text = CONVOLUTION.format(c=c, k=k, w=w)
+    made = compile_file(Request(Path("conv.naut"), "sm_90a", text=text, until="scalar"))
+    assert made.context.schedule is not None
+    return next(p for p in made.context.schedule.kernels if p.name == "Y")
+
+
+@pytest.mark.parametrize(
+    ("c", "k", "w", "tiles"),
+    [
+        (64, 128, 256, {"k": 128, "x": 128, "r_s_c": 64}),  # rows are filters, so that columns are contiguous
+        (32, 64, 256, {"x": 256, "k": 64, "r_s_c": 32}),
+        (48, 64, 256, {"x": 256, "k": 64, "r_s_c": 16}),
+        (48, 64, 56, {"y": 4, "x": 64, "k": 64, "r_s_c": 16}),
+    ],
+)
+def test_tiles_follow_the_channels_and_the_filters(c: int, k: int, w: int, tiles: dict[str, int]) -> None:
+    plan = planned(c, k, w)
+    assert isinstance(plan.mapping, WarpgroupPlan) and plan.mapping.stages >= 2
+    assert {a.name: a.tile for a in plan.axes if a.tile > 1} == tiles
+
+
+def test_few_channels_stay_on_warps() -> None:
+    assert not isinstance(planned(3, 128, 256).mapping, WarpgroupPlan)
+
+
+def test_the_innermost_digit_of_a_loop() -> None:
+    f = Var("f")
+    outer, inner = calc("mod", calc("floordiv", f, 48), 7), calc("mod", f, 48)
+    loads = [Load("X", (calc("add", Var("x"), outer), inner), DType.F32), Load("F", (f,), DType.F32)]
+    assert digit(loads, "f") == 48
+    assert digit(loads[1:], "f") == 0
