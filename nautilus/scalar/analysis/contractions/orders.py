@@ -68,12 +68,18 @@ def has_orders(t: Term) -> bool:
 
 
 def ordered(t: Term, d: Def, price: Price) -> Ordered | None:
-    """The cheapest order of ``t``; None where there is none, too many operands, or an absent axis may be empty."""
+    """The cheapest order of ``t``; None where there is none, too many operands, or an absent axis may be empty.
+
+    None, too, where a condition leaves elements out of some results.  They may hold inf, and the order decides whether
+    the other results are inf or NaN, where terms of both signs are infinite.
+    """
     names = frozenset(a.name for a in (*d.par, *t.red))
     groups: dict[tuple[frozenset[str], frozenset[str], bool], list[Operand]] = {}
     scale: list[Operand] = []
     for o in t.operands:
         axes = free_vars(o.value) & names
+        if o.condition and any(a.name in axes for a in d.par):
+            return None
         if axes:
             groups.setdefault((axes, o.fence, o.condition), []).append(o)
         elif o.condition:
@@ -86,8 +92,15 @@ def ordered(t: Term, d: Def, price: Price) -> Ordered | None:
         return None
     parts = [_part(price, ops) for ops in groups.values()]
     factors = [Factor(axes, fence) for axes, fence, _ in groups]
-    found = cheapest(factors, frozenset(a.name for a in t.red), lambda s, top: price.sum(s, parts, top))
+    late = frozenset(a.name for a in t.red if least(a) < 1)
+    red = frozenset(a.name for a in t.red)
+    found = cheapest(factors, red, late, lambda s, top: price.sum(s, parts, top))
     return None if found is None else Ordered(t, tuple(map(tuple, groups.values())), tuple(scale), absent, *found)
+
+
+def least(a: Axis) -> int:
+    """The least extent that ``a`` may have."""
+    return a.extent if isinstance(a.extent, int) else a.extent.range[0] or 0
 
 
 def _part(price: Price, ops: Sequence[Operand]) -> Part:

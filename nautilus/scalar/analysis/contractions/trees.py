@@ -47,14 +47,19 @@ class _Choice:
 Price = Callable[[Sum, bool], float]  # of a sum, and of the one at the top
 
 
-def cheapest(factors: Sequence[Factor], red: frozenset[str], price: Price) -> tuple[Sum, float] | None:
-    """The tree with the least total price, and that price; None where every tree crosses a fence."""
-    return _Search(tuple(factors), red, price).top()
+def cheapest(
+    factors: Sequence[Factor], red: frozenset[str], late: frozenset[str], price: Price
+) -> tuple[Sum, float] | None:
+    """The tree with the least total price, and that price; None where every tree crosses a fence.
+
+    ``late``: axes of the last sum, because they may have no element.
+    """
+    return _Search(tuple(factors), red, late, price).top()
 
 
 class _Search:
-    def __init__(self, factors: tuple[Factor, ...], red: frozenset[str], price: Price) -> None:
-        self.factors, self.red, self.price = factors, red, price
+    def __init__(self, factors: tuple[Factor, ...], red: frozenset[str], late: frozenset[str], price: Price) -> None:
+        self.factors, self.red, self.late, self.price = factors, red, late, price
         self.full = (1 << len(factors)) - 1
         self.axes = [self.union(s) for s in range(self.full + 1)]
         self.fences = [frozenset[str]().union(*(factors[n].fence for n in _members(s))) for s in range(self.full + 1)]
@@ -65,7 +70,8 @@ class _Search:
 
     def private(self, s: int) -> frozenset[str]:
         """The summed axes that only operands of ``s`` have."""
-        return (self.axes[s] & self.red) - self.axes[self.full ^ s]
+        own = (self.axes[s] & self.red) - self.axes[self.full ^ s]
+        return own if s == self.full else own - self.late
 
     def choices(self, s: int) -> tuple[_Choice, ...]:
         """The ways to have the product of ``s``: one sum, bare operands, and a product of sums."""

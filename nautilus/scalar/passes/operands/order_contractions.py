@@ -25,7 +25,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, loads, rewrite, substitute
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.passes import CertifyingPass
-from nautilus.scalar.analysis.contractions.orders import Ordered, has_orders, number, ordered, product, seconds
+from nautilus.scalar.analysis.contractions.orders import Ordered, has_orders, least, number, ordered, product, seconds
 from nautilus.scalar.analysis.contractions.price import Price
 from nautilus.scalar.analysis.contractions.terms import Operand, may_enter, terms, with_own_axes
 from nautilus.scalar.analysis.contractions.trees import Sum
@@ -203,7 +203,7 @@ class _Emitter:
 
     def whole(self, x: Def, conditional: bool) -> bool:
         """Whether ``x`` is never empty, and reads within the tensors also where other conditions do not hold."""
-        fixed = x.guard is None and all(isinstance(a.extent, int) and a.extent > 0 for a in x.red)
+        fixed = x.guard is None and all(least(a) > 0 for a in x.red)
         if not fixed and nonempty(x) != TRUE:
             return False
         shapes = {b.name: b.shape for b in (*self.program.buffers, *(y.buffer for y in self.made))}

@@ -108,6 +108,18 @@ def test_padding_goes_with_what_it_guards() -> None:
     expect(p, "y_sum_part[r, j] sum= cast<f32>(B[r + t - 1, j]) where r + t >= 1 and r + t < 21")
 
 
+def test_an_axis_that_may_be_empty_is_summed_over_last() -> None:
+    p = ordered(
+        "dim R = runtime <= 64\ninput D: f16[M, R]\ninput E: f16[R, N]\noutput y: f32[M, L]\n"
+        "y[i, l] = sum[r: R, j](D[i, r] * E[r, j] * C[j, l])\n"
+    )
+    assert p is not None
+    expect(p, "y_part[l, r] sum= cast<f32>(E[r, j]) * cast<f32>(C[j, l])")
+    sums = "output y: f32[M]\nY[i, r] = sum[k](A[i, k] * F[k, r])\ny[i] = sum[r](Y[i, r])\n"
+    assert ordered("dim R = runtime <= 4096\ninput F: f16[K, R]\n" + sums) is None
+    assert ordered("dim R = runtime <= 4096\nassume R >= 1\ninput F: f16[K, R]\n" + sums) is not None
+
+
 def test_integers_need_no_fence() -> None:
     p = ordered(
         "output y: i32[N]\nG[j, i: N] = sum[l](i32(q[j, l]) * i32(q[i, l]))\ny[j] = sum[i](G[j, i] * i32(q[i, 0]))\n"
@@ -133,6 +145,8 @@ def test_a_bounded_factor_may_enter() -> None:
         "output y: f32[M]\noutput Y: f32[M, N]\nY[i, j] = sum[k](A[i, k] * B[k, j])\ny[i] = sum[j](Y[i, j])\n",
         "output y: f32[M]\noutput z: f32[M]\nY[i, j] = sum[k](A[i, k] * B[k, j])\ny[i] = sum[j](Y[i, j])\n"
         "z[i] = max[j](Y[i, j])\n",  # all elements are needed
+        # Elements of B that some results leave out may hold inf.
+        "output y: f32[M]\nY[i, j] = sum[k](A[i, k] * B[k, j])\ny[i] = sum[j | j <= i](Y[i, j])\n",
         # The domain of an inner sum is empty at k = 0, where the terms are absent whatever A holds.
         "output y: f32[M]\nY[i, j] = sum[k | k > j](A[i, k] * B[k, j])\ny[i] = sum[j](Y[i, j])\n",
     ],
