@@ -4,7 +4,7 @@ An expression is a structural zero at an index if it is one of these there:
 
 * a conditional expression whose selected branch is the literal 0 or a structural zero;
 * a product with a factor that is a structural zero, a quotient whose dividend is one, its negation, or its conversion
-  from one float type to another;
+  to a float type, as that of ``1 if c else 0`` beside a float;
 * an element of a definition whose expression is a structural zero at that element.  Whether the definition is stored,
   rounded or inlined makes no difference, because the condition decides and not the stored number.
 
@@ -88,7 +88,7 @@ class _Search:
                 return self.joined("or", *found) if len(found) == 2 else found[0] if found else None
             case Op(op="div" | "neg", args=(x, *_)):
                 return self.absent(x)
-            case Op(op="cast" | "narrow", args=(x,)) if x.dtype.is_float and e.dtype.is_float:
+            case Op(op="cast" | "narrow", args=(x,)) if x.dtype is not DType.BOOL and e.dtype.is_float:
                 return self.absent(x)
             case Load():
                 zeros = self.run.zeros(e.buffer)

@@ -17,6 +17,7 @@ from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Var, children, identity, substitute, with_children
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
 from nautilus.core.index.sizes import Extent, at_most
+from nautilus.core.types import DType
 
 
 def negation(e: Expr) -> Expr:
@@ -54,7 +55,7 @@ def _take(op: str, e: Expr) -> tuple[Expr, Expr] | None:
         case Op(op="div" | "neg", args=(x, *rest)) if op == "sum":
             taken = _take(op, x)
             return None if taken is None else (taken[0], with_children(e, (taken[1], *rest)))
-        case Op(op="cast" | "narrow", args=(x,)) if op == "sum" and x.dtype.is_float and e.dtype.is_float:
+        case Op(op="cast" | "narrow", args=(x,)) if op == "sum" and x.dtype is not DType.BOOL and e.dtype.is_float:
             taken = _take(op, x)
             return None if taken is None else (taken[0], with_children(e, (taken[1],)))
     return None
@@ -92,7 +93,7 @@ def presence(e: Expr, known: Mapping[str, Presence]) -> Expr | None:
             return conjunction((presence(a, known), presence(b, known)))
         case Op(op="div" | "neg", args=(x, *_)):
             return presence(x, known)
-        case Op(op="cast" | "narrow", args=(x,)) if x.dtype.is_float and e.dtype.is_float:
+        case Op(op="cast" | "narrow", args=(x,)) if x.dtype is not DType.BOOL and e.dtype.is_float:
             return presence(x, known)
     return None
 
