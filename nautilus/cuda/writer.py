@@ -54,7 +54,7 @@ class Writer:
     aliased: set[str] = field(default_factory=set)
     indices: dict[str, ma.IndexOp] = field(default_factory=dict)  # of the elementwise run printed now
     single: bool = False  # one thread runs what is printed now
-    operands: frozenset[str] = field(init=False)  # local arrays of an MMA, in whose block fragments are mentioned
+    operands: frozenset[str] = field(init=False)  # local arrays of an MMA, in whose block other names are mentioned
     consumer_warps: int = field(init=False)  # warps of each consumer (:mod:`nautilus.ma_tile.analysis.consumers`)
 
     def __post_init__(self) -> None:
@@ -91,8 +91,8 @@ class Writer:
             yield var
 
     def unique(self, name: str) -> str:
-        """A fresh C identifier like ``name``."""
-        out = unused(sanitize(name), self.taken, first=2)
+        """A fresh C identifier like ``name``, which no array in the block of an MMA hides."""
+        out = unused(sanitize(f"{name}_" if name in self.operands else name), self.taken, first=2)
         self.taken.add(out)
         return out
 
@@ -131,8 +131,7 @@ class Writer:
 
     def declare(self, frag: ma.Frag) -> str:
         """Declare the array of ``frag``; returns its C name."""
-        hint = f"{frag.name}_" if frag.name in self.operands else frag.name
-        name = self.names[frag.name] = self.unique(hint)
+        name = self.names[frag.name] = self.unique(frag.name)
         spelled = self.array(frag)
         self.line(f"{spelled.type} {name}[{spelled.length}];")
         return name

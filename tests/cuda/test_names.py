@@ -44,6 +44,21 @@ def test_names_with_a_meaning_compile(names: tuple[str, ...], arch: str, tmp_pat
     assert not locals_ & set(arguments)
 
 
+LOOPS = """dim H = 8, C = 48
+input X: i8[H, H, C]
+input F: i8[3, 3, C, 40]
+output Y: i32[6, 6, 40]
+Y[y: 6, x: 6, k] = sum[a: 3, b: 3, c](i32(X[y + a, x + b, c]) * i32(F[a, b, c, k]))
+"""
+
+
+def test_loops_with_the_names_of_operands_compile(tmp_path: Path) -> None:
+    """The arrays ``a`` and ``b`` of an MMA hide variables of these names, which choose the stage of an operand."""
+    path = tmp_path / "names.naut"
+    path.write_text(LOOPS)
+    compile_cuda(compile_file(Request(path, "sm_80")).cuda, "sm_80", "ptx")
+
+
 SPELLED = [
     ("attention/causal_prefill", "sm_90a"), ("matmul/swiglu", "sm_80"), ("rowwise/softmax", "sm_80"),
     ("matmul/i8_i32", "sm_80"), ("attention/causal_decode", "sm_90a"),

@@ -208,7 +208,7 @@ class _Lower:
             v = b.const(value, t, s.buffer)
             self.constants[v.name] = value
         else:
-            v = b.value(s.value)
+            v = b.value(stored_value(s.value, t.dtype))
             if v.type.dtype is not t.dtype:
                 v = b.map("cast", (v,), t.dtype, s.buffer)
         keep = [c for c in conjuncts(s.guard or TRUE) if (c, s.buffer) not in self.unread]
