@@ -226,7 +226,7 @@ def print_for(w: Writer, op: ma.ForOp) -> None:
         w.names[result.name] = w.names[arg.name]
     outer_env, outer_args = dict(w.env), w.loop_args
     lo, hi = w.expr(op.lo), w.expr(op.hi)
-    var = w.env[op.var] = w.unique(op.var)
+    var = w.env[op.var] = w.visible(op.var)
     bounds = (index.bounds(op.lo, w.ranges)[0], index.bounds(op.hi, w.ranges)[1])
     if bounds[0] is not None and bounds[1] is not None:
         w.ranges[op.var] = (bounds[0], max(bounds[0], bounds[1] - 1))

@@ -54,7 +54,7 @@ class Writer:
     aliased: set[str] = field(default_factory=set)
     indices: dict[str, ma.IndexOp] = field(default_factory=dict)  # of the elementwise run printed now
     single: bool = False  # one thread runs what is printed now
-    operands: frozenset[str] = field(init=False)  # local arrays of an MMA, in whose block other names are mentioned
+    operands: frozenset[str] = field(init=False)  # local arrays of an MMA, in whose block fragments and loops are mentioned
     consumer_warps: int = field(init=False)  # warps of each consumer (:mod:`nautilus.ma_tile.analysis.consumers`)
 
     def __post_init__(self) -> None:
@@ -78,6 +78,10 @@ class Writer:
         self.depth -= 1
         self.line("}")
 
+    def visible(self, name: str) -> str:
+        """A fresh C identifier like ``name``, which no array in the block of an MMA hides."""
+        return self.unique(f"{name}_" if name in self.operands else name)
+
     @contextmanager
     def registers(self, var: str, count: int, step: int = 1) -> Iterator[str]:
         """An unrolled loop over register numbers; yields the text of the number."""
@@ -91,8 +95,8 @@ class Writer:
             yield var
 
     def unique(self, name: str) -> str:
-        """A fresh C identifier like ``name``, which no array in the block of an MMA hides."""
-        out = unused(sanitize(f"{name}_" if name in self.operands else name), self.taken, first=2)
+        """A fresh C identifier like ``name``."""
+        out = unused(sanitize(name), self.taken, first=2)
         self.taken.add(out)
         return out
 
@@ -131,7 +135,7 @@ class Writer:
 
     def declare(self, frag: ma.Frag) -> str:
         """Declare the array of ``frag``; returns its C name."""
-        name = self.names[frag.name] = self.unique(frag.name)
+        name = self.names[frag.name] = self.visible(frag.name)
         spelled = self.array(frag)
         self.line(f"{spelled.type} {name}[{spelled.length}];")
         return name

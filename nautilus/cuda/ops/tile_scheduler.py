@@ -29,7 +29,7 @@ def print_loop(w: Writer, op: ma.TileSchedulerOp, body: Body) -> None:
         iteration = w.env[op.iteration] = w.unique(op.iteration)
         head = f"for (int {iteration} = 0;; ++{iteration})"
     else:
-        var, iteration = w.unique(op.var), w.unique(op.iteration)
+        var, iteration = w.visible(op.var), w.unique(op.iteration)
         w.env |= {op.var: var, op.iteration: iteration}
         size = w.kernel.cluster
         first, stride = (w.block, "gridDim.x") if size == 1 else (f"{w.block} / {size}", f"(gridDim.x / {size})")
