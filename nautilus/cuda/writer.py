@@ -54,7 +54,7 @@ class Writer:
     aliased: set[str] = field(default_factory=set)
     indices: dict[str, ma.IndexOp] = field(default_factory=dict)  # of the elementwise run printed now
     single: bool = False  # one thread runs what is printed now
-    operands: frozenset[str] = field(init=False)  # local arrays of an MMA, in whose block fragments and loops are mentioned
+    operands: frozenset[str] = field(init=False)  # arrays of an MMA, whose block mentions fragments and loops
     consumer_warps: int = field(init=False)  # warps of each consumer (:mod:`nautilus.ma_tile.analysis.consumers`)
 
     def __post_init__(self) -> None:
