@@ -30,7 +30,7 @@ from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
-from nautilus.scalar.analysis.derived_names import GRID, blocks
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, blocks
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.fuse import fuse_kernel
@@ -42,6 +42,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 LONG = 64  # terms of reductions that a block should not compute one after another to have running results of them
 LONGER = 4096  # the same where they have one result
+FEW_ROWS = 64  # of a product that is bound by memory
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
 AGAIN = 512  # terms of which an element of an operand is a factor, to be stored in the order of the product
 #: Definitions in a kernel at most: trying one takes time in proportion to them, and registers do not suffice for more.
@@ -96,7 +97,8 @@ def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict
         if len(merged) == 1 or not _may_merge(known, groups, merged, fallbacks):
             continue
         plan = known.plan(merged, fallbacks)
-        if plan is not None and not _starves(plan, known, [plans[alone], *(plans[groups[r]] for r in near)]):
+        parts = [plans[alone], *(plans[groups[r]] for r in near)]
+        if plan is not None and not (_starves(plan, known, parts) or _slows(plan, known)):
             plans[merged] = plan
             groups.update(dict.fromkeys(merged, merged))
     _join_siblings(known, groups, plans, fallbacks)
@@ -292,3 +294,20 @@ def _starves(plan: KernelPlan, known: _Known, parts: list[KernelPlan]) -> bool:
     merged = _grid_size(plan, known)
     long = any(prod(size(a) or SHORT for a in known.defs[o].red) > SHORT for o in plan.ops)
     return merged < (FEW_BLOCKS if long else 4) and any(_grid_size(p, known) >= 16 * merged for p in parts)
+
+
+def _slows(plan: KernelPlan, known: _Known) -> bool:
+    """Whether fusion makes the contraction of a large product a loop inside a loop.
+
+    Such a product has the MMAs of single warps.  With few rows it is bound by memory, and its result is better not
+    stored; with many it is faster as a kernel of its own.
+    """
+    unified = known.unified(plan.ops)
+    loops = {a.name for a in plan.axes if a.role == LOOP}
+    for d in unified.defs:
+        dot = dot_of(d)
+        if dot is not None and len(loops) > 1 and loops & set(dot.inner) and loops - set(dot.inner):
+            sides = [prod(size(a) or SHORT for a in d.par if a.name in side) for side in (dot.rows, dot.columns)]
+            if min(sides) > FEW_ROWS:
+                return True
+    return False

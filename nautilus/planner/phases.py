@@ -14,7 +14,8 @@ from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, loads, rewrite
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.repair import Refusal, Running, derive
+from nautilus.scalar.analysis.repair.records import Refusal, Running
+from nautilus.scalar.analysis.repair.terms import derive
 
 Phases = tuple[tuple[str, ...], ...]
 
@@ -112,8 +113,8 @@ def _inlined(g: _Loop, e: Expr, stop: set[str]) -> Expr:
 
 
 def _repairable(g: _Loop, d: Def, open_: set[str] | None) -> bool:
-    value = _inlined(g, d.value, set())
-    reads: Sequence[Load] = loads(value)
+    value, guard = _inlined(g, d.value, set()), tuple(_inlined(g, c, set()) for c in conjuncts(d.guard))
+    reads: Sequence[Load] = tuple(dict.fromkeys(ld for e in (value, *guard) for ld in loads(e)))
     running = []
     for ld in reads:
         p = next((x for x in g.defs if x.name == ld.buffer), None)
@@ -121,10 +122,8 @@ def _repairable(g: _Loop, d: Def, open_: set[str] | None) -> bool:
             continue
         if open_ is None or p.name in open_:
             running.append(Running(ld, p.op, _inlined(g, p.value, set()), conjuncts(p.guard)))
-    if d.guard is not None and any(r.load in loads(d.guard) for r in running):
-        return False
     assert d.op is not None
-    return not isinstance(derive(value, conjuncts(d.guard), d.op, running, frozenset({g.name})), Refusal)
+    return not isinstance(derive(value, guard, d.op, running, frozenset({g.name})), Refusal)
 
 
 def _computed_in(g: _Loop, w: int, at: dict[str, int]) -> tuple[str, ...]:

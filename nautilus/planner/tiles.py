@@ -36,6 +36,7 @@ from nautilus.targets.limits import Limits
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
 PART_STEP = 32  # the same of a GEMM in parts: one short sum, and 128-byte rows of f32
 ACCUMULATORS = 160  # most accumulator registers of a thread in a back-to-back GEMM; ptxas spills above it
+STREAMED = 256  # columns of a GEMM of few rows in one step of a loop over them
 NARROW_STAGES = 4  # of a GEMM with few rows: three stages ahead, of 16 KB each
 FULL = 100  # least number of blocks for wide tiles: most multiprocessors then have one
 
@@ -56,6 +57,8 @@ def size_kernel(
         found = _in_turn(plan, unified, limits, dots, loops)
         if found is not None:
             return found
+    if len(loops) == 2 and len(products) == 1 and all(map(_half_operands, products)):
+        return _streamed_gemm(plan, unified, limits, dots[products[0].name])
     if not dots or len(loops) != 1:
         return plan
     spread = {a.name: a.tile for a in plan.axes if a.role == GRID and a.tile > 1}
@@ -193,6 +196,23 @@ def _narrow_gemm(plan: KernelPlan, limits: Limits, row: str, column: str, loop: 
     warps = (1, 4) if n > m else (4, 1)
     mapping = WarpPlan(warps=warps, stages=stages, raster_order="grouped", double_buffer_fragments=stages >= 3)
     return with_tiles(plan, {row: m, column: n, loop: STEP}, mapping)
+
+
+def _streamed_gemm(plan: KernelPlan, unified: Unified, limits: Limits, dot: Dot) -> KernelPlan:
+    """Tiles of a GEMM of few rows whose columns are a loop, around that of its contraction, and end in reductions."""
+    loops = [a.name for a in plan.axes if a.role == LOOP]
+    spread = [a.name for a in plan.axes if a.role == GRID and a.tile > 1]
+    for rows, columns in ((dot.rows, dot.columns), (dot.columns, dot.rows)):
+        row, column = [x for x in rows if x in spread], [x for x in columns if x in loops]
+        if len(spread) == len(row) == len(column) == 1 and [x for x in loops if x not in column] == list(dot.inner):
+            m, n = plan.axis(row[0]).tile, STREAMED
+            stages = min(3, limits.smem_block // (2 * STEP * (m + n)))
+            if m > 64 or stages < 2 or extent(unified, column[0]) < n or extent(unified, dot.inner[0]) < STEP:
+                return plan
+            warps = (1, 4) if m <= 32 else (2, 4)
+            mapping = WarpPlan(warps=warps, stages=stages, raster_order=plan.mapping.raster_order)
+            return with_tiles(plan, {column[0]: n, dot.inner[0]: STEP}, mapping)
+    return plan
 
 
 def _gemm_in_parts(plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, loop: str) -> KernelPlan:

@@ -35,12 +35,14 @@ def check(c: Certificate, seed: int = 0) -> Verdict:
 
 
 def _compare(c: Certificate, seed: int) -> Verdict:
-    """The verdict on the largest domain that has a proof, else on positive numbers."""
+    """The verdict on the largest domain that has a proof, else on the largest one without a counterexample."""
+    tested = None
     for domain in DOMAINS:
         found = decide(c.before, c.after, c.conditions, domain, seed)
         if found.status == "proved":
             return replace(found, detail=f"on the domain {domain}")
-    return found
+        tested = tested or (found if found.status == "tested" else None)
+    return tested or found
 
 
 # -- the form of both sides by rule ------------------------------------------------------------------

@@ -370,8 +370,13 @@ def _carried(loop: Loop) -> frozenset[str]:
 
 
 def _neutral(e: Expr) -> Expr:
-    """``a * exp(0)``, ``a * (b / b)`` and ``a + 0`` are ``a``; anything else is itself."""
+    """``a * exp(0)``, ``a * (b / b)``, ``a + 0`` and ``select(b == b, a, c)`` are ``a``; anything else is itself.
+
+    Where ``b`` is NaN, an accumulator over the elements that equal it is ``c``, its identity, already.
+    """
     match e:
+        case Op(op="select", args=(Op(op="eq", args=(b, c)), a, _)) if b == c:
+            return a
         case Op(op="mul", args=(a, b)) if _is_one(b):
             return a
         case Op(op="add", args=(a, b)) if _is_zero(b):

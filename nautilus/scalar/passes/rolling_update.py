@@ -5,7 +5,7 @@ An accumulator that needs the complete result ``r`` of another reduction in the 
     r_new = r ; r_new op= ...                      -- this block's contribution
     r_ref = select(r_new == identity, c, r_new)    -- a finite reference, where one is needed
     r_fix = t's factor from r to r_ref             -- once for all accumulators that share it
-    A = A * r_fix ; A op= f(x, r_ref)              -- or A + r_fix
+    A = A * r_fix ; A op= f(x, r_ref)              -- or A + r_fix, or the identity where A starts again
     r = r_new
 
 ``repair`` derives and proves ``t``.  Initialisations move before the loop.  A local over the whole reduced axis is then
@@ -40,8 +40,9 @@ from nautilus.scalar.analysis.derived_names import (
     phase_of,
     plan_of,
 )
-from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, reference_of
-from nautilus.scalar.analysis.repair_certificate import certify
+from nautilus.scalar.analysis.repair.certificate import certify
+from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
+from nautilus.scalar.analysis.repair.terms import derive, reference_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 
 
@@ -200,8 +201,6 @@ def _asks(guard: Expr | None, state: _LoopState) -> bool:
 
 
 def _repair(s: Update, needs: tuple[Load, ...], state: _LoopState) -> tuple[tuple[str, ...], tuple[Load, ...], Repair]:
-    if _asks(s.guard, state):
-        raise state.error(f"the condition of {s.buffer} needs a running result")
     for b in _feeding(state, s):
         # Its definition stands in for it, so it must be defined wherever it is read.
         if not set(conjuncts(state.tainted[b].guard)) <= set(conjuncts(s.guard)):
@@ -210,7 +209,8 @@ def _repair(s: Update, needs: tuple[Load, ...], state: _LoopState) -> tuple[tupl
     for ld in needs:
         r = state.carried[ld.buffer]
         running.append(Running(ld, r.op, r.value, conjuncts(r.guard)))
-    got = derive(_expand(s.value, state), conjuncts(s.guard), s.op, running, state.axis_vars)
+    guard = tuple(_expand(c, state) for c in conjuncts(s.guard))
+    got = derive(_expand(s.value, state), guard, s.op, running, state.axis_vars)
     if isinstance(got, Refusal):
         raise state.error(f"no repair term for {s.buffer}: {got.reason}")
     state.used.append((s.buffer, got))
@@ -291,7 +291,8 @@ def _retarget(s: Stmt, state: _LoopState, new: dict[str, str], refs: dict[str, t
                 return b if a.buffer in finite else None  # a reference never is the identity
         return None
 
-    return replace(s, buffer=new.get(s.buffer, s.buffer), value=rewrite(s.value, rule))
+    guard = None if s.guard is None else rewrite(s.guard, rule)
+    return replace(s, buffer=new.get(s.buffer, s.buffer), value=rewrite(s.value, rule), guard=guard)
 
 
 def _emit_repair(
@@ -299,7 +300,7 @@ def _emit_repair(
 ) -> Iterator[Stmt]:
     """``A = A * factor``, and the factor if no other accumulator computed it before."""
     names, reads, repair = state.repairs[name]
-    if repair.factor is None:
+    if repair.mode == "none":
         return
     env: dict[str, Expr] = dict(repair.symbols)
     for k, (n, ld) in enumerate(zip(names, reads, strict=True)):
@@ -307,6 +308,11 @@ def _emit_repair(
         env[f"new{k}"] = replace(ld, buffer=new[n] if value is None else refs[n][0])
         raw = repair.raw_old[k] or value is None
         env[f"old{k}"] = ld if raw or value is None else reference_of(ld, state.carried[n].op, value)
+    if repair.factor is None:
+        env["a"] = _here(name, into, state)
+        whole = rewrite(repair.t, lambda e: env.get(e.name) if isinstance(e, Var) else None)
+        yield state.store(into, _dims(state.carried[name]), whole)
+        return
     factor = rewrite(repair.factor, lambda e: env.get(e.name) if isinstance(e, Var) else None)
     if factor not in state.repair_factors:
         axes = state.tiles(factor)

@@ -40,8 +40,9 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunk_guard
 from nautilus.scalar.analysis.definitions import Def, read_defs
-from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, reference_of
-from nautilus.scalar.analysis.repair_certificate import certify
+from nautilus.scalar.analysis.repair.certificate import certify
+from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
+from nautilus.scalar.analysis.repair.terms import derive, reference_of
 from nautilus.scalar.ir import Kernel, Program, statements
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import fresh_name, kernel_of
@@ -156,9 +157,10 @@ def _local(d: Def, axis: str, plan: SplitPlan, state: _State) -> tuple[Expr, tup
     """The element of ``d``, the references in it that chunks have for themselves, and the repair between these."""
     mine = {name: c for name, c in state.cuts.items() if c.alike(axis, plan)}
     value = _expanded(d.value, axis, mine, state.unified)
-    needs = tuple(ld for ld in loads(value) if ld.buffer in mine and _aligned(ld, mine[ld.buffer].whole))
-    asked = () if d.guard is None else loads(_expanded(d.guard, axis, mine, state.unified))
-    if not needs or any(ld.buffer in mine for ld in asked):
+    guard = tuple(_expanded(c, axis, mine, state.unified) for c in conjuncts(d.guard))
+    read = dict.fromkeys(ld for e in (value, *guard) for ld in loads(e) if ld.buffer in mine)
+    needs = tuple(ld for ld in read if _aligned(ld, mine[ld.buffer].whole))
+    if not needs or any(ld not in needs for c in guard for ld in loads(c) if ld.buffer in mine):
         return d.value, (), None
     running = []
     for ld in needs:
@@ -166,7 +168,7 @@ def _local(d: Def, axis: str, plan: SplitPlan, state: _State) -> tuple[Expr, tup
         assert r.op is not None
         running.append(Running(ld, r.op, _expanded(r.value, axis, mine, state.unified), conjuncts(r.guard)))
     assert d.op is not None
-    found = derive(value, conjuncts(d.guard), d.op, running, frozenset({axis}))
+    found = derive(value, guard, d.op, running, frozenset({axis}))
     if isinstance(found, Refusal):
         return d.value, (), None
     return value, needs, found
@@ -203,7 +205,7 @@ def _part(
         return _reference(_of_chunk(n, by, state), state.cuts[n.buffer], repair.references[k])
 
     chunk = chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits, plan.interleave)
-    guard = conjunction((chunk, d.guard))
+    guard = conjunction((chunk, None if d.guard is None else rewrite(d.guard, own)))
     buffer = state.temp(f"{d.name}_part", d.buffer.dtype, (by, *d.par))
     return replace(
         d, name=buffer.name, buffer=buffer, par=(by, *d.par), value=rewrite(value, own), guard=guard, at=None

@@ -10,8 +10,9 @@ from nautilus.check.certificates.rules import check
 from nautilus.core.expr.nodes import Expr, Load, Op, Var
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, reference_of
-from nautilus.scalar.analysis.repair_certificate import certify
+from nautilus.scalar.analysis.repair.certificate import certify
+from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
+from nautilus.scalar.analysis.repair.terms import derive, reference_of
 from tests.scalar.programs.build import F32, f, op, v
 
 REDUCED = frozenset({"j"})
@@ -87,6 +88,50 @@ def test_a_repair_is_derived_and_certified(name: str) -> None:
     assert format_expr(got.t).replace(":f32", "") == text
     for certificate in certify("A", got):
         assert check(certificate).status == "proved", certificate.text()
+
+
+def equal(a: Expr, b: Expr) -> Op:
+    return Op("eq", (a, b), DType.BOOL)
+
+
+EXTREMA: dict[str, tuple[Expr, str, Running, str]] = {
+    "position": (v("j"), "min", run(), "select(old0 == new0, a, 2147483647)"),
+    "count": (f(1.0), "sum", run(), "select(old0 == new0, a, 0.0)"),
+    "value of another tensor": (x("V"), "max", run(combiner="min"), "select(old0 == new0, a, -inf)"),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMA)
+def test_what_equals_an_extremum_starts_again(name: str) -> None:
+    value, combiner, running, text = EXTREMA[name]
+    got = derive(value, (equal(x(), r()),), combiner, [running], REDUCED)
+    assert isinstance(got, Repair), got
+    assert format_expr(got.t).replace(":f32", "") == text
+    for certificate in certify("A", got):
+        verdict = check(certificate)
+        assert verdict.status == ("tested" if value.dtype.is_int else "proved"), certificate.text()
+        assert verdict.detail in ("", "on the domain everything")
+
+
+BELOW = op("lt", x(), f(3.0))
+CONDITIONS: dict[str, tuple[Expr, Running, str]] = {
+    "another element": (equal(x("Z"), r()), run(), "does not ask"),
+    "another comparison": (op("lt", x(), r()), run(), "does not ask"),
+    "a sum": (equal(x(), r()), run(combiner="sum"), "does not ask"),
+    "an extremum of fewer elements": (equal(x(), r()), Running(r(), "max", x(), (BELOW,)), "not proved to bound"),
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_other_conditions_on_a_running_result_have_no_repair(name: str) -> None:
+    guard, running, reason = CONDITIONS[name]
+    got = derive(f(1.0), (guard,), "sum", [running], REDUCED)
+    assert isinstance(got, Refusal) and reason in got.reason
+
+
+def test_a_value_and_its_condition_under_one_running_result_have_no_repair() -> None:
+    got = derive(exp(x(), r()), (equal(x(), r()),), "sum", [run()], REDUCED)
+    assert isinstance(got, Refusal) and "together" in got.reason
 
 
 REFUSED: dict[str, tuple[Expr, str, tuple[Running, ...]]] = {

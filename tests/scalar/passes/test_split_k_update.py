@@ -139,13 +139,15 @@ def test_rows_without_any_element_leave_identities() -> None:
     holds(unfactored(3, 60, 4, op("lt", v("j"), op("mul", v("i"), i(20)))), 4, 8)
 
 
-def test_a_value_without_a_repair_reads_the_combined_result() -> None:
+def test_a_position_is_that_of_a_chunk_with_the_extremum() -> None:
     program, inputs = argmax(3, 40)
     text = format_program(cut(program, 4, 8))
-    assert "where j_chunk * 16 <= j and j < j_chunk * 16 + 16 and cast<f32>(X[i, j]) == M[i]" in text
+    assert "j < j_chunk * 16 + 16 and cast<f32>(X[i, j]) == M_part[j_chunk, i]" in text
     _, found = SplitKUpdate(cuts(program, 4, 8)).derive(program)
-    assert not found
-    assert len(holds((program, inputs), 4, 8).kernels) >= 3
+    assert [c.rule for c in found] == ["split-k-update", "distribute"]
+    inputs["X"][1, :] = -np.inf
+    inputs["X"][2, 5:40:7] = 12.0
+    holds((program, inputs), 4, 8)
 
 
 def test_an_elementwise_value_on_the_way_is_copied_not_moved() -> None:

@@ -258,7 +258,6 @@ REFUSED = [
         "fit no stage of an operand that a loop loads",
     ),
     ("rowwise/layer_norm", {"Y.loop_structure": "rolling"}, "no repair term for Y_sum_2"),
-    ("rowwise/argmax", {"Y.loop_structure": "rolling"}, "needs a running result"),
     ("matmul/swiglu", {"kernels": "Gate Up | C"}, "does not fit in a tile"),
     ("matmul/f16", {"C.warpgroup.block_tile": "192x320/3"}, "fragments need"),
     (

@@ -14,9 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Var, rewrite
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Var, rewrite, walk
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.repair import Repair
+from nautilus.scalar.analysis.repair.records import Repair
+
+_REASONS = {"reset": "reset: no element that an extremum bounds is equal to one beyond it"}
 
 
 def _put(e: Expr, env: Mapping[str, Expr]) -> Expr:
@@ -27,10 +29,12 @@ def certify(subject: str, repair: Repair, rule: str = "rolling-update") -> tuple
     """The certificates of ``repair`` for accumulator ``subject``."""
     dtype = repair.f.dtype
     count = len(repair.references)
-    old = {f"r{k}": Var(f"old{k}", dtype) for k in range(count)}
-    new = {f"r{k}": Var(f"new{k}", dtype) for k in range(count)}
+    kinds = {n.name: n.dtype for n in walk(repair.f) if isinstance(n, Var)}
+    old, new = (
+        {f"r{k}": Var(f"{when}{k}", kinds.get(f"r{k}", dtype)) for k in range(count)} for when in ("old", "new")
+    )
     a, b = Var("a", dtype), Var("b", dtype)
-    conditions: list[Expr] = []
+    conditions = [*repair.domain]
     for k, value in enumerate(repair.references):
         if value == 1.0:
             zero = Const(0.0, dtype)
@@ -44,7 +48,7 @@ def certify(subject: str, repair: Repair, rule: str = "rolling-update") -> tuple
         bindings=(("f", repair.f), ("t", repair.t), *repair.symbols),
         conditions=tuple(conditions),
         notes=repair.conditions,
-        proof=f"{repair.mode}: f separates into a part of x and a part of r",
+        proof=_REASONS.get(repair.mode, f"{repair.mode}: f separates into a part of x and a part of r"),
     )
     split = replace(both, args=(repair.t, _put(repair.t, {"a": b})))
     distributes = replace(

@@ -34,6 +34,8 @@ to its identity that fails, so a *reference* replaces it: ``select(r == identity
 * ``r`` is a maximum as a plain term under max or min (``x - r``): ``c = 0``, for old and new.  The accumulator's
   domain is a subset of the domain of ``r``, so it is empty where the domain of ``r`` is empty.
 
+A condition that reads ``r`` has terms of its own (``extrema``).
+
 A value may itself read ``select(r == identity, c, r)`` instead of ``r``, as ``split_k_update`` writes it.  Such a value
 depends on the reference itself, so it is not finalised after the loop.
 """
@@ -52,6 +54,7 @@ from nautilus.core.expr.nodes import (
     children,
     free_vars,
     identity,
+    loads,
     rewrite,
     walk,
     with_children,
@@ -59,50 +62,11 @@ from nautilus.core.expr.nodes import (
 from nautilus.core.functions.intervals import Interval
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.ranges.repair_range import interval, partial_sums, unproved
+from nautilus.scalar.analysis.repair import extrema
+from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
 from nautilus.scalar.analysis.symbolic import Lin, Prod, emit_difference, emit_ratio, linear_form, op, product_form
 
 _TINY = 2.0**-127  # a ratio of two such factors, where the larger one is above, may be 0, as it is over the reals
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A running reduction: the load by which ``f`` reads it, its combiner, its element and its guard conjuncts."""
-
-    load: Load
-    op: str
-    value: Expr
-    guard: tuple[Expr, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The reason why there is no proved repair term."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """A proved repair term.
-
-    ``mode`` is scale, shift or none.  ``f`` is over variables ``x0..``, ``c0..`` (invariant) and
-    ``r0..``; ``factor`` over ``c``, ``old0..`` and ``new0..``; ``t`` over those and ``a``.  ``symbols`` gives
-    the expressions of ``x`` and ``c``.  ``references[k]`` is the value that replaces the identity of
-    ``r_k`` (None: not needed).  ``raw_old[k]``: the repair starts from the running value itself.  ``finite[k]``: ``f``
-    reads the reference of ``r_k``, not ``r_k`` itself.
-    """
-
-    mode: str
-    combiner: str
-    f: Expr
-    factor: Expr | None
-    t: Expr
-    symbols: tuple[tuple[str, Expr], ...]
-    references: tuple[float | None, ...]
-    raw_old: tuple[bool, ...]
-    finite: tuple[bool, ...]
-    finalise: bool
-    conditions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +144,8 @@ def derive(
     value: Expr, guard: tuple[Expr, ...], combiner: str, running: Sequence[Running], reduced: frozenset[str]
 ) -> Repair | Refusal:
     """The repair term of an accumulator of ``value`` where ``guard`` holds, over the axes ``reduced``."""
+    if any(r.load in loads(c) for r in running for c in guard):
+        return extrema.derive(value, guard, combiner, running, reduced)
     abstract = Abstraction(running, reduced)
     f = abstract(value)
     read = [set(a) for a in abstract.read]

@@ -1,0 +1,83 @@
+"""Repair terms of reductions over the elements that equal a running maximum or minimum.
+
+A position or a count of the largest element depends on the maximum through its condition::
+
+    r = max_j v_j
+    A = combine_j y_j where v_j == r
+
+Under a running ``r``, which bounds every element that it has seen, ``A`` holds the elements that equal it.  If the next
+block has a larger element, none of the earlier ones equals the new ``r``, so ``A`` starts again; else it goes on::
+
+    t(A) = select(old == new, A, identity)
+
+With the element ``f(x, r) = select(x == r, y, identity)``, the equations of ``repair.terms`` hold where
+``x <= old <= new`` (``>=`` for a minimum).  The first inequality needs that every element of ``A`` is one of ``r``: the
+other conditions of ``A`` imply those of ``r``.  If an element is NaN, so is ``r``, which then equals nothing, and ``A``
+is its identity, as over the whole domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import FALSE, conjuncts
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, identity, loads
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
+
+_BOUND = {"max": "le", "min": "ge"}  # how the extremum compares with what it bounds
+
+
+def derive(
+    value: Expr, guard: tuple[Expr, ...], combiner: str, running: Sequence[Running], reduced: frozenset[str]
+) -> Repair | Refusal:
+    """The repair term of an accumulator of ``value`` whose ``guard`` reads one of ``running``."""
+    if len(running) > 1 or any(ld == running[0].load for ld in loads(value)):
+        return Refusal("the condition and the value, or several running results, need a repair together")
+    (r,) = running
+    parts = [p for c in guard for p in _parts(c)]
+    asking = [p for p in parts if r.load in loads(p)]
+    if r.op not in _BOUND or len(asking) != 1 or not _equals(asking[0], r):
+        return Refusal(f"the condition does not ask whether an element of {r.load.buffer} is its extremum")
+    if not {p for c in r.guard for p in _parts(c)} <= set(parts):
+        return Refusal(f"{r.load.buffer} is not proved to bound every element")
+    x, old, new, a = (Var(n, r.value.dtype) for n in ("x0", "old0", "new0", "a"))
+    held = Var("a", value.dtype)
+    y = value if isinstance(value, Const) else Var("x1" if free_vars(value) & reduced else "c0", value.dtype)
+    empty = identity(combiner, value.dtype)
+    below = _BOUND[r.op]
+    return Repair(
+        mode="reset",
+        combiner=combiner,
+        f=Op("select", (_same(x, Var("r0", a.dtype)), y, empty), value.dtype),
+        factor=None,
+        t=Op("select", (_same(old, new), held, empty), value.dtype),
+        symbols=(("x0", r.value), *([(y.name, value)] if isinstance(y, Var) else [])),
+        references=(None,),
+        raw_old=(True,),
+        finite=(False,),
+        finalise=False,
+        conditions=("f(x, new) = t(f(x, old), old, new)", f"{r.load.buffer} bounds every earlier element"),
+        domain=(calc(below, x, old), calc(below, old, new)),
+    )
+
+
+def _parts(c: Expr) -> Iterator[Expr]:
+    """The parts of condition ``c``, also of those that are asked only where others hold."""
+    match c:
+        case Op(op="select", args=(bound, inner, end)) if end == FALSE:
+            for e in (bound, inner):
+                for p in conjuncts(e):
+                    yield from _parts(p)
+        case _:
+            yield c
+
+
+def _equals(c: Expr, r: Running) -> bool:
+    """Whether ``c`` says that an element of ``r`` is equal to ``r``."""
+    return isinstance(c, Op) and c.op == "eq" and c.args in ((r.value, r.load), (r.load, r.value))
+
+
+def _same(a: Expr, b: Expr) -> Op:
+    return Op("eq", (a, b), DType.BOOL)

@@ -1,0 +1,49 @@
+"""Data types of repair terms: what a term is derived from, the term, and why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nautilus.core.expr.nodes import Expr, Load
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A running reduction: the load by which ``f`` reads it, its combiner, its element and its guard conjuncts."""
+
+    load: Load
+    op: str
+    value: Expr
+    guard: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The reason why there is no proved repair term."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A proved repair term.
+
+    ``mode`` is scale, shift, reset or none.  ``f`` is over variables ``x0..``, ``c0..`` (invariant) and
+    ``r0..``; ``factor`` over ``c``, ``old0..`` and ``new0..`` (None: ``t`` has none); ``t`` over those and ``a``.
+    ``symbols`` gives the expressions of ``x`` and ``c``.  ``references[k]`` is the value that replaces the identity of
+    ``r_k`` (None: not needed).  ``raw_old[k]``: the repair starts from the running value itself.  ``finite[k]``: ``f``
+    reads the reference of ``r_k``, not ``r_k`` itself.  ``domain``: what holds of ``x0..``, ``old0..`` and ``new0..``.
+    """
+
+    mode: str
+    combiner: str
+    f: Expr
+    factor: Expr | None
+    t: Expr
+    symbols: tuple[tuple[str, Expr], ...]
+    references: tuple[float | None, ...]
+    raw_old: tuple[bool, ...]
+    finite: tuple[bool, ...]
+    finalise: bool
+    conditions: tuple[str, ...]
+    domain: tuple[Expr, ...] = ()
