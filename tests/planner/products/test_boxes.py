@@ -27,3 +27,10 @@ def test_tiles(side: Side, elements: int, want: dict[str, int]) -> None:
 def test_counts() -> None:
     assert IMAGE.extent == 16 * 56 * 56
     assert IMAGE.count(IMAGE.tiles(128)) == IMAGE.extent // 128
+
+
+def test_lines_of_a_side_are_boxes_along_the_contiguous_axis() -> None:
+    image = Side("y", (("y", 256, 1), ("x", 56, 64)))
+    assert image.tiles(128) == {"y": 2, "x": 64}  # 128 lines of one element would waste less, but are no box
+    assert image.narrow(16).tiles(128) == {"y": 2, "x": 64}
+    assert Side("x", (("y", 66, 1), ("x", 66, 64))).narrow(16).tiles(128) == {"y": 8, "x": 16}

@@ -17,8 +17,8 @@ Rows of a tile come in multiples of :data:`_ROWS`, columns in fewer.  So the shi
 columns of the plain one are no such multiple; multiplication is commutative.
 
 The condition of the product may say that the shifted operand is inside of its tensor, because copies of boxes give
-zeros elsewhere.  It says no more, and an index of a tensor is affine in the axes, with unit steps along the contiguous
-axis of the tensor.
+zeros elsewhere.  It says no more, and an index of a tensor is affine in the axes, with unit steps along those of the
+result, because boxes have no others.
 
 The pass applies only where warpgroup MMAs of stored parts are certainly faster: on targets that have them, in precision
 fast, for products of many terms with enough rows and columns.
@@ -120,10 +120,9 @@ def _length(a: Axis) -> int:
 
 
 def _inner(ld: Load, red: Sequence[Axis]) -> Axis | None:
-    """The longest contracted axis that is an index of ``ld`` by itself, if it fills an MMA; else None."""
+    """The longest contracted axis that is an index of ``ld`` by itself; None where there is none."""
     alone = {e.name for e in ld.index if isinstance(e, Var)}
-    longest = max((a for a in red if a.name in alone), key=_length, default=None)
-    return longest if longest is not None and _length(longest) >= STEP else None
+    return max((a for a in red if a.name in alone), key=_length, default=None)
 
 
 def _is_affine(d: Def) -> bool:
@@ -147,18 +146,15 @@ def _is_inside(program: Program, d: Def) -> bool:
 
 def _is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> bool:
     """Whether copies of boxes load tiles of ``ld`` along ``inner`` and an axis of ``rows``, and of its parts."""
-    last = ld.index[-1]
     shape = program.buffer(ld.buffer).shape
-    counted = free_vars(last) & rows
-    steps = all((form := linear_in(last, x)) is not None and form[0] == 1 for x in counted)
-    one = [e for e in ld.index if inner.name in free_vars(e)]
-    known = all(isinstance(n, int) for n in shape)
-    whole = _length(inner) % STEP == 0 or all(
-        shape[ld.index.index(e)] == _length(inner) for e in one
-    )  # zeros behind it
-    return (
-        known and whole and len(shape) <= _MOST_AXES and len(one) == 1 and steps and (bool(counted) or last == one[0])
-    )
+    counted = [free_vars(e) & rows for e in ld.index]
+    apart = all(len(x) <= 1 for x in counted) and sum(map(len, counted)) == len(rows)
+    steps = all((form := linear_in(e, x)) is not None and form[0] == 1 for e in ld.index for x in free_vars(e) & rows)
+    one = [n for n, e in enumerate(ld.index) if inner.name in free_vars(e)]
+    if not (apart and steps and len(one) == 1 and (counted[-1] or one[0] == len(shape) - 1)):
+        return False
+    whole = _length(inner) % STEP == 0 or shape[one[0]] == _length(inner)  # zeros behind it
+    return whole and len(shape) <= _MOST_AXES and all(isinstance(n, int) for n in shape)
 
 
 def _is_faster(program: Program, d: Def, made: Shifted, multiprocessors: int) -> bool:
