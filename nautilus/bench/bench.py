@@ -21,6 +21,7 @@ from nautilus.bench.protocol import COOL_LIMIT, SPIN, SUSTAINED_LIMIT, Clock, Co
 from nautilus.bench.table import Report
 from nautilus.bench.verify import References, judge, references
 from nautilus.core.errors import InputError, ToolchainError
+from nautilus.core.index.strides import pad
 from nautilus.core.numerics import Array, storage_array
 from nautilus.driver import Result
 from nautilus.frontend.fixed import at_sizes
@@ -87,7 +88,11 @@ def arguments(
     from nautilus.runtime import execute
 
     signature = execute.interface(result, "spec")
-    numbers = {**execute.numbers(signature, values), **runtime_sizes(result.modules["spec"])}
+    spec = result.modules["spec"]
+    numbers = {**execute.numbers(signature, values), **runtime_sizes(spec)}
+    for t in spec.tensors.values():
+        if t.strides is not None:
+            pad(t.shape, t.strides, numbers)
     for name, _, _ in signature.scalars:
         if name not in numbers:
             raise InputError(f"scalar {name!r} has no value and no default; give one with --set {name}=VALUE")

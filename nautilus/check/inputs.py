@@ -35,6 +35,7 @@ import numpy as np
 
 from nautilus.core.expr.nodes import COMPARISONS, Axis, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
 from nautilus.core.index.simplify import bounds
+from nautilus.core.index.strides import pad
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.types import FORMATS, DType, integer_limits
 from nautilus.frontend.needed import with_garbage
@@ -105,6 +106,9 @@ def generate(
     if kind not in KINDS:
         raise KeyError(kind)
     known = spec.samples(77) | dict(sizes or {})
+    for t in spec.tensors.values():
+        if t.strides is not None:
+            pad(t.shape, t.strides, known)
     ranges = integer_ranges(spec) if ranges is None else ranges
     arrays = {}
     for t in spec.inputs:
@@ -135,11 +139,17 @@ def interface(module: Any) -> Spec:
     """The interface of a module from a dump as a Spec without definitions."""
 
     def tensors(space: str) -> tuple[Tensor, ...]:
-        return tuple(Tensor(b.name, b.dtype, b.array_shape) for b in module.buffers if b.space.value == space)
+        return tuple(
+            Tensor(b.name, b.dtype, b.array_shape, strides=b.array_strides)
+            for b in module.buffers
+            if b.space.value == space
+        )
 
-    sized = {n.name for b in module.buffers for n in b.array_shape if not isinstance(n, int)}
-    scalars = tuple(Scalar(p.name, p.dtype, p.default) for p in module.params if p.name not in sized)
-    dims = tuple(Dim(n, None) for n in sorted(sized))
+    given = [b for b in module.buffers if b.space.value in ("input", "output")]
+    sized = {n.name for b in given for n in b.array_shape if isinstance(n, Param)}
+    late = sized | {n.name for b in given for n in b.strides or () if isinstance(n, Param)}
+    scalars = tuple(Scalar(p.name, p.dtype, p.default) for p in module.params if p.name not in late)
+    dims = tuple(Dim(p.name, None, p.most, p.span, None, p.least, p.multiple) for p in module.params if p.name in sized)
     return Spec(module.name, tensors("input"), scalars, tensors("output"), dims, ())
 
 

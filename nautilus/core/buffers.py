@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from re import sub
 from typing import Any
 
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.index.sizes import Extent, as_extent, extent_value
+from nautilus.core.index.strides import row_major
 from nautilus.core.op_fields import DTYPE, EXPR, INTEGER, LITERAL, NAME
 from nautilus.core.ops import SPAN, FieldRole, Kind, declare, part
 from nautilus.core.source import Span
@@ -41,9 +43,11 @@ SHAPE = FieldRole(Kind.ATTRIBUTE, Syntax("[expr, ...]", show_shape, _read_shape)
 SPACE = FieldRole(Kind.ATTRIBUTE, words({s.value: s for s in Space}))
 
 
-@part("$space $name: $dtype[$shape]( of [$view_of])?( = $initial)?")
+@part("$space $name: $dtype[$shape]( of [$view_of])?( strides [$strides])?( = $initial)?")
 class Buffer:
-    """A tensor in memory, row-major. ``shape`` in elements; an extent known only at launch is an expression of sizes.
+    """A tensor in memory. ``shape`` in elements; an extent known only at launch is an expression of sizes.
+
+    ``strides``: of the axes of ``shape`` (:mod:`nautilus.core.index.strides`); None: it is row-major.
 
     ``view_of``: ``array_shape``, where the indices of the module see the same elements in another shape; None: it is
     ``shape``.  ``initial``: the value of every element before the first kernel, which only Scalar IR has; None:
@@ -56,15 +60,36 @@ class Buffer:
     space: Space = declare(SPACE)
     span: Span = SPAN
     view_of: tuple[Extent, ...] | None = declare(SHAPE, default=None)
+    strides: tuple[Extent, ...] | None = declare(SHAPE, default=None)
     initial: int | float | None = declare(LITERAL, default=None)
+
+    def stride(self, axis: int) -> Extent:
+        """Elements between neighbours along ``axis``."""
+        return row_major(self.shape)[axis] if self.strides is None else self.strides[axis]
 
     @property
     def array_shape(self) -> tuple[Extent, ...]:
         """The shape of the array that a caller gives or gets."""
         return self.shape if self.view_of is None else self.view_of
 
+    @property
+    def array_strides(self) -> tuple[Extent, ...] | None:
+        """The strides of the array that a caller gives or gets; 0 for an axis that the module does not have."""
+        if self.strides is None or self.view_of is None:
+            return self.strides
+        out, left = list[Extent](), [*zip(self.shape, self.strides, strict=True)]
+        for extent in self.view_of:
+            out.append(left.pop(0)[1] if left and left[0][0] == extent else 0)
+        return tuple(out)
+
+    def without(self, axes: Collection[int]) -> Buffer:
+        """This buffer without ``axes``, at which every index is 0."""
+        kept = [n for n in range(len(self.shape)) if n not in axes]
+        strides = None if self.strides is None else tuple(self.strides[n] for n in kept)
+        return replace(self.viewed(tuple(self.shape[n] for n in kept)), strides=strides)
+
     def viewed(self, shape: tuple[Extent, ...]) -> Buffer:
-        """This buffer, whose indices see its elements in ``shape``."""
+        """This buffer, whose indices see its elements in ``shape``; it is row-major."""
         given = self.space in (Space.INPUT, Space.OUTPUT) and shape != self.array_shape
         return replace(self, shape=shape, view_of=self.array_shape if given else None)
 
@@ -111,6 +136,11 @@ class Fact:
     condition: Expr = declare(EXPR)
     span: Span = SPAN
 
+    @property
+    def said(self) -> str:
+        """The fact as a spec says it."""
+        return "assume " + sub(r"\bi64\b|(?<=\d)i64\b", "", format_expr(self.condition))
+
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
@@ -134,7 +164,7 @@ class TensorMap:
         """The map at runtime sizes ``values``."""
 
         def filled(e: Extent) -> int:
-            return extent_value(e, lambda p: int(values[p.name]) or p.multiple)
+            return extent_value(e, lambda p: int(values[p.name]) or (p.multiple if p.dtype is DType.I32 else 0))
 
         return replace(self, sizes=tuple(map(filled, self.sizes)), strides=tuple(map(filled, self.strides)))
 

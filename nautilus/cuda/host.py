@@ -6,8 +6,8 @@ the bytes of scratch memory that ``workspace`` must point to (0: it may be null)
 spec called ``main`` or ``printf`` from redefining a C function.
 
 Sizes that are known only at launch stand among the scalars, and ``NAME_workspace(int M, ...)`` takes those that scratch
-memory depends on.  The launcher refuses a size beyond its bound and numbers for which a fact of the spec does not hold.
-It launches no kernel whose grid is empty.
+memory depends on.  The launcher refuses a size beyond its bound, numbers for which a fact of the spec does not hold,
+and a tensor with strides whose address is no multiple of 16 bytes.  It launches no kernel whose grid is empty.
 """
 
 from __future__ import annotations
@@ -121,6 +121,11 @@ def launcher(module: ma.MemModule) -> str:
             if p.most is not None and (n := names.arguments[p.name])
         ),
         *_fact_checks(module.facts, names.arguments, module.name),
+        *(
+            f"    if (reinterpret_cast<size_t>({names.arguments[b.name]}) % 16) return cudaErrorMisalignedAddress;"
+            for b in module.buffers
+            if b.strides is not None
+        ),
     ]
     if any(kernel_maps(module, k) for k in module.kernels):
         lines[2:2] = _ENCODE.splitlines()
@@ -158,7 +163,7 @@ def _fact_checks(facts: Sequence[Fact], names: Mapping[str, str], spec: str) -> 
     """
     lines = list[str]()
     for f in facts:
-        said = f"{spec}: 'assume {format_expr(f.condition)}' does not hold"
+        said = f"{spec}: '{f.said}' does not hold"
         said = said.replace("\\", "").replace('"', "'").replace("%", "%%")
         lines += [
             f"    if (!{_condition(f.condition, names)}) {{",
@@ -239,8 +244,9 @@ static cudaError_t encode_map(TensorMap* map, CUtensorMapDataType type, int rank
 
 
 def _encode(m: TensorMap, name: str, base: str, module: ma.MemModule, arguments: Mapping[str, str]) -> list[str]:
+    sizes = {p.name: p.multiple for p in module.params if p.most is not None and p.dtype is DType.I32}
     filled = {  # a map has no empty axis
-        p.name: f"({c} > 0 ? {c} : {p.multiple})" for p in module.params if (c := arguments[p.name])
+        name: f"({c} > 0 ? {c} : {sizes[name]})" if name in sizes else c for name, c in arguments.items()
     }
 
     def array(kind: str, values: tuple[Extent, ...]) -> str:

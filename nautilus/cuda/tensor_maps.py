@@ -64,7 +64,7 @@ def copy_of(module: MemModule, kernel: MemKernel, op: TmaLoad | TmaStore) -> Cop
     buffer = module.buffer(op.buffer)
     shape = buffer.shape
     tile = {a.name: a.size for a in smem.axes}
-    axes = _map_axes(op, shape, tile, _ranges(kernel))
+    axes = _map_axes(op, buffer, tile, _ranges(kernel))
     columns = smem.axes[-1].size
     width = op.slot.swizzle or columns * buffer.dtype.bytes
     slab = width // buffer.dtype.bytes
@@ -72,7 +72,7 @@ def copy_of(module: MemModule, kernel: MemKernel, op: TmaLoad | TmaStore) -> Cop
     sizes, strides, box, origin = list[Extent](), list[Extent](), list[int](), list[Expr]()
     for x in ordered:
         sizes.append(volume(shape[x.first : x.last + 1]))
-        strides.append(volume((*shape[x.last + 1 :], buffer.dtype.bytes)))
+        strides.append(volume((buffer.stride(x.last), buffer.dtype.bytes)))
         in_columns = x.digit is not None and x.digit.axis == smem.axes[-1].name
         box.append(1 if x.digit is None or in_columns else x.digit.size)
         origin.append(_linear(op.index[x.first : x.last + 1], shape[x.first : x.last + 1], tile))
@@ -151,25 +151,30 @@ def _label(op: TmaLoad | TmaStore, box: list[int], merged: list[Extent], order: 
 
 
 def _map_axes(
-    op: TmaLoad | TmaStore, shape: tuple[Extent, ...], tile: Mapping[str, int], ranges: Ranges
+    op: TmaLoad | TmaStore, buffer: Buffer, tile: Mapping[str, int], ranges: Ranges
 ) -> list[_MapAxis]:
     """The map's axes, outermost first.
 
-    Adjacent axes of the buffer that no tile axis counts are one, unless a place along one of them may lie outside.
+    Adjacent axes of the buffer that no tile axis counts are one, unless a place along one of them may lie outside or
+    the buffer has strides.
     """
     out: list[_MapAxis] = []
     merges = False  # the axis before this one can be merged with it
     for n, e in enumerate(op.index):
         digit = digit_of(e, {name: size for name, size in tile.items() if size > 1})
         low, high = bounds(_origin(e, tile), ranges) if digit is None else (None, None)
-        size = shape[n]
-        inside = low is not None and high is not None and low >= 0 and isinstance(size, int) and high < size
+        size = buffer.shape[n]
+        inside = buffer.strides is None and _within(low, high, size)
         if merges and inside and n + 1 < len(op.index):
             out[-1] = replace(out[-1], last=n)
         else:
             out.append(_MapAxis(n, n, digit))
         merges = inside
     return out
+
+
+def _within(low: int | None, high: int | None, size: Extent) -> bool:
+    return low is not None and high is not None and low >= 0 and isinstance(size, int) and high < size
 
 
 def _ranges(kernel: MemKernel) -> Ranges:
@@ -210,11 +215,12 @@ def _check(
     digits = [x.digit for x in axes if x.digit is not None]
     whole = all(is_whole(digits, a.name, a.size) for a in smem.axes if a.size > 1)
     inner = axes[0].digit.size if axes[0].digit is not None else 1
+    rows = axes[0].last + 1 == len(buffer.shape) and buffer.stride(-1) == 1
     faults = (
         (len(box) > _MAX_RANK, f"{len(box)} axes"),
         (smem.axes[-1].size % box[0] != 0, f"columns that do not fill slabs of {op.slot.swizzle} bytes"),
         (max(box) > _MAX_BOX, f"a box of {max(box)} along one axis"),
-        (not whole or axes[0].last + 1 < len(buffer.shape), "a tile that is no box of the buffer"),
+        (not whole or not rows, "a tile that is no box of the buffer"),
         (smem.axes[-1].size > 1 and inner % box[0] != 0, "columns along several axes in one slab"),
         (not all(divisible_by(extent_expr(s), 16) for s in strides[1:]), "rows that are no multiple of 16 bytes"),
         (box[0] * buffer.dtype.bytes % 16 != 0, "a row of the tile that is no multiple of 16 bytes"),

@@ -66,4 +66,5 @@ CODES: Mapping[str, str] = {
     "N0506": "wrong use of a runtime size",
     "N0507": "a fact that does not hold",
     "N0508": "a fact about something that has no value before the launch",
+    "N0509": "an axis that the strides of a tensor cannot name",
 }

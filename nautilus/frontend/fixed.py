@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.core.expr.nodes import Axis, Const, Expr, Param, Reduce, rewrite
+from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import Extent as AnyExtent
+from nautilus.core.index.sizes import as_extent
 from nautilus.frontend.spec import Extent, Spec, Tensor
 
 
@@ -28,7 +31,11 @@ def at_sizes(program: Spec, sizes: Mapping[str, int]) -> Spec:
         return None
 
     def tensors(all_: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(replace(t, shape=tuple(map(extent, t.shape))) for t in all_)
+        return tuple(replace(t, shape=tuple(map(extent, t.shape)), strides=strides(t)) for t in all_)
+
+    def strides(t: Tensor) -> tuple[AnyExtent, ...] | None:
+        found = (n if isinstance(n, int) else as_extent(simplify(rewrite(n, number))) for n in t.strides or ())
+        return None if t.strides is None else tuple(found)
 
     made = tuple(replace(d, axes=axes(d.axes), expr=rewrite(d.expr, number)) for d in program.definitions)
     dims = tuple(replace(d, value=sizes.get(d.name, d.value)) for d in program.dims)

@@ -6,6 +6,7 @@ The text parses back to an equal Spec, so the first dump of ``--dump-ir`` is a s
 from __future__ import annotations
 
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var
+from nautilus.core.index.sizes import Extent as AnyExtent
 from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
 
 #: operator -> (symbol, precedence of the whole, of the left side, of the right side); loosest is 0.
@@ -42,7 +43,18 @@ def format_expr(e: Expr) -> str:
 
 
 def _tensor(t: Tensor) -> str:
-    return f"{t.name}: {t.dtype}[{', '.join(_extent(s) for s in t.shape)}]"
+    text = f"{t.name}: {t.dtype}[{', '.join(_extent(s) for s in t.shape)}]"
+    return text if t.strides is None else text + _strided(t.strides)
+
+
+def _strided(strides: tuple[AnyExtent, ...]) -> str:
+    """The axes whose strides are given at launch, by number."""
+    given = [n for n, s in enumerate(strides) if isinstance(s, Param)]
+    if len(given) == len(strides):
+        return " strided(all)"
+    if given == [*range(len(strides) - 1)]:
+        return " strided"
+    return f" strided({', '.join(map(str, given))})"
 
 
 def _definition(d: Definition) -> str:

@@ -181,7 +181,7 @@ def _rewrite(
 
 
 def _cut_tensor(t: Tensor, left: Mapping[int, Array]) -> Tensor:
-    return replace(t, shape=tuple(len(left[p]) if p in left else n for p, n in enumerate(t.shape)))
+    return replace(t, shape=tuple(len(left[p]) if p in left else n for p, n in enumerate(t.shape)), strides=None)
 
 
 # -- choice of indices --------------------------------------------------------------------------

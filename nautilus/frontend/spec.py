@@ -3,7 +3,7 @@
 Grammar (expressions are :mod:`nautilus.core.expr.nodes`)::
 
     spec       := name inputs scalars outputs dims definition* assumption* -- definitions in dependence order
-    tensor     := name dtype [size, ...]        -- row-major; size: int, or Param(name, I32) if runtime
+    tensor     := name dtype [size, ...] strides? -- size: int, or Param(name, I32) if runtime; else row-major
     scalar     := name dtype default?
     dim        := name value? bound?            -- value None: known only at launch, at most `bound`
     assumption := 'assume' expr                -- about sizes and scalars, or a promise about inputs
@@ -33,7 +33,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from nautilus.core.expr.nodes import Axis, Expr, Load, Param, walk
+from nautilus.core.index.sizes import Extent as AnyExtent
 from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.frontend.sizes import samples
 
@@ -47,12 +49,16 @@ _SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input or output array, row-major; a size is an int, or a Param of type i32 (runtime dim)."""
+    """An input or output array; a size is an int, or a Param of type i32 (runtime dim).
+
+    ``strides`` None: row-major; else one for each axis (:mod:`nautilus.core.index.strides`).
+    """
 
     name: str
     dtype: DType
     shape: tuple[Extent, ...]
     span: Span = _SPAN
+    strides: tuple[AnyExtent, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,11 @@ class Assumption:
     axes: tuple[Axis, ...]
     condition: Expr
     span: Span = _SPAN
+
+    @property
+    def said(self) -> str:
+        """The fact as text."""
+        return f"assume {format_expr(self.condition)}"
 
     @property
     def promised(self) -> bool:
@@ -166,6 +177,12 @@ class Spec:
             if d.name == name:
                 return d
         raise KeyError(name)
+
+    @property
+    def stride_params(self) -> tuple[Param, ...]:
+        """The strides that are known only at launch, in the order of the tensors."""
+        found = (s for t in (*self.inputs, *self.outputs) for s in t.strides or ())
+        return tuple(s for s in found if isinstance(s, Param))
 
     @property
     def runtime_dims(self) -> tuple[Dim, ...]:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nautilus.core.buffers import extents, show_shape
+from nautilus.core.buffers import Buffer, extents, show_shape
 from nautilus.core.errors import InputError, first_line
 from nautilus.core.expr.nodes import Param
 from nautilus.core.index.sizes import Extent
+from nautilus.core.index.strides import pad
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.core.types import FORMATS, DType, integer_limits
 from nautilus.passes.compilation import Result
@@ -41,11 +42,12 @@ Number = int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An array argument. A Param in ``shape`` is a size known only at launch."""
+    """An array argument. A Param in ``shape`` is a size known only at launch, and one in ``strides`` a stride."""
 
     name: str
     dtype: DType
     shape: tuple[Extent, ...]
+    strides: tuple[Extent, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,17 @@ def interface(result: Result, stage: str) -> Interface:
         inputs, outputs = module.inputs, module.outputs
         scalars = [(s.name, s.dtype, s.default) for s in module.scalars]
         scalars += [(d.name, DType.I32, None) for d in module.runtime_dims]
+        scalars += [(p.name, p.dtype, None) for p in module.stride_params]
     else:
         inputs = [b for b in module.buffers if b.space.value == "input"]
         outputs = [b for b in module.buffers if b.space.value == "output"]
         scalars = [(p.name, p.dtype, p.default) for p in module.params]
-    made = [tuple(Slot(t.name, t.dtype, getattr(t, "array_shape", t.shape)) for t in ts) for ts in (inputs, outputs)]
+    made = [tuple(_slot(t) for t in ts) for ts in (inputs, outputs)]
     return Interface(made[0], made[1], tuple(scalars))
+
+
+def _slot(t: Any) -> Slot:
+    return Slot(t.name, t.dtype, getattr(t, "array_shape", t.shape), getattr(t, "array_strides", t.strides))
 
 
 def numbers(signature: Interface, given: Mapping[str, str]) -> dict[str, Number]:
@@ -103,9 +110,9 @@ def arguments(
 ) -> tuple[dict[str, Array], dict[str, Number]]:
     """Input arrays, read from .npy or .npz (rounded to the declared type) or random, and all scalar values.
 
-    Sizes known only at launch are in ``numbers`` or shown by a given array.  Random integers lie below
-    the smallest extent of the spec, so that they index every tensor.  An input's values depend on
-    ``seed``, its name and its shape alone.  Raises InputError.
+    Sizes known only at launch are in ``numbers`` or shown by a given array; strides are in ``numbers`` or leave gaps.
+    Random integers lie below the smallest extent of the spec, so that they index every tensor.  An input's values
+    depend on ``seed``, its name and its shape alone.  Raises InputError.
     """
     names = [s.name for s in signature.inputs]
     if unknown := sorted(set(given) - set(names)):
@@ -116,9 +123,13 @@ def arguments(
         for extent, size in zip(slot.shape, read[slot.name].shape if slot.name in read else (), strict=False):
             if isinstance(extent, Param) and known.setdefault(extent.name, size) != size:
                 raise InputError(f"{slot.name} has {extent.name} = {size}, but {extent.name} is {known[extent.name]}")
+    rows = {p.name for s in (*signature.inputs, *signature.outputs) for p in s.strides or () if isinstance(p, Param)}
     for name, _, _ in signature.scalars:
-        if name not in known:
+        if name not in known and name not in rows:
             raise InputError(f"scalar {name!r} has no value and no default; give one with --set {name}=VALUE")
+    for slot in (*signature.inputs, *signature.outputs):
+        if slot.strides is not None:
+            pad(slot.shape, slot.strides, known)
     shapes = {s.name: _fixed(s, known) for s in (*signature.inputs, *signature.outputs)}
     limit = max(1, min((n for shape in shapes.values() for n in shape), default=1))
     out: dict[str, Array] = {}
@@ -231,7 +242,7 @@ def plan_of(module: Any, numbers: Mapping[str, Number] | None = None) -> Plan:
     """
     sizes = runtime_sizes(module, numbers or {})
     symbol, counter = load("nautilus.cuda.host:kernel_symbol"), load("nautilus.cuda.ops.tile_scheduler:uses_counter")
-    arguments_ = [Argument(b.name, b.dtype, extents(b.array_shape, sizes), b.space.value) for b in module.buffers]
+    arguments_ = [_argument(b, sizes) for b in module.buffers]
     arguments_ += [Argument(p.name, p.dtype, (), "scalar") for p in module.params]
     names = tuple(a.name for a in arguments_)
     launches = []
@@ -243,6 +254,11 @@ def plan_of(module: Any, numbers: Mapping[str, Number] | None = None) -> Plan:
         maps = tuple(m.at(sizes) for m in load("nautilus.cuda.tensor_maps:kernel_maps")(module, k))
         launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k), k.pdl))
     return Plan(tuple(arguments_), tuple(launches))
+
+
+def _argument(b: Buffer, sizes: Mapping[str, int]) -> Argument:
+    strides = None if b.array_strides is None else extents(b.array_strides, sizes)
+    return Argument(b.name, b.dtype, extents(b.array_shape, sizes), b.space.value, strides)
 
 
 def runtime_sizes(module: Any, numbers: Mapping[str, Number]) -> dict[str, int]:

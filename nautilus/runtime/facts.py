@@ -9,7 +9,6 @@ from nautilus.core.buffers import Fact
 from nautilus.core.errors import InputError
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Param, walk
-from nautilus.core.text.expressions import format_expr
 
 
 def check_facts(facts: Iterable[Fact], numbers: Mapping[str, Any]) -> None:
@@ -18,4 +17,4 @@ def check_facts(facts: Iterable[Fact], numbers: Mapping[str, Any]) -> None:
         names = sorted({n.name for n in walk(f.condition) if isinstance(n, Param)})
         if all(n in numbers for n in names) and not bool(evaluate(f.condition, numbers)):
             where = ", ".join(f"{n} is {numbers[n]}" for n in names)
-            raise InputError(f"'assume {format_expr(f.condition)}' does not hold: {where}")
+            raise InputError(f"'{f.said}' does not hold: {where}")

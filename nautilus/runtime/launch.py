@@ -18,6 +18,7 @@ import numpy as np
 
 from nautilus.core.buffers import TensorMap
 from nautilus.core.errors import ToolchainError
+from nautilus.core.index.strides import places, span, spread
 from nautilus.core.numerics import Array, storage_array, storage_numpy
 from nautilus.core.types import FORMATS, DType
 from nautilus.runtime.device import Device, bindings, check, open_device, runs_on
@@ -27,16 +28,18 @@ _STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory without opt-in
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A buffer (``role`` input, output or temp; row-major ``shape``) or a scalar (``shape`` empty)."""
+    """A buffer (``role`` input, output or temp) or a scalar (``shape`` empty); row-major without ``strides``."""
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     role: str
+    strides: tuple[int, ...] | None = None
 
     @property
     def bytes(self) -> int:
-        return prod(self.shape) * self.dtype.bytes
+        count = prod(self.shape) if self.strides is None else span(self.shape, self.strides)
+        return count * self.dtype.bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,8 @@ class Session:
             raw = np.ascontiguousarray(inputs[a.name], dtype=storage_numpy(a.dtype))
             if raw.shape != a.shape:
                 raise ToolchainError("launch", f"{a.name} has shape {raw.shape} instead of {a.shape}")
+            if a.strides is not None:
+                raw = spread(raw, a.shape, a.strides)
             if a.bytes:
                 check(d, d.cuMemcpyHtoD(self._buffers[a.name], raw.ctypes.data, a.bytes), f"copying {a.name}")
         for a in self.plan.by_role("scalar"):
@@ -181,10 +186,10 @@ class Session:
         d = self.driver
         out: dict[str, Array] = {}
         for a in self.plan.by_role("output"):
-            raw = np.empty(a.shape, dtype=storage_numpy(a.dtype))
+            raw = np.empty(a.bytes // a.dtype.bytes, dtype=storage_numpy(a.dtype))
             if a.bytes:
                 check(d, d.cuMemcpyDtoH(raw.ctypes.data, self._buffers[a.name], a.bytes), f"copying {a.name}")
-            out[a.name] = raw
+            out[a.name] = raw.reshape(a.shape) if a.strides is None else places(raw, a.shape, a.strides).copy()
         return out
 
     def seconds(self, repeats: int = 10, warmup: int = 3) -> list[float]:

@@ -29,6 +29,7 @@ from nautilus.core.expr.build import integer
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import (
     Axis,
+    Const,
     Expr,
     Load,
     Op,
@@ -68,6 +69,12 @@ def lower(spec: Spec) -> Program:
     return _Lowering(spec).program()
 
 
+def _multiple(p: Param) -> Expr:
+    """``p`` is a multiple of what the kernels rely on."""
+    rest = Op("mod", (p, Const(p.multiple, p.dtype)), p.dtype)
+    return Op("eq", (rest, Const(0, p.dtype)), DType.BOOL)
+
+
 @dataclass(frozen=True, slots=True)
 class _Key:
     """A reduction up to the names of its variables: they are numbered in order of occurrence."""
@@ -91,13 +98,16 @@ class _Lowering:
     def program(self) -> Program:
         spec = self.spec
         for t in spec.inputs:
-            self.buffer(Buffer(t.name, t.dtype, t.shape, Space.INPUT, t.span))
+            self.buffer(Buffer(t.name, t.dtype, t.shape, Space.INPUT, t.span, strides=t.strides))
         for t in spec.outputs:
-            self.buffer(Buffer(t.name, t.dtype, t.shape, Space.OUTPUT, t.span))
+            self.buffer(Buffer(t.name, t.dtype, t.shape, Space.OUTPUT, t.span, strides=t.strides))
         params = [ScalarParam(s.name, s.dtype, s.default, span=s.span) for s in spec.scalars]
         params += [
             ScalarParam(d.name, DType.I32, None, d.bound or MAX_DIM, d.span, d.least, d.multiple)
             for d in spec.runtime_dims
+        ]
+        params += [
+            ScalarParam(p.name, p.dtype, None, p.most, p.span, p.least, p.multiple) for p in spec.stride_params
         ]
         self.names |= {p.name for p in params} | {d.name for d in spec.definitions}
         self.names |= {a.name for d in spec.definitions for a in d.axes}
@@ -109,6 +119,7 @@ class _Lowering:
         # Arguments first, temps in the order of their kernels.
         order = sorted(self.buffers, key=lambda b: b.space is Space.TEMP)
         facts = tuple(Fact(f.condition, f.span) for f in spec.facts if not f.promised)
+        facts += tuple(Fact(_multiple(p), p.span) for p in spec.stride_params if p.multiple > 1)
         return Program(spec.name, tuple(order), tuple(params), tuple(self.kernels), facts)
 
     def buffer(self, b: Buffer) -> Buffer:

@@ -163,6 +163,8 @@ def scalars(spec: Spec, given: Mapping[str, str]) -> Scalars:
     from nautilus.passes.manager import Context
     from nautilus.runtime.execute import interface, numbers
 
+    if spec.stride_params:
+        raise InputError("the tuner needs tensors without strides; leave 'strided' out")
     if spec.runtime_dims:
         raise InputError(f"the size of {spec.runtime_dims[0].name} is known only at launch; fix it with --dim to tune")
     values = numbers(interface(Result(Context(), {"spec": spec}), "spec"), given)

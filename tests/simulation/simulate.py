@@ -20,6 +20,7 @@ import numpy as np
 
 from nautilus.check.inputs import InputSet
 from nautilus.core.buffers import Buffer, Space, extents
+from nautilus.core.index.strides import places, span, spread
 from nautilus.core.numerics import Array, from_storage, storage_array
 from nautilus.core.types import DType
 from nautilus.cuda.host import buffer_bytes, workspace_sizes
@@ -72,12 +73,15 @@ def execute(program: Program, given: InputSet, seeds: Sequence[int], timeout: fl
     folder, module = program.path.parent, program.module
     given_buffers = [b for b in module.buffers if b.space is not Space.TEMP]
     roles = {Space.INPUT: "i", Space.OUTPUT: "o"}
-    sizes = [*extents([buffer_bytes(b) for b in given_buffers], given.sizes)]
+    sizes = [_bytes(b, given.sizes) for b in given_buffers]
     rows = zip(given_buffers, sizes, strict=True)
     (folder / "layout").write_text("".join(f"{roles[b.space]} {size}\n" for b, size in rows))
     for n, b in enumerate(given_buffers):
         if b.space is Space.INPUT:
-            storage_array(given.arrays[b.name], b.dtype).tofile(folder / f"in{n}")
+            stored = storage_array(given.arrays[b.name], b.dtype)
+            if b.strides is not None:
+                stored = spread(stored, extents(b.shape, given.sizes), extents(b.strides, given.sizes))
+            stored.tofile(folder / f"in{n}")
     command = [str(program.path), str(folder), *map(str, seeds)]
     env = {**os.environ, **{f"SIZE_{name}": str(size) for name, size in given.sizes.items()}}
     try:
@@ -92,8 +96,16 @@ def execute(program: Program, given: InputSet, seeds: Sequence[int], timeout: fl
     return [{b.name: _read(folder / f"out{n}.{seed}", b, given.sizes) for n, b in outputs} for seed in seeds]
 
 
+def _bytes(b: Buffer, sizes: Mapping[str, int]) -> int:
+    if b.strides is None:
+        return extents([buffer_bytes(b)], sizes)[0]
+    return span(extents(b.shape, sizes), extents(b.strides, sizes)) * b.dtype.bytes
+
+
 def _read(path: Path, b: Buffer, sizes: Mapping[str, int]) -> Array:
     stored = np.fromfile(path, storage_array(np.zeros(1), b.dtype).dtype)
+    if b.strides is not None:
+        stored = places(stored, extents(b.shape, sizes), extents(b.strides, sizes))
     return from_storage(stored.reshape(extents(b.array_shape, sizes)), b.dtype)
 
 

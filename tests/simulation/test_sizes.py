@@ -50,6 +50,44 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], bool]] = {
         [(1, 8, 16), (70, 72, 48), (5, 8, 0), (0, 8, 16)],
         True,
     ),
+    "warpgroup GEMM with strides": (
+        """
+        dim M = runtime, N = 72, K = runtime <= 500
+        input A: f16[M, K] strided
+        input B: f16[K, N] strided
+        output C: f16[M, N] strided
+        C[i, j] = sum[k](A[i, k] * B[k, j])
+        """,
+        "sm_90a",
+        [(1, 1), (70, 77), (5, 0), (0, 16)],
+        True,
+    ),
+    "rows with strides": (
+        """
+        dim B = 2, M = runtime, N = 40
+        input X: f16[B, M, N] strided
+        input Y: f16[B, M, N] strided(M)
+        input Z: f16[B, M, N] strided(all)
+        output O: f16[B, M, N] strided(B)
+        O[b, i, j] = softmax[j](X[b, i, j] + Y[b, i, j] * Z[b, i, j])
+        """,
+        "sm_80",
+        [(1,), (7,), (0,)],
+        False,
+    ),
+    "warpgroup attention on a packed tensor": (
+        """
+        dim M = runtime, H = 2, D = 64
+        input X: f16[M, 3, H, D] strided
+        output O: f16[M, H, D] strided(M)
+        S[h, i, j] = sum[d](X[i, 0, h, d] * X[j, 1, h, d]) / sqrt(D)
+        P[h, i, j] = softmax[j | j <= i](S[h, i, j])
+        O[i, h, d] = sum[j](P[h, i, j] * X[j, 2, h, d])
+        """,
+        "sm_90a",
+        [(1,), (70,)],
+        False,
+    ),
     "warpgroup GEMM": (
         """
         dim B = runtime <= 9, K = runtime <= 500, M = 128, N = 64

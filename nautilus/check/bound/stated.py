@@ -242,7 +242,7 @@ def _shortened(spec: Spec, ranges: Mapping[str, tuple[int, int]]) -> tuple[Spec,
                 shape[p] = length = max(16, n * _GATHERED // size)
                 names = {x.buffer for e in mine for x in walk(e.index[p]) if isinstance(x, Load)}
                 known |= {x: (0, min(known[x][1], length - 1)) for x in names if x in known}
-        made.append(replace(t, shape=tuple(shape)))
+        made.append(replace(t, shape=tuple(shape), strides=None))
     return replace(spec, inputs=tuple(made)), known
 
 

@@ -103,7 +103,8 @@ class Validator:
 
 def _interface(module: Program | TileModule) -> object:
     arguments = [b for b in module.buffers if b.space in (Space.INPUT, Space.OUTPUT)]
-    return [replace(b, shape=b.array_shape, view_of=None, initial=None) for b in arguments], module.params
+    plain = [replace(b, shape=b.array_shape, view_of=None, strides=None, initial=None) for b in arguments]
+    return plain, module.params
 
 
 def _mostly_finite(found: Results | Exception) -> bool:

@@ -2,6 +2,7 @@
 
 A buffer is ``input x: f16[4, N]``: its space, name, type and shape.  A name in the shape is a runtime size.  Where
 indices see an array of another shape, this one stands behind ``of``: ``input x: f16[64] of [4, 16]``.
+Strides that are not those of row-major order stand behind ``strides``: ``input x: f16[4, 16] strides [x_stride0, 1]``.
 A param is ``param eps: f32 = 1e-06``; a size known at launch is ``param N: i32 <= 65536 >= 16 % 8``, at most 65536,
 at least 16 and a multiple of 8.  A fact that the launcher checks is ``assume M <= N``.
 """
@@ -65,8 +66,9 @@ def parse_module(cls: type[M], level: Level, text: str, name: str) -> M:
     def sized(shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
         return tuple(e if isinstance(e, int) else rewrite(e, size) for e in shape)
 
-    fields["buffers"] = tuple(
-        replace(b, shape=sized(b.shape), view_of=None if b.view_of is None else sized(b.view_of))
-        for b in fields["buffers"]
-    )
+    def resolved(b: Buffer) -> Buffer:
+        view, strides = (None if x is None else sized(x) for x in (b.view_of, b.strides))
+        return replace(b, shape=sized(b.shape), view_of=view, strides=strides)
+
+    fields["buffers"] = tuple(map(resolved, fields["buffers"]))
     return cls(**fields)

@@ -49,13 +49,13 @@ def print_slice(w: Writer, op: ma.SliceOp) -> None:
         w.line(f"{name}[{n}] = {text};")
 
 
-def row_major(w: Writer, buffer: Buffer, texts: list[str]) -> str:
-    """Element offset of an index into a row-major buffer; in 64 bits if the largest size of the buffer needs them."""
-    wide = "(long long)" if at_most(volume(buffer.shape)) >= 2**31 else ""
+def element_offset(w: Writer, buffer: Buffer, texts: list[str]) -> str:
+    """Element offset of an index into a buffer; in 64 bits if the largest size of the buffer may need them."""
+    wide = "(long long)" if buffer.strides is not None or at_most(volume(buffer.shape)) >= 2**31 else ""
     terms = list[str]()
     for n, text in enumerate(texts):
         if text != "0":
-            stride = stride_text(w, volume(buffer.shape[n + 1 :]))
+            stride = stride_text(w, buffer.stride(n))
             terms.append(scaled(Text.of(f"{wide}({text})", 14) if wide else text, stride))
     return " + ".join(terms) or "0"
 
@@ -92,7 +92,7 @@ class Stride:
 def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str]) -> dict[str, Stride]:
     """The stride of each tile axis on which ``index`` depends linearly."""
     strides: dict[str, Stride] = {}
-    inner = [volume(buffer.shape[n + 1 :]) for n in range(len(index))]
+    inner = [buffer.stride(n) for n in range(len(index))]
     forms = [affine(e) for e in index]
     for axis in axes:
         inside = any(mentions(atom, axis) and not isinstance(atom, Var) for f in forms for atom in f.terms)
@@ -128,7 +128,7 @@ def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str, r
     strides = register_strides(buffer, index, layout.axes)
     saved = dict(w.env)
     w.env.update({axis: w.base(within, axis) for axis in strides})
-    text = f"{w.env['&' + name]} + ({row_major(w, buffer, [w.expr(e, layout, r) for e in index])})"
+    text = f"{w.env['&' + name]} + ({element_offset(w, buffer, [w.expr(e, layout, r) for e in index])})"
     w.env.clear()
     w.env.update(saved)
     steps = [(register_offset(layout, a, r), s.step) for a, s in strides.items() if s.step != 0 and r != "0"]

@@ -14,8 +14,12 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from nautilus.core.errors import Diagnostic, DiagnosticError, Note, Severity
-from nautilus.core.expr.nodes import Axis, Expr, Op, Var, substitute
+from nautilus.core.errors import Diagnostic, DiagnosticError, Note, Severity, nearest
+from nautilus.core.expr.nodes import Axis, Expr, Op, Param, Var, substitute
+from nautilus.core.index.sizes import Extent as AnyExtent
+from nautilus.core.index.sizes import volume
+from nautilus.core.index.strides import MOST_STRIDE
+from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS, MAX_NODES
 from nautilus.frontend.family import family
@@ -82,6 +86,7 @@ def _checked(program: Program, dims: Mapping[str, int], keep_runtime: bool) -> S
     sym = collect(program.statements, prelude(), dims, keep_runtime, note_sizes)
     facts = assumptions(sym)
     found = _definitions(sym, facts)
+    strides = {name: _strides(sym, decl) for name, decl in sym.decls.items()}
     _unused(sym, found)
     everything = [*program.errors, *(_drop_consequential(sym.errors) if program.errors else sym.errors)]
     everything.sort(key=_position)
@@ -89,9 +94,8 @@ def _checked(program: Program, dims: Mapping[str, int], keep_runtime: bool) -> S
         if len(everything) > MAX_ERRORS:
             everything = [d for d in everything if d.severity is Severity.ERROR][:MAX_ERRORS]
         raise DiagnosticError(everything)
-    return replace(
-        _assemble(program.name, sym, found, facts, tuple(everything)), family=family(program.statements, sym.functions)
-    )
+    made = _assemble(program.name, sym, found, facts, strides, tuple(everything))
+    return replace(made, family=family(program.statements, sym.functions))
 
 
 def _drop_consequential(errors: list[Diagnostic]) -> list[Diagnostic]:
@@ -235,10 +239,11 @@ def _unused(sym: Symbols, found: list[Definition]) -> None:
 
 
 def _assemble(
-    name: str, sym: Symbols, found: list[Definition], facts: tuple[Assumption, ...], warnings: tuple[Diagnostic, ...]
-) -> Spec:
+    name: str, sym: Symbols, found: list[Definition], facts: tuple[Assumption, ...],
+    strides: Mapping[str, tuple[AnyExtent, ...] | None], warnings: tuple[Diagnostic, ...],
+) -> Spec:  # fmt: skip
     tensors = {
-        n: Tensor(n, t.dtype, tuple(s.extent for s in t.shape or ()), sym.decls[n].span)
+        n: Tensor(n, t.dtype, tuple(s.extent for s in t.shape or ()), sym.decls[n].span, strides[n])
         for n, t in sym.tensors.items()
         if n in sym.decls
     }
@@ -252,6 +257,32 @@ def _assemble(
         facts=facts,
         warnings=warnings,
     )
+
+
+def _strides(sym: Symbols, decl: ast.TensorDecl) -> tuple[AnyExtent, ...] | None:
+    """The strides of a declared tensor: of the axes that it names, params; of the others, what lies behind them."""
+    shape = sym.tensors[decl.name.id].shape
+    if decl.strided is None or shape is None:
+        return None
+    dims, named = [s.dim for s in shape], set[int]()
+    for name in decl.strided:
+        own = {n for n, dim in enumerate(dims) if name.id in (dim, str(n), "all")}
+        if not own:
+            words = "an axis is named by its dim or its number; 'all' means every axis"
+            hint = nearest(name.id, [d for d in dims if d]) or words
+            sym.error("N0509", f"'{decl.name.id}' has no axis '{name.id}'", name.span, hint)
+        named |= own
+    if not decl.strided:
+        named = {*range(len(shape) - 1)}
+    found: list[AnyExtent] = []
+    dtype = sym.tensors[decl.name.id].dtype
+    for n in reversed(range(len(shape))):
+        behind = volume((shape[n + 1].extent, found[0])) if found else 1
+        aligned = 1 if n == len(shape) - 1 else max(1, 128 // dtype.bits)  # 16 bytes
+        label = unused(f"{decl.name.id}_stride{n}", set(sym.names()))
+        param = Param(label, DType.I64, decl.span, MOST_STRIDE, 0, aligned)
+        found.insert(0, param if n in named else behind)
+    return tuple(found) if named else None
 
 
 def _dims(sym: Symbols) -> tuple[Dim, ...]:

@@ -164,6 +164,7 @@ class TensorDecl:
     dtype: Name
     shape: tuple[Expr, ...]
     span: Span
+    strided: tuple[Name, ...] | None = None  # the names in brackets, none for all axes but the last
 
 
 @dataclass(frozen=True, slots=True)

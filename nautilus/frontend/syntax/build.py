@@ -194,9 +194,10 @@ class TreeBuilder:
 
     def tensor(self, c: list[Any]) -> tuple[Any, ...]:
         shape: tuple[ast.Expr, ...] = ()
-        if len(c) == 4:
+        if len(c) >= 4:
             shape = self._indices(c[3], "a shape", "a shape is a list of sizes")
-        return (self._name(c[0]), self._name(c[2]), shape, self._join(c))
+        strided = tuple(self._name(t) for t in c[6:-1:2]) if len(c) >= 5 else None
+        return (self._name(c[0]), self._name(c[2]), shape, self._join(c), strided)
 
     def scalar_item(self, c: list[Any]) -> ast.ScalarDecl:
         default = c[4] if len(c) == 5 else None

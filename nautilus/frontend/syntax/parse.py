@@ -21,7 +21,6 @@ from nautilus.frontend.syntax.ast import Define, File, Recur, Statement
 from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
 from nautilus.frontend.syntax.faults import explain
 from nautilus.frontend.syntax.grammar import build_parser
-from nautilus.frontend.syntax.unsupported import construct_at, refusal
 from nautilus.frontend.syntax.words import mark_words
 
 _LOCK = threading.Lock()  # one parser per process, whose callbacks hold the current source
@@ -110,9 +109,6 @@ def _parse_one(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
         return result
     except UnexpectedToken as error:
         source = parser.options.transformer.source
-        refused = construct_at(tokens, error.token)
-        if refused is not None:
-            raise SyntaxFault(refusal(refused[0], token_span(source, refused[1]))) from None
         accepts = machine.accepts()
         message, hint = explain(parser, error, accepts)
         span = token_span(source, error.token)

@@ -6,15 +6,13 @@ spec would otherwise get an error about its form or an unknown name, so a tensor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from nautilus.core.errors import Diagnostic
 from nautilus.core.source import Span
 
 #: construct -> what to write instead
 INSTEAD: Mapping[str, str] = {
-    "strided": "leave it out, and give the tensor in row-major order without gaps",
     "device": "write 'dim N', and give the size with --dim N=...",
     "i4": "store the values as i8",
     "u4": "store the values as u8",
@@ -33,10 +31,3 @@ def refusal(construct: str, span: Span) -> Diagnostic:
 def is_packed_type(name: str) -> bool:
     """Whether ``name`` is an element type of less than a byte."""
     return name in _PACKED
-
-
-def construct_at(tokens: Sequence[Any], wrong: Any) -> tuple[str, Any] | None:
-    """The construct for which a statement does not parse at the token ``wrong``, and the token that names it."""
-    if tokens[0].type in ("INPUT", "OUTPUT") and wrong == "strided":
-        return "strided", wrong
-    return None

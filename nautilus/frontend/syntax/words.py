@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 _DEFINES = ("ASSIGN", "LSQB", "COLON")  # what follows the name of a definition
 
 
 def mark_words(tokens: Sequence[Any]) -> None:
-    """Give the words of one statement their types: ``assume`` at its start, where it names no definition."""
+    """Give the words of one statement their types.
+
+    ``assume`` at its start, where it names no definition; ``strided`` behind the shape of a declared tensor.
+    """
     if tokens[0] == "assume" and len(tokens) > 1 and tokens[1].type not in _DEFINES:
         tokens[0].type = "ASSUME"
+    for before, token in pairwise(tokens) if tokens[0].type in ("INPUT", "OUTPUT") else ():
+        if before.type == "RSQB" and token == "strided":
+            token.type = "STRIDED"

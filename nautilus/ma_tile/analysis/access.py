@@ -1,7 +1,7 @@
 """How wide a global access may be: affine offsets, divisibility and masks that are uniform in a vector.
 
 A vector of ``v`` elements along tile axis ``x`` starts where ``x`` is a multiple of ``v`` (layouts
-place vectors so).  It is legal when the row-major offset of the buffer
+place vectors so).  It is legal when the offset in the buffer
 
 * moves by exactly one per step of ``x`` inside the vector, and
 * is a multiple of ``v`` at the vector's start, whatever the other variables are,
@@ -42,23 +42,19 @@ def varies(e: Expr, axis: str, refs: RefAxes) -> bool:
 
 
 def offset(buffer: Buffer, index: tuple[Expr, ...]) -> Linear:
-    """Row-major element offset. A runtime extent leaves only what certainly divides it visible."""
-    out, stride, opaque = ZERO, 1, False
-    for e, size in zip(reversed(index), reversed(buffer.shape), strict=True):
-        term = affine(e).scale(stride)
-        if opaque:  # multiplied by an unknown size as well: the coefficients still divide
-            term = Linear({Op("mul", (a, _UNKNOWN), DType.I64): c for a, c in term.terms.items()})
+    """Element offset. A stride that is known only at launch leaves only what certainly divides it visible."""
+    out = ZERO
+    for n, e in enumerate(index):
+        stride = buffer.stride(n)
+        known = stride if isinstance(stride, int) else divisor(stride)
+        term = affine(e).scale(known)
+        if not isinstance(stride, int):  # multiplied by an unknown number as well: the coefficients still divide
+            unknown = Param(f"?{n}", DType.I64)
+            term = Linear({Op("mul", (a, unknown), DType.I64): c for a, c in term.terms.items()})
             if affine(e).const:
-                term = term + atom(_UNKNOWN).scale(affine(e).const * stride)
+                term = term + atom(unknown).scale(affine(e).const * known)
         out = out + term
-        if isinstance(size, int):
-            stride *= size
-        else:
-            stride, opaque = stride * divisor(size), True
     return out
-
-
-_UNKNOWN = Param("?", DType.I64)
 
 
 def vector_width(

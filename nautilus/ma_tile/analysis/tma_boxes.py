@@ -45,6 +45,8 @@ def tma_box(
     if len(shape) > MOST_AXES:
         return f"{buffer.name} has {len(shape)} axes, more than {MOST_AXES}"
     if not whole_rows(buffer):
+        if buffer.strides is not None:
+            return f"the strides of {buffer.name} are not multiples of {ROW_BYTES} bytes with neighbours side by side"
         length = volume((shape[-1], buffer.dtype.bytes))
         return f"rows of {buffer.name} are {show_shape((length,))} bytes, not a multiple of {ROW_BYTES}"
     walked = _walked(buffer, index, sizes)
@@ -70,7 +72,10 @@ def tma_box(
 
 def whole_rows(buffer: Buffer) -> bool:
     """Whether rows of the buffer certainly start at multiples of :data:`ROW_BYTES`."""
-    return divisible_by(extent_expr(volume((buffer.shape[-1], buffer.dtype.bytes))), ROW_BYTES)
+    if buffer.strides is None:
+        return divisible_by(extent_expr(volume((buffer.shape[-1], buffer.dtype.bytes))), ROW_BYTES)
+    outer = (volume((n, buffer.dtype.bytes)) for n in buffer.strides[:-1])
+    return buffer.strides[-1] == 1 and all(divisible_by(extent_expr(n), ROW_BYTES) for n in outer)
 
 
 def _walked(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -> dict[int, Digit] | str:

@@ -44,8 +44,9 @@ def _box(run: BlockRun, ctx: Context, op: TmaLoad | TmaStore) -> tuple[Ints, Arr
     dtype = memory.dtypes[op.buffer]
     if len(op.index) != len(shape) or dtype is not buffer.dtype:
         raise Fault("layout", f"{op.buffer} of {dtype} with {len(shape)} axes is not what {buffer.name} holds")
-    if len(shape) > 1 and shape[-1] * dtype.bytes % 16:
-        raise Fault("misaligned", f"rows of {op.buffer} have {shape[-1] * dtype.bytes} bytes, no multiple of 16")
+    strides = memory.strides[op.buffer]
+    if any(n * dtype.bytes % 16 for n in strides[:-1]):
+        raise Fault("misaligned", f"rows of {op.buffer} are no multiples of 16 bytes apart")
     rows, cols = tile_shape(buffer.axes)
     number = np.arange(rows * cols, dtype=np.int64).reshape(rows, cols)
     places: dict[str, Ints] = {}
@@ -55,12 +56,12 @@ def _box(run: BlockRun, ctx: Context, op: TmaLoad | TmaStore) -> tuple[Ints, Arr
     scope = Scope(run.variables(ctx), run.machine.params, places, lambda name: run.get(ctx, run.machine.frags[name]))
     inside: Array = np.ones((rows, cols), np.bool_)
     linear: Array = np.zeros((rows, cols), np.int64)
-    for e, size in zip(op.index, shape, strict=True):
+    for e, size, stride in zip(op.index, shape, strides, strict=True):
         at = scope.eval(e)
         if tiled.isdisjoint(free_vars(e)):
             uniform(at, "an index of a TMA copy")
         inside = inside & (at >= 0) & (at < size)
-        linear = linear * size + at
+        linear = linear + at * stride
     return np.where(inside, linear, 0), inside
 
 

@@ -1,9 +1,9 @@
 """Global memory of the physical interpreter: arguments and temps, with the writer of each element in this launch.
 
-Arrays are kept flat in register form (``interp.state.values``).  Rules: an unmasked access lies inside its
-tensor in every dimension; an element is read only if it was given or written by an earlier launch,
-or by the same thread, or by a thread of the same block before all threads of the block met; threads that
-write one element in one launch write the same bits.
+Arrays are kept flat in register form (``interp.state.values``), with the gaps that strides leave; nobody reads one.
+Rules: an unmasked access lies inside its tensor in every dimension; an element is read only if it was given or written
+by an earlier launch, or by the same thread, or by a thread of the same block before all threads of the block met;
+threads that write one element in one launch write the same bits.
 Base addresses are aligned to 256 bytes, as the allocator gives them.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.buffers import Space, extents
+from nautilus.core.index.strides import places, row_major, span
 from nautilus.core.numerics import combine_at
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, encode, register_type, round_registers
@@ -26,6 +27,8 @@ class GlobalMemory:
 
     def __init__(self, m: MemModule, inputs: Mapping[str, Array], params: Mapping[str, Any]) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {}  # of indices
+        self.strides: dict[str, tuple[int, ...]] = {}
+        self.with_gaps = {b.name for b in m.buffers if b.strides is not None}
         self.arrays: dict[str, tuple[int, ...]] = {}  # of what a caller gives and gets
         self.dtypes: dict[str, DType] = {}
         self.values: dict[str, Array] = {}
@@ -35,14 +38,18 @@ class GlobalMemory:
         self.block = 1  # threads
         for b in m.buffers:
             shape, declared = extents(b.shape, params), extents(b.array_shape, params)
-            size = int(np.prod(shape, dtype=np.int64))
+            self.strides[b.name] = extents(row_major(shape) if b.strides is None else b.strides, params)
+            size = span(shape, self.strides[b.name])
             self.shapes[b.name], self.arrays[b.name], self.dtypes[b.name] = shape, declared, b.dtype
             if b.space is Space.INPUT:
                 given = np.asarray(inputs[b.name])
                 if given.shape != declared:
                     raise ValueError(f"input {b.name} has shape {given.shape}, not {declared}")
-                self.values[b.name] = round_registers(given, b.dtype).reshape(-1)
-                self.ready[b.name] = np.ones(size, np.bool_)
+                self.values[b.name] = np.full(size, _unwritten(b.dtype), register_type(b.dtype))
+                self.ready[b.name] = np.zeros(size, np.bool_)
+                rounded = round_registers(given, b.dtype).reshape(shape)
+                places(self.values[b.name], shape, self.strides[b.name])[...] = rounded
+                places(self.ready[b.name], shape, self.strides[b.name])[...] = True
             else:
                 self.values[b.name] = np.full(size, _unwritten(b.dtype), register_type(b.dtype))
                 self.ready[b.name] = np.zeros(size, np.bool_)
@@ -67,7 +74,7 @@ class GlobalMemory:
 
     def array(self, name: str) -> Array:
         """The buffer in the shape that a caller sees."""
-        return self.values[name].reshape(self.arrays[name])
+        return places(self.values[name], self.shapes[name], self.strides[name]).reshape(self.arrays[name])
 
     def place(self, name: str, index: tuple[Array, ...], mask: Array | None, shape: tuple[int, ...]) -> Ints:
         """Element numbers [shape] of an access (0 where masked). Raises Fault outside the tensor."""
@@ -85,21 +92,24 @@ class GlobalMemory:
                 worst = int(np.broadcast_to(i, np.shape(bad))[bad].flat[0])
                 where = f"index {worst} is outside dimension {axis} of {name}, which has {extent}"
                 raise Fault("global-out-of-bounds", where)
-            linear = linear * extent + i
+            linear = linear + i * self.strides[name][axis]
         if mask is not None:
             linear = np.where(mask, linear, 0)
         return np.broadcast_to(linear, shape)
 
     def load(self, name: str, place: Ints, mask: Array | None, thread: Array) -> Array:
         """Elements at ``place``, 0 where masked. Raises Fault."""
-        if name in self.owner:
-            ok = self.ready[name][place] | (self.owner[name][place] == thread)
+        owner = self.owner.get(name)
+        if owner is not None or name in self.with_gaps:
+            ok = self.ready[name][place]
+            if owner is not None:
+                ok = ok | (owner[place] == thread)
             if name in self.met:
                 ok = ok | (self.met[name][place] == (thread - 1) // self.block * self.block + 1)
             if mask is not None:
                 ok = ok | ~mask
             if not ok.all():
-                written = self.owner[name][place][~ok].any()
+                written = owner is not None and owner[place][~ok].any()
                 how = "another thread of this launch wrote" if written else "nobody wrote"
                 kind = "global-race" if written else "uninitialised"
                 raise Fault(kind, f"reads an element of {name} that {how}")

@@ -7,8 +7,8 @@ or several, and tiles do not end where the inner axis does.
 Axis ``x`` collapses with the axis ``y`` behind it if in every definition that has one of them both are parallel, or
 both reduced; wherever one is an index, the other one stands beside it, in dimensions of their extents; and neither
 occurs in any other way (as a value, in a condition, in a computed index).  All accesses to these two dimensions of a
-buffer agree, so that its shape has one dimension instead: in row-major order the elements are the same.  An argument
-keeps the shape that the caller gives it (``Buffer.array_shape``).
+buffer agree, so that its shape has one dimension instead: in row-major order the elements are the same.  A buffer with
+strides keeps its axes.  An argument keeps the shape that the caller gives it (``Buffer.array_shape``).
 
 Axes collapse only where a plan depends on it: two that are reduced together, and two that are rows, or columns, of a
 matrix product, with all that has to follow.  Others are coordinates of blocks and cost nothing.
@@ -65,6 +65,7 @@ class CollapseAxes:
 def _legal(program: Program, defs: Mapping[str, Def]) -> list[Join]:
     """The largest set of pairs and places that may collapse together."""
     shapes = {b.name: b.shape for b in program.buffers}
+    strided = {b.name for b in program.buffers if b.strides is not None}
     joins: dict[Pair, list[Place]] = {}
     uses: dict[tuple[str, str], int] = {}  # of an axis as an index
     accesses: dict[Place, list[Pair | None]] = {}  # None: an access with anything else there
@@ -78,7 +79,8 @@ def _legal(program: Program, defs: Mapping[str, Def]) -> list[Join]:
                 if isinstance(e, Var) and uses.get((d.name, e.name), 0) >= 0:
                     uses[d.name, e.name] = uses.get((d.name, e.name), 0) + 1
             for n in range(len(index) - 1):
-                pair = _pair(d.name, index[n : n + 2], shapes[buffer][n : n + 2], kinds)
+                fits = buffer not in strided
+                pair = _pair(d.name, index[n : n + 2], shapes[buffer][n : n + 2], kinds) if fits else None
                 accesses.setdefault((buffer, n), []).append(pair)
                 if pair is not None:
                     joins.setdefault(pair, []).append((buffer, n))

@@ -111,7 +111,7 @@ def _is_zero(e: Expr) -> bool:
 def _smaller(b: Buffer, dropped: Dropped) -> Buffer:
     if b.name not in dropped:
         return b
-    return b.viewed(tuple(n for k, n in enumerate(b.shape) if k not in dropped[b.name]))
+    return b.without(dropped[b.name])
 
 
 def _without(d: Def, dropped: Dropped) -> Def:
