@@ -14,6 +14,7 @@ from dataclasses import fields, is_dataclass, replace
 from nautilus.frontend.syntax import ast
 
 _SKIPPED = ("span", "depth")
+_LATER = ("strided",)  # fields that came after families were stored: None is as if there were no such field
 
 
 def family(statements: Iterable[ast.Statement], functions: dict[str, ast.Function]) -> str:
@@ -55,6 +56,7 @@ def _text(node: object) -> str:
     if isinstance(node, tuple):
         return "[" + " ".join(map(_text, node)) + "]"
     if is_dataclass(node):
-        inner = " ".join(_text(getattr(node, f.name)) for f in fields(node) if f.name not in _SKIPPED)
+        values = {f.name: getattr(node, f.name) for f in fields(node) if f.name not in _SKIPPED}
+        inner = " ".join(_text(v) for name, v in values.items() if v is not None or name not in _LATER)
         return f"({type(node).__name__} {inner})"
     return repr(node)
