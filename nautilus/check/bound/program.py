@@ -29,11 +29,11 @@ from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.recurrences import between
 
 
-def passes(precision: str = "fast", schedule: Schedule | None = None) -> tuple[Pass, ...]:
+def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
         *(Simplify(), Inline(schedule), Simplify(), SplitSums(), Factor(schedule), Simplify()),
-        *(OrderContractions(), Simplify(), JoinSums()),
+        *(OrderContractions(spec=spec), Simplify(), JoinSums()),
         Narrow(schedule, strict=precision == "strict"),
     )
 
@@ -42,7 +42,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None) -> tuple[P
 def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = None) -> Spec:
     """``spec`` with the roundings of its compilation; names of temporaries may differ."""
     program = lower(spec)
-    for p in passes(precision, schedule):
+    for p in passes(precision, schedule, spec):
         program = _applied(p, program)
     made: list[Definition] = []
     for k in program.kernels:

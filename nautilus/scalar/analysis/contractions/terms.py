@@ -13,7 +13,7 @@ For the same reason a product is distributed over an addition only where its oth
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from nautilus.core.buffers import Space
@@ -22,6 +22,9 @@ from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, substit
 from nautilus.core.text.names import unused
 from nautilus.core.types import FORMATS, DType
 from nautilus.scalar.analysis.definitions import Def, rename_axes
+
+Finite = Collection[str]
+NOTHING: Finite = frozenset()
 
 MOST_TERMS = 8
 _MOST_OPERANDS = 12
@@ -47,17 +50,19 @@ class Term:
     operands: tuple[Operand, ...]
 
 
-def terms(d: Def, defs: Mapping[str, Def], enters: Callable[[Def], bool]) -> tuple[Term, ...] | None:
+def terms(
+    d: Def, defs: Mapping[str, Def], enters: Callable[[Def], bool], finite: Finite = NOTHING
+) -> tuple[Term, ...] | None:
     """The terms of the sum ``d``, with the sums that it reads as products expanded where ``enters`` permits it.
 
-    None where there are too many of them.
+    None where there are too many of them.  ``finite``: the inputs without inf.
     """
     start = Term(d.red, (Operand(d.value), *(Operand(c, condition=True) for c in conjuncts(d.guard))))
     taken = {a.name for a in d.axes}
     todo, done = [start], list[Term]()
     while todo:
         t = todo.pop()
-        found = _expanded(t, defs, enters, taken)
+        found = _expanded(t, defs, enters, taken, finite)
         if found is None:
             done.append(t)
         else:
@@ -68,7 +73,7 @@ def terms(d: Def, defs: Mapping[str, Def], enters: Callable[[Def], bool]) -> tup
 
 
 def _expanded(
-    t: Term, defs: Mapping[str, Def], enters: Callable[[Def], bool], taken: set[str]
+    t: Term, defs: Mapping[str, Def], enters: Callable[[Def], bool], taken: set[str], finite: Finite
 ) -> tuple[Term, ...] | None:
     """``t`` with its first composite operand in parts; None where all are simple."""
     for n, o in enumerate(t.operands):
@@ -79,14 +84,16 @@ def _expanded(
         if parts is not None:
             return (replace(t, operands=(*t.operands[:n], *parts, *t.operands[n + 1 :])),)
         match o.value:
-            case Op(op="add" | "sub" as name, args=(a, b)) if not o.inverse and all(map(_enters_any_sum, others)):
+            case Op(op="add" | "sub" as name, args=(a, b)) if not o.inverse and all(
+                _enters_any_sum(x, finite) for x in others
+            ):
                 minus = (Operand(Const(-1.0 if a.dtype.is_float else -1, a.dtype)),) * (name == "sub")
                 return (
                     replace(t, operands=(*others, replace(o, value=a))),
                     replace(t, operands=(*others, replace(o, value=b), *minus)),
                 )
             case Load(buffer=buffer) as ld if not o.inverse and buffer in defs and enters(defs[buffer]):
-                return (_entered(t, n, ld, defs[buffer], taken),)
+                return (_entered(t, n, ld, defs[buffer], taken, finite),)
     return None
 
 
@@ -107,7 +114,7 @@ def _parts(o: Operand) -> tuple[Operand, ...] | None:
     return None
 
 
-def _entered(t: Term, n: int, ld: Load, d: Def, taken: set[str]) -> Term:
+def _entered(t: Term, n: int, ld: Load, d: Def, taken: set[str], finite: Finite) -> Term:
     """``t`` whose operand ``n``, an element of the sum ``d``, is in the sum of ``t``."""
     own = with_own_axes(d, taken)
     at = {a.name: e for a, e in zip(own.par, ld.index, strict=True)}
@@ -115,7 +122,7 @@ def _entered(t: Term, n: int, ld: Load, d: Def, taken: set[str]) -> Term:
     outside = t.operands[n].fence
     inner = Operand(substitute(own.value, at), outside)
     conditions = (Operand(substitute(c, at), condition=True) for c in conjuncts(own.guard))
-    others = [o if _enters_any_sum(o) else replace(o, fence=o.fence | fence) for o in t.operands]
+    others = [o if _enters_any_sum(o, finite) else replace(o, fence=o.fence | fence) for o in t.operands]
     return Term((*t.red, *own.red), (*others[:n], inner, *others[n + 1 :], *conditions))
 
 
@@ -133,28 +140,28 @@ def may_enter(d: Def, reader: Def) -> bool:
     return d.op == "sum" and d.at is None and d.buffer.space is Space.TEMP and d.buffer.dtype is reader.buffer.dtype
 
 
-def _enters_any_sum(o: Operand) -> bool:
+def _enters_any_sum(o: Operand, finite: Finite) -> bool:
     e = o.value
-    return o.condition or e.dtype.is_int or (not o.inverse and never_infinite(e)) or _finite_divisor(o)
+    return o.condition or e.dtype.is_int or (not o.inverse and never_infinite(e, finite)) or _finite_divisor(o)
 
 
 def _finite_divisor(o: Operand) -> bool:
     return o.inverse and isinstance(o.value, Const) and o.value.value != 0
 
 
-def never_infinite(e: Expr) -> bool:
-    """Whether ``e`` is finite or NaN, whatever the inputs are."""
+def never_infinite(e: Expr, finite: Finite = NOTHING) -> bool:
+    """Whether ``e`` is finite or NaN, whatever the inputs are beside those that are ``finite``."""
     match e:
         case Const(value=value):
             return math.isfinite(value)
-        case Load(dtype=dtype):
-            return dtype.is_int or dtype is DType.BOOL or not FORMATS[dtype].infinite
+        case Load(buffer=buffer, dtype=dtype):
+            return buffer in finite or dtype.is_int or dtype is DType.BOOL or not FORMATS[dtype].infinite
         case Op(op="select", args=(_, a, b)):
-            return never_infinite(a) and never_infinite(b)
+            return never_infinite(a, finite) and never_infinite(b, finite)
         case Op(op=op, args=args):
             if e.dtype.is_int or e.dtype is DType.BOOL or op in _BOUNDED:
                 return True
             if op == "cast" and e.dtype.bits < args[0].dtype.bits and FORMATS[e.dtype].infinite:
                 return False  # may overflow
-            return op in _FINITE_IF_ARGUMENTS and all(map(never_infinite, args))
+            return op in _FINITE_IF_ARGUMENTS and all(never_infinite(a, finite) for a in args)
     return not isinstance(e, Param) and (e.dtype.is_int or e.dtype is DType.BOOL)

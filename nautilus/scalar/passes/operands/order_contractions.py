@@ -27,6 +27,7 @@ from nautilus.core.index.simplify import TRUE
 from nautilus.core.passes import CertifyingPass
 from nautilus.scalar.analysis.contractions.orders import Ordered, has_orders, least, number, ordered, product, seconds
 from nautilus.scalar.analysis.contractions.price import Price
+from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.terms import Operand, may_enter, terms, with_own_axes
 from nautilus.scalar.analysis.contractions.trees import Sum
 from nautilus.scalar.analysis.definitions import Def
@@ -48,9 +49,11 @@ class OrderContractions(CertifyingPass[Program]):
     """Order every contraction.
 
     ``rates``: those of the default target for every target, so that a spec has one order and one error bound.
+    ``spec``: the Spec, whose promises say which inputs are finite.
     """
 
     rates: Machine = _RATES
+    spec: Promises | None = None
 
     name = "order-contractions"
 
@@ -61,7 +64,7 @@ class OrderContractions(CertifyingPass[Program]):
         defs = find_defs(program)
         for name in reversed([*defs]):  # readers before what they read
             d = defs.get(name)
-            made = None if d is None else _rewritten(program, d, defs, self.rates)
+            made = None if d is None else _rewritten(program, d, defs, self)
             if made is not None:
                 certificates.append(made[1])
                 program = Dead().apply(made[0])
@@ -69,9 +72,12 @@ class OrderContractions(CertifyingPass[Program]):
         return (program if certificates else given), tuple(reversed(certificates))
 
 
-def _rewritten(program: Program, d: Def, defs: Mapping[str, Def], rates: Machine) -> tuple[Program, Certificate] | None:
+def _rewritten(
+    program: Program, d: Def, defs: Mapping[str, Def], options: OrderContractions
+) -> tuple[Program, Certificate] | None:
     if d.op != "sum" or d.at is not None or d.buffer.dtype is not d.value.dtype:
         return None
+    rates = options.rates
     entered: dict[str, Def] = {}
     readers = _readers(defs)
 
@@ -81,7 +87,7 @@ def _rewritten(program: Program, d: Def, defs: Mapping[str, Def], rates: Machine
             entered[inner.name] = inner
         return ok
 
-    found = terms(d, defs, enters)
+    found = terms(d, defs, enters, finite_inputs(options.spec))
     if found is None or not any(map(has_orders, found)):
         return None
     if any(ld.buffer in entered for t in found for o in t.operands for ld in loads(o.value)):

@@ -45,7 +45,7 @@ def ordered(body: str, made: OrderContractions = OPERATIONS) -> Program | None:
     """The program of ``body`` with its sums in order: sound, certified, equal to the spec; None if it is unchanged."""
     spec = load_text(HEAD + body)
     before = ready(spec)
-    p, certificates = made.derive(before)
+    p, certificates = replace(made, spec=spec).derive(before)
     if not certificates:
         assert p is before
         return None
@@ -106,6 +106,25 @@ def test_padding_goes_with_what_it_guards() -> None:
     )
     assert p is not None
     expect(p, "y_sum_part[r, j] sum= cast<f32>(B[r + t - 1, j]) where r + t >= 1 and r + t < 21")
+
+
+@pytest.mark.parametrize(
+    ("promise", "enough"),
+    [
+        ("abs(b[j]) < inf", True),
+        ("-2 <= b[j] <= 2", True),
+        ("b[j] < inf and b[j] > -inf", True),
+        ("b[j] <= 2", False),
+        ("abs(b[j]) <= inf", False),
+        ("abs(b[0]) < inf", False),
+    ],
+)
+def test_a_factor_that_is_promised_to_be_finite_may_enter(promise: str, enough: bool) -> None:
+    p = ordered(f"assume {promise}\noutput y: f32[M]\nY[i, j] = sum[k](A[i, k] * B[k, j])\n"
+                "y[i] = sum[j](Y[i, j] * b[j])\n")  # fmt: skip
+    assert (p is not None) == enough
+    if p is not None:
+        expect(p, "y_part[k] sum= cast<f32>(B[k, j]) * cast<f32>(b[j])")
 
 
 def test_an_axis_that_may_be_empty_is_summed_over_last() -> None:
