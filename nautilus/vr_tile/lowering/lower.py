@@ -56,7 +56,8 @@ from nautilus.vr_tile.lowering.scans import Scan, scan_of
 def lower(p: Program, vector_dots: bool = False, schedule: Schedule | None = None) -> TileModule:
     """The VR-tile module of a program in tiled form.
 
-    ``schedule``: says which kernels have warpgroup MMAs, whose accumulators should have no select in a loop.
+    ``schedule``: says which kernels have warpgroup MMAs, whose accumulators should have no select in a loop and
+    whose operands are copied by TMA, which has no masks.
     ``vector_dots``: matrix-vector products, in which one side has no axis of its own, also become ``dot``.
     Raises UnsupportedError or InternalError where ``p`` is not in tiled form.
     """
@@ -407,7 +408,7 @@ class _Lower:
         x, y = stripped(c.a), stripped(c.b)
         if x.dtype is not y.dtype:
             x, y = c.a, c.b
-        own = {g: side for g in guard if (side := self.outside(g, x, y)) is not None}
+        own = {g: side for g in guard if (side := self.outside(g, x, y) or self.computed(g, c, x, y)) is not None}
         left, right = (
             self.operand(e, axes, [g for g in guard if own.get(g, e) is e])
             for e, axes in ((x, c.a_axes), (y, c.b_axes))
@@ -431,6 +432,16 @@ class _Lower:
         checks = ((e, b.bounds_check(b.buffers[e.buffer], e.index)) for e in sides if self.is_loaded(e))
         found = [e for e, inside in checks if inside and b.assumptions.implied(cond, inside)]
         return found[0] if len(found) == 1 else None
+
+    def computed(self, cond: Expr, c: Contraction, x: Expr, y: Expr) -> Expr | None:
+        """The one of ``x`` and ``y`` that ``cond`` masks alone, because a TMA copy of the other one has no mask.
+
+        Only for a condition on elements of tensors and on axes of both, and where one of them is computed.
+        """
+        loaded = self.is_loaded(x), self.is_loaded(y)
+        if not self.warpgroup or not loads(cond) or not self.b.names(cond) <= c.a_axes & c.b_axes:
+            return None
+        return (y if loaded[0] else x) if loaded[0] != loaded[1] else None
 
     def is_loaded(self, e: Expr) -> TypeGuard[Load]:
         """Whether ``e`` is an element of a tensor at a computed place."""
