@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -22,6 +23,7 @@ from nautilus.check.levels import Level, Trace
 from nautilus.check.validate.refinement import Validator
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Expr, Op, rewrite
+from nautilus.core.numerics import Array
 from nautilus.driver import Request, compile_checked
 from nautilus.frontend.semantics.check import load_text
 from nautilus.passes.instruments import certificate_of, text_of
@@ -45,10 +47,9 @@ LEAVES = 60  # edits of one certificate of a step
 KINDS = ("random", "large-logits", "ascending", "descending")
 
 
-def differ(before: Level, after: Level, sets: list[InputSet]) -> bool:
-    """Whether the interpreters give different results on some inputs; a module that cannot run differs."""
-    for given in sets:
-        left = interpreters.run(before, given, "real")
+def differ(results: list[dict[str, Array]], after: Level, sets: list[InputSet]) -> bool:
+    """Whether the interpreter gives other results than ``results`` on some inputs; a module that cannot run does."""
+    for left, given in zip(results, sets, strict=True):
         try:
             right = interpreters.run(after, given, "real")
         except Exception:
@@ -68,11 +69,17 @@ def missed(name: str) -> tuple[int, list[str]]:
         if after.is_lowering:
             continue
         every = list(faults(after.module))
+        results = [interpreters.run(before, given, "real") for given in sets]
+        validator = Validator(*points(text))
+        validator.results(before.module)
         for fault in rng.sample(every, min(PER_PASS, len(every))):
-            if not differ(before, replace(after, module=fault.module), sets):
+            if not differ(results, replace(after, module=fault.module), sets):
                 continue
             count += 1
-            verdict = Validator(*points(text)).validate(before.module, fault.module)
+            again = replace(validator, constants=copy(validator.constants), _kept=dict(validator._kept))
+            again.constants.unknowns = list(validator.constants.unknowns)  # those of the module before alone
+            again.constants.known = dict(validator.constants.known)
+            verdict = again.validate(before.module, fault.module)
             if verdict.status != "refuted":
                 found.append(f"{after.subject}: {fault.kind} in {fault.at}: {verdict.text}")
     return count, found
