@@ -48,7 +48,7 @@ def y(body: str, local: str = "") -> str:
         (GOOD_M + GOOD_Y, "temp A: f32[0]", "declarations are sound", "extent 0 is not positive"),
         (y("par i in 0..8, i in 0..6 { Y[i, i] = 0.0 }"), "", "loop bounds", "i hides an outer name"),
         (y("par i in 0..k, j in 0..6 { Y[i, j] = 0.0 }"), "", "loop bounds", "not an outer one"),
-        (y("tile i in 0..8, j in 0..T[i] { Y[i, j] = 0.0 }"), "", "loop bounds", "reads what is not the same in a block"),
+        (y("tile i in 0..8, j in 0..T[i] { Y[i, j] = 0.0 }"), "", "loop bounds", "is not the same in a block"),
         (y("par i in 0..8, j in 0..6 { Y[i, j] = cast<f32>(k) }"), "", "expressions", "not an index variable here"),
         (y("par i in 0..8, j in 0..6 { Y[i, j] = cast<f32>(X[i]) }"), "", "expressions", "2 dimensions, indexed by 1"),
         (y("par i in 0..8, j in 0..6 { Y[i, m[i]] = 0.0 }"), "", "writes fit", "the index m[i] is f32"),

@@ -37,10 +37,27 @@ def test_two_remainders() -> None:
         zero(calc("mul", Y, 4), 8, 2),  # never
         zero(calc("mul", Y, 8), 8),  # always
         calc("eq", calc("mod", Y, 4), calc("mod", R, 8)),
+        zero(Y, 4, 5),
+        zero(Y, 4, -1),
     ],
 )
 def test_not_a_congruence(condition: Expr) -> None:
     assert congruence(condition) is None
+
+
+@pytest.mark.parametrize("rest", [0, 1, 3])
+def test_a_rest_below_the_modulus(rest: int) -> None:
+    found = congruence(zero(Y, 4, rest))
+    assert found is not None and (found.form.const, found.modulus) == (-rest % 4, 4)
+
+
+@pytest.mark.parametrize(("n", "a", "k", "carry"), [
+    (2, 1, 1, (1, 0, 0)), (3, 2, 0, (0, 0, 0)), (3, 1, 1, (1, 0, 0)), (3, 2, 1, None), (4, 2, 2, (1, 0, 0)),
+    (2, 0, 1, (0, 1, 0)), (4, 2, 1, None),
+])  # fmt: skip
+def test_the_quotient_where_it_is_linear(n: int, a: int, k: int, carry: tuple[int, int, int] | None) -> None:
+    found = solved(n, 1, a, k)
+    assert found is not None and found.carry() == carry
 
 
 @pytest.mark.parametrize("n", range(2, 13))

@@ -69,6 +69,13 @@ def test_values_are_exact() -> None:
         at_most(Var("i"))
 
 
+@pytest.mark.parametrize(("op", "value"), [
+    ("add", 82), ("sub", 72), ("mul", 385), ("floordiv", 15), ("mod", 2), ("min", 5), ("max", 77),
+])  # fmt: skip
+def test_every_operation_of_an_extent_has_a_value(op: str, value: int) -> None:
+    assert extent_value(calc(op, N, 5), lambda _: 77) == value
+
+
 def test_a_size_has_its_range_in_every_expression() -> None:
     assert bounds(calc("add", calc("mul", M, 2), 1)) == (1, 2001)
     for certain in (calc("le", M, 1000), calc("ge", M, 0), calc("ge", extent_expr(blocks(M, 8)), 0)):
