@@ -14,7 +14,7 @@ LOWERED: Mapping[str, Mapping[str, float]] = {
         "TILE": 64, "SHORTEST": 16, "LONGEST": 32, "SHORT": 4, "COLUMN": 8, "COLUMN_TILE": 16, "COLUMN_ROW": 64,
         "COLUMNS": 4,
     },
-    "nautilus.tune.search.stopping": {"GAIN": 1e30},
+    "nautilus.targets.part_rates": {"GAIN": 1e30},
     "nautilus.planner.rematerialise": {"LARGE": 1},
     "nautilus.planner.rowwise.shared_operands": {"LARGE": 1},
 }  # fmt: skip
