@@ -34,7 +34,7 @@ def plan_scatters(program: Program, schedule: Schedule, arch: str) -> Schedule:
         k = scattered(program, d)
         if k is not None and MARGIN * scatter_seconds(d, k, m) < masked_seconds(d, m):
             found.append(d.name)
-    return replace(schedule, scatters=tuple(found))
+    return replace(schedule, scatters=tuple(found)) if found else schedule
 
 
 def masked_seconds(d: Def, m: Machine) -> float:
