@@ -2,7 +2,7 @@
 
 A definition of a recurrence may read its own value and those of the other members, so its type and its shape are known
 only after it was expanded.  It is therefore expanded several times, without a report: first for the ranges of its
-indices, then from an assumed element type until the type that results is the assumed one.  The last expansion reports.
+indices, then from assumed element types until the types that result are the assumed ones.  The last expansion reports.
 
 The *index of the steps* is the one along which every read has a constant distance, not all of them 0 and all with one
 sign.  A read of an earlier step needs a condition around it that is false wherever that step does not exist.  There
@@ -28,8 +28,9 @@ from nautilus.frontend.spec import Definition, Recurrence
 from nautilus.frontend.syntax import ast
 
 Define: TypeAlias = Callable[[Symbols, ast.Define], Definition | None]
-_TYPES = (DType.BOOL, DType.I32, DType.F32)  # assumed in this order
-_ROUNDS = 4
+#: assumed in this order; integers twice, because the first error may be that of a member that reads a condition
+_TYPES = (DType.I32, DType.BOOL, DType.I32, DType.F32, DType.BOOL, DType.F32)
+_ROUNDS = 10
 _LONGEST = 1024  # distances above this are refused
 
 
@@ -79,38 +80,36 @@ def _infer_shapes(sym: Symbols, inner: Sequence[ast.Define], define: Define) -> 
 
 
 def _infer_types(sym: Symbols, nodes: Sequence[ast.Define], untyped: Sequence[ast.Define], define: Define) -> None:
-    """Register the element types of the members without a written one; f32 where no assumption holds."""
+    """Register the element types of the members without a written one; f32 where no assumption holds.
+
+    A member whose expression has no type under the assumptions of a round gets its next type of :data:`_TYPES`.
+    """
     fixed = {n.name.id: sym.tensors[n.name.id] for n in nodes}
-    if not untyped:
-        return
-    names = [n.name.id for n in untyped]
-    for start in _TYPES:
-        assumed = dict.fromkeys(names, start)
-        for _ in range(_ROUNDS):
-            sym.tensors.update(fixed | {n: replace(fixed[n], dtype=t) for n, t in assumed.items()})
-            found = _types(sym, nodes, define)
-            if found is None or {n: found[n] for n in names} == assumed:
-                break
-            assumed = {n: found[n] for n in names}
+    assumed = {n.name.id: _TYPES[0] for n in untyped}
+    tried = dict.fromkeys(assumed, 0)
+    for _ in range(_ROUNDS if assumed else 0):
         sym.tensors.update(fixed | {n: replace(fixed[n], dtype=t) for n, t in assumed.items()})
-        if found is not None and {n: found[n] for n in names} == assumed:
+        found = _types(sym, nodes, define)
+        if all(found[n] is t for n, t in assumed.items()):
             return
+        for n in assumed:
+            tried[n] += found[n] is None
+            assumed[n] = found[n] or _TYPES[min(tried[n], len(_TYPES) - 1)]
     sym.tensors.update(fixed)
 
 
-def _types(sym: Symbols, nodes: Sequence[ast.Define], define: Define) -> dict[str, DType] | None:
-    """The types that result from the registered ones; None where they give an error."""
+def _types(sym: Symbols, nodes: Sequence[ast.Define], define: Define) -> dict[str, DType | None]:
+    """The types that result from the registered ones; None for a member with an error."""
     before = {n.name.id: sym.tensors[n.name.id] for n in nodes}
+    found: dict[str, DType | None] = {}
     with _silent(sym):
-        count = len(sym.errors)
-        found: dict[str, DType] = {}
         for n in nodes:
+            count = len(sym.errors)
             d = define(sym, n)
             sym.tensors.update(before)
-            if d is not None:
-                found[n.name.id] = d.stored
-        failed = any(e.severity is Severity.ERROR for e in sym.errors[count:])
-    return None if failed or len(found) < len(nodes) else found
+            failed = any(e.severity is Severity.ERROR for e in sym.errors[count:])
+            found[n.name.id] = None if d is None or failed else d.stored
+    return found
 
 
 # ---- the index of the steps

@@ -133,3 +133,19 @@ def test_a_cycle_through_the_outside_names_the_block() -> None:
     with pytest.raises(DiagnosticError) as caught:
         load_text(text)
     assert "recur { ... }" in str(caught.value)
+
+
+def test_members_of_different_types() -> None:
+    text = """
+dim T = 4
+input x: f32[T]
+output o: f32[T]
+recur {
+  count[t] = count[t - 1] + 1 if t > 0 and hit[t] else 0
+  hit[t] = (hit[t - 1] if t > 0 else false) or h[t] > 1
+  h[t] = x[t] + (0.5 * h[t - 1] if t > 0 else 0)
+}
+o[t] = h[t] + count[t]
+"""
+    spec = load_text(text.replace("count[t] =", "count[t: T] ="))
+    assert [spec.definition(n).stored for n in ("count", "hit", "h")] == [DType.I32, DType.BOOL, DType.F32]
