@@ -9,7 +9,7 @@
 A *length* is a dim above 64.  Smaller dims that are neither summed over nor stored last (batch, heads) are divided by a
 common power of two, which keeps their ratios.  Candidates that the frontend refuses are dropped.
 
-A recurrence has 7 or 8 steps, because they run one after another.
+A recurrence has 4 or 5 steps, because they run one after another.
 
 A dim that is known only at launch takes the same sizes, with one compilation for all of them.  Where there is one that
 is not given, the spec is also checked with all of them 1, and with all of them 0.
@@ -63,7 +63,7 @@ def variants(load: Loader, fixed: Mapping[str, int], full: bool = False) -> tupl
     if full:
         return (Variant("full", {}, spec),)
     out: list[Variant] = []
-    for label, candidates, steps in (("odd", _odd(spec, fixed), 7), ("aligned", _aligned(spec, fixed), 8)):
+    for label, candidates, steps in (("odd", _odd(spec, fixed), 5), ("aligned", _aligned(spec, fixed), 4)):
         few = _few_steps(spec, fixed, candidates, steps)
         found = _first(label, (_allowed(spec, c) for c in few), load, fixed)
         if found is not None and all(found.dims != v.dims for v in out):
