@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from nautilus.core.buffers import Space
+from nautilus.core.expr.build import integer
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, substitute
 from nautilus.core.text.names import unused
@@ -64,12 +65,21 @@ def terms(
         t = todo.pop()
         found = _expanded(t, defs, enters, taken, finite)
         if found is None:
-            done.append(t)
+            done.append(_without_unit_axes(t))
         else:
             todo.extend(reversed(found))
         if len(todo) + len(done) > MOST_TERMS or len(t.operands) > _MOST_OPERANDS:
             return None
     return tuple(done)
+
+
+def _without_unit_axes(t: Term) -> Term:
+    """``t`` at the only position of each axis of one element: such a sum has no order."""
+    units: Mapping[str, Expr] = {a.name: integer(0) for a in t.red if a.extent == 1}
+    if not units:
+        return t
+    own = (replace(o, value=substitute(o.value, units), fence=o.fence - units.keys()) for o in t.operands)
+    return Term(tuple(a for a in t.red if a.name not in units), tuple(own))
 
 
 def _expanded(
