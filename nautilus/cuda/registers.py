@@ -57,14 +57,18 @@ def thread_base(layout: FragLayout, axis: str) -> str:
     return " + ".join(thread_parts(layout, axis).values()) or "0"
 
 
-def first_holder(layout: FragLayout) -> list[str]:
-    """The conditions under which a thread is the first one that holds its elements."""
-    conditions: list[str] = []
-    for var, modes in (("lane", layout.lane), ("warp", layout.warp)):
+def first_holder(layout: FragLayout, *, lanes: bool = True) -> dict[str, list[str]]:
+    """``lane`` and ``warp``, where they matter -> conditions of the first thread that holds its elements.
+
+    Without ``lanes``: of the first warp.
+    """
+    conditions: dict[str, list[str]] = {}
+    for var, modes in (("lane", layout.lane if lanes else ()), ("warp", layout.warp)):
         div = 1
         for n, m in enumerate(modes):
             if m.axis is None and m.size > 1:
-                conditions.append(f"{digit(var, div, m.size, all(x.size == 1 for x in modes[n + 1 :]))} == 0")
+                last = all(x.size == 1 for x in modes[n + 1 :])
+                conditions.setdefault(var, []).append(f"{digit(var, div, m.size, last)} == 0")
             div *= m.size
     return conditions
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -20,7 +20,7 @@ from nautilus.cuda.ctypes import RegisterArray, literal, register_array
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.intrinsics import HALF
 from nautilus.cuda.names import sanitize
-from nautilus.cuda.registers import projected_register, register_offset, thread_base, thread_parts
+from nautilus.cuda.registers import first_holder, projected_register, register_offset, thread_base, thread_parts
 from nautilus.ma_tile.analysis.consumers import consumer_warps
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -83,16 +83,27 @@ class Writer:
         return self.unique(f"{name}_" if name in self.operands else name)
 
     @contextmanager
-    def registers(self, var: str, count: int, step: int = 1) -> Iterator[str]:
-        """An unrolled loop over register numbers; yields the text of the number."""
+    def registers(self, var: str, count: int, step: int = 1, when: str = "") -> Iterator[str]:
+        """An unrolled loop over register numbers, run under the condition ``when``; yields the text of the number."""
+        guard = f"if ({when})" if when else ""
         if count <= step:
-            with self.braces(""):
+            with self.braces(guard):
                 yield "0"
             return
         advance = f"++{var}" if step == 1 else f"{var} += {step}"
-        self.line("#pragma unroll")
-        with self.braces(f"for (int {var} = 0; {var} < {count}; {advance})"):
-            yield var
+        with self.braces(guard) if when else nullcontext():
+            self.line("#pragma unroll")
+            with self.braces(f"for (int {var} = 0; {var} < {count}; {advance})"):
+                yield var
+
+    def first_holder(self, layout: FragLayout, *, lanes: bool = True) -> str:
+        """The condition that a thread is the first one that holds its elements; empty where no other one does.
+
+        Without ``lanes``: that its warp is the first one.
+        """
+        conditions = first_holder(layout, lanes=lanes)
+        self.speller.mentioned.update(conditions)
+        return " && ".join(c for place in conditions.values() for c in place)
 
     def unique(self, name: str) -> str:
         """A fresh C identifier like ``name``."""

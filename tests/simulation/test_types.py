@@ -1,4 +1,4 @@
-"""The printed text for element types, launches and clusters that no shipped spec has at its small sizes."""
+"""The printed text for element types, small tiles, launches and clusters that no shipped spec has at small sizes."""
 
 from __future__ import annotations
 
@@ -58,6 +58,22 @@ ELEMENTWISE = {
     "f8e5m2": ("f8e5m2", "f32", "f8e5m2", "tanh(A[i, j])"),
     "bf16": ("bf16", "f32", "bf16", "A[i, j] / (1 + abs(S[i]))"),
 }
+#: a block has more threads than one of the tiles has vectors, so some of its lanes or warps would copy what others copy
+SMALL = {
+    "convolution": """
+dim B = 2, H = 9, W = 10, C = 8, K = 16
+input X: f16[B, H, W, C]
+input F: f16[3, 3, C, K]
+output Y: f16[B, H, W, K]
+Y[b, y, x, k] = sum[r: 3, s: 3, c](X[b, y+r-1, x+s-1, c] * F[r, s, c, k]
+    if 0 <= y+r-1 and y+r-1 < H and 0 <= x+s-1 and x+s-1 < W else 0)
+""",
+    "lanes": product("f32", "f32").replace("M = 72, N = 48, K = 80", "M = 7, N = 8, K = 8"),
+    "bytes": product("u8", "i32", transposed=True).replace("M = 72, N = 48, K = 80", "M = 16, N = 16, K = 32"),
+    "computed operand": product("f32", "f32")
+    .replace("M = 72, N = 48, K = 80", "M = 2, N = 5, K = 2")
+    .replace("A[i, k] *", "abs(A[i, k]) *"),
+}
 
 
 def compiled(text: str, arch: str = "sm_90a", plan: Schedule | None = None, *, integers: bool = False) -> Case:
@@ -73,6 +89,27 @@ def check(case: Case, folder: Path, number: int) -> None:
 def test_products(name: str, tmp_path: Path) -> None:
     text, arch = PRODUCTS[name]
     check(compiled(text, arch, integers=True), tmp_path, list(PRODUCTS).index(name))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_tiles(name: str, tmp_path: Path) -> None:
+    check(compiled(SMALL[name], integers=True), tmp_path, list(SMALL).index(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "condition", "what"),
+    [
+        ("convolution", "if (warp == 0) {", "cp.async writes"),
+        ("lanes", "if (lane / 16 == 0) {", "cp.async writes"),
+        ("computed operand", "if (warp == 0) {", "a store writes"),
+    ],
+)
+def test_a_small_tile_that_every_thread_copies(name: str, condition: str, what: str, tmp_path: Path) -> None:
+    """Without the printed condition several threads write the same bytes."""
+    case = compiled(SMALL[name], integers=True)
+    assert condition in case.result.cuda
+    with pytest.raises(Fault, match=what):
+        differences(case, [0], tmp_path, case.result.cuda.replace(condition, "{"))
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)

@@ -14,7 +14,7 @@ from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
 from nautilus.cuda.expr import Text, operand
 from nautilus.cuda.ops.elementwise import pack_text, print_cast
-from nautilus.cuda.registers import first_holder, register_offset
+from nautilus.cuda.registers import register_offset
 from nautilus.cuda.writer import Printers, Writer, calls, mentions
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir import ops as ma
@@ -171,7 +171,10 @@ def tile_row_col(w: Writer, slot: ma.Slot, at: dict[str, str]) -> tuple[str, str
 
 
 def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
-    """Print ``cp.async`` of a tile: each thread copies its vectors, and masked vectors are filled with zeros."""
+    """Print ``cp.async`` of a tile: each thread copies its vectors, and masked vectors are filled with zeros.
+
+    Where a layout assigns a vector to several threads, the first one copies it: copies in flight have no order.
+    """
     if op.mbar is not None:
         raise UnsupportedError("a cp.async that arrives on an mbarrier", op.slot.buffer, op.span)
     buffer = w.smem[op.slot.buffer]
@@ -179,7 +182,7 @@ def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
     copy = w.speller.use(f"cp_async_{op.vec * buffer.dtype.bytes}")
     exprs = place_exprs(w, op, op.threads)
     slot = slot_offset(w, op.slot)
-    with w.registers("r", layout.registers, op.vec) as r, w.positions(op.threads, exprs, r):
+    with w.registers("r", layout.registers, op.vec, w.first_holder(layout)) as r, w.positions(op.threads, exprs, r):
         at = {a.name: w.position(op.threads, a.name, r) for a in buffer.axes}
         row, col = tile_row_col(w, op.slot, at)
         mask = "true" if op.mask is None else w.expr(op.mask, layout, r)
@@ -309,19 +312,14 @@ def print_global_store(w: Writer, op: ma.GlobalStore) -> None:
     with w.registers("r", layout.registers, vec) as r, w.positions(frag.layout, exprs, r):
         pointer = global_pointer(w, op.buffer, op.index, frag.layout, r)
         if op.combiner is None:
-            store, first = _store_text(w, frag, name, r, vec, pointer), list[str]()
+            store, first = _store_text(w, frag, name, r, vec, pointer), ""
         else:
             store = atomic_text(w, op.combiner, buffer.dtype, pointer, f"{name}[{r}]")
-            first = first_holder(layout)
-            w.speller.mentioned.update(v for v in ("lane", "warp") if any(v in c for c in first))
-        conditions = [*first, *([] if op.mask is None else [w.expr(op.mask, layout, r)])]
-        if len(conditions) > 1 and op.mask is not None:
-            conditions[-1] = f"({conditions[-1]})"
-        if not conditions:
+            first = w.first_holder(layout)
+        mask = "" if op.mask is None else w.expr(op.mask, layout, r)
+        when = f"{first} && ({mask})" if first and mask else first or mask
+        with w.braces(f"if ({when})") if when else nullcontext():
             w.line(store)
-        else:
-            with w.braces(f"if ({' && '.join(conditions)})"):
-                w.line(store)
 
 
 def atomic_text(w: Writer, combiner: str, dtype: DType, pointer: str, value: str) -> str:
@@ -335,7 +333,11 @@ def atomic_text(w: Writer, combiner: str, dtype: DType, pointer: str, value: str
 
 
 def print_shared_store(w: Writer, op: ma.SharedStore) -> None:
-    """Print a store of registers to shared memory."""
+    """Print a store of registers to shared memory.
+
+    Where several warps hold an element, the first one stores it: their stores have no order.  Lanes of a warp store
+    equal values with one instruction.
+    """
     buffer = w.smem[op.slot.buffer]
     frag = op.value
     if frag.type.dtype is not buffer.dtype:
@@ -345,7 +347,7 @@ def print_shared_store(w: Writer, op: ma.SharedStore) -> None:
     slot, memory = slot_offset(w, op.slot), None
     if op.block is not None:
         memory = f"{w.speller.use('shared_of_block')}({w.pointer}, {op.block})"
-    with w.registers("r", layout.registers, vec) as r:
+    with w.registers("r", layout.registers, vec, w.first_holder(layout, lanes=False)) as r:
         w.line(_store_text(w, frag, name, r, vec, _shared_pointer(w, op.slot, slot, frag, r, memory)))
 
 

@@ -17,15 +17,16 @@ Meaning.
 * ``slice`` selects registers and moves no data: each element of the part stays in its thread.
 * ``undefined`` initialises a carried value that the loop overwrites before it reads it.
 * ``ld.global .. volatile``: the compiler may not move the load up.  The kernel does not write the buffer.
-* ``st.shared`` stores whole stages.  ``ld.shared`` loads a whole stage or its beginning: fewer positions along some
-  axes, or only the first one (the fragment has no such axis).  Positions on the buffer's axes are the fragment's.
+* ``st.shared`` stores whole stages.  Of the warps that hold copies of an element, the first one stores it.
+  ``ld.shared`` loads a whole stage or its beginning: fewer positions along some axes, or only the first one (the
+  fragment has no such axis).  Positions on the buffer's axes are the fragment's.
 * ``ld.matrix`` reads the part of a stage that starts at position NUMBER along AXIS and extends over the
   fragment's size there, in an ``a_layout`` or ``b_layout`` of one k-step (16-bit types).
 * ``cp.async``: the fragment layout ``threads`` assigns elements to threads; one instruction copies ``vec``
-  consecutive elements of 4, 8 or 16 bytes in all.  Masked vectors arrive as zeros.  The copy completes at an unknown
-  later time, in no order, before a ``cp.wait n`` of the *same thread* that leaves at most n of its younger groups
-  pending.  Other threads see it after a barrier that follows that wait.  With ``mbar`` the copy instead arrives on that
-  mbarrier when it completes.
+  consecutive elements of 4, 8 or 16 bytes in all.  Of the threads to which ``threads`` assigns one vector, the first
+  one copies it.  Masked vectors arrive as zeros.  The copy completes at an unknown later time, in no order, before a
+  ``cp.wait n`` of the *same thread* that leaves at most n of its younger groups pending.  Other threads see it after a
+  barrier that follows that wait.  With ``mbar`` the copy instead arrives on that mbarrier when it completes.
 * ``mma``: ``result = acc + a . b`` over ``over``, in steps of the instruction's k.  A shared operand is
   read through ``ldmatrix`` (16-bit types, both majors) or plain loads; ``ahead`` k-steps of shared
   operands are read before they are used.  ``zero_init``: where the uniform condition holds, ``acc`` counts as zero

@@ -385,3 +385,88 @@ module masked target sm_80 {
 }
 ; CHECK: "r"(active ? 16 : 0)
 ; CHECK: cp_async_16(shared + {{.*}}, X + {{.*}}, {{.*}} < 77);
+
+; CASE: a copy that several threads could make is made once
+; Two copies in flight to the same bytes have no order.  The lanes and the warps behind the first ones only wait.
+; ARCH: sm_80
+; PRINT: cuda
+module once target sm_80 {
+  input X: f32[8, 8]
+  output Y: f32[8, 8]
+  kernel y grid 1 warps 4 min_blocks 1 {
+    layout #x = reg(j:4x1) lane(j:2x4, i:8x1, *:2) warp(*:4)
+    smem s : f32[i: 8, j: 8] stages 1 swizzle 0 pad 16 @ 0
+    cp.async s[0], X[i, j] where i < 7 vec 4 threads #x
+    cp.commit
+    cp.wait 0
+    barrier
+    %y = ld.shared s[0] vec 4 : f32[i: 8, j: 8] #x
+    st.global Y[i, j], %y vec 4
+  }
+}
+; CHECK: if (lane / 16 == 0 && warp == 0) {
+; CHECK-NEXT: const int at_i =
+; CHECK-NEXT: cp_async_16(shared + 0 + {{.*}} < 7);
+; CHECK-NEXT: }
+; CHECK-NEXT: cp_async_commit();
+; CHECK-NEXT: cp_async_wait<0>();
+; CHECK-NEXT: __syncthreads();
+
+; CASE: a copy of several vectors that two of four warps could make
+; The condition is one test in front of the loop over the registers.
+; ARCH: sm_80
+; PRINT: cuda
+module once target sm_80 {
+  input X: f32[32, 16]
+  output Y: f32[32, 16]
+  kernel y grid 1 warps 4 min_blocks 1 {
+    layout #x = reg(j:4x1, i:2x16) lane(j:4x4, i:8x1) warp(*:2, i:2x8)
+    smem s : f32[i: 32, j: 16] stages 1 swizzle 0 pad 16 @ 0
+    cp.async s[0], X[i, j] vec 4 threads #x
+    cp.commit
+    cp.wait 0
+    barrier
+    %y = ld.shared s[0] vec 4 : f32[i: 32, j: 16] #x
+    st.global Y[i, j], %y vec 4
+  }
+}
+; CHECK: if (warp % 2 == 0) {
+; CHECK-NEXT: #pragma unroll
+; CHECK-NEXT: for (int r = 0; r < 8; r += 4) {
+; CHECK-NEXT: cp_async_16(
+; CHECK-NEXT: }
+; CHECK-NEXT: }
+; CHECK-NEXT: cp_async_commit();
+
+; CASE: of the warps that hold a tile the first one stores it to shared memory
+; Lanes of a warp store equal values with one instruction.  Where one thread has an element, there is no condition.
+; ARCH: sm_80
+; PRINT: cuda
+module once target sm_80 {
+  input X: f32[8]
+  input Z: f32[64]
+  output Y: f32[8]
+  output W: f32[64]
+  kernel y grid 1 warps 2 min_blocks 1 {
+    layout #x = reg() lane(i:8x1, *:4) warp(*:2)
+    layout #z = reg() lane(j:32x1) warp(j:2x32)
+    smem s : f32[i: 8] stages 1 swizzle 0 pad 16 @ 0
+    smem u : f32[j: 64] stages 1 swizzle 0 pad 16 @ 64
+    %x = ld.global X[i] vec 1 : f32[i: 8] #x
+    %z = ld.global Z[j] vec 1 : f32[j: 64] #z
+    st.shared s[0], %x vec 1
+    st.shared u[0], %z vec 1
+    barrier
+    %y = ld.shared s[0] vec 1 : f32[i: 8] #x
+    %w = ld.shared u[0] vec 1 : f32[j: 64] #z
+    st.global Y[i], %y vec 1
+    st.global W[j], %w vec 1
+  }
+}
+; CHECK: if (warp == 0) {
+; CHECK-NEXT: *reinterpret_cast<u32*>(smem + 0 + {{.*}} = __float_as_uint(x[0]);
+; CHECK-NEXT: }
+; CHECK-NEXT: {
+; CHECK-NEXT: *reinterpret_cast<u32*>(smem + 64 + {{.*}} = __float_as_uint(z[0]);
+; CHECK-NEXT: }
+; CHECK-NEXT: __syncthreads();
