@@ -136,7 +136,7 @@ constexpr size_t ARENA = 64u << 20, RED = 1024;
 struct History {
     u32 writer;             // 1 + thread of the grid
     u16 written, read;      // launches
-    u32 when;               // epoch of the last write, a time of the writer's cluster
+    u32 when;               // epoch of the last write, a time of the writer's cluster; of EVERYONE: who combined last
 };
 static u8* space;
 static History* history;
@@ -184,6 +184,8 @@ static const Region& region_of(const void* p, size_t bytes, const char* what) {
     fault("%s of %zu bytes outside of every buffer", what, bytes);
 }
 
+static const u32 EVERYONE = ~0u;  // the writer of what threads combine into
+
 static u32 grid_thread(const Thread& t) { return t.block->index * t.block->threads + t.id + 1; }
 
 // Whether the writer is of the same block and a barrier lies between.
@@ -209,15 +211,15 @@ void write_global(const void* p, size_t bytes, const Thread& t, const char* what
     const size_t size = bytes;
     const bool early = gpu.dependent && !t.grid_waited;
     for (History* h = history + ((const u8*)p - space); bytes--; ++h) {
-        if (h->written == gpu.launch && h->writer != me && !rewritten.bytes) note_rewrite(p, size);
+        // The thread that combined last may store behind it; an atomic operation of another thread that follows faults.
+        const bool mine = h->writer == me || (h->writer == EVERYONE && h->when == me);
+        if (h->written == gpu.launch && !mine && !rewritten.bytes) note_rewrite(p, size);
         if (early && (h->written || h->read) && gpu.launch > 1) fault("%s writes memory of an earlier launch before the wait", what);
         h->writer = me;
         h->when = t.now();
         h->written = (u16)gpu.launch;
     }
 }
-
-static const u32 EVERYONE = ~0u;  // the writer of what threads combine into
 
 unsigned long long atomic(char op, void* p, unsigned long long value, int bytes) {
     Thread& t = self();
@@ -232,6 +234,7 @@ unsigned long long atomic(char op, void* p, unsigned long long value, int bytes)
             fault("an atomic operation on what another thread wrote in this launch");
         if (early && h[n].written && h[n].written < gpu.launch) fault("an atomic operation before the wait for earlier launches");
         h[n].writer = EVERYONE;
+        h[n].when = me;
         h[n].written = (u16)gpu.launch;
     }
     unsigned long long old = 0;
