@@ -76,8 +76,8 @@ def test_the_checked_spec_compiles_too(dumps: list[Path], tmp_path: Path) -> Non
     ("what", "titles"),
     [
         ("spec", ["spec after check"]),
-        ("scalar,ma-tile", ["scalar after partition", "ma-tile after approximate"]),
-        ("all", ["spec after check", "scalar after partition", "vr-tile after dce", "ma-tile after approximate",
+        ("scalar,ma-tile", ["scalar after tile-recurrences", "ma-tile after approximate"]),
+        ("all", ["spec after check", "scalar after tile-recurrences", "vr-tile after dce", "ma-tile after approximate",
                  "cuda after lower"]),
         ("rolling-update", ["scalar after rolling-update"]),
         ("simplify", ["scalar after simplify", "scalar after simplify-2", "scalar after simplify-3"]),
