@@ -85,6 +85,7 @@ def matrix_product(e: Expr, parallel: Collection[str]) -> MatrixProduct | None:
 
 
 def matrix_products(parts: Sequence[Expr], parallel: Collection[str]) -> Iterator[MatrixProduct]:
-    """The pairs among the factors ``parts`` that are a matrix product."""
-    pairs = (matrix_product(product_of(pair), parallel) for pair in combinations(parts, 2))
+    """The pairs among the factors ``parts`` that are a matrix product, one for each two sets of variables."""
+    kinds = {free_vars(p): p for p in reversed(parts)}
+    pairs = (matrix_product(product_of(pair), parallel) for pair in combinations(reversed(kinds.values()), 2))
     return (p for p in pairs if p is not None)

@@ -55,8 +55,9 @@ def schedule_hash(schedule: Schedule) -> str:
     fields = asdict(schedule)
     if schedule.decompose_operands:
         del fields["decompose_operands"]
-    if not schedule.copies:
-        del fields["copies"]
+    for name in ("copies", "scatters"):
+        if not fields[name]:
+            del fields[name]
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

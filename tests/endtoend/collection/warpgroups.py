@@ -236,6 +236,11 @@ ATTENTION = {
         output dV: f16[B, H, N, D]
         P[b, h, i, j] = exp(sum[d](Q[b, h, i, d] * K[b, h, j, d]) / 8 - abs(L[b, h, i]) - 4)
         dV[b, h, j, d] = sum[i](P[b, h, i, j] * G[b, h, i, d])"""),
+    "lengths": _attention("""
+        input len: i32[B]
+        output O: f16[B, H, M, D]
+        {S}
+        O[b, h, i, d] = sum[j](softmax[j | j < len[b]](S[b, h, i, j]) * V[b, h, j, d])"""),
 }
 
 #: kernels that keep the general plan: by a rule of the default schedule, or because a level refuses the other
@@ -339,11 +344,6 @@ PLAIN = {
     "a banded left operand": _product("""
         output Y: f16[M, N]
         Y[i, j] = sum[k | k <= i](A[i, k] * B[k, j])"""),
-    "lengths": _attention("""
-        input len: i32[B]
-        output O: f16[B, H, M, D]
-        {S}
-        O[b, h, i, d] = sum[j](softmax[j | j < len[b]](S[b, h, i, j]) * V[b, h, j, d])"""),
     "two maps of scores": _attention("""
         input Q2: f16[B, H, M, D]
         input K2: f16[B, H, N, D]

@@ -13,13 +13,15 @@ from nautilus.passes.pipelines import VR_TILE
 from nautilus.vr_tile import interp
 from nautilus.vr_tile.analysis.value_range import value_ranges
 from nautilus.vr_tile.ir import TileModule, Value
-from nautilus.vr_tile.text import parse
-from tests.ir_files import cases, random_inputs, scalars
+from tests.ir_files import Case, cases, input_of, random_inputs, scalars
 from tests.vr_tile.samples import ATTENTION
 from tests.vr_tile.support import module
 
 _FOLDER = Path(__file__).parents[1] / "passes"
-_TEXTS = [ATTENTION, *(c.text for f in sorted(_FOLDER.rglob("*.vr")) for c in cases(f.read_text(), VR_TILE))]
+_CASES = [
+    Case("attention", VR_TILE, ATTENTION, ()),
+    *(c for f in sorted(_FOLDER.rglob("*.vr")) for c in cases(f.read_text(), VR_TILE)),
+]
 
 
 def observed(m: TileModule, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
@@ -36,9 +38,9 @@ def observed(m: TileModule, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[A
     return found
 
 
-@pytest.mark.parametrize("text", _TEXTS)
-def test_values_are_inside(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    m = parse(text, "t")
+@pytest.mark.parametrize("case", _CASES, ids=lambda c: c.title)
+def test_values_are_inside(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    m = input_of(case)
     if len(m.kernels) != 1:
         return
     ranges = value_ranges(m.kernels[0])
