@@ -84,7 +84,6 @@ def check(text: str, only: tuple[str, ...] = KINDS, schedule: Schedule | None = 
 # -- specs and shapes ---------------------------------------------------------------------------
 
 PLAIN = (
-    "lengths",
     "rows of 2-byte alignment",
     "a banded left operand",
     "weights behind a mask, a ragged head",
