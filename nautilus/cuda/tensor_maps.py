@@ -150,9 +150,7 @@ def _label(op: TmaLoad | TmaStore, box: list[int], merged: list[Extent], order: 
     return "_".join(parts)
 
 
-def _map_axes(
-    op: TmaLoad | TmaStore, buffer: Buffer, tile: Mapping[str, int], ranges: Ranges
-) -> list[_MapAxis]:
+def _map_axes(op: TmaLoad | TmaStore, buffer: Buffer, tile: Mapping[str, int], ranges: Ranges) -> list[_MapAxis]:
     """The map's axes, outermost first.
 
     Adjacent axes of the buffer that no tile axis counts are one, unless a place along one of them may lie outside or

@@ -41,7 +41,7 @@ from nautilus.targets.limits import Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 LONG = 64  # terms of reductions that a block should not compute one after another to have running results of them
-LONGER = 4096  # the same where they have one result
+LONGER = 4096  # the same of reductions whose results another reduction combines
 FEW_ROWS = 64  # of a product that is bound by memory
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
 AGAIN = 512  # terms of which an element of an operand is a factor, to be stored in the order of the product
@@ -231,9 +231,9 @@ def _copied(defs: dict[str, Def], name: str, reader: Def) -> bool:
 
 
 def _totals(operand: Def, reader: Def) -> bool:
-    """Whether ``reader`` combines long reductions ``operand``: a block for each of them reads memory faster.
+    """Whether ``reader`` combines long reductions ``operand``, each of which should have a block of its own.
 
-    A few terms are long where ``reader`` has running results.
+    Fewer terms are long where ``reader`` has running results (:data:`LONG`) than where it has one (:data:`LONGER`).
     """
     terms = prod(size(a) or SHORT for a in operand.red)
     if terms < LONG or not reader.is_reduction or dot_of(operand) is not None:
@@ -299,8 +299,8 @@ def _starves(plan: KernelPlan, known: _Known, parts: list[KernelPlan]) -> bool:
 def _slows(plan: KernelPlan, known: _Known) -> bool:
     """Whether fusion makes the contraction of a large product a loop inside a loop.
 
-    Such a product has the MMAs of single warps.  With few rows it is bound by memory, and its result is better not
-    stored; with many it is faster as a kernel of its own.
+    Such a product uses MMAs of single warps.  With few rows it is bound by memory, so it gains more where its result
+    is not stored.
     """
     unified = known.unified(plan.ops)
     loops = {a.name for a in plan.axes if a.role == LOOP}

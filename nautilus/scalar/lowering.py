@@ -106,9 +106,7 @@ class _Lowering:
             ScalarParam(d.name, DType.I32, None, d.bound or MAX_DIM, d.span, d.least, d.multiple)
             for d in spec.runtime_dims
         ]
-        params += [
-            ScalarParam(p.name, p.dtype, None, p.most, p.span, p.least, p.multiple) for p in spec.stride_params
-        ]
+        params += [ScalarParam(p.name, p.dtype, None, p.most, p.span, p.least, p.multiple) for p in spec.stride_params]
         self.names |= {p.name for p in params} | {d.name for d in spec.definitions}
         self.names |= {a.name for d in spec.definitions for a in d.axes}
         for d in spec.definitions:

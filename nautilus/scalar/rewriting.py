@@ -124,9 +124,11 @@ def kernel_of(d: Def) -> Kernel:
 
 def put_defs(program: Program, name: str, defs: Sequence[Def]) -> Program:
     """``program`` with ``defs`` in the place of the kernel ``name``, which is the name of one of them."""
-    made = tuple(d.buffer for d in defs if d.name != name)
-    kernels = tuple(new for k in program.kernels for new in (map(kernel_of, defs) if k.name == name else (k,)))
-    return replace(program, buffers=(*program.buffers, *made), kernels=kernels)
+    new = {d.name: d.buffer for d in defs}
+    known = {b.name for b in program.buffers}
+    buffers = (*(new.get(b.name, b) for b in program.buffers), *(b for b in new.values() if b.name not in known))
+    kernels = tuple(x for k in program.kernels for x in (map(kernel_of, defs) if k.name == name else (k,)))
+    return replace(program, buffers=buffers, kernels=kernels)
 
 
 def _nest(axes: Sequence[Axis], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

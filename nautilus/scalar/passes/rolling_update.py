@@ -25,7 +25,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
 from nautilus.core.index.linear import divided
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import KernelPlan, Schedule
@@ -310,10 +310,9 @@ def _emit_repair(
         env[f"old{k}"] = ld if raw or value is None else reference_of(ld, state.carried[n].op, value)
     if repair.factor is None:
         env["a"] = _here(name, into, state)
-        whole = rewrite(repair.t, lambda e: env.get(e.name) if isinstance(e, Var) else None)
-        yield state.store(into, _dims(state.carried[name]), whole)
+        yield state.store(into, _dims(state.carried[name]), substitute(repair.t, env))
         return
-    factor = rewrite(repair.factor, lambda e: env.get(e.name) if isinstance(e, Var) else None)
+    factor = substitute(repair.factor, env)
     if factor not in state.repair_factors:
         axes = state.tiles(factor)
         single = len(names) == 1
@@ -352,7 +351,7 @@ def _finalise(state: _LoopState) -> Iterator[Stmt]:
             ref = ld if value is None else reference_of(ld, state.carried[n].op, value)
             env[f"old{k}"] = ref
             env[f"new{k}"] = ref if repair.raw_old[k] or repair.finite[k] else ld
-        factor = rewrite(repair.factor, lambda e, env=env: env.get(e.name) if isinstance(e, Var) else None)  # type: ignore[misc]
+        factor = substitute(repair.factor, env)
         u, here = state.carried[name], _here(name, name, state)
         untouched = calc("eq", here, identity(u.op, here.dtype))
         moved = Op("mul" if repair.mode == "scale" else "add", (here, _of_type(factor, here.dtype)), here.dtype)

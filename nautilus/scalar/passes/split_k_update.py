@@ -33,7 +33,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, identity, loads, rewrite
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, identity, loads, rewrite, substitute
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.types import DType
@@ -236,7 +236,7 @@ def _whole(
         old = _of_chunk(ld, by, state)
         env[f"old{k}"] = old if repair.raw_old[k] else _reference(old, cut, value)
         env[f"new{k}"] = _reference(ld, cut, value)
-    combined = replace(d, red=(by,), value=_put(repair.t, env), guard=None)
+    combined = replace(d, red=(by,), value=substitute(repair.t, env), guard=None)
     if not repair.finalise or repair.factor is None:
         return (combined,)
     buffer = state.temp(f"{d.name}_whole", d.buffer.dtype, d.par)
@@ -248,10 +248,6 @@ def _whole(
         env[f"new{k}"] = ref if repair.raw_old[k] or repair.finite[k] else ld
     assert d.op is not None
     untouched = Op("eq", (at, identity(d.op, at.dtype)), DType.BOOL)
-    finalised = Op("select", (untouched, at, _put(repair.t, env)), at.dtype)
+    finalised = Op("select", (untouched, at, substitute(repair.t, env)), at.dtype)
     last = replace(d, red=(), op=None, value=finalised, guard=None)
     return (replace(combined, name=buffer.name, buffer=buffer, at=None), last)
-
-
-def _put(e: Expr, env: dict[str, Expr]) -> Expr:
-    return rewrite(e, lambda n: env.get(n.name) if isinstance(n, Var) else None)

@@ -20,6 +20,8 @@ from nautilus.core.buffers import Space
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, substitute
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.functions.intervals import EVERYTHING
 from nautilus.core.text.names import unused
 from nautilus.core.types import FORMATS, DType
 from nautilus.scalar.analysis.definitions import Def, rename_axes
@@ -29,7 +31,6 @@ NOTHING: Finite = frozenset()
 
 MOST_TERMS = 8
 _MOST_OPERANDS = 12
-_BOUNDED = frozenset({"tanh", "sigmoid", "erf", "sin", "cos", "sign"})  # NaN or finite, whatever the argument
 _FINITE_IF_ARGUMENTS = frozenset({"neg", "abs", "min", "max", "cast", "narrow", "floor", "ceil", "round"})
 
 
@@ -159,6 +160,12 @@ def _finite_divisor(o: Operand) -> bool:
     return o.inverse and isinstance(o.value, Const) and o.value.value != 0
 
 
+def _bounded(op: str) -> bool:
+    """Whether the results of function ``op`` are NaN or between two numbers, whatever the arguments are."""
+    f = FUNCTIONS[op]
+    return f.interval is not None and all(map(math.isfinite, f.interval(*[EVERYTHING] * f.arity)))
+
+
 def never_infinite(e: Expr, finite: Finite = NOTHING) -> bool:
     """Whether ``e`` is finite or NaN, whatever the inputs are beside those that are ``finite``."""
     match e:
@@ -169,7 +176,7 @@ def never_infinite(e: Expr, finite: Finite = NOTHING) -> bool:
         case Op(op="select", args=(_, a, b)):
             return never_infinite(a, finite) and never_infinite(b, finite)
         case Op(op=op, args=args):
-            if e.dtype.is_int or e.dtype is DType.BOOL or op in _BOUNDED:
+            if e.dtype.is_int or e.dtype is DType.BOOL or _bounded(op):
                 return True
             if op == "cast" and e.dtype.bits < args[0].dtype.bits and FORMATS[e.dtype].infinite:
                 return False  # may overflow

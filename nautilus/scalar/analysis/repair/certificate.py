@@ -10,19 +10,14 @@ both sides from the bindings ``f`` (over ``r0..``) and ``t`` (over ``a``).  The 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Var, rewrite, walk
+from nautilus.core.expr.nodes import COMBINERS, Const, Op, Var, substitute, walk
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.repair.records import Repair
 
 _REASONS = {"reset": "reset: no element that an extremum bounds is equal to one beyond it"}
-
-
-def _put(e: Expr, env: Mapping[str, Expr]) -> Expr:
-    return rewrite(e, lambda n: env.get(n.name) if isinstance(n, Var) else None)
 
 
 def certify(subject: str, repair: Repair, rule: str = "rolling-update") -> tuple[Certificate, Certificate]:
@@ -43,18 +38,18 @@ def certify(subject: str, repair: Repair, rule: str = "rolling-update") -> tuple
     shared = Certificate(
         rule=rule,
         subject=subject,
-        before=_put(repair.f, new),
-        after=_put(repair.t, {"a": _put(repair.f, old)}),
+        before=substitute(repair.f, new),
+        after=substitute(repair.t, {"a": substitute(repair.f, old)}),
         bindings=(("f", repair.f), ("t", repair.t), *repair.symbols),
         conditions=tuple(conditions),
         notes=repair.conditions,
         proof=_REASONS.get(repair.mode, f"{repair.mode}: f separates into a part of x and a part of r"),
     )
-    split = replace(both, args=(repair.t, _put(repair.t, {"a": b})))
+    split = replace(both, args=(repair.t, substitute(repair.t, {"a": b})))
     distributes = replace(
         shared,
         rule="distribute",
-        before=_put(repair.t, {"a": both}),
+        before=substitute(repair.t, {"a": both}),
         after=split,
         bindings=(("t", repair.t), ("combined", both)),
         proof=f"t is a {repair.mode}, the combiner is {repair.combiner}",

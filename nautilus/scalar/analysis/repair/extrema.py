@@ -42,7 +42,7 @@ def derive(
         return Refusal(f"the condition does not ask whether an element of {r.load.buffer} is its extremum")
     if not {p for c in r.guard for p in _parts(c)} <= set(parts):
         return Refusal(f"{r.load.buffer} is not proved to bound every element")
-    x, old, new, a = (Var(n, r.value.dtype) for n in ("x0", "old0", "new0", "a"))
+    x, reference, old, new = (Var(n, r.value.dtype) for n in ("x0", "r0", "old0", "new0"))
     held = Var("a", value.dtype)
     y = value if isinstance(value, Const) else Var("x1" if free_vars(value) & reduced else "c0", value.dtype)
     empty = identity(combiner, value.dtype)
@@ -50,7 +50,7 @@ def derive(
     return Repair(
         mode="reset",
         combiner=combiner,
-        f=Op("select", (_same(x, Var("r0", a.dtype)), y, empty), value.dtype),
+        f=Op("select", (_same(x, reference), y, empty), value.dtype),
         factor=None,
         t=Op("select", (_same(old, new), held, empty), value.dtype),
         symbols=(("x0", r.value), *([(y.name, value)] if isinstance(y, Var) else [])),

@@ -14,9 +14,9 @@ own::
     V = sum_c V_chunk[c] + C * (r - m) * (r - m)
 
 The identity holds for any ``m``, because the elements of a chunk about their own mean have the sum 0.  The two factors
-may differ in their elements and in their means.  ``V_chunk`` cancels no more than ``V`` does, so the result is at least
-as accurate (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances",
-1982).  A last chunk that is short has fewer elements in both formulas.
+may differ in their elements and in their means.  The differences in ``V_chunk`` cancel as those in ``V`` do, and no
+squares of large elements are subtracted (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
+computing sample variances", 1982).  A last chunk that is short has fewer elements in both formulas.
 
 The rewrite is for sums whose elements fit neither in the registers of a block nor, for all blocks that are resident
 together, in L2 (:func:`chunk_of`).
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import permutations
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
@@ -33,7 +34,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
-from nautilus.core.expr.products import product_of
+from nautilus.core.expr.products import matrix_product, product_of
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
@@ -45,6 +46,7 @@ TILE = 16384  # elements of a chunk, over all reduced axes and operands, that a 
 LONGEST = 32768  # elements that stay in registers without chunks
 SHORTEST = 64  # elements of a chunk along the axis that is cut
 RESIDENT = 132  # blocks that are resident together, one for each multiprocessor of an H200
+_MOST_AXES = 4  # of a sum, whose order is tried
 CACHED = 40 << 20  # bytes of their elements that stay in the L2 of an H200
 
 
@@ -114,7 +116,10 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A factor ``element - centre``: ``total`` is the sum of the elements, read at ``read``."""
+    """A factor ``element - centre``: ``total`` is the sum of the elements, read at ``read``.
+
+    The reduced axes of ``total`` are in the order of those of the sum about the centre.
+    """
 
     element: Expr
     centre: Expr
@@ -159,15 +164,9 @@ def _sides(d: Def, defs: Mapping[str, Def]) -> _Sides | None:
     match d:
         case Def(op="sum", guard=None, at=None, value=Op(op="mul", dtype=DType.F32, args=(a, b))):
             left, right = _side(d, a, defs), _side(d, b, defs)
-            return (left, right) if left and right and not _matrix_like(d, a, b) else None
+            product = matrix_product(d.value, [x.name for x in d.par])
+            return (left, right) if left and right and product is None else None
     return None
-
-
-def _matrix_like(d: Def, a: Expr, b: Expr) -> bool:
-    """Whether each factor has a parallel axis that the other one lacks: the sum is a matrix product then."""
-    parallel = {x.name for x in d.par}
-    left, right = free_vars(a) & parallel, free_vars(b) & parallel
-    return bool(left - right and right - left)
 
 
 def _side(d: Def, e: Expr, defs: Mapping[str, Def]) -> _Side | None:
@@ -175,20 +174,24 @@ def _side(d: Def, e: Expr, defs: Mapping[str, Def]) -> _Side | None:
     reduced = {a.name for a in d.red}
     match e:
         case Op(op="sub", args=(element, centre)) if not free_vars(centre) & reduced:
-            totals = ((ld, defs[ld.buffer]) for ld in loads(centre) if ld.buffer in defs)
-            return next((_Side(element, centre, t, ld) for ld, t in totals if _sums(t, d, element, ld)), None)
+            totals = ((ld, _total(defs[ld.buffer], d, element, ld)) for ld in loads(centre) if ld.buffer in defs)
+            return next((_Side(element, centre, total, ld) for ld, total in totals if total is not None), None)
     return None
 
 
-def _sums(total: Def, d: Def, element: Expr, ld: Load) -> bool:
-    """Whether the element of ``total`` that ``ld`` reads is the sum of ``element`` over the reduced axes of ``d``."""
+def _total(total: Def, d: Def, element: Expr, ld: Load) -> Def | None:
+    """``total`` with its reduced axes in the order of ``d``, where ``ld`` reads the sum of ``element`` over them."""
     if total.op != "sum" or total.guard is not None or total.at is not None or total.buffer.dtype is not DType.F32:
-        return False
-    if [a.extent for a in total.red] != [a.extent for a in d.red]:
-        return False
-    env: dict[str, Expr] = {a.name: e for a, e in zip(total.par, ld.index, strict=True)}
-    env |= {a.name: Var(b.name) for a, b in zip(total.red, d.red, strict=True)}
-    return substitute(total.value, env) == element
+        return None
+    if len(total.red) != len(d.red) or len(d.red) > _MOST_AXES:
+        return None
+    at: dict[str, Expr] = {a.name: e for a, e in zip(total.par, ld.index, strict=True)}
+    for red in permutations(total.red):
+        own = {a.name: Var(b.name) for a, b in zip(red, d.red, strict=True)}
+        alike = all(a.extent == b.extent for a, b in zip(red, d.red, strict=True))
+        if alike and substitute(total.value, at | own) == element:
+            return replace(total, red=red)
+    return None
 
 
 def _in_chunks(d: Def, cut: _Cut) -> tuple[Def, Def]:

@@ -41,7 +41,7 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed, keyed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.simplify import Simplify
-from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
 _WHOLE = 62  # bits of the magnitude of a sum of integers
 _LEAST = 24  # bits of a term of f32
@@ -104,17 +104,7 @@ def _rewritten(program: Program, d: Def, k: Keyed) -> Program:
         made.append(_scatter(d, k, d.buffer, d.op, k.value))
     else:
         made += _in_fixed_point(d, k, temp("most", DType.F32), temp("fixed", DType.I64))
-    return _with(program, d, made)
-
-
-def _with(program: Program, d: Def, made: list[Def]) -> Program:
-    """``program`` with the definitions ``made`` in place of ``d``, which the last one is."""
-    new = {x.name: x.buffer for x in made}
-    known = {b.name for b in program.buffers}
-    buffers = (*(new.get(b.name, b) for b in program.buffers), *(b for b in new.values() if b.name not in known))
-    order = sorted(buffers, key=lambda b: b.space is Space.TEMP)
-    kernels = (x for k in program.kernels for x in (map(kernel_of, made) if k.name == d.name else (k,)))
-    return replace(program, buffers=tuple(order), kernels=tuple(kernels))
+    return put_defs(program, d.name, made)
 
 
 def _reduced_first(d: Def, k: Keyed, made: list[Def], target: Buffer) -> Keyed:

@@ -33,10 +33,10 @@ from nautilus.scalar.analysis.contractions.trees import Sum
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import nonempty
 from nautilus.scalar.analysis.masking import certainly_in_range
-from nautilus.scalar.ir import Kernel, Program
+from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.inline import replace_reads
-from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.rates import Machine, machine
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -151,10 +151,7 @@ def _emitted(program: Program, d: Def, orders: Sequence[Ordered], before: Expr) 
         after = _total([emitter.certified(o) for o in orders])
     if not emitter.sound:
         return None
-    kernels: list[Kernel] = []
-    for k in program.kernels:
-        kernels += [*map(kernel_of, emitter.made), kernel_of(final)] if k.name == d.name else [k]
-    out = replace(program, buffers=(*program.buffers, *(x.buffer for x in emitter.made)), kernels=tuple(kernels))
+    out = put_defs(program, d.name, (*emitter.made, final))
     if final.op is None and d.buffer.space is Space.TEMP:
         out = replace_reads(out, final)
     proof = "sums and products over the same terms, in another order"

@@ -40,7 +40,7 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.masking import certainly_in_range
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.flatten_contractions import contracted, innermost
-from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
 AGAIN = 512  # terms of which an element is an operand, at least
 TERMS = 1 << 31  # of the smallest product: about 6 microseconds of wgmma
@@ -178,6 +178,4 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     assert isinstance(d.value, Op)
     factors = list(d.value.args)
     factors[side] = load if made.dtype is DType.F32 else Op("cast", (load,), DType.F32, span)
-    new = kernel_of(replace(d, value=replace(d.value, args=tuple(factors))))
-    kernels = tuple(x for k in program.kernels for x in ((kernel_of(temp), new) if k.name == d.name else (k,)))
-    return replace(program, buffers=(*program.buffers, buffer), kernels=kernels)
+    return put_defs(program, d.name, (temp, replace(d, value=replace(d.value, args=tuple(factors)))))

@@ -40,7 +40,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
-from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.limits import limits
 from nautilus.targets.part_rates import SHIFTED, TILES, stored_seconds
 from nautilus.targets.records import DEFAULT_TARGET
@@ -206,10 +206,7 @@ def _stored(program: Program, d: Def, made: Shifted) -> Program:
     beyond = None if made.padded == _length(made.inner) else calc("lt", inside, _length(made.inner))
     guard = conjunction((beyond, None if d.guard is None else substitute(d.guard, env)))
     new = replace(d, red=(flat,), value=replace(d.value, args=tuple(factors)), guard=guard)
-    kernels = tuple(
-        x for k in program.kernels for x in ((kernel_of(temp), kernel_of(new)) if k.name == d.name else (k,))
-    )
-    return replace(program, buffers=(*program.buffers, buffer), kernels=kernels)
+    return put_defs(program, d.name, (temp, new))
 
 
 def _volume(axes: Sequence[Axis]) -> int:
