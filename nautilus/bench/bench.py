@@ -135,6 +135,7 @@ def _on_gpu(
     from nautilus.check.bound.stated import stated
 
     watch = Stopwatch()
+    numbers, scalars = scalars, {s.name: scalars[s.name] for s in spec.scalars}  # without sizes and strides
     torch, others, whole = _peers(spec, session, settings, scalars)
     watch.lap("finding peers")
     bounds = stated(spec, result.context.precision)
@@ -152,7 +153,7 @@ def _on_gpu(
     finally:
         clock.close()
         copy.close()
-    about = _about(result, spec, session, built, settings, torch, known, scalars)
+    about = _about(result, spec, session, built, settings, torch, known, numbers)
     return Report(spec.name, rows, absent, settings.limits, about | {"seconds": watch.laps})
 
 

@@ -15,7 +15,7 @@ from nautilus.core.errors import UnsupportedError, in_kernel
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index import simplify as index
 from nautilus.cuda.ctypes import memory_type
-from nautilus.cuda.expr import Speller
+from nautilus.cuda.expr import SUM, Speller, operand
 from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.names import module_names
@@ -225,7 +225,7 @@ def print_for(w: Writer, op: ma.ForOp) -> None:
             _copy(w, w.declare(arg), init)
         w.names[result.name] = w.names[arg.name]
     outer_env, outer_args = dict(w.env), w.loop_args
-    lo, hi = w.expr(op.lo), w.expr(op.hi)
+    lo, hi = w.expr(op.lo), operand(w.expr(op.hi), SUM)
     var = w.env[op.var] = w.visible(op.var)
     bounds = (index.bounds(op.lo, w.ranges)[0], index.bounds(op.hi, w.ranges)[1])
     if bounds[0] is not None and bounds[1] is not None:

@@ -20,7 +20,8 @@ from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import literal
 from nautilus.cuda.intrinsics import BITS, HELPERS
 
-UNARY, _TERNARY, _ATOM = 14, 3, 20
+#: precedence of operators in C: an operand whose own is below the one of its place needs parentheses
+_TERNARY, CONDITION, SUM, PRODUCT, UNARY, _ATOM = 3, 4, 12, 13, 14, 20
 
 #: Operations that are not spelled by their operators, so that no option of a C compiler changes their value.  It may
 #: not contract a product into a multiply-add: the IR says which ones are fused, and a value that is computed twice (to

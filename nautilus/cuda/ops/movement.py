@@ -12,7 +12,7 @@ from nautilus.core.expr.nodes import Const, Expr, Param, Var, walk
 from nautilus.core.index.sizes import Extent, at_most, total, volume
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
-from nautilus.cuda.expr import Text, operand
+from nautilus.cuda.expr import CONDITION, Text, operand
 from nautilus.cuda.ops.elementwise import pack_text, print_cast
 from nautilus.cuda.registers import register_offset
 from nautilus.cuda.writer import Printers, Writer, calls, mentions
@@ -208,7 +208,7 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
             at = plus(r, start)
             with w.braces("") if step > vec else nullcontext(), w.positions(op.result.layout, exprs, at):
                 pointer = global_pointer(w, op.buffer, op.index, op.result.layout, at)
-                mask = None if op.mask is None else w.expr(op.mask, layout, at)
+                mask = None if op.mask is None else operand(w.expr(op.mask, layout, at), CONDITION)
                 _load_words(w, op.result, name, at, start, vec, pointer, mask, op.volatile)
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
 from nautilus.core.types import DType
+from nautilus.cuda.expr import PRODUCT, SUM, operand
 from nautilus.cuda.ops.movement import slot_offset
 from nautilus.cuda.tensor_maps import Copy, copy_of
 from nautilus.cuda.writer import Printers, Writer, calls
@@ -127,7 +128,7 @@ def _print_multicast(w: Writer, op: ma.TmaLoad, copy: Copy, mbar: tuple[str, Exp
     rank = Op("mod", (Var("block"), Const(op.multicast, DType.I32)), DType.I32)
     with issuing(w):
         bar, name = barrier_address(w, *mbar), f"&{w.env['&' + copy.map.name]}"
-        here = w.expr(rank)
+        here = operand(w.expr(rank), PRODUCT)
         for slab, step in enumerate(copy.steps):
             at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes} + {here} * {copy.part_bytes}"
             where = _coordinates(w, copy.origin, step, (copy.part_axis, f"{here} * {copy.part_size}"))
@@ -168,7 +169,7 @@ def _coordinates(
     texts = [w.expr(e) for e in origin]
     for axis, more in (*((n, str(by) if by else "") for n, by in enumerate(step)), part or (0, "")):
         if more:
-            texts[axis] = more if texts[axis] == "0" else f"{texts[axis]} + {more}"
+            texts[axis] = more if texts[axis] == "0" else f"{operand(texts[axis], SUM)} + {more}"
     return ", ".join(texts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nautilus.core.index import simplify as index
+from nautilus.cuda.expr import SUM, operand
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 
@@ -22,7 +23,7 @@ def uses_counter(kernel: ma.MemKernel) -> bool:
 def print_loop(w: Writer, op: ma.TileSchedulerOp, body: Body) -> None:
     """Print the loop over the tiles of the block; the body of a dynamic loop binds the tile and ends the loop."""
     saved = dict(w.env), dict(w.ranges)
-    count = w.expr(op.count)
+    count = operand(w.expr(op.count), SUM)
     last = (index.bounds(op.count, w.ranges)[1] or 2**31) - 1
     w.ranges |= {op.var: (0, last), op.iteration: (0, last)}
     if op.order == "dynamic":
@@ -60,7 +61,8 @@ def print_fetch(w: Writer, op: ma.TileFetch) -> None:
 
 def print_reset(w: Writer, op: ma.TileReset) -> None:
     """Clear the counter after the last fetch."""
-    w.line(f"if ({w.expr(op.tile)} == gridDim.x + {w.expr(op.count)} - 1) *{COUNTER} = 0;")
+    tile, count = operand(w.expr(op.tile), SUM), operand(w.expr(op.count), SUM)
+    w.line(f"if ({tile} == gridDim.x + {count} - 1) *{COUNTER} = 0;")
 
 
 def _place(w: Writer, slot: ma.Slot) -> str:
