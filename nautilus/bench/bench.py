@@ -22,6 +22,7 @@ from nautilus.bench.table import Report
 from nautilus.bench.verify import References, judge, references
 from nautilus.core.errors import InputError, ToolchainError
 from nautilus.core.index.strides import pad
+from nautilus.core.index.strides import values as stride_values
 from nautilus.core.numerics import Array, storage_array
 from nautilus.driver import Result
 from nautilus.frontend.fixed import at_sizes
@@ -135,11 +136,10 @@ def _on_gpu(
     from nautilus.check.bound.stated import stated
 
     watch = Stopwatch()
-    numbers, scalars = scalars, {s.name: scalars[s.name] for s in spec.scalars}  # without sizes and strides
     torch, others, whole = _peers(spec, session, settings, scalars)
     watch.lap("finding peers")
     bounds = stated(spec, result.context.precision)
-    known = references(spec, raw, scalars, bounds, settings.seed, whole)
+    known = references(spec, raw, {s.name: scalars[s.name] for s in spec.scalars}, bounds, settings.seed, whole)
     watch.lap("references")
     clock, copy = GpuClock(session.device.arch), Copy(session.driver)
     try:
@@ -153,7 +153,7 @@ def _on_gpu(
     finally:
         clock.close()
         copy.close()
-    about = _about(result, spec, session, built, settings, torch, known, numbers)
+    about = _about(result, spec, session, built, settings, torch, known, scalars)
     return Report(spec.name, rows, absent, settings.limits, about | {"seconds": watch.laps})
 
 
@@ -180,7 +180,10 @@ def _ours(session: Any) -> Contender:
 
 
 def _peers(spec: Spec, session: Any, settings: Settings, scalars: Scalars) -> tuple[Any, list[Contender | Absent], Any]:
-    """The module torch (None if unusable), the requested peers, and the function that evaluates the f32 reference."""
+    """The module torch (None if unusable), the requested peers, and the function that evaluates the f32 reference.
+
+    ``scalars`` has the strides that are known only at launch too.
+    """
     from nautilus.bench.peers.torch_env import alias, load_torch, on_gpu
 
     torch = load_torch()
@@ -189,7 +192,10 @@ def _peers(spec: Spec, session: Any, settings: Settings, scalars: Scalars) -> tu
         return None, [Absent(n, reason) for n in settings.against], None
     from nautilus.bench.peers.library import Setting, contenders, whole
 
-    tensors = {t.name: alias(torch, session.address(t.name), t.dtype, shape_of(t)) for t in spec.inputs}
+    tensors = {}
+    for t in spec.inputs:
+        strides = None if t.strides is None else stride_values(t.strides, scalars)
+        tensors[t.name] = alias(torch, session.address(t.name), t.dtype, shape_of(t), strides)
     setting = Setting(torch, spec, scalars, tensors)
     return torch, contenders(setting, settings.against), lambda: whole(setting)
 

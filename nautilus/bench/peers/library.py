@@ -231,7 +231,10 @@ BUILDERS: Mapping[str, Callable[[Setting], tuple[Call, str]]] = {
 
 
 def whole(s: Setting) -> dict[str, Array] | None:
-    """Every output in f32 (integers: int64), evaluated piece by piece; None where the spec cannot be translated."""
+    """Every output in f32 (integers: int64), evaluated piece by piece.
+
+    None where the spec cannot be translated, or where its intermediate results do not fit into memory.
+    """
     out: dict[str, Any] = {}
     torch = s.torch
     torch.set_float32_matmul_precision("highest")  # a tf32 reference would be too inaccurate
@@ -248,7 +251,10 @@ def whole(s: Setting) -> dict[str, Array] | None:
             main, made = bound(torch, translate(cut.spec, s.scalars, "exact"), s.device)
         except NotApplicable:
             return None
-        found = main(*(tensors[t.name] for t in cut.spec.inputs), *made)
+        try:
+            found = main(*(tensors[t.name] for t in cut.spec.inputs), *made)
+        except torch.cuda.OutOfMemoryError:  # an intermediate result of the spec as it is written
+            return None
         for t, x in zip(s.spec.outputs, found, strict=True):
             _paste(out[t.name], x, cut.outputs[t.name])
     return {name: x.cpu().numpy() for name, x in out.items()}

@@ -46,10 +46,14 @@ class _Memory:
     __cuda_array_interface__: dict[str, Any]
 
 
-def alias(torch: Any, address: int, dtype: DType, shape: Sequence[int]) -> Any:
-    """A tensor over device memory that it does not own.  Raises RuntimeError where torch makes a copy."""
+def alias(torch: Any, address: int, dtype: DType, shape: Sequence[int], strides: Sequence[int] | None = None) -> Any:
+    """A tensor over device memory that it does not own.  ``strides``: in elements; None: row-major.
+
+    Raises RuntimeError where torch makes a copy.
+    """
     kind = _BITS.get(dtype) or np.dtype(storage_numpy(dtype)).str
-    layout = {"shape": tuple(shape), "typestr": kind, "data": (address, False), "version": 3, "strides": None}
+    steps = None if strides is None else tuple(s * dtype.bytes for s in strides)
+    layout = {"shape": tuple(shape), "typestr": kind, "data": (address, False), "version": 3, "strides": steps}
     made = torch.as_tensor(_Memory(layout), device="cuda")
     if made.data_ptr() != address:
         raise RuntimeError("torch made a copy of device memory that it must share")

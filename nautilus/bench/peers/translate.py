@@ -102,12 +102,15 @@ class _Writer:
         text = "\n".join([*self.lines, outputs])
         made = [name for line in self.setup if re.search(rf"\b{(name := line.split(' = ', 1)[0])}\b", text)]
         arguments = ", ".join([*names.values(), *made])
-        main = [f"def main({arguments}):", *(f"    {x}" for x in self.lines), f"    return ({outputs},)"]
+        first = ["device = in0.device"] if names and any("device=device" in x for x in self.lines) else []
+        main = [f"def main({arguments}):", *(f"    {x}" for x in (*first, *self.lines)), f"    return ({outputs},)"]
         setup = ["def setup(device):", *(f"    {x}" for x in self.setup)]
         setup.append(f"    return ({', '.join(made)}{',' if made else ''})")
         return Function("\n".join(setup) + "\n", "\n".join(main) + "\n")
 
     def define(self, d: Definition) -> None:
+        if d.recurrence is not None:
+            raise NotApplicable("a recurrence has no counterpart in torch")
         body = _Body(self, d)
         value = body.spread(body.value(fold(d.expr)), tuple(a.name for a in d.axes))
         self.results[d.name] = value
@@ -190,7 +193,7 @@ class _Body:
             case Param(name=name, dtype=dtype):
                 return Value(number(self.w.scalars[name]), (), dtype, True, True)
             case Var(name=name):
-                text = f"torch.arange({self.extents[name]}, device={'device' if self.w.hoist else 'in0.device'})"
+                text = f"torch.arange({self.extents[name]}, device=device)"
                 return self.w.emit(text, (name,), DType.I64, True)
             case Load():
                 return self.load(e)
@@ -224,15 +227,16 @@ class _Body:
         texts = [v.text if v.is_number else self.line_up(v, names) for v in values]
         numbers = [v.is_number for v in values]
         if all(numbers) and op != "select":
-            texts = [f"torch.tensor({t}, device={self.device})" for t in texts]
+            texts = [self.tensor(v) for v in values]
             numbers = [False] * len(texts)
         boolean = op in COMPARISONS or e.dtype is DType.BOOL
         dtype = DType.BOOL if boolean else _joined([v for v in values if v.dtype is not DType.BOOL], e.dtype)
         return self.w.emit(operation(op, texts, numbers), names, dtype, all(v.fixed for v in values))
 
-    @property
-    def device(self) -> str:
-        return "device" if self.w.hoist else "in0.device"
+    def tensor(self, v: Value) -> str:
+        """A tensor of a number; in exact mode in 64 bits, since ``1 - b ** t`` loses most digits of 32."""
+        dtype = "" if self.w.native or not v.dtype.is_float else ", dtype=torch.float64"
+        return f"torch.tensor({v.text}{dtype}, device=device)"
 
     # ---- loads
     def load(self, e: Load) -> Value:
@@ -299,10 +303,10 @@ class _Body:
         if c is not None:
             start = identity(e.op, DType.F32 if v.dtype.is_float else e.dtype).value
             if v.is_number:
-                text = f"torch.tensor({text}, device={self.device})"
+                text = self.tensor(v)
             text = f"torch.where({self.line_up(c, names)}, {text}, {number(start)})"
         elif not set(axes) <= set(v.names):
-            text = f"({text} + torch.zeros((), dtype={TYPES[dtype]}, device={self.device}))"
+            text = f"({text} + torch.zeros((), dtype={TYPES[dtype]}, device=device))"
             text = f"{text}.expand({', '.join(str(self.extents[n]) for n in names)})"
         positions = [names.index(a) for a in axes]
         kept = tuple(n for n in names if n not in axes)

@@ -4,16 +4,19 @@ A bulk copy moves a box (PTX ISA, "Tensors"; the limits are those of tensor maps
 buffer, the contiguous one among them, a fixed place along the others; elements outside of the buffer arrive as zeros.
 Each axis of the tile counts one axis of the buffer, or several of them as digits (:mod:`.digits`).  A load's mask says
 no more than that when every part of it follows from "the element is inside the buffer".
+
+Along the contiguous axis a box starts at a multiple of 16 bytes: an H200 ends a copy that starts elsewhere with an
+illegal instruction.  Along the other axes it may start anywhere, before the buffer too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nautilus.core.buffers import Buffer, show_shape
-from nautilus.core.expr.build import within
-from nautilus.core.expr.nodes import Expr, Load, Ref, free_vars, walk
+from nautilus.core.expr.build import calc, integer, within
+from nautilus.core.expr.nodes import Expr, Load, Ref, free_vars, substitute, walk
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, divisible_by, simplify
 from nautilus.core.index.sizes import extent_expr, volume
 from nautilus.core.tiles import TileAxis
@@ -55,6 +58,8 @@ def tma_box(
     last = walked.get(len(shape) - 1)
     if last is None or last.stride != 1:
         return f"the contiguous axis of {buffer.name} is not one of the tile's"
+    if not aligned(index[-1], sizes, buffer.dtype.bytes):
+        return f"tiles of {buffer.name} do not start at multiples of {ROW_BYTES} bytes of its rows"
     known = {**ranges} | {name: (0, size - 1) for name, size in sizes.items()}
     inside = tuple(part for e, n in zip(index, shape, strict=True) for part in within(e, n))
     for part in () if mask is None else conjuncts(mask):
@@ -76,6 +81,15 @@ def whole_rows(buffer: Buffer) -> bool:
         return divisible_by(extent_expr(volume((buffer.shape[-1], buffer.dtype.bytes))), ROW_BYTES)
     outer = (volume((n, buffer.dtype.bytes)) for n in buffer.strides[:-1])
     return buffer.strides[-1] == 1 and all(divisible_by(extent_expr(n), ROW_BYTES) for n in outer)
+
+
+def aligned(e: Expr, tile: Iterable[str], width: int) -> bool:
+    """Whether ``e``, the index of the contiguous axis, starts a tile at a multiple of :data:`ROW_BYTES`.
+
+    ``tile``: the names of the tile's axes; ``width``: bytes of an element.
+    """
+    start = substitute(e, {name: integer(0) for name in tile})
+    return divisible_by(simplify(calc("mul", start, width)), ROW_BYTES)
 
 
 def _walked(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -> dict[int, Digit] | str:

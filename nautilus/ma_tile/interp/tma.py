@@ -56,8 +56,10 @@ def _box(run: BlockRun, ctx: Context, op: TmaLoad | TmaStore) -> tuple[Ints, Arr
     scope = Scope(run.variables(ctx), run.machine.params, places, lambda name: run.get(ctx, run.machine.frags[name]))
     inside: Array = np.ones((rows, cols), np.bool_)
     linear: Array = np.zeros((rows, cols), np.int64)
-    for e, size, stride in zip(op.index, shape, strides, strict=True):
+    for n, (e, size, stride) in enumerate(zip(op.index, shape, strides, strict=True)):
         at = scope.eval(e)
+        if n == len(shape) - 1 and np.any(np.min(at) * dtype.bytes % 16):
+            raise Fault("misaligned", f"a copy starts at element {np.min(at)} of a row of {op.buffer}")
         if tiled.isdisjoint(free_vars(e)):
             uniform(at, "an index of a TMA copy")
         inside = inside & (at >= 0) & (at < size)

@@ -15,7 +15,7 @@ from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import varies
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
-from nautilus.ma_tile.analysis.tma_boxes import multicast_part, whole_rows
+from nautilus.ma_tile.analysis.tma_boxes import aligned, multicast_part, whole_rows
 from nautilus.ma_tile.ir.async_ops import (
     GROUP_WARPS,
     WGMMA,
@@ -108,6 +108,9 @@ def _tile(s: KernelScope, op: TmaLoad | TmaStore) -> tuple[Smem, Buffer]:
     last = found[-1] if stage.axes and found else None
     ok = last is not None and (last.axis, last.stride) == (stage.axes[-1].name, 1)
     s.need(ok, "a TMA copy has the same contiguous axis in buffer and stage", f"{op.buffer} and {stage.name}")
+    if op.index:
+        ok = aligned(op.index[-1], sizes, stage.dtype.bytes)
+        s.need(ok, "TMA copies start at multiples of 16 bytes of a row", op.buffer)
     _box(s, stage, buffer, used)
     return stage, buffer
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nautilus.bench.contenders import NotApplicable
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.peers.library import only_products
 from nautilus.bench.peers.torch_env import bound, from_numpy, to_numpy
@@ -92,6 +93,27 @@ def test_a_product_that_is_a_number_is_reshaped_to_no_axes(mode: str) -> None:
     product = "torch.matmul(in0.reshape(1, 35), in1.reshape(35, 1))).reshape(())"
     complaint = run_filecheck(main, f"CHECK: {product}\nCHECK: torch.amax({{{{.*}}}}, (0, 1,))\nCHECK: return\n")
     assert not complaint, complaint
+
+
+@pytest.mark.parametrize("hoist", [True, False], ids=["hoisted", "inline"])
+def test_main_knows_the_device_of_what_it_makes(hoist: bool) -> None:
+    text = "dim T = 9, E = 4\ninput key: i32[T]\noutput Y: f32[E]\nY[e] = sum[t | key[t] == e](1.0)\n"
+    made = translate(load_text(text), {}, "exact", hoist)
+    complaint = run_filecheck(made.main, "CHECK: def main(in0\nCHECK-NEXT: device = in0.device\nCHECK: device=device\n")
+    assert not complaint, complaint
+
+
+def test_numbers_of_the_reference_have_64_bits() -> None:
+    spec = load_text("scalar b: f32 = 0.9\ndim N = 9\ninput X: f32[N]\noutput Y: f32[N]\nY[i] = X[i] / (1 - exp(b))\n")
+    for mode, count in (("exact", 1), ("native", 0)):
+        made = translate(spec, {"b": 0.9}, mode)
+        assert (made.setup + made.main).count("torch.tensor(0.9, dtype=torch.float64, device=device)") == count
+
+
+def test_a_recurrence_has_no_counterpart() -> None:
+    text = "dim N = 9\ninput X: f32[N]\noutput h: f32[N]\nrecur h[t] = X[t] + (0.5 * h[t - 1] if t > 0 else 0)\n"
+    with pytest.raises(NotApplicable, match="recurrence"):
+        translate(load_text(text), {}, "exact")
 
 
 @pytest.mark.parametrize("mode", ["exact", "native"])

@@ -45,6 +45,16 @@ def test_the_widest_swizzle_that_divides_rows(columns: int, swizzle: int) -> Non
     assert isinstance(found, TmaBox) and found.swizzle == swizzle
 
 
+@pytest.mark.parametrize("first", ["h * 8", "8", "i0 * 16 + h * 8", "-8"])
+def test_tiles_start_at_multiples_of_16_bytes_of_a_row(first: str) -> None:
+    assert isinstance(planned(f"h, i, {first} + k"), TmaBox)
+    assert isinstance(planned(f"h, i, {first} + k", dtype="f32"), TmaBox)
+    half = first.replace("8", "4").replace("16", "8")
+    assert isinstance(planned(f"h, i, {half} + k", dtype="f32"), TmaBox)
+    assert planned(f"h, i, {half} + k") == "tiles of A do not start at multiples of 16 bytes of its rows"
+    assert isinstance(planned(f"h, {half} + i, k"), TmaBox)
+
+
 @pytest.mark.parametrize(
     "where",
     [
