@@ -60,7 +60,7 @@ def _infix(symbol: str, strength: int, a: str, b: str) -> Text:
     return Text.of(f"{operand(a, strength)} {symbol} {operand(b, strength + 1)}", strength)
 
 
-_RULES = frozenset({"floordiv", "neg", "not", "select", "cast", "narrow", "rcp"})
+_RULES = frozenset({"floordiv", "neg", "not", "bit_not", "select", "cast", "narrow", "rcp"})
 assert {f.name for f in FUNCTIONS.values() if f.c is None and f.skips is None} == _RULES
 #: the types of which a cast is one in C
 _C_CAST = {d: f.c for d, f in FORMATS.items() if d.is_int or d in (DType.F64, DType.F32)}
@@ -122,6 +122,8 @@ class Speller:
         match op:
             case "not":
                 return Text.of(f"!{operand(args[0], UNARY)}", UNARY)
+            case "bit_not":
+                return Text.of(f"~{operand(args[0], UNARY)}", UNARY)
             case "neg":
                 inner = operand(args[0], UNARY + 1)
                 return Text.of(f"-({inner})" if inner.startswith("-") else f"-{inner}", UNARY)

@@ -139,8 +139,9 @@ def launcher(module: ma.MemModule) -> str:
 # ---- facts: in 64-bit integers and double; // and % round towards minus infinity, as they do in a spec
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
-    "ne": "!=", "and": "&&", "or": "||",
+    "ne": "!=", "and": "&&", "or": "||", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
 }  # fmt: skip
+_PREFIX = {"neg": "-", "not": "!", "bit_not": "~"}
 _CALLS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "exp": "exp", "log": "log"}
 
 _MOD = "static long long floor_mod(long long a, long long b) { return (a % b + b) % b; }"
@@ -194,8 +195,10 @@ def _condition(e: Expr, names: Mapping[str, str]) -> str:
             return f"({x} {'<' if op == 'min' else '>'} {y} ? {x} : {y})"
         case Op(op="select", args=(c, a, b)):
             return f"({_condition(c, names)} ? {_condition(a, names)} : {_condition(b, names)})"
-        case Op(op="neg" | "not" as op, args=(a,)):
-            return f"({'-' if op == 'neg' else '!'}{_condition(a, names)})"
+        case Op(op="neg" | "not" | "bit_not" as op, args=(a,)):
+            return f"({_PREFIX[op]}{_condition(a, names)})"
+        case Op(op="shift_left" | "shift_right" as op, args=(a, Const(value=n))) if 0 <= n < 32:
+            return f"({_condition(a, names)} {'<<' if op == 'shift_left' else '>>'} {n})"
         case Op(op="abs", args=(a,)):
             return f"fabs({_condition(a, names)})" if e.dtype.is_float else f"llabs({_condition(a, names)})"
         case Op(op="cast", args=(a,)):

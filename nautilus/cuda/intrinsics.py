@@ -231,6 +231,17 @@ def _wgmma(name: str) -> Helper:
     )
 
 
+#: functions of two values of one type; quotients round towards minus infinity, and shifts take any amount
+_OF_TWO = "template <class T> __device__ __forceinline__ T {}(T a, T b) {{ {} }}"
+_BODIES = {
+    "floor_div": "if (b == -1) return (T)(0 - (u64)a); T q = a / b; "
+    "return q - ((a % b != 0) && ((a < 0) != (b < 0)));",
+    "floor_mod": "if (b == -1) return 0; T r = a % b; return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;",
+    "floor_mod_float": "T r = fmod(a, b); return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;",
+    "shift_left": "return (u64)b < 8 * sizeof(T) ? (T)((u64)a << b) : 0;",
+    "shift_right": "return a >> ((u64)b < 8 * sizeof(T) ? b : (T)(8 * sizeof(T) - 1));",
+}
+
 HELPERS: Mapping[str, Helper] = {
     "exp2_approx": _unary("exp2_approx", "ex2.approx.ftz.f32", "2^x to 2 ulp; 0 for -inf."),
     "rcp_approx": _unary("rcp_approx", "rcp.approx.ftz.f32", "1/x to 1 ulp."),
@@ -246,23 +257,11 @@ HELPERS: Mapping[str, Helper] = {
         "__device__ __forceinline__ double min_nan_f64(double a, double b) "
         "{ return a < b || a != a || (a == b && signbit(a)) ? a : b; }"
     ),
-    "floor_div": Helper(
-        "// Quotient and remainder rounded towards minus infinity, b > 0 or any sign.\n"
-        "template <class T> __device__ __forceinline__ T floor_div(T a, T b) "
-        "{ if (b == -1) return (T)(0 - (u64)a); T q = a / b; return q - ((a % b != 0) && ((a < 0) != (b < 0))); }"
-    ),
-    "floor_mod": Helper(
-        "template <class T> __device__ __forceinline__ T floor_mod(T a, T b) "
-        "{ if (b == -1) return 0; T r = a % b; return r != 0 && ((r < 0) != (b < 0)) ? r + b : r; }"
-    ),
     "wrapping_abs": Helper(
         "// The magnitude; that of the least integer is itself.\n"
         "template <class T> __device__ __forceinline__ T wrapping_abs(T a) { return a < 0 ? (T)(0 - (u64)a) : a; }"
     ),
-    "floor_mod_float": Helper(
-        "template <class T> __device__ __forceinline__ T floor_mod_float(T a, T b) "
-        "{ T r = fmod(a, b); return r != 0 && ((r < 0) != (b < 0)) ? r + b : r; }"
-    ),
+    **{name: Helper(_OF_TWO.format(name, body)) for name, body in _BODIES.items()},
     "int_pow": Helper(
         "template <class T> __device__ __forceinline__ T int_pow(T a, T n) "
         "{ if (n < 0) return a == 1 ? 1 : a == -1 ? (n & 1 ? -1 : 1) : 0; "

@@ -58,6 +58,7 @@ CODES: Mapping[str, str] = {
     "N0404": "result does not fit the declared type",
     "N0405": "unknown element type",
     "N0406": "division by zero",
+    "N0407": "shift by a negative number",
     "N0501": "size missing",
     "N0502": "size not positive",
     "N0503": "size or tensor too large",

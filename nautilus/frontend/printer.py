@@ -5,7 +5,7 @@ The text parses back to an equal Spec, so the first dump of ``--dump-ir`` is a s
 
 from __future__ import annotations
 
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, walk
 from nautilus.core.index.sizes import Extent as AnyExtent
 from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
 
@@ -14,10 +14,13 @@ _INFIX = {
     "or": ("or", 1, 1, 2), "and": ("and", 2, 2, 3),
     "lt": ("<", 4, 5, 5), "le": ("<=", 4, 5, 5), "gt": (">", 4, 5, 5), "ge": (">=", 4, 5, 5),
     "eq": ("==", 4, 5, 5), "ne": ("!=", 4, 5, 5),
-    "add": ("+", 5, 5, 6), "sub": ("-", 5, 5, 6),
-    "mul": ("*", 6, 6, 7), "div": ("/", 6, 6, 7), "floordiv": ("//", 6, 6, 7), "mod": ("%", 6, 6, 7),
-    "pow": ("**", 8, 9, 7),
+    "bit_or": ("|", 5, 5, 6), "bit_xor": ("^", 6, 6, 7), "bit_and": ("&", 7, 7, 8),
+    "shift_left": ("<<", 8, 8, 9), "shift_right": (">>", 8, 8, 9),
+    "add": ("+", 9, 9, 10), "sub": ("-", 9, 9, 10),
+    "mul": ("*", 10, 10, 11), "div": ("/", 10, 10, 11), "floordiv": ("//", 10, 10, 11), "mod": ("%", 10, 10, 11),
+    "pow": ("**", 12, 13, 11),
 }  # fmt: skip
+_SHIFT, _UNARY = 8, 11
 
 
 def format_spec(spec: Spec) -> str:
@@ -93,11 +96,11 @@ def _expr(e: Expr, outer: int) -> str:
     match e:
         case Const(value=value):
             text = _number(value)
-            return f"({text})" if text.startswith("-") and outer > 7 else text
+            return f"({text})" if text.startswith("-") and outer > _UNARY else text
         case Var(name=name) | Param(name=name):
             return name
         case Load(buffer=buffer, index=index):
-            return f"{buffer}[{', '.join(_expr(i, 0) for i in index)}]"
+            return f"{buffer}[{', '.join(map(_position, index))}]"
         case Reduce(op=op, axes=axes, cond=cond, body=body):
             where = "" if cond is None else f" | {_expr(cond, 0)}"
             return f"{op}[{', '.join(_axis(a) for a in axes)}{where}]({_expr(body, 0)})"
@@ -105,8 +108,8 @@ def _expr(e: Expr, outer: int) -> str:
             return _wrap(f"{_expr(then, 1)} if {_expr(test, 1)} else {_expr(other, 0)}", 0, outer)
         case Op(op="cast", args=(arg,), dtype=dtype):
             return f"{dtype}({_expr(arg, 0)})"
-        case Op(op="neg", args=(arg,)):
-            return _wrap(f"-{_expr(arg, 7)}", 7, outer)
+        case Op(op="neg" | "bit_not" as op, args=(arg,)):
+            return _wrap(f"{'-' if op == 'neg' else '~'}{_expr(arg, _UNARY)}", _UNARY, outer)
         case Op(op="not", args=(arg,)):
             return _wrap(f"not {_expr(arg, 3)}", 3, outer)
         case Op(op=op, args=(a, b)) if op in _INFIX:
@@ -115,6 +118,11 @@ def _expr(e: Expr, outer: int) -> str:
         case Op(op=op, args=args):
             return f"{op}({', '.join(_expr(a, 0) for a in args)})"
     raise TypeError(f"{type(e).__name__} does not occur in a Spec")
+
+
+def _position(e: Expr) -> str:
+    """``e`` between square brackets, where ``|`` without parentheses begins a condition."""
+    return _expr(e, _SHIFT if any(isinstance(n, Op) and n.op == "bit_or" for n in walk(e)) else 0)
 
 
 def _wrap(text: str, own: int, outer: int) -> str:

@@ -12,10 +12,12 @@ from nautilus.check.validate import numbers
 from nautilus.check.validate.meanings import KNOWN, apply
 from nautilus.check.validate.numbers import Constants, Number
 from nautilus.core.functions import FUNCTIONS, Types
-from nautilus.core.types import DType
+from nautilus.core.numerics import eval_op
+from nautilus.core.types import DType, integer_limits
 from tests.check.elementary import ELEMENTARY
 
 CONVERSIONS = {f.name for f in FUNCTIONS.values() if f.types is Types.CONVERSION}
+BITWISE = {f.name for f in FUNCTIONS.values() if f.types is Types.INTEGER}
 LOGIC = {f.name for f in FUNCTIONS.values() if f.types is Types.LOGIC}
 POINTS = [-3.0, -1.25, -0.75, -0.5, 0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.5]
 
@@ -29,7 +31,31 @@ def test_every_function_has_a_meaning() -> None:
     assert FUNCTIONS.keys() == KNOWN
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - CONVERSIONS - LOGIC - {"select"}))
+@pytest.mark.parametrize("name", sorted(BITWISE))
+@pytest.mark.parametrize("dtype", [DType.I32, DType.I64])
+def test_bits_agree_with_the_compilers(name: str, dtype: DType) -> None:
+    low, high = integer_limits(dtype)
+    points = np.asarray([low, -33, -2, -1, 0, 1, 2, 5, 31, 32, 40, 63, 64, 70, high])
+    args = np.meshgrid(*[points] * FUNCTIONS[name].arity)
+    found = apply(name, args, dtype, dtype, Constants())
+    got = eval_op(name, args, dtype)
+    bits = dtype.bits
+    for n, at in enumerate(zip(*(a.ravel().tolist() for a in args), strict=True)):
+        value = ours(name, bits, *at)
+        assert got.ravel()[n] == np.asarray(found).ravel()[n] == value, (name, at)
+
+
+def ours(name: str, bits: int, a: int, b: int = 0) -> int:
+    """The definition of the language reference, by Python's integers."""
+    inside = 0 <= b < bits
+    value = {
+        "bit_and": a & b, "bit_or": a | b, "bit_xor": a ^ b, "bit_not": -1 - a,
+        "shift_left": a * 2**b if inside else 0, "shift_right": a // 2**b if inside else -int(a < 0),
+    }[name]  # fmt: skip
+    return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - CONVERSIONS - LOGIC - BITWISE - {"select"}))
 def test_values_agree_with_the_compilers(name: str) -> None:
     ours = FUNCTIONS[name].python
     assert ours is not None

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nautilus.core.expr.nodes import OPS
+from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.functions.arrays import erf
 from nautilus.core.numerics import eval_op, from_storage, reduce_array, round_to, storage_array, storage_numpy
 from nautilus.core.types import DType
@@ -93,12 +94,15 @@ def test_every_operation_has_a_meaning_and_no_warning_leaks() -> None:
     floats = np.array([0.0, -0.0, 1.0, -2.5, math.inf, -math.inf, math.nan, 1e300])
     ints = np.array([0, 1, -7, 2**31 - 1])
     logic = {"and", "or", "not"}
+    bitwise = {f.name for f in FUNCTIONS.values() if f.types is Types.INTEGER}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for op, arity in OPS.items():
             for mode in ("real", "typed"):
                 if op in logic:
                     eval_op(op, [floats > 0] * arity, DType.BOOL, mode)
+                elif op in bitwise:
+                    eval_op(op, [ints] * arity, DType.I32, mode)
                 elif op == "select":
                     eval_op(op, [floats > 0, floats, floats], DType.F32, mode)
                 else:

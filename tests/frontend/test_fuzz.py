@@ -64,11 +64,12 @@ def test_expression_soup(tokens: list[str]) -> None:
     attempt(HEAD + "O[i] = " + " ".join(t for t in tokens if t != "\n"))
 
 
+OPERATORS = ["+", "-", "*", "/", "//", "%", "**", "<", "==", "and", "or", "&", "|", "^", "<<", ">>"]
 _NAMES = st.sampled_from(["X[i, j]", "X[i, k]", "Y[i]", "i", "j", "M", "2", "1.5", "true", "X[Y[i], j]", "O[i]"])
 
 
 def _grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    binary = st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%", "**", "<", "==", "and", "or"]), inner)
+    binary = st.tuples(inner, st.sampled_from(OPERATORS), inner)
     return st.one_of(
         binary.map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
         inner.map(lambda x: f"exp({x})"),

@@ -26,7 +26,7 @@ from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS
 from nautilus.frontend.spec import Spec
 from nautilus.frontend.syntax import grammar, load
-from nautilus.frontend.syntax.words import mark_words
+from nautilus.frontend.syntax.words import mark_bars, mark_words
 from tests.pages import blocks as reference_page
 from tests.pages.blocks import Block, Example
 
@@ -209,6 +209,7 @@ def test_every_rule_and_every_token_of_the_grammar_occurs_in_an_example() -> Non
 def _tree(parser: Lark, statement: str) -> Any:
     tokens = list(parser.lex(statement))
     mark_words(tokens)
+    mark_bars(tokens)
     machine = parser.parse_interactive()
     for token in tokens:
         machine.feed_token(token)

@@ -257,7 +257,9 @@ class Writer:
         chosen = f"({a} if {self.condition(axes)} else {b})"
         return r.choice((
             a, f"({a} + {b})", f"({a} * 2 - {b})", f"({a} // {r.choice((2, 3, 7))})", f"({a} % {r.choice((2, 5, 8))})",
-            f"max({a}, {b})", f"abs({a} - {b})", f"i32({self.condition(axes)})", chosen,
+            f"max({a}, {b})", f"abs({a} - {b})", f"({a} {r.choice('&|^')} {b})",
+            f"(~{a} ^ {b} >> {r.choice((1, 2, 40))})", f"({a} << ({b} & {r.choice((3, 7))}))",
+            f"i32({self.condition(axes)})", chosen,
         ))  # fmt: skip
 
     def at(self, t: Tensor, axes: tuple[str, ...]) -> str:

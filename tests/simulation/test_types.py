@@ -58,6 +58,14 @@ ELEMENTWISE = {
     "f8e5m2": ("f8e5m2", "f32", "f8e5m2", "tanh(A[i, j])"),
     "bf16": ("bf16", "f32", "bf16", "A[i, j] / (1 + abs(S[i]))"),
 }
+BITS = """
+dim M = 5, N = 33
+input X: i32[M, N], B: u8[M, N], L: i64[M]
+output O: i32[M, N], P: i64[M], R: i32[M]
+O[i, j] = (X[i, j] << B[i, j] - 9) ^ (X[i, j ^ 1] >> 3 | ~B[i, j] & 12) if (j ^ 1) < N else X[i, j] & -X[i, j]
+P[i] = L[i] << 33 ^ L[i] >> (i & 1) * 70
+R[i] = sum[j | (i & j) == 0](X[i, j] >> B[i, j] & 255)
+"""
 #: a block has more threads than one of the tiles has vectors, so some of its lanes or warps would copy what others copy
 SMALL = {
     "convolution": """
@@ -116,6 +124,10 @@ def test_a_small_tile_that_every_thread_copies(name: str, condition: str, what: 
 def test_elementwise(name: str, tmp_path: Path) -> None:
     a, s, y, body = ELEMENTWISE[name]
     check(compiled(ROWS.format(a=a, s=s, y=y, body=body)), tmp_path, list(ELEMENTWISE).index(name))
+
+
+def test_bits(tmp_path: Path) -> None:
+    check(compiled(BITS), tmp_path, 1)
 
 
 def test_split_k_over_a_cluster(tmp_path: Path) -> None:

@@ -86,12 +86,27 @@ def _pow(a: Array, b: Array) -> Array:
     return np.where(b < 0, np.where(np.abs(a) == 1, a ** np.abs(b), 0), a ** np.maximum(b, 0))
 
 
+def _shift_left(a: Array, n: Array) -> Array:
+    """As a product with a power of two, in 64 bits; nothing is left beyond them."""
+    inside = (n >= 0) & (n <= 63)
+    low = np.minimum(np.where(inside, n, 0), 62)
+    return np.where(inside, a * 2**low * np.where(n == 63, 2, 1), 0)
+
+
+def _shift_right(a: Array, n: Array) -> Array:
+    """As a quotient rounded towards minus infinity."""
+    inside = (n >= 0) & (n <= 62)
+    return np.where(inside, np.floor_divide(a, 2 ** np.where(inside, n, 0)), np.where(a < 0, -1, 0))
+
+
 _INTEGER: Mapping[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "mul_unless_one": np.multiply,
     "fma": lambda a, b, c: a * b + c, "neg": np.negative, "abs": np.abs, "sign": np.sign,
     "floordiv": _floordiv, "mod": _mod, "fmod": lambda a, b: np.where(b == 0, 0, np.fmod(a, np.where(b == 0, 1, b))),
     "pow": _pow, "min": np.minimum, "max": np.maximum, "floor": lambda a: a, "ceil": lambda a: a, "round": lambda a: a,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+    "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor, "bit_not": lambda a: -1 - a,
+    "shift_left": _shift_left, "shift_right": _shift_right,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ rule of each operation (``core.functions``)::
     ANY         T, T, ... -> T             T a compute type
     FLOAT       T, T, ... -> T             T f32 or f64
     COMPARISON  T, T -> bool               T a compute type
+    INTEGER     T, T, ... -> T             T i32 or i64
     LOGIC       bool, ... -> bool
     SELECT      bool, T, T -> T            T any type
     CONVERSION  T -> the type that is written
@@ -26,7 +27,7 @@ from nautilus.core.types import DType
 _COMPUTE = frozenset({DType.F32, DType.F64, DType.I32, DType.I64, DType.BOOL})
 _TAKES = {
     Types.NUMBER: _COMPUTE - {DType.BOOL}, Types.ANY: _COMPUTE, Types.FLOAT: frozenset({DType.F32, DType.F64}),
-    Types.COMPARISON: _COMPUTE, Types.LOGIC: frozenset({DType.BOOL}),
+    Types.INTEGER: frozenset({DType.I32, DType.I64}), Types.COMPARISON: _COMPUTE, Types.LOGIC: frozenset({DType.BOOL}),
 }  # fmt: skip
 #: function -> arity, kind of rule and argument types; parsers ask at every operation
 _RULES = {f.name: (f.arity, f.types.name.lower(), _TAKES.get(f.types, frozenset[DType]())) for f in FUNCTIONS.values()}

@@ -28,6 +28,30 @@ def _sign(a: float) -> float:
     return (a > 0) - (a < 0)
 
 
+def _whole(f: Callable[..., int]) -> Callable[..., int]:
+    """``f`` of numbers that are integers. Raises ValueError for others."""
+
+    def found(*args: float) -> int:
+        if any(a != int(a) for a in args):
+            raise ValueError("bits of a fraction")
+        return f(*map(int, args))
+
+    return found
+
+
+_BITS_OF_I64 = 64
+
+
+@_whole
+def _shift_left(a: int, n: int) -> int:
+    return a << n if 0 <= n < _BITS_OF_I64 else 0
+
+
+@_whole
+def _shift_right(a: int, n: int) -> int:
+    return a >> (n if 0 <= n < _BITS_OF_I64 else _BITS_OF_I64)
+
+
 @dataclass(frozen=True, slots=True)
 class _Shared:
     """Entries that the records of one group share."""
@@ -57,6 +81,7 @@ _EXACT = _Shared(Types.NUMBER, (0.0, 0.0))
 _EXTREME = _Shared(Types.ANY, (0.0, 0.0))
 _QUOTIENT = _Shared(Types.FLOAT, (0.5, 0.5))
 _COMPARISON = _Shared(Types.COMPARISON, (0.0, 0.0))
+_BITWISE = _Shared(Types.INTEGER, (0.0, 0.0))
 _LOGIC = _Shared(Types.LOGIC, (0.0, 0.0))
 _SELECT = _Shared(Types.SELECT, (0.0, 0.0))
 _CONVERSION = _Shared(Types.CONVERSION, (0.0, 0.0))
@@ -111,6 +136,23 @@ _ROUNDING = (
              Call("max_nan", "max_nan_f64", "max"), "", interval=iv.greatest, named=True, native="any"),
 )  # fmt: skip
 
+_BITS = (
+    _BITWISE("bit_and", 2, "bits that both have", "np.bitwise_and", _whole(operator.and_), Operator("&", 8),
+             "({0} & {1})", interval=iv.bit_and, symbol="&", native="any"),
+    _BITWISE("bit_or", 2, "bits that one has", "np.bitwise_or", _whole(operator.or_), Operator("|", 6),
+             "({0} | {1})", interval=iv.bit_or, symbol="|", native="any"),
+    _BITWISE("bit_xor", 2, "bits that differ", "np.bitwise_xor", _whole(operator.xor), Operator("^", 7),
+             "({0} ^ {1})", interval=iv.bit_xor, symbol="^", native="any"),
+    _BITWISE("bit_not", 1, "all bits inverted, -1 - x", "np.invert", _whole(operator.invert), None, "(~{0})",
+             interval=iv.bit_not, inverse="bit_not", native="any"),
+    _BITWISE("shift_left", 2, "x * 2 ** y; 0 where y is negative or no less than the bits of the type",
+             "arrays.shift_left", _shift_left, Call("", "", "shift_left"), "({0} << {1})",
+             interval=iv.shift_left, symbol="<<"),
+    _BITWISE("shift_right", 2, "x // 2 ** y; 0 or -1, by the sign of x, where y is negative or no less than the bits",
+             "arrays.shift_right", _shift_right, Call("", "", "shift_right"), "({0} >> {1})",
+             interval=iv.shift_right, symbol=">>"),
+)  # fmt: skip
+
 _CONDITIONS = (
     _COMPARISON("lt", 2, "x < y", "np.less", operator.lt, Operator("<", 10), "({0} < {1})", symbol="<", native="any"),
     _COMPARISON("le", 2, "x <= y", "np.less_equal", operator.le, Operator("<=", 10), "({0} <= {1})",
@@ -136,4 +178,4 @@ _CONDITIONS = (
                 ""),
 )  # fmt: skip
 
-RECORDS = (*_ARITHMETIC, *_ROUNDING, *_CONDITIONS)
+RECORDS = (*_ARITHMETIC, *_ROUNDING, *_BITS, *_CONDITIONS)

@@ -37,6 +37,17 @@ def power(a: Array, b: Array) -> Array:
     return np.where(b < 0, inverse, raised)
 
 
+def shift_left(a: Array, n: Array) -> Array:
+    """``a * 2 ** n`` modulo 2^64; 0 where ``n`` is negative or larger than 63."""
+    inside = (n >= 0) & (n < 64)
+    return np.where(inside, np.left_shift(a, np.where(inside, n, 0)), 0)
+
+
+def shift_right(a: Array, n: Array) -> Array:
+    """``a // 2 ** n``; -1 of a negative number and 0 of another one where ``n`` is negative or larger than 63."""
+    return np.asarray(np.right_shift(a, np.where((n >= 0) & (n < 64), n, 63)))
+
+
 def rsqrt(x: Array) -> Array:
     return np.asarray(1.0 / np.sqrt(x))
 

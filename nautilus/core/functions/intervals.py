@@ -198,3 +198,39 @@ def fmod(a: Interval, b: Interval) -> Interval:
     """The result has the sign of ``a`` and neither the magnitude of ``a`` nor that of ``b`` is exceeded."""
     top = min(magnitude(a)[1], magnitude(b)[1])
     return (-top if a[0] < 0 else 0.0), (top if a[1] > 0 else 0.0)
+
+
+def bit_and(a: Interval, b: Interval) -> Interval:
+    """At most every operand that is not negative."""
+    tops = [x[1] for x in (a, b) if x[0] >= 0]
+    return (0.0, min(tops)) if tops else (bit_xor(a, b)[0], max(a[1], b[1]))
+
+
+def bit_or(a: Interval, b: Interval) -> Interval:
+    lo, hi = bit_xor(a, b)
+    return (max(a[0], b[0]) if lo >= 0 else lo), hi
+
+
+def bit_xor(a: Interval, b: Interval) -> Interval:
+    """No more bits than the operands have."""
+    if not all(map(math.isfinite, (*a, *b))):
+        return (0.0, INF) if a[0] >= 0 and b[0] >= 0 else EVERYTHING
+    top = 2.0 ** max((int(x) if x >= 0 else ~int(x)).bit_length() for x in (*a, *b))
+    return (0.0 if a[0] >= 0 and b[0] >= 0 else -top), top - 1
+
+
+def bit_not(a: Interval) -> Interval:
+    return -1 - a[1], -1 - a[0]
+
+
+def shift_left(a: Interval, n: Interval) -> Interval:
+    """Without the bits that leave the type; 0 where ``n`` is no number of bits."""
+    lo, hi = mul(a, (2.0 ** min(max(n[0], 0.0), 64.0), 2.0 ** min(max(n[1], 0.0), 64.0)))
+    return (lo, hi) if n[0] >= 0 and n[1] < 32 else (min(lo, 0.0), max(hi, 0.0))
+
+
+def shift_right(a: Interval, n: Interval) -> Interval:
+    if not (n[0] >= 0 and math.isfinite(n[1])):
+        return min(a[0], 0.0), max(a[1], -1.0)
+    ends = [x if not math.isfinite(x) else float(int(x) >> int(min(k, 64))) for x in a for k in n]
+    return min(ends), max(ends)

@@ -23,6 +23,7 @@ class Types(enum.Enum):
     ANY = "T, T, ... -> T"
     FLOAT = "T, T, ... -> T, T f32 or f64"
     COMPARISON = "T, T -> bool"
+    INTEGER = "T, T, ... -> T, T i32 or i64"
     LOGIC = "bool, ... -> bool"
     SELECT = "bool, T, T -> T, T any type"
     CONVERSION = "T -> the type that is written"
@@ -137,9 +138,10 @@ class Function:
             return "the numpy meaning is missing"
         if self.python is None and not structural:
             return "the meaning for Python numbers is missing"
-        if self.interval is None and self.types in (Types.NUMBER, Types.ANY, Types.FLOAT):
+        if self.interval is None and self.types in (Types.NUMBER, Types.ANY, Types.FLOAT, Types.INTEGER):
             return "the interval rule is missing"
-        if isinstance(self.c, Call) and not (self.c.f32 and (self.c.integer or self.types is Types.FLOAT)):
+        floats, integers = self.types is not Types.INTEGER, self.types is not Types.FLOAT
+        if isinstance(self.c, Call) and ((floats and not self.c.f32) or (integers and not self.c.integer)):
             return "a C spelling is missing for a type that the function takes"
         if self.elementary and not (all(self.ulps) and self.torch):
             return "the error in ulp or the torch name is missing"

@@ -8,13 +8,16 @@ modulo 2^bits, so it equals the expression itself exactly where its own interval
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Ref, walk
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.linear import Interval, Linear, linear
 from nautilus.core.types import DType, integer_limits
 
 UNKNOWN: Interval = (None, None)
+_EXACT = 1 << 52  # below it, float64 holds every integer and its neighbours
 
 
 def fits(x: Linear, dtype: DType, atom: Callable[[Expr], Interval], *, surely: bool = False) -> bool:
@@ -95,6 +98,17 @@ def extreme(op: str, x: Interval, y: Interval) -> Interval:
     (a, b), (c, d) = x, y
     low = c if a is None else a if c is None else max(a, c)
     return low, (None if b is None or d is None else max(b, d))
+
+
+def bitwise(op: str, args: list[Interval], dtype: DType) -> Interval:
+    """Bounds of a bitwise function or a shift; none where it might leave ``dtype``."""
+    rule = FUNCTIONS[op].interval
+    assert rule is not None
+    lo, hi = rule(*((-math.inf if a is None else float(a), math.inf if b is None else float(b)) for a, b in args))
+    least, most = integer_limits(dtype)
+    if op == "shift_left" and not (least <= lo and hi <= most):
+        return UNKNOWN
+    return (int(lo) if abs(lo) < _EXACT else None), (int(hi) if abs(hi) < _EXACT else None)
 
 
 def minus(x: Interval) -> Interval:

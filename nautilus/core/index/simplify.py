@@ -209,6 +209,8 @@ class _Simplifier:
                 return intervals.extreme(op, self.bounds(x), self.bounds(y))
             case Op(op="select", args=(c, x, y)):
                 return intervals.union(self.under(c).bounds(x), self.under(_negate(c)).bounds(y))
+            case Op(op=op, args=args) if op in _BITWISE:
+                return intervals.bitwise(op, [self.bounds(x) for x in args], a.dtype)
             case Op(op="cast", args=(x,)) if x.dtype.is_int and x.dtype.bits <= a.dtype.bits:
                 return self.bounds(x)
             case Op(op="cast", args=(x,)) if x.dtype is DType.BOOL:
@@ -454,6 +456,7 @@ class _Simplifier:
         return with_children(e, (cond, inner.under(cond).expr(e.body)))
 
 
+_BITWISE = frozenset(f.name for f in FUNCTIONS.values() if f.types is Types.INTEGER)
 _HOLDS = {f.name: f.python for f in FUNCTIONS.values() if f.types is Types.COMPARISON and f.python is not None}
 
 

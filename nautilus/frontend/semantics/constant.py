@@ -17,6 +17,9 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "//": operator.floordiv, "%": operator.mod, "**": operator.pow,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "==": operator.eq, "!=": operator.ne,
+}
+_BITS: dict[str, Callable[[int, int], int]] = {
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
 }  # fmt: skip
 _CALLS: dict[str, tuple[int, Callable[..., Any]]] = {
     **{f.name: (f.arity, f.python) for f in NAMED.values() if f.python is not None},
@@ -49,6 +52,8 @@ def _eval(node: ast.Expr, lookup: Callable[[ast.Name], Number]) -> Number:
             return lookup(node)
         case ast.Unary(op=op, arg=arg):
             x = _eval(arg, lookup)
+            if op == "~":
+                return ~_integer(x, node)
             return not x if op == "not" else -x if op == "-" else +x
         case ast.Chain(ops=ops, args=args):
             total = _eval(args[0], lookup)
@@ -72,9 +77,29 @@ def _step(op: str, a: Number, b: Number, node: ast.Expr) -> Number:
         return (a and b) if op == "and" else (a or b)
     if op == "**" and (abs(b) > 1024 or (isinstance(a, int) and abs(a) >= 1 << 63)):
         raise NotConstant("N0503", "this compile-time number does not fit 64 bits", node.span)
+    if op in _BITS:
+        return _bits(op, _integer(a, node), _integer(b, node), node)
     value: Number | complex = _BINARY[op](a, b)
     if isinstance(value, complex):
         raise NotConstant("N0504", "this compile-time number has no value", node.span)
     if isinstance(value, int) and abs(value) >= 1 << 63:
+        raise NotConstant("N0503", "this compile-time number does not fit 64 bits", node.span)
+    return value
+
+
+def _integer(value: Number, node: ast.Expr) -> int:
+    """``value`` as an operand of a bitwise operator. Raises NotConstant for a float and for a bool."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise NotConstant("N0401", "bitwise operators need integers", node.span)
+    return value
+
+
+def _bits(op: str, a: int, b: int, node: ast.Expr) -> int:
+    if op in ("<<", ">>") and b < 0:
+        raise NotConstant("N0407", f"'{op}' by a negative number", node.span)
+    if op == "<<" and a and b >= 64:
+        raise NotConstant("N0503", "this compile-time number does not fit 64 bits", node.span)
+    value = _BITS[op](a, min(b, 64) if op in ("<<", ">>") else b)
+    if abs(value) >= 1 << 63:
         raise NotConstant("N0503", "this compile-time number does not fit 64 bits", node.span)
     return value

@@ -113,7 +113,7 @@ class Expander:
                 return self._call(node, node.binders, node.cond, frame, span)
             case ast.Unary(op=op, arg=arg):
                 x = self.expr(arg, frame)
-                return None if x is None else typed.unary({"-": "neg", "+": "pos"}.get(op, op), x, span)
+                return None if x is None else typed.unary({"-": "neg", "+": "pos", "~": "bit_not"}.get(op, op), x, span)
             case ast.Chain():
                 return self._chain(node, frame, span)
             case ast.Compare():
@@ -133,7 +133,7 @@ class Expander:
         if args is None:
             return None
         ops = set(node.ops)
-        if len(args) > _BALANCE and (ops <= {"+", "-"} or (len(ops) == 1 and ops <= {"*", "and", "or"})):
+        if len(args) > _BALANCE and (ops <= {"+", "-"} or (len(ops) == 1 and ops <= {"*", "and", "or", "&", "|", "^"})):
             signed = (
                 args
                 if "-" not in ops

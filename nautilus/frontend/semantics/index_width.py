@@ -135,6 +135,24 @@ def _power(a: Range, n: Range) -> Range:
     return (0 if a[0] >= 0 else -most), most
 
 
+def _both_bits(a: Range, b: Range) -> Range:
+    """``a & b``, which is at most every operand that is not negative."""
+    tops = [r[1] for r in (a, b) if r[0] >= 0]
+    return (0, min(tops)) if tops else (_bits(a, b)[0], max(a[1], b[1]))
+
+
+def _bits(a: Range, b: Range) -> Range:
+    """``a | b`` and ``a ^ b``: no more bits than the operands have."""
+    width = max(x.bit_length() if x >= 0 else (~x).bit_length() for r in (a, b) for x in r)
+    return (0 if a[0] >= 0 and b[0] >= 0 else -(1 << width)), (1 << width) - 1
+
+
+def _shifted(a: Range, n: Range) -> Range:
+    """``a << n``, which is 0 where ``n`` is no number of bits."""
+    lo, hi = _corners(lambda x, k: x << k, a, (min(max(n[0], 0), 63), min(max(n[1], 0), 63)))
+    return (lo, hi) if n[0] >= 0 and n[1] < 64 else (min(lo, 0), max(hi, 0))
+
+
 _RANGES: Mapping[str, Callable[..., Range]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
@@ -146,4 +164,10 @@ _RANGES: Mapping[str, Callable[..., Range]] = {
     "floordiv": _quotient,
     "mod": _remainder,
     "pow": _power,
+    "bit_and": _both_bits,
+    "bit_or": _bits,
+    "bit_xor": _bits,
+    "bit_not": lambda a: (~a[1], ~a[0]),
+    "shift_left": _shifted,
+    "shift_right": lambda a, n: (min(a[0], 0), max(a[1], -1)),
 }

@@ -17,7 +17,8 @@ from nautilus.core.functions import BY_SYMBOL, FUNCTIONS, Types
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType, promote
 
-ARITH = {s: f.name for s, f in BY_SYMBOL.items() if f.arity == 2 and f.types in (Types.NUMBER, Types.FLOAT)}
+_KINDS = (Types.NUMBER, Types.FLOAT, Types.INTEGER)
+ARITH = {s: f.name for s, f in BY_SYMBOL.items() if f.arity == 2 and f.types in _KINDS}
 COMPARE = {s: f.name for s, f in BY_SYMBOL.items() if f.types is Types.COMPARISON}
 _SYMBOL = {v: k for k, v in {**ARITH, **COMPARE}.items()}
 _I32 = range(-(1 << 31), 1 << 31)
@@ -31,7 +32,7 @@ def _python(name: str) -> Callable[..., Any]:
     return found
 
 
-_FOLD = {n: _python(n) for n in ("add", "sub", "mul", "floordiv", "mod", "min", "max")}
+_FOLD = {n: _python(n) for n in ("add", "sub", "mul", "floordiv", "mod", "min", "max", "bit_and", "bit_or", "bit_xor")}
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1, "pow": 1}  # of the right side, over integers
 _FOLD_COMPARE = {n: _python(n) for n in COMPARE.values()}
 
@@ -87,10 +88,24 @@ def widen(e: Expr) -> Expr:
     return coerce(e, e.dtype.compute)
 
 
+#: what stands between conditions instead of a bitwise operator
+_CONDITIONS = {"'&'": "and", "'|'": "or", "'^'": "!=", "'~'": "not"}
+
+
 def _numbers(what: str, span: Span, *args: Expr) -> None:
     if any(a.dtype is DType.BOOL for a in args):
         hint = "f32(...) or i32(...) turns a bool into 1 or 0"
+        if what in _CONDITIONS:
+            hint = f"for conditions, write '{_CONDITIONS[what]}'"
         raise Fault("N0401", f"{what} needs numbers, but got bool", span, hint)
+
+
+def _integers(symbol: str, span: Span, *args: Expr) -> None:
+    """The operands of a bitwise operator; bools are refused before."""
+    for a in args:
+        if not a.dtype.is_int:
+            hint = "i32(...) truncates towards zero"
+            raise Fault("N0401", f"'{symbol}' needs integers, but got {a.dtype}", span, hint)
 
 
 def arith(op: str, a: Expr, b: Expr, span: Span) -> Expr:
@@ -98,6 +113,10 @@ def arith(op: str, a: Expr, b: Expr, span: Span) -> Expr:
     _numbers(f"'{_SYMBOL.get(op, op)}'", span, a, b)
     t = promote(a.dtype, b.dtype)
     negative = isinstance(b, Const) and b.value < 0
+    if FUNCTIONS[op].types is Types.INTEGER:
+        _integers(_SYMBOL[op], span, a, b)
+    if op in ("shift_left", "shift_right") and negative:
+        raise Fault("N0407", f"'{_SYMBOL[op]}' by a negative number", span)
     if FUNCTIONS[op].types is Types.FLOAT or (op == "pow" and t.is_int and negative):
         t = promote(t, DType.F32)
     if t.is_int and op in ("floordiv", "mod") and isinstance(b, Const) and b.value == 0:
@@ -106,6 +125,8 @@ def arith(op: str, a: Expr, b: Expr, span: Span) -> Expr:
         x, y = int(a.value), int(b.value)
         if op == "pow" and (abs(x) <= 1 or y <= 64):
             return number(x**y, span)
+        if op in ("shift_left", "shift_right"):
+            return number(x << min(y, 64) if op == "shift_left" else x >> min(y, 64), span)
         if op in _FOLD:
             return number(_FOLD[op](x, y), span)
     if t.is_int and isinstance(b, Const) and op in _NEUTRAL and b.value == _NEUTRAL[op]:
@@ -154,12 +175,16 @@ def unary(op: str, a: Expr, span: Span) -> Expr:
     if op == "not":
         condition(a, "'not'", span)
         return Const(not a.value, DType.BOOL, span) if isinstance(a, Const) else Op("not", (a,), a.dtype, span)
-    _numbers({"neg": "'-'", "pos": "'+'"}.get(op, f"'{op}'"), span, a)
+    _numbers({"neg": "'-'", "pos": "'+'", "bit_not": "'~'"}.get(op, f"'{op}'"), span, a)
     if op == "pos":
         return a
     if FUNCTIONS[op].types is Types.FLOAT:
         t = promote(a.dtype, DType.F32)
         return Op(op, (coerce(a, t),), t, span)
+    if op == "bit_not":
+        _integers("~", span, a)
+        if isinstance(a, Const):
+            return number(~int(a.value), span)
     if op == "neg" and isinstance(a, Const):
         return number(-a.value, span) if a.dtype.is_int else replace(a, value=-a.value, span=span)
     if a.dtype.is_int and op in ("floor", "ceil", "round"):

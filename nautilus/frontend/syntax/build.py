@@ -55,6 +55,9 @@ class Args:
     span: Span
 
 
+_INDEX_HINT = "a function call needs '(...)' after the brackets; a bitwise 'or' there is in parentheses, '[(a | b)]'"
+
+
 def _fault(code: str, message: str, span: Span, hint: str | None = None) -> SyntaxFault:
     return SyntaxFault(Diagnostic(code, message, span, hint=hint))
 
@@ -121,7 +124,7 @@ class TreeBuilder:
     def cmp_op(self, c: list[Any]) -> Any:
         return c[0]
 
-    add_op = mul_op = cmp_op
+    shift_op = add_op = mul_op = cmp_op
 
     def call_args(self, c: list[Any]) -> Args:
         return Args(tuple(x for x in c[1:-1:2]), self._join(c))
@@ -138,7 +141,7 @@ class TreeBuilder:
 
     def index(self, c: list[Any]) -> ast.Index:
         span = self._join(c)
-        items = self._indices(c[1], "an index", "function call needs '(...)' after the brackets")
+        items = self._indices(c[1], "an index", _INDEX_HINT)
         return ast.Index(self._name(c[0]), items, span, _height(span, *items))
 
     def call_expr(self, c: list[Any]) -> ast.Call:

@@ -12,19 +12,22 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from nautilus.frontend.syntax.words import mark_bars
+
 _ENDS = ("1", "x", "x[i]", "x[i, j]", "f(x)", "f(x, y)", "(x)")  # one value for each way in which a value may end
 _BESIDE = ("an operator is missing between two values", "write an operator between them, such as '*'")
 _EARLY = ("the expression is incomplete", "a value is expected after the operator")
 _EQUALS = ("'=' inside an expression", "'==' compares")
 _NO_ELSE = ("a conditional expression without 'else'", "write 'a if condition else b'")
 _DECL = ("a declaration needs a type", "write 'input X: f16[M, N]'")
+_BITS = ("&", "|", "^", "<<", ">>")
 _KEYWORD = "'{token}' is a keyword and cannot be a name"
 
 #: faulty statement -> (message, hint).
 EXAMPLES: tuple[tuple[str, str, str | None], ...] = (
     *((f"O = {v} {w}", *_BESIDE) for v in _ENDS for w in ("y", "1", "1.0")),
-    *((f"O = 1 {op}", *_EARLY) for op in ("+", "-", "*", "/", "//", "%", "**", "<", "==", "and", "or")),
-    *((f"O = {op}", *_EARLY) for op in ("-", "not")),
+    *((f"O = 1 {op}", *_EARLY) for op in ("+", "-", "*", "/", "//", "%", "**", "<", "==", "and", "or", *_BITS)),
+    *((f"O = {op}", *_EARLY) for op in ("-", "not", "~")),
     ("O =", "nothing is defined", "an expression is expected after '='"),
     *((f"O = {v} = 1", *_EQUALS) for v in _ENDS),
     *((f"O = 1 if {v}", *_NO_ELSE) for v in _ENDS),
@@ -104,6 +107,7 @@ def _table(parser: Any) -> dict[tuple[int, str], tuple[str, str | None]]:
     for text, message, hint in EXAMPLES:
         machine = parser.parse_interactive()
         tokens = list(parser.lex(text))
+        mark_bars(tokens)
         try:
             for token in tokens:
                 machine.feed_token(token)
@@ -118,7 +122,7 @@ def _expected(parser: Any, accepts: set[str]) -> str:
     rest = set(accepts)
     if rest >= _VALUES:
         names.append("a value")
-        rest -= _VALUES | {"NOT", "PLUS", "MINUS"}
+        rest -= _VALUES | {"NOT", "PLUS", "MINUS", "TILDE"}
     shown = {t.name: t.pattern.value for t in parser.terminals if t.pattern.type == "str"}
     names += sorted({_SHOW.get(t) or f"'{shown.get(t, t)}'" for t in rest})
     if len(names) > 6:

@@ -21,15 +21,13 @@ from nautilus.frontend.syntax.ast import Define, File, Recur, Statement
 from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
 from nautilus.frontend.syntax.faults import explain
 from nautilus.frontend.syntax.grammar import build_parser
-from nautilus.frontend.syntax.words import mark_words
+from nautilus.frontend.syntax.words import mark_bars, mark_words
 
 _LOCK = threading.Lock()  # one parser per process, whose callbacks hold the current source
 _OPEN, _CLOSE = {"LPAR": "RPAR", "LSQB": "RSQB"}, {"RPAR", "RSQB"}
 _STARTERS = {"DIM", "CONST", "INPUT", "OUTPUT", "SCALAR", "DEF", "INCLUDE"}
 _BAD_HINTS = {
-    "&": "logical 'and' is written 'and'",
     "!": "negation is written 'not', inequality '!='",
-    "^": "a power is written '**'",
     "?": "a choice is written 'a if condition else b'",
     ";": "a statement ends at the end of its line",
     "{": "brackets are '(' ')' and '[' ']'",
@@ -101,6 +99,7 @@ def _parse_one(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
     from lark.exceptions import UnexpectedToken
 
     mark_words(tokens)
+    mark_bars(tokens)
     machine = parser.parse_interactive()
     try:
         for token in tokens:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from nautilus.core.expr.build import within
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, children, substitute
-from nautilus.core.functions import FUNCTIONS
+from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.functions.intervals import EVERYTHING, Interval, div, joined, mul, outward, power, square, sub, times
 from nautilus.core.index.simplify import TRUE, bounds, conjuncts, simplify
 from nautilus.core.types import DType, value_limits
@@ -32,6 +32,9 @@ from nautilus.scalar.analysis.domains import nonempty
 from nautilus.scalar.rewriting import axis_assumptions
 
 _INF = math.inf
+#: integer functions whose rules hold for elements of tensors, but for what leaves the type
+_EXACT = frozenset({"add", "sub", "mul", "neg", "abs", "min", "max"})
+_EXACT |= {f.name for f in FUNCTIONS.values() if f.types is Types.INTEGER}
 
 
 @dataclass(slots=True)
@@ -104,7 +107,7 @@ class Ranges:
             case Op(op="mod", args=(a, Const(value=n))) if n > 0:
                 lo, hi = self.of(a)
                 return (lo, hi) if lo >= 0 and hi < n else (0.0, n - 1.0)
-            case Op(op="add" | "sub" | "mul" | "neg" | "abs" | "min" | "max" as op, args=args):
+            case Op(op=op, args=args) if op in _EXACT:
                 rule = FUNCTIONS[op].interval
                 return EVERYTHING if rule is None else outward(rule(*map(self.of, args)), e.dtype.bits <= 32)
         return EVERYTHING

@@ -25,7 +25,7 @@ BUFFERS = {
 PARAMS = {"eps": DType.F32, "n": DType.I32}
 VALUES = {"3": DType.I32, "cond": DType.BOOL, "acc.1": DType.F32}
 FLOATS = st.floats(allow_nan=False) | st.just(math.nan)
-TRANSCENDENTAL = sorted({o for o in OPS if OPS[o] == 1} - {"not", "cast", "narrow", "neg", "abs", "sign"})
+TRANSCENDENTAL = sorted({o for o in OPS if OPS[o] == 1} - {"not", "bit_not", "cast", "narrow", "neg", "abs", "sign"})
 
 
 def leaf(dtype: DType) -> st.SearchStrategy[Expr]:
@@ -79,7 +79,7 @@ def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 4) -> Expr:
     if dtype.is_int:
         if kind == 4 and dtype is DType.I32:
             return Load("page", (sub(DType.I32), sub(DType.I32)), dtype)
-        op = draw(st.sampled_from(["add", "sub", "mul", "floordiv", "mod", "min", "max"]))
+        op = draw(st.sampled_from(["add", "sub", "mul", "floordiv", "mod", "min", "max", "bit_or", "shift_left"]))
         return make(op, sub(dtype), sub(dtype))
     if kind == 4:
         inner = Load(*draw(st.sampled_from([("Q", (), DType.F16), ("X", (), DType.F64)])))

@@ -145,6 +145,15 @@ class _Ranges:
             case Op(op="floordiv", args=(a, Const(value=n))) if n > 0:
                 (lo, hi), by = self.integer(a), float(n)
                 return math.floor(lo / by), math.floor(hi / by)
+            case Op(op="shift_right", args=(a, Const(value=n))) if 0 <= n < 64:
+                lo, hi = self.integer(a)
+                return math.floor(lo / 2.0**n), math.floor(hi / 2.0**n)
+            case Op(op="bit_and", args=(a, b)):
+                tops = [hi for lo, hi in (self.integer(a), self.integer(b)) if lo >= 0]
+                return (0.0, min(tops)) if tops else value_limits(e.dtype)
+            case Op(op="bit_or" | "bit_xor", args=(a, b)):
+                (p, q), (r, s) = self.integer(a), self.integer(b)
+                return (0.0, 2.0 ** int(max(q, s)).bit_length() - 1) if min(p, r) >= 0 else value_limits(e.dtype)
             case Op(op="add" | "sub" as name, args=(a, b)):
                 (p, q), (r, s) = self.integer(a), self.integer(b)
                 return (p + r, q + s) if name == "add" else (p - s, q - r)
