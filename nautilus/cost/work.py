@@ -132,6 +132,7 @@ class _Counter:
         self.warps = kernel.warps
         self.lazy = _rescales_lazily(kernel)
         self.depth = 0
+        self.unrolled = 1  # iterations whose loads are in flight together
         self.wgmma = any(isinstance(op, MmaOp) and op.instr in WGMMA for op in ma.walk_ops(kernel.body))
         self.depths = {m.name: m.stages for m in kernel.mbars}
         self.late = frozenset(c.name.removesuffix("_done") for c in kernel.pipelines if c.name.endswith("_done"))
@@ -253,7 +254,9 @@ class _Counter:
         inner = {**env, op.var: np.maximum((low + high) // 2, low), f"{op.var}#": ends}
         self.depth += 1
         outer, self.unit_loop = self.unit_loop, (op.var, low, trips) if self.private > 1 else None
+        around, self.unrolled = self.unrolled, self.unrolled * (op.unroll or 1)
         self.block(op.body, times * trips, inner)
+        self.unrolled = around
         self.unit_loop = outer
         self.depth -= 1
         if any(isinstance(x, ma.AsyncWait | ma.TmaLoad) and getattr(x, "mbar", None) is None for x in op.body):
@@ -293,7 +296,7 @@ class _Counter:
                 self.reads(buffer, index, {a.name: a.size for a in r.type.axes}, env)
                 size = prod(r.type.shape) * r.type.dtype.bytes
                 c.read = c.read + times * size * share
-                self.unpipelined[r.name] = float(np.mean(share) * size)
+                self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
                 self.elementwise(times, self.warps * (self.registers(r) / max(1, op.vec) + 4))
                 if self.wgmma and self.depth:
                     c.rows = c.rows + times * self.warps * QUADS * self.registers(r) / max(1, op.vec)

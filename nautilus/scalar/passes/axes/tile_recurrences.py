@@ -1,5 +1,8 @@
 """``tile-recurrences``: the kernel of a recurrence in tiled form (:mod:`nautilus.scalar.recurrences`, ``scalar.ir``).
 
+Where the tensors of a recurrence fit into tiles that stay on chip, they do (:mod:`nautilus.scalar.recurrence_tiles`).
+Otherwise the nests of a step exchange them through memory:
+
 Each nest of a step is tiled like a kernel of its own definition, by the passes that tile other kernels (``fuse``,
 ``split``, ``reorder``).  Its grid loops over the independent axes and over the steps become those of the whole kernel;
 its other grid loops become sequential ones.  The result runs a block for each position along the independent axes, in
@@ -22,13 +25,14 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Axis, Expr, Load, rewrite
 from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import AxisPlan, KernelPlan
-from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, writes_of
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, grid_chain, nest
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
+from nautilus.scalar.recurrence_tiles import Steps, on_chip
 from nautilus.scalar.rewriting import map_kernels, map_statements
 
 LANES = 128  # elements at once
@@ -45,8 +49,11 @@ class TileRecurrences:
     sees_recurrences = True
 
     def apply(self, program: Program) -> Program:
-        """The program with its recurrences in tiled form."""
-        return map_kernels(program, lambda k: _tiled(program, k) if is_recurrence(k) and not _has_tiles(k) else k)
+        """The program with its recurrences in tiled form, without the tensors that stay on chip."""
+        made = map_kernels(program, lambda k: _tiled(program, k) if is_recurrence(k) and not _has_tiles(k) else k)
+        written = frozenset[str]().union(*map(writes_of, made.kernels))
+        gone = {b.name for b in program.buffers if b.space is Space.TEMP} - written
+        return replace(made, buffers=tuple(b for b in made.buffers if b.name not in gone))
 
 
 def _has_tiles(k: Kernel) -> bool:
@@ -72,6 +79,12 @@ def _tiled(program: Program, k: Kernel) -> Kernel:
     own = writes_of(k)
     apart = _apart(program, own)
     defs = [_definition(apart, n, outer, own) for n in _nests(steps.body)]
+    stored = {n for n in own if program.buffer(n).space is Space.OUTPUT}
+    stored |= {n for other in program.kernels if other is not k for n in reads_of(other) & own}
+    read_names = {n + _EARLIER: n for n in own}
+    held = on_chip(k.name, Steps(tuple(defs), tuple(shared), steps, read_names), stored)
+    if held is not None:
+        return held
     names = {loop.var for loop in outer}
     lanes = _shared_lanes(defs, shared, names)
     locals_: list[Buffer] = []

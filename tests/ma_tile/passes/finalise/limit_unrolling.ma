@@ -63,3 +63,24 @@ module t target sm_80 {
   }
 }
 ; CHECK: mma fma smem s_a[0], smem s_b[0] over k unroll 4 :
+
+; CASE: the loads of several steps are in flight at once where each step stores what it carries
+; RUN: limit-unrolling
+; ARCH: sm_80
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f32[100, 128]
+  output Y: f32[100, 128]
+  kernel k grid 1 warps 4 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp(i:4x32)
+    %zero = const 0.0 : f32[i: 128] #i
+    %sum = for t in 0..100 carry(%s = %zero) {
+      %x = ld.global X[t, i] vec 1 : f32[i: 128] #i
+      %n = add %s, %x : f32[i: 128] #i
+      st.global Y[t, i], %n vec 1
+      yield %n
+    }
+  }
+}
+; CHECK: for t in 0..100 unroll 32 carry
