@@ -22,6 +22,7 @@ from nautilus.passes.instruments import DumpDir, Print, Time
 from nautilus.passes.loading import load
 from nautilus.passes.manager import Instrument, steps
 from nautilus.passes.pipelines import SPEC, STAGE_NAMES, STAGES
+from nautilus.remarks.remarks import Watch, refuse, remarks
 
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
@@ -40,7 +41,14 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usag
     start = stage_of(spec)
     if until in STAGE_NAMES[: STAGE_NAMES.index(start.name)]:
         raise click.UsageError(f"{spec} is a dump of {start.name}, which comes after {until}")
-    result, cubin = run_and_build(request, options, "cubin" if resource_usage or form == "cubin" else "checked")
+    watch = Watch()
+    how: Literal["checked", "cubin"] = "cubin" if resource_usage or form == "cubin" else "checked"
+    result, cubin = run_and_build(request, options, how, watch)
+    found = remarks(result, watch, request.gives_kernels)
+    refuse(found, options["werror"])
+    if not options["quiet"]:
+        shown = [r.diagnostic() for r in found if r.hint is not None or options["verbose"]]
+        print_diagnostics(shown, options["diagnostics"])
     data = cubin.data if cubin is not None and form == "cubin" else render(result, form)
     usage = _usage(result, cubin) if cubin is not None and resource_usage else None
     if output is not None:
@@ -51,19 +59,21 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usag
         summary: dict[str, Any] = {"output": output, "form": form, "arch": result.context.arch}
         schedule = result.context.schedule
         summary["schedule"] = json.loads(schedule.to_json()) if schedule is not None else None
+        summary["remarks"] = [r.diagnostic().as_dict() for r in found]
         if usage is not None:
             summary["resources"] = usage
         click.echo(json.dumps(summary), err=output == "-")
 
 
 def run_and_build(
-    request: Request, options: dict[str, Any], how: Literal["text", "checked", "cubin"]
+    request: Request, options: dict[str, Any], how: Literal["text", "checked", "cubin"], *more: Instrument
 ) -> tuple[Result, Compiled | None]:
     """Compile under the instruments that the options ask for, and show warnings.
 
-    ``how``: as far as the request says; the same, with a kernel that ptxas accepts; up to the cubin.
+    ``how``: as far as the request says; the same, with a kernel that ptxas accepts; up to the cubin.  ``more``: further
+    instruments.
     """
-    instruments: list[Instrument] = []
+    instruments: list[Instrument] = [*more]
     shown = Print(frozenset((options["dump_ir"] or "").split(",")))
     if options["dump_ir"]:
         for part in options["dump_ir"].split(","):

@@ -3,8 +3,8 @@
 This module imports only click and the standard library; a command imports its modules when it runs, so ``--help`` is
 fast.  Exit codes: 0 success; 1 the spec is wrong or a check failed; 2 the command line is wrong; 3 toolchain or GPU
 missing or failed; 4 no legal schedule; 5 budget spent without a result; 70 internal error, with the path of a
-reproducer; 128 + n stopped by signal n.  A successful command prints nothing but the requested result.  Outputs are
-written completely or not at all.  All messages go to standard error.
+reproducer; 128 + n stopped by signal n.  A successful command prints nothing but the requested result and remarks
+(:mod:`nautilus.remarks`).  Outputs are written completely or not at all.  All messages go to standard error.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nautilus import __version__
+from nautilus.cli.remark_options import werror
 from nautilus.passes.pipelines import STAGE_NAMES, STAGES, listing
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-o", "--output", metavar="FILE", help="Output file; its suffix selects the format; - is stdout.")
 @click.option("--emit", type=click.Choice(_EMIT), help="Format of the output; overrides the suffix.")
 @click.option("--resource-usage", is_flag=True, help="Report registers, spills, shared memory (uses NVRTC).")
+@werror
 def compile_command(**options: Any) -> None:
     """Compile SPEC (.naut, or a dump: .scalar .vr .ma) to CUDA C++, PTX, cubin or an IR.
 

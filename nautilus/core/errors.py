@@ -26,6 +26,7 @@ class Severity(enum.Enum):
 
     ERROR = "error"
     WARNING = "warning"
+    REMARK = "remark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,18 +180,47 @@ class UnsupportedError(NautilusError):
         super().__init__("\n".join([text, *excerpt(span)]))
 
 
+class Cause(enum.Enum):
+    """What keeps a product from an engine, as far as a spec decides it."""
+
+    ROWS = "rows of a tensor do not start at multiples of 16 bytes"
+    ORDER = "the contiguous axis of a tensor is not the one that the instruction wants"
+    OTHER = "anything else"
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why an engine refused a kernel, as data that a remark turns into advice. ``reason``: the sentence for the user.
+
+    ``cause`` says what stands in the way, and ``buffer`` in which tensor.  ``elements``: the number of elements of
+    which rows must be multiples (:attr:`Cause.ROWS`), else 0.  ``axis``: the axis that must be contiguous
+    (:attr:`Cause.ORDER`), else empty.
+    """
+
+    reason: str
+    cause: Cause = Cause.OTHER
+    buffer: str = ""
+    elements: int = 0
+    axis: str = ""
+
+
 class ScheduleError(NautilusError):
     """There is no legal schedule, or a given schedule is illegal.
 
     ``kernel`` names the kernel that fails, as the schedule does (empty: no single one).  ``field`` names the field
     of the schedule or the part of the IR (empty: none).  ``excess`` is the ratio of the resource that it needs to what
-    there is (0: not known).  Callers use these fields, not the message.
+    there is (0: not known).  ``span`` is the place in the spec of what is refused, and ``obstacle`` the reason as data
+    (None: only the message says it).  Callers use these fields, not the message.
     """
 
     exit_code = 4
 
-    def __init__(self, reason: str, field: str = "", *, kernel: str = "", excess: float = 0.0) -> None:
+    def __init__(
+        self, reason: str, field: str = "", *, kernel: str = "", excess: float = 0.0, span: Span = NO_SPAN,
+        obstacle: Obstacle | None = None,
+    ) -> None:  # fmt: skip
         self.reason, self.field, self.kernel, self.excess = reason, field, kernel, excess
+        self.span, self.obstacle = span, obstacle
         places = [f"kernel {kernel}"] if kernel else []
         super().__init__(": ".join([*places, *([field] if field else []), reason]))
 

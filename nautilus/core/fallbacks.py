@@ -15,7 +15,10 @@ the driver then takes the next one without compiling again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.errors import Obstacle
+from nautilus.core.source import NO_SPAN, Span
 
 LIGHTER, WITHOUT, SMALLER, UNFUSED, PLAIN = 1, 2, 3, 4, 5  # a kernel at step 0 has the first choice of the rules
 
@@ -28,16 +31,29 @@ _UNKNOWN = 2.0  # the factor after a failure that states no need
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """A plan of ``kernel`` that was refused at step ``step`` of its fallbacks. ``span``: what was refused, if known."""
+
+    kernel: str
+    step: int
+    reason: str
+    span: Span = NO_SPAN
+    obstacle: Obstacle | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Fallbacks:
     """Steps by kernel, sorted by name; a kernel at step 0 is not listed.
 
     ``excesses``: by kernel, how many times fewer resources than the rules' plan a plan should use; 1 is not listed.
-    ``spilling``: the kernels whose spilled registers are accepted, because smaller plans spill too.
+    ``spilling``: the kernels whose spilled registers are accepted, because smaller plans spill too.  ``failures``: the
+    plans that were refused, in order; they decide nothing and are not compared.
     """
 
     taken: tuple[tuple[str, int], ...] = ()
     excesses: tuple[tuple[str, float], ...] = ()
     spilling: frozenset[str] = frozenset()
+    failures: tuple[Failure, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(
@@ -81,6 +97,10 @@ class Fallbacks:
             return self._with(kernel, step, known * max(excess, _UNKNOWN if again else _LEAST))
         return self._with(kernel, step + 1, (excess if excess > 1 else _UNKNOWN) if step + 1 == SMALLER else 1.0)
 
+    def noting(self, failure: Failure) -> Fallbacks:
+        """These fallbacks, with ``failure`` as the last one."""
+        return replace(self, failures=(*self.failures, failure))
+
     def after_spill(self, kernel: str, excess: float, again: bool = False) -> Fallbacks:
         """The fallbacks after ptxas spilled registers of ``kernel``: smaller plans, of which the last one may spill.
 
@@ -92,7 +112,9 @@ class Fallbacks:
         return self.after(kernel, excess, again)
 
     def _with(self, kernel: str, step: int, excess: float) -> Fallbacks:
-        return Fallbacks.of({**dict(self.taken), kernel: step}, {**dict(self.excesses), kernel: excess}, self.spilling)
+        excesses = {**dict(self.excesses), kernel: excess}
+        made = Fallbacks.of({**dict(self.taken), kernel: step}, excesses, self.spilling)
+        return replace(made, failures=self.failures)
 
 
 NO_FALLBACKS = Fallbacks()

@@ -14,10 +14,15 @@ from nautilus.targets.rates import machine
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Lower bounds in seconds by resource, and the share of the highest bound in the predicted time."""
+    """Lower bounds in seconds by resource, and the share of the highest bound in the predicted time.
+
+    ``unit``: the unit that binds in the prediction, with its share of the predicted time (:func:`binding_unit`).
+    """
 
     floors: Mapping[str, float]
     share: float
+    unit: str = ""
+    unit_share: float = 0.0
 
     @property
     def bound(self) -> str:
@@ -41,4 +46,33 @@ def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
         "special functions": sum(k.parts["special"] * k.clock for k in found.kernels) / m.clock,
         "memory": (read + written) / rate,
     }
-    return Roofline(floors, max(floors.values()) / found.seconds if found.seconds > 0 else 0.0)
+    share = max(floors.values()) / found.seconds if found.seconds > 0 else 0.0
+    return Roofline(floors, share, *binding_unit(found.parts, found.seconds))
+
+
+#: Part of an estimate -> the unit of the GPU that takes so long, if it works alone.
+UNITS = {
+    "mma": "matrix units",
+    "special": "special-function units",
+    "issue": "instruction issue",
+    "shared": "shared memory",
+    "l2": "L2 cache",
+    "dram": "memory",
+    "launch": "launches",
+}
+DEPENDENT = "dependent work on the multiprocessors"
+_FEW = 0.5  # share of the on-chip time below which no unit of a multiprocessor is busy enough to bind
+
+
+def binding_unit(parts: Mapping[str, float], seconds: float) -> tuple[str, float]:
+    """The unit that takes the longest part of ``seconds``, and its share.
+
+    Where no unit is busy for half of the time that the multiprocessors take, their dependent work binds.
+    """
+    if seconds <= 0:
+        return "", 0.0
+    name = max(UNITS, key=lambda p: parts.get(p, 0.0))
+    on_chip = parts.get("multiprocessors", 0.0)
+    if parts[name] < _FEW * on_chip:
+        return DEPENDENT, min(1.0, on_chip / seconds)
+    return UNITS[name], min(1.0, parts[name] / seconds)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError
-from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.fallbacks import Failure, Fallbacks
 from nautilus.core.schedule import Schedule, recomputed
 from nautilus.cost.registers import kernel_fault
 from nautilus.cuda.module import CudaModule
@@ -78,7 +78,15 @@ def next_rung(
     kernel = recomputed(error.kernel, schedule)
     if not kernel or known.exhausted(kernel):
         return None
-    return known.after(kernel, error.excess if isinstance(error, ScheduleError) else 0.0, again)
+    noted = known if again else known.noting(_failure(error, kernel, known))
+    return noted.after(kernel, error.excess if isinstance(error, ScheduleError) else 0.0, again)
+
+
+def _failure(error: ScheduleError | UnsupportedError, kernel: str, known: Fallbacks) -> Failure:
+    """``error`` as data, at the step of ``kernel`` that it refused."""
+    if isinstance(error, ScheduleError):
+        return Failure(kernel, known.steps(kernel), error.reason, error.span, error.obstacle)
+    return Failure(kernel, known.steps(kernel), error.feature, error.span)
 
 
 def next_request(
@@ -95,7 +103,8 @@ def next_request(
         return replace(request, lookup=None)
     if isinstance(error, SpillError):
         kernel = recomputed(error.kernel, schedule)
-        return replace(request, fallbacks=request.fallbacks.after_spill(kernel, error.excess, again))
+        known = request.fallbacks if again else request.fallbacks.noting(_failure(error, kernel, request.fallbacks))
+        return replace(request, fallbacks=known.after_spill(kernel, error.excess, again))
     found = None if request.gives_kernels else next_rung(request.fallbacks, error, schedule, again)
     if found is None:
         raise error

@@ -7,6 +7,7 @@ because the planner asks for every definition.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,6 +16,29 @@ from nautilus.scalar.analysis.definitions import Def
 
 Group: TypeAlias = tuple[str, ...]
 Groups: TypeAlias = Mapping[str, Group]
+
+
+class Why(enum.Enum):
+    """Why a definition and its readers are not one kernel."""
+
+    SCATTER = "one of them combines its terms in memory"
+    MANY = "together they are too many definitions for one kernel"
+    FAILED = "the kernel of all of them was refused"
+    CYCLE = "a definition between them is in another kernel"
+    CHUNKS = "a reader needs the results of all blocks"
+    PLAN = "one kernel has no legal plan"
+    BLOCKS = "one kernel would have too few blocks to fill the GPU"
+    NESTED = "the loop of the product would run inside another loop"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfused:
+    """Definition ``name``, which the rules do not join to ``readers``. ``reason``: more on :attr:`Why.PLAN`."""
+
+    name: str
+    readers: Group
+    why: Why
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

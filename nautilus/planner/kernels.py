@@ -10,6 +10,7 @@ The passes themselves decide legality: each candidate runs through fusion, split
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
@@ -23,7 +24,7 @@ from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUS
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner import streaming
 from nautilus.planner.conservative import one_by_one, plain, smaller
-from nautilus.planner.groups import Graph, Group, graph_of
+from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of
 from nautilus.planner.kernel import SHORT, plan_kernel
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.tiles import size_kernel
@@ -88,21 +89,33 @@ def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict
     defs, graph = known.defs, known.graph
     groups: dict[str, Group] = {}
     plans: dict[Group, KernelPlan] = {}
+    known.unfused.clear()
     for name in reversed(defs):
         alone = (name,)
         plans[alone] = _single(known, name, fallbacks)
         groups[name] = alone
         near = [r for r in graph.readers[name] if not (_apart(defs[name], defs[r]) or _copied(defs, name, defs[r]))]
         merged = graph.union((alone, *(groups[r] for r in near)))
-        if len(merged) == 1 or not _may_merge(known, groups, merged, fallbacks):
+        if len(merged) == 1:
             continue
-        plan = known.plan(merged, fallbacks)
-        parts = [plans[alone], *(plans[groups[r]] for r in near)]
-        if plan is not None and not (_starves(plan, known, parts) or _slows(plan, known)):
-            plans[merged] = plan
-            groups.update(dict.fromkeys(merged, merged))
+        why, plan = _merge_fault(known, groups, merged, fallbacks), None
+        if why is None:
+            plan = known.plan(merged, fallbacks)
+            why = _slow(plan, known, [plans[alone], *(plans[groups[r]] for r in near)])
+        if plan is None or why is not None:
+            reason = known.reasons.get(merged, "") if why is Why.PLAN else ""
+            known.unfused[name] = Unfused(name, tuple(near), why or Why.PLAN, reason)
+            continue
+        plans[merged] = plan
+        groups.update(dict.fromkeys(merged, merged))
     _join_siblings(known, groups, plans, fallbacks)
     return groups, plans
+
+
+def unfused(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> Mapping[str, Unfused]:
+    """The definitions of ``program`` that the rules would have joined to their readers, and why they did not."""
+    grouped(program, fallbacks)
+    return dict(known_of(program).unfused)
 
 
 @dataclass(frozen=True)
@@ -114,6 +127,8 @@ class _Known:
     graph: Graph
     plans: dict[tuple[Group, bool], KernelPlan | None] = field(default_factory=dict)
     groups: dict[Group, Unified] = field(default_factory=dict)
+    reasons: dict[Group, str] = field(default_factory=dict)  # of groups without a plan
+    unfused: dict[str, Unfused] = field(default_factory=dict)  # of the last grouping
 
     def unified(self, ops: Group) -> Unified:
         """The definitions of ``ops`` with unified axes."""
@@ -137,12 +152,14 @@ class _Known:
         try:
             unified = self.unified(ops)
             if unified.misaligned:
+                self.reasons[ops] = "they read each other at other positions than their own"
                 return None
             kept = self.stored(ops)
             plan = plan_kernel(unified, ops[-1], kept, light)
             kernel = fuse_kernel(self.program, plan, self.defs, kept)
             roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
-        except ScheduleError:
+        except ScheduleError as error:
+            self.reasons[ops] = error.reason
             return None
         return plan
 
@@ -174,13 +191,24 @@ def _alone(ops: Group, fallbacks: Fallbacks) -> bool:
     return fallbacks.steps(ops[-1]) >= UNFUSED
 
 
-def _may_merge(known: _Known, groups: dict[str, Group], merged: Group, fallbacks: Fallbacks) -> bool:
-    """Whether ``merged`` may be one kernel, before its plan is tried."""
+def _merge_fault(known: _Known, groups: dict[str, Group], merged: Group, fallbacks: Fallbacks) -> Why | None:
+    """Why ``merged`` may not be one kernel, before its plan is tried; None where it may."""
     if any(known.defs[o].scatter is not None for o in merged):
-        return False
-    if len(merged) > MOST or _alone(merged, fallbacks):
-        return False
-    return not (known.graph.cyclic(groups, merged) or _mixes(known.defs, merged))
+        return Why.SCATTER
+    if len(merged) > MOST:
+        return Why.MANY
+    if _alone(merged, fallbacks):
+        return Why.FAILED
+    if known.graph.cyclic(groups, merged):
+        return Why.CYCLE
+    return Why.CHUNKS if _mixes(known.defs, merged) else None
+
+
+def _slow(plan: KernelPlan | None, known: _Known, parts: list[KernelPlan]) -> Why | None:
+    """Why the fused ``plan`` of the kernels ``parts`` is not taken; None where it is."""
+    if plan is None:
+        return Why.PLAN
+    return Why.BLOCKS if _starves(plan, known, parts) else Why.NESTED if _slows(plan, known) else None
 
 
 def _join_siblings(
@@ -201,7 +229,7 @@ def _join_siblings(
         if merged in refused:
             continue
         refused.add(merged)
-        if any(dot_of(defs[o]) for o in merged) or not _may_merge(known, groups, merged, fallbacks):
+        if any(dot_of(defs[o]) for o in merged) or _merge_fault(known, groups, merged, fallbacks) is not None:
             continue
         if _alone(first, fallbacks) or _alone(second, fallbacks):
             continue

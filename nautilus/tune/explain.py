@@ -20,6 +20,7 @@ from nautilus.driver import Request, Result, compile_checked
 from nautilus.passes.manager import steps
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import copy_choice
+from nautilus.remarks.remarks import Watch, remarks
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
 from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines
@@ -76,10 +77,10 @@ def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) ->
     return Chosen(trials, schedule, "the default rules", (space, defaults(space)))
 
 
-def _carried_out(request: Request) -> Result | None:
+def _carried_out(request: Request, watch: Watch) -> Result | None:
     """The result of the compilation with kernels that ptxas accepts; None if the schedule is refused."""
     try:
-        return compile_checked(request)
+        return compile_checked(request, [watch])
     except ScheduleError:
         return None
 
@@ -91,7 +92,8 @@ def explain(request: Request) -> dict[str, Any]:
     """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
     rows = measured(request)
-    compiled = _carried_out(request)
+    watch = Watch()
+    compiled = _carried_out(request, watch)
     c = chosen(request, rows, compiled)
     program, done = c.trials.program, c.trials.lower(c.schedule)
     if done.module is None:
@@ -123,12 +125,20 @@ def explain(request: Request) -> dict[str, Any]:
         "roofline": {
             "bound": roof.bound,
             "share": round(roof.share, 4),
+            "unit": roof.unit,
+            "unit_share": round(roof.unit_share, 4),
             "floors_microseconds": {n: round(s * 1e6, 3) for n, s in roof.floors.items()},
         },
         "space": _space_size(c.point[0]) if c.point is not None else None,
         "alternatives": [_plain(a, predicted) for a in legal],
         "refused": [_plain(a, predicted) for a in refused],
         "measured": [_row(r) for r in rows],
+        "remarks": []
+        if compiled is None
+        else [
+            r.diagnostic().as_dict() | {"text": r.diagnostic().text()}
+            for r in remarks(compiled, watch, request.gives_kernels)
+        ],
     }
 
 
@@ -256,6 +266,8 @@ def text(e: Mapping[str, Any]) -> str:
         lines.append(f"  {k['name']}: {k['microseconds']:.4g} us at {k['clock_ghz']} GHz; each resource alone: {parts}")
     floors = ", ".join(f"{n} {s:.4g} us" for n, s in roof["floors_microseconds"].items())
     lines.append(f"roofline: {roof['share']:.0%} of the {roof['bound']} bound (lower bounds: {floors})")
+    lines.append(f"binding unit: {roof['unit']}, {roof['unit_share']:.0%} of the predicted time")
+    lines += [line for r in e["remarks"] for line in ("", *r["text"].splitlines())]
     lines += _choices_text(e)
     return "\n".join([*lines, *_measured_text(e["measured"])]) + "\n"
 

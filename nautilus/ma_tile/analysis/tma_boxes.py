@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nautilus.core.buffers import Buffer, show_shape
+from nautilus.core.errors import Cause, Obstacle
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.nodes import Expr, Load, Ref, free_vars, substitute, walk
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, divisible_by, simplify
@@ -41,37 +42,39 @@ class TmaBox:
 
 def tma_box(
     buffer: Buffer, tile: tuple[TileAxis, ...], index: tuple[Expr, ...], mask: Expr | None, ranges: Ranges
-) -> TmaBox | str:
+) -> TmaBox | Obstacle:
     """How a TMA load brings ``buffer[index] where mask`` over the axes of ``tile``; or why it cannot."""
     sizes = {a.name: a.size for a in tile}
     shape = buffer.shape
     if len(shape) > MOST_AXES:
-        return f"{buffer.name} has {len(shape)} axes, more than {MOST_AXES}"
+        return Obstacle(f"{buffer.name} has {len(shape)} axes, more than {MOST_AXES}")
     if not whole_rows(buffer):
         if buffer.strides is not None:
-            return f"the strides of {buffer.name} are not multiples of {ROW_BYTES} bytes with neighbours side by side"
+            reason = f"the strides of {buffer.name} are not multiples of {ROW_BYTES} bytes with neighbours side by side"
+            return Obstacle(reason)
         length = volume((shape[-1], buffer.dtype.bytes))
-        return f"rows of {buffer.name} are {show_shape((length,))} bytes, not a multiple of {ROW_BYTES}"
+        reason = f"rows of {buffer.name} are {show_shape((length,))} bytes, not a multiple of {ROW_BYTES}"
+        return Obstacle(reason, Cause.ROWS, buffer.name, max(1, ROW_BYTES // buffer.dtype.bytes))
     walked = _walked(buffer, index, sizes)
     if isinstance(walked, str):
-        return walked
+        return Obstacle(walked)
     last = walked.get(len(shape) - 1)
     if last is None or last.stride != 1:
-        return f"the contiguous axis of {buffer.name} is not one of the tile's"
+        return Obstacle(f"the contiguous axis of {buffer.name} is not one of the tile's")
     if not aligned(index[-1], sizes, buffer.dtype.bytes):
-        return f"tiles of {buffer.name} do not start at multiples of {ROW_BYTES} bytes of its rows"
+        return Obstacle(f"tiles of {buffer.name} do not start at multiples of {ROW_BYTES} bytes of its rows")
     known = {**ranges} | {name: (0, size - 1) for name, size in sizes.items()}
     inside = tuple(part for e, n in zip(index, shape, strict=True) for part in within(e, n))
     for part in () if mask is None else conjuncts(mask):
         if simplify(part, known, inside) != TRUE:
-            return f"the mask of the load from {buffer.name} is not the buffer's own bounds"
+            return Obstacle(f"the mask of the load from {buffer.name} is not the buffer's own bounds")
     axes = ordered(tile, last.axis)
     if any(d.size > MOST_ROWS for d in walked.values() if d.axis != last.axis):
-        return f"the tile of {buffer.name} has more than {MOST_ROWS} rows"
+        return Obstacle(f"the tile of {buffer.name} has more than {MOST_ROWS} rows")
     row = last.size * buffer.dtype.bytes
     swizzle = next((w for w in SWIZZLES if row % w == 0), 0)
     if not swizzle:
-        return f"rows of the tile of {buffer.name} are {row} bytes, not a multiple of {SWIZZLES[-1]}"
+        return Obstacle(f"rows of the tile of {buffer.name} are {row} bytes, not a multiple of {SWIZZLES[-1]}")
     return TmaBox(axes, swizzle)
 
 

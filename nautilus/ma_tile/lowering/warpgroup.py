@@ -17,7 +17,7 @@ where a kernel cannot be lowered so; :func:`warpgroup_fault` tells beforehand.
 from __future__ import annotations
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.errors import ScheduleError
+from nautilus.core.errors import Cause, Obstacle, ScheduleError
 from nautilus.core.expr.nodes import Op, Var
 from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import WarpgroupPlan
@@ -126,7 +126,8 @@ class _WarpgroupLowering(Lowering):
     def _loaded(self, entry: Entry, op: vr.LoadOp, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
         found = tma_box(self.buffers[op.buffer], op.result.type.axes, op.index, op.mask, self.ranges)
         if isinstance(found, TmaBox) and found.axes[-1].name != plan.k and not WGMMA[plan.instr].both_majors:
-            found = f"{op.buffer} is not contiguous along {plan.k}, as {plan.instr} wants it"
+            reason = f"{op.buffer} is not contiguous along {plan.k}, as {plan.instr} wants it"
+            found = Obstacle(reason, Cause.ORDER, op.buffer, axis=plan.k)
         if isinstance(found, TmaBox):
             if entry.value.name not in self.bulk:
                 self.bulk[entry.value.name] = self._copy(entry, op, found)
@@ -134,7 +135,8 @@ class _WarpgroupLowering(Lowering):
         if side == "a" and (entry.depth < self.b.depth or entry.depth == 0):  # loaded once: not worth a copy
             return self.get(entry.value, a_fragment(plan, self.sizes))
         hand = "left" if side == "a" else "right"
-        reject(self.kernel, dot, f"has a {hand} operand, %{entry.value.name}, that no bulk copy can load: {found}")
+        detail = f"has a {hand} operand, %{entry.value.name}, that no bulk copy can load: {found.reason}"
+        reject(self.kernel, dot, detail, found)
 
     def _copy(self, entry: Entry, op: vr.LoadOp, plan: TmaBox) -> Slot:
         """A bulk copy; where consumers share rows, each has a stage for its own."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from nautilus.core.errors import ScheduleError
+from nautilus.core.errors import Obstacle, ScheduleError
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, WGMMA
 from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots
@@ -54,11 +54,12 @@ def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = Fa
     return GroupPlan(plans, rows, consumers)
 
 
-def reject(kernel: TileKernel, op: DotOp, reason: str) -> NoReturn:
-    """Raise ScheduleError that names the dot and the reason."""
+def reject(kernel: TileKernel, op: DotOp, reason: str, obstacle: Obstacle | None = None) -> NoReturn:
+    """Raise ScheduleError that names the dot and the reason, with ``obstacle`` as data."""
     over = ", ".join(op.axes)
     tile = ", ".join(f"{a.name}: {a.size}" for a in op.result.type.axes)
-    raise ScheduleError(f"product %{op.result.name} [{tile}] over {over} {reason}", kernel=kernel.name)
+    text = f"product %{op.result.name} [{tile}] over {over} {reason}"
+    raise ScheduleError(text, kernel=kernel.name, span=op.span, obstacle=obstacle)
 
 
 def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, consumers: int, strict: bool) -> DotPlan:

@@ -28,7 +28,8 @@ module one {{
 """)
     kernel = module.kernels[0]
     op = next(op for op in vr.walk_ops(kernel.body) if isinstance(op, vr.LoadOp) and op.result.name == "a")
-    return tma_box(module.buffers[0], op.result.type.axes, op.index, op.mask, {"h": (0, 3), "i0": (0, 2)})
+    found = tma_box(module.buffers[0], op.result.type.axes, op.index, op.mask, {"h": (0, 3), "i0": (0, 2)})
+    return found if isinstance(found, TmaBox) else found.reason
 
 
 def test_a_box() -> None:

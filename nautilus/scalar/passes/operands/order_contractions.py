@@ -25,6 +25,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, loads, rewrite, substitute
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.source import Span
 from nautilus.scalar.analysis.contractions.orders import Ordered, has_orders, least, number, ordered, product, seconds
 from nautilus.scalar.analysis.contractions.price import Price
 from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs
@@ -64,7 +65,7 @@ class OrderContractions(CertifyingPass[Program]):
         defs = find_defs(program)
         for name in reversed([*defs]):  # readers before what they read
             d = defs.get(name)
-            made = None if d is None else _rewritten(program, d, defs, self)
+            made = None if d is None else _rewritten(program, d, defs, self.rates, finite_inputs(self.spec))
             if made is not None:
                 certificates.append(made[1])
                 program = Dead().apply(made[0])
@@ -72,12 +73,39 @@ class OrderContractions(CertifyingPass[Program]):
         return (program if certificates else given), tuple(reversed(certificates))
 
 
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Sum ``name`` keeps its order because ``inputs`` may hold inf; another order would be clearly faster."""
+
+    name: str
+    inputs: tuple[str, ...]
+    span: Span
+
+
+def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
+    """The sums of ``program``, a result of the pass, that more promises of finite inputs would make faster.
+
+    One input is named where its promise alone suffices, else all that the program has.
+    """
+    known, defs = finite_inputs(spec), find_defs(program)
+    floats = [b.name for b in program.buffers if b.space is Space.INPUT and b.dtype.is_float and b.name not in known]
+
+    def faster(d: Def, *names: str) -> bool:
+        return _rewritten(program, d, defs, _RATES, known.union(names)) is not None
+
+    out = []
+    for d in defs.values():
+        if faster(d, *floats) and not faster(d):
+            one = next((name for name in floats if faster(d, name)), None)
+            out.append(Fenced(d.name, (one,) if one is not None else tuple(floats), d.span))
+    return tuple(out)
+
+
 def _rewritten(
-    program: Program, d: Def, defs: Mapping[str, Def], options: OrderContractions
+    program: Program, d: Def, defs: Mapping[str, Def], rates: Machine, finite: frozenset[str]
 ) -> tuple[Program, Certificate] | None:
     if d.op != "sum" or d.at is not None or d.buffer.dtype is not d.value.dtype:
         return None
-    rates = options.rates
     entered: dict[str, Def] = {}
     readers = _readers(defs)
 
@@ -87,7 +115,7 @@ def _rewritten(
             entered[inner.name] = inner
         return ok
 
-    found = terms(d, defs, enters, finite_inputs(options.spec))
+    found = terms(d, defs, enters, finite)
     if found is None or not any(map(has_orders, found)):
         return None
     if any(ld.buffer in entered for t in found for o in t.operands for ld in loads(o.value)):

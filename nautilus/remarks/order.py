@@ -1,0 +1,32 @@
+"""``order``: sums that keep the order of the spec because an input may hold inf.
+
+What the remark says is tried: with the promise that it names, ``order-contractions`` rewrites the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nautilus.frontend.spec import Spec
+from nautilus.remarks.remark import Facts, Kind, Remark
+from nautilus.scalar.passes.operands.order_contractions import fenced
+
+
+def remarks(facts: Facts) -> Iterator[Remark]:
+    """The remarks on the order of sums."""
+    for f in fenced(facts.ordered, facts.spec):
+        names = " and ".join(f.inputs)
+        message = (
+            f"this sum keeps the order in which it is written because {names} may hold inf; another order is cheaper"
+        )
+        promises = "; ".join(f"assume {promise(facts.spec, name)}" for name in f.inputs)
+        yield Remark(Kind.ORDER, message, f.span, f"if all elements are finite, promise it: {promises}")
+
+
+def promise(spec: Spec, name: str) -> str:
+    """The condition that says that input ``name`` is finite, as the spec would write it."""
+    tensor = next(t for t in spec.inputs if t.name == name)
+    named = (spec.inputs, spec.scalars, spec.dims, spec.definitions)
+    taken = {str(x.name) for group in named for x in group}
+    index = ", ".join([x for x in "ijklmnopqrstuvwxyz" if x not in taken][: len(tensor.shape)])
+    return f"abs({name}[{index}]) < inf"

@@ -1,0 +1,128 @@
+"""Which remarks a compilation gives, at which place, and that what they advise removes them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from nautilus.cli.main import main
+from nautilus.cli.remark_options import REMARKS
+from nautilus.core.errors import DiagnosticError
+from nautilus.driver import Request, compile_file
+from nautilus.remarks.remark import NAMES, Kind, Remark
+from nautilus.remarks.remarks import Watch, refuse, remarks
+from tests.shipped import ROOT
+
+PRODUCT = """
+dim M = 1024, N = 1024, K = 1024
+input A: {0}[M, K], B: {0}[K, N]
+output C: {1}[M, N]
+C[i, j] = sum[k](A[i, k] * B[k, j])
+"""
+CHAIN = """
+dim N = 2048
+input X: f16[N, N], Y: f16[N, N], v: f16[N]
+output C: f32[N]
+C[i] = sum[j](sum[k](f32(X[i, k]) * f32(Y[k, j])) * f32(v[j]))
+"""
+LOGITS = """
+dim T = 4096, D = 2048, V = 32000
+input X: bf16[T, D], W: bf16[V, D]
+output L: f32[T]
+Z[t, v] = sum[d](X[t, d] * W[v, d])
+L[t] = logsumexp[v](Z[t, v])
+"""
+ODD = PRODUCT.format("f16", "f16").replace("K = 1024", "K = 1003")
+MAXIMUM = """
+dim N = 1024
+input A: f16[N, N], B: f16[N, N]
+output C: f32[N, N]
+C[i, j] = max[k](f32(A[i, k]) + f32(B[k, j]))
+"""
+
+
+@cache
+def said(text: str, precision: str = "fast", arch: str = "sm_90a") -> tuple[Remark, ...]:
+    watch = Watch()
+    result = compile_file(Request(Path("x.naut"), arch, precision=precision, text=text, until="ma-tile"), [watch])
+    return remarks(result, watch)
+
+
+def loud(text: str, precision: str = "fast", arch: str = "sm_90a") -> list[Remark]:
+    return [r for r in said(text, precision, arch) if r.hint is not None]
+
+
+def test_the_command_line_has_the_names_of_all_kinds() -> None:
+    assert REMARKS == NAMES
+
+
+def test_a_product_of_32_bit_integers_has_no_matrix_instruction() -> None:
+    (r,) = loud(PRODUCT.format("i32", "i32"))
+    assert r.kind is Kind.MATRIX_UNITS and "i32" in r.message and "i8" in (r.hint or "")
+    assert (r.span.line, r.span.column) == (5, 11)
+
+
+def test_precision_strict_keeps_f32_from_the_matrix_units() -> None:
+    text = PRODUCT.format("f32", "f32")
+    assert [r.kind for r in loud(text, "strict", "sm_80")] == [Kind.MATRIX_UNITS]
+    assert not loud(text, "fast", "sm_80")
+
+
+def test_rows_that_bulk_copies_cannot_load_name_the_tensor_and_the_way_out() -> None:
+    (r,) = loud(ODD)
+    assert r.kind is Kind.MATRIX_UNITS and "rows of A are 2006 bytes" in r.message and "8 elements" in (r.hint or "")
+    assert not loud(ODD.replace("A: f16[M, K]", "A: f16[M, K] strided"))
+    assert Kind.MATRIX_UNITS not in {x.kind for x in said(ODD, arch="sm_80")}  # which has no warpgroups
+
+
+def test_the_order_of_a_transposed_operand_is_advised() -> None:
+    (r,) = loud(PRODUCT.format("i8", "i32"))
+    assert "not contiguous along k" in r.message and r.hint == "store B with k as its last axis"
+    better = PRODUCT.format("i8", "i32").replace("B: i8[K, N]", "B: i8[N, K]").replace("B[k, j]", "B[j, k]")
+    assert not loud(better)
+
+
+def test_a_sum_keeps_its_order_because_of_infinities() -> None:
+    (r,) = loud(CHAIN)
+    assert r.kind is Kind.ORDER and r.hint is not None and r.hint.endswith(promise := "assume abs(v[i]) < inf")
+    assert not said(CHAIN + promise)
+
+
+def test_a_large_intermediate_goes_to_scratch_memory() -> None:
+    (r,) = loud(LOGITS)
+    assert r.kind is Kind.SCRATCH and "524.3 MB of f32" in r.message and "Z: f16[t, v]" in (r.hint or "")
+    assert [x.kind for x in said(LOGITS.replace("Z[t, v] =", "Z: bf16[t, v] =")) if x.hint is not None] == []
+
+
+def test_a_time_far_above_the_lower_bound_names_the_unit_that_binds() -> None:
+    (r,) = loud(MAXIMUM)
+    assert r.kind is Kind.FLOOR and "times the lower bound" in r.message and "bound by" in r.message
+
+
+@pytest.mark.parametrize("name", ["attention/causal_prefill", "matmul/bias_gelu", "rowwise/softmax"])
+def test_a_fast_spec_has_no_remark(name: str) -> None:
+    assert not said((ROOT / f"specs/{name}.naut").read_text(encoding="utf-8"))
+
+
+def test_a_kind_is_an_error_where_it_is_asked_for() -> None:
+    found = said(CHAIN)
+    refuse(found, {"floor"})
+    with pytest.raises(DiagnosticError, match=r"error\[order\]"):
+        refuse(found, {"order", "floor"})
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "chain.naut", tmp_path / "k.ma"
+    path.write_text(CHAIN)
+    assert main([str(path), "-o", str(out), "--arch", "sm_90a"]) == 0
+    assert "remark[order]" in capsys.readouterr().err
+    assert main([str(path), "--arch", "sm_90a", "--emit", "ma", "-q", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "" and {r["code"] for r in json.loads(shown.out)["remarks"]} == {"order", "scratch"}
+    out.unlink()
+    assert main([str(path), "-o", str(out), "--arch", "sm_90a", "-Werror=order"]) == 1 and not out.exists()
+    assert main([str(path), "-Werror=speed"]) == 2
+    assert "matrix-units" in capsys.readouterr().err
