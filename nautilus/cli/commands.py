@@ -17,6 +17,7 @@ from nautilus.cli.main import dump_names, make_request
 from nautilus.cli.output import print_diagnostics, print_remark
 from nautilus.core.errors import InputError, NautilusError, RunError, ToolchainError, UnsupportedError, VerifyError
 from nautilus.driver import Request, Result, build_cubin, compile_checked, compile_file
+from nautilus.export.header_file import header_file
 from nautilus.passes.dumps import dump_header, stage_of
 from nautilus.passes.instruments import DumpDir, Print, Time
 from nautilus.passes.loading import load
@@ -28,16 +29,18 @@ if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
 
 _UNTIL = {"scalar": "scalar", "vr": "vr-tile", "ma": "ma-tile"}  # emit -> last stage; others: cuda
-FORMS = ("cu", "ptx", "cubin", "json", *_UNTIL)
+FORMS = ("cu", "h", "ptx", "cubin", "json", *_UNTIL)
 
 
-def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usage: bool, **options: Any) -> None:
+def compile_spec(
+    spec: Path, output: str | None, emit: str | None, name: str, resource_usage: bool, **options: Any
+) -> None:
     """``nautilusc compile``.  Without ``-o`` the compilation runs without output."""
     form = emit or _form_of(output)
     if output is not None and os.path.exists(output) and os.path.exists(spec) and os.path.samefile(spec, output):
         raise click.UsageError(f"output and input are the same file: {output}")
     until = "cuda" if resource_usage else _UNTIL.get(form, "cuda")
-    request = make_request(spec, options, until)
+    request = replace(make_request(spec, options, until), name=name)
     start = stage_of(spec)
     if until in STAGE_NAMES[: STAGE_NAMES.index(start.name)]:
         raise click.UsageError(f"{spec} is a dump of {start.name}, which comes after {until}")
@@ -143,6 +146,8 @@ def render(result: Result, form: str) -> bytes:
     """The output in ``form``; ``json`` is the schedule for ``--schedule``."""
     if form == "cu":
         return result.cuda.encode()
+    if form == "h":
+        return header_file(result.cuda_module, result.modules["ma-tile"]).encode()
     if form == "json":
         schedule = result.context.schedule
         return (schedule.to_json() if schedule is not None else "null\n").encode()
@@ -160,7 +165,7 @@ def _built(result: Result, form: str) -> Compiled:
 
 
 def _usage(result: Result, built: Compiled) -> list[dict[str, Any]]:
-    module, symbol = result.modules["ma-tile"], load("nautilus.cuda.host:kernel_symbol")
+    module, symbol = result.modules["ma-tile"], load("nautilus.cuda.names:kernel_symbol")
     dynamic = {symbol(module, k): k.smem_bytes for k in module.kernels}
     return [u.as_dict() | {"dynamic_shared_bytes": dynamic[u.kernel]} for u in built.resources]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nautilus.driver import Request
 
 _COMMANDS = ("compile", "check", "run", "bench", "tune", "db", "explain", "schedule")
-_EMIT = ("cu", "ptx", "cubin", "json", "scalar", "vr", "ma")
+_EMIT = ("cu", "h", "ptx", "cubin", "json", "scalar", "vr", "ma")
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -118,6 +118,12 @@ def _pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
     return found
 
 
+def _identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
+    if value is not None and not (value.isidentifier() and value.isascii()):
+        raise click.BadParameter(f"{value!r} is no name in C")
+    return value or ""
+
+
 def _show_pipeline(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value:
         click.echo(listing(), nl=False)
@@ -170,6 +176,7 @@ def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
 @common
 @click.option("-o", "--output", metavar="FILE", help="Output file; its suffix selects the format; - is stdout.")
 @click.option("--emit", type=click.Choice(_EMIT), help="Format of the output; overrides the suffix.")
+@click.option("--name", callback=_identifier, metavar="NAME", help="Name of the C functions. [default: the file's]")
 @click.option("--resource-usage", is_flag=True, help="Report registers, spills, shared memory (uses NVRTC).")
 @werror
 def compile_command(**options: Any) -> None:

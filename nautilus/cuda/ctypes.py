@@ -20,6 +20,16 @@ def memory_type(dtype: DType) -> str:
     return FORMATS[dtype].c
 
 
+def scalar_type(dtype: DType) -> str:
+    """C type of a scalar argument of a kernel."""
+    return "bool" if dtype is DType.BOOL else memory_type(dtype)
+
+
+def interface_type(dtype: DType) -> str:
+    """C type of a scalar argument of a host function: a 16-bit float is the integer with its bits."""
+    return "unsigned short" if dtype.is_half else scalar_type(dtype)
+
+
 @dataclass(frozen=True, slots=True)
 class RegisterArray:
     """The C array of a fragment: ``type name[length]``, ``pack`` elements to an array element."""

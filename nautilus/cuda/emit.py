@@ -1,7 +1,8 @@
 """MA-tile IR to CUDA C++ in one readable file. The emitter makes no scheduling decisions.
 
 The file holds a header comment, the device helpers that its kernels use, the kernels in launch
-order, and, for a host compiler only (``#ifndef __CUDACC_RTC__``), an ``extern "C"`` launcher.
+order, and, for a host compiler only (``#ifndef __CUDACC_RTC__``), an ``extern "C"`` launcher.  Everything but the
+functions of the launcher is in a namespace, so that several files link into one program and compile in one unit.
 Fragments are C arrays whose loops unroll completely; shared memory is one dynamic array, addressed
 by the byte offsets that the MA-tile IR fixed.
 """
@@ -14,11 +15,11 @@ from nautilus.core.buffers import Space
 from nautilus.core.errors import UnsupportedError, in_kernel
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index import simplify as index
-from nautilus.cuda.ctypes import memory_type
+from nautilus.cuda.ctypes import memory_type, scalar_type
 from nautilus.cuda.expr import SUM, Speller, operand
-from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
+from nautilus.cuda.host.launcher import launcher
 from nautilus.cuda.intrinsics import render
-from nautilus.cuda.names import module_names
+from nautilus.cuda.names import kernel_symbol, module_names
 from nautilus.cuda.ops import elementwise, movement, pipelines, reduction, roles, scan
 from nautilus.cuda.ops import mma as matrix
 from nautilus.cuda.ops import tile_scheduler as scheduler
@@ -49,7 +50,8 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = ()) -> str:
             kernels.append(emit_kernel(module, kernel, speller))
         helpers |= speller.helpers
     comment = "".join(f"// {line}".rstrip() + "\n" for line in header)
-    parts = [comment, render(helpers), *kernels, launcher(module)]
+    opening, closing = f"namespace {module_names(module).namespace} {{\n", "}  // namespace\n"
+    parts = [comment, opening, render(helpers), *kernels, closing, launcher(module)]
     return "\n".join(p for p in parts if p)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nautilus.core.functions import FUNCTIONS, Call
 from nautilus.core.text.names import unused
 from nautilus.cuda.intrinsics import HELPERS
-from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 
 
 def _words(text: str) -> frozenset[str]:
@@ -45,8 +45,9 @@ _USED = _words("""
 
 #: Variables of the emitted kernels and of the launcher.
 _LOCALS = _words("""
-    lane warp block smem shared r k m n stage lane_row word other first part bad partial tile_counter status stream
-    workspace attribute config sizes strides box map encode_map EncodeTiled CUresult CUtensorMap
+    lane warp block smem shared r k m n stage lane_row word other first part bad partial tile_counter status plan
+    attribute config sizes strides box map blocks tensors arguments encode_map EncodeTiled CUresult CUtensorMap Plan
+    prepare launch
 """)
 
 _FUNCTIONS = frozenset(name for f in FUNCTIONS.values() if isinstance(f.c, Call) for name in f.c.names)
@@ -78,22 +79,40 @@ def allocate(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ModuleNames:
-    """C names at file scope: ``kernels`` maps the kernel to its symbol."""
+    """C names at file scope: ``kernels`` maps the kernel to its symbol; ``namespace`` holds all but the functions.
 
+    ``scratch`` and ``stream`` are the parameters of the host functions behind ``arguments``.
+    """
+
+    namespace: str
     launch: str
     workspace: str
+    prepare: str
+    launch_prepared: str
+    plan_size: str
     kernels: Mapping[str, str]
     arguments: Mapping[str, str]
+    scratch: str
+    stream: str
+
+
+_SCOPE = ("code", "launch", "workspace", "prepare", "launch_prepared", "plan_size")
 
 
 def module_names(module: MemModule) -> ModuleNames:
     """Every C name that ``module`` declares at file scope or as an argument."""
-    host = allocate([f"{module.name}_launch", f"{module.name}_workspace"])
-    launch, workspace = host.values()
-    symbols = allocate((f"{module.name}__{k.name}" for k in module.kernels), host.values())
+    host = tuple(allocate(f"{module.name}_{part}" for part in _SCOPE).values())
+    symbols = allocate((f"{module.name}__{k.name}" for k in module.kernels), host)
     kernels = dict(zip((k.name for k in module.kernels), symbols.values(), strict=True))
-    names = [*(b.name for b in module.buffers), *(p.name for p in module.params)]
-    return ModuleNames(launch, workspace, kernels, allocate(names, (launch, workspace, *symbols.values())))
+    taken = {*host, *symbols.values()}
+    arguments = allocate([*(b.name for b in module.buffers), *(p.name for p in module.params)], taken)
+    own = allocate(("workspace", "stream"), {*taken, *arguments.values()})
+    return ModuleNames(*host, kernels, arguments, own["workspace"], own["stream"])
+
+
+def kernel_symbol(module: MemModule, kernel: MemKernel) -> str:
+    """Name of the ``__global__`` function."""
+    return module_names(module).kernels[kernel.name]
 
 
 def kernel_symbols(module: MemModule) -> Mapping[str, str]:

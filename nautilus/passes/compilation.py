@@ -23,6 +23,7 @@ class Request:
     """The input and the options of a compilation. ``until`` names the last stage.
 
     ``keep_runtime``: a runtime dim in ``dims`` stays one, and its value there is where tools run the kernel.
+    ``name``: of the C functions, instead of the name of the file.
     ``schedule`` None: the schedule that ``lookup`` finds for the Spec in a tuning database, else one by rules.
     """
 
@@ -37,6 +38,7 @@ class Request:
     explicit: frozenset[str] = frozenset()  # of "arch", "precision": options that override a dump's header
     lookup: Lookup | None = None
     keep_runtime: bool = False
+    name: str = ""
 
     @property
     def is_spec(self) -> bool:

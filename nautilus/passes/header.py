@@ -14,12 +14,13 @@ from textwrap import wrap
 from typing import Any
 
 from nautilus import __version__
-from nautilus.core.buffers import Space
+from nautilus.core.buffers import Space, show_shape
 from nautilus.core.expr.nodes import Const
 from nautilus.core.schedule import Schedule, said
 from nautilus.core.text.tokens import format_number
-from nautilus.cuda.host import kernel_symbol, workspace_offsets
-from nautilus.frontend.spec import Spec
+from nautilus.cuda.host.workspace import workspace_bytes
+from nautilus.cuda.names import kernel_symbol
+from nautilus.frontend.spec import Dim, Spec
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.passes.loading import load
 
@@ -37,7 +38,7 @@ def header(
     name = spec.name if spec is not None else module.name
     lines = [f"{_plain(name)}: made by nautilusc {__version__} for {arch}, precision {precision}.", ""]
     if spec is not None and spec.dims:
-        lines += _wrapped("sizes   ", ", ".join(f"{d.name} = {d.value}" for d in spec.dims))
+        lines += _wrapped("sizes   ", ", ".join(map(_size, spec.dims)))
     lines += _arguments(module, spec)
     if spec is not None:
         stated = load("nautilus.check.bound.stated:stated")(spec, precision, schedule)
@@ -53,15 +54,20 @@ def _arguments(module: MemModule, spec: Spec | None) -> Iterator[str]:
     for b in module.buffers:
         if b.space is not Space.TEMP:
             word = "input" if b.space is Space.INPUT else "output"
-            shape = ", ".join(str(n) for n in b.array_shape)
-            yield f"{word:<8}{b.name}: {b.dtype}[{shape}]"
+            strides = "" if b.array_strides is None else f" strides [{show_shape(b.array_strides)}]"
+            yield f"{word:<8}{b.name}: {b.dtype}[{show_shape(b.array_shape)}]{strides}"
     defaults = {s.name: s.default for s in spec.scalars} if spec is not None else {}
     for p in module.params:
         default = defaults.get(p.name)
         yield f"scalar  {p.name}: {p.dtype}" + ("" if default is None else f" = {format_number(default, p.dtype)}")
-    size = workspace_offsets(module)[1]
+    size = workspace_bytes(module)
     if size:
-        yield f"scratch {size} bytes"
+        yield f"scratch {show_shape((size,))} bytes"
+
+
+def _size(d: Dim) -> str:
+    known = d.value if d.value is not None else "known at launch"
+    return f"{d.name} = {known}" + (f", at most {d.bound}" if d.value is None and d.bound is not None else "")
 
 
 def _launch(module: MemModule, kernel: MemKernel) -> str:

@@ -24,6 +24,10 @@ def read_input(request: Request, result: Result, pipeline: Pipeline, known: Any 
     else:
         module, result.context, after = read_dump(request.path, request.text, start, result.context, request.explicit)
         pipeline.show(Step(start, "parse", None, is_last=False), module, True, 0.0, result.context)
+    if request.name:
+        module = replace(module, name=request.name)
+        if start is SPEC:
+            result.context = replace(result.context, spec=module)
     result.modules[start.name] = module
     return start, after
 

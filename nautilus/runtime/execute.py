@@ -241,7 +241,7 @@ def plan_of(module: Any, numbers: Mapping[str, Number] | None = None) -> Plan:
     for a fact that does not hold.
     """
     sizes = runtime_sizes(module, numbers or {})
-    symbol, counter = load("nautilus.cuda.host:kernel_symbol"), load("nautilus.cuda.ops.tile_scheduler:uses_counter")
+    symbol, counter = load("nautilus.cuda.names:kernel_symbol"), load("nautilus.cuda.ops.tile_scheduler:uses_counter")
     arguments_ = [_argument(b, sizes) for b in module.buffers]
     arguments_ += [Argument(p.name, p.dtype, (), "scalar") for p in module.params]
     names = tuple(a.name for a in arguments_)

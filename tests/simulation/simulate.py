@@ -23,7 +23,7 @@ from nautilus.core.buffers import Buffer, Space, extents
 from nautilus.core.index.strides import places, span, spread
 from nautilus.core.numerics import Array, from_storage, storage_array
 from nautilus.core.types import DType
-from nautilus.cuda.host import buffer_bytes, workspace_sizes
+from nautilus.cuda.host.workspace import buffer_bytes, workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir.ops import MemModule
 from tests.simulation.translate import translate
@@ -36,7 +36,7 @@ POLICIES = range(5)  # seeds of different schedulers, see machine/machine.cpp
 _COMMON = ("-std=c++17", "-fwrapv", "-ffp-contract=off", "-I", str(MACHINE))
 _KERNEL = (
     *_COMMON, "-O1", "-w", "-fsanitize=thread", "-fsanitize=bounds", "-fno-strict-aliasing", "-fstack-reuse=none",
-    "-fno-tree-loop-distribute-patterns", "-fno-builtin-memcpy",
+    "-fno-tree-loop-distribute-patterns", "-fno-builtin-memcpy", "-fno-threadsafe-statics",
 )  # fmt: skip
 
 

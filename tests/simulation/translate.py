@@ -24,6 +24,7 @@ _LAUNCH = re.compile(r"(\w+)<<<(.*?), (.*?), (.*?), (\w+)>>>\((.*)\);")
 _BOUNDS = re.compile(
     r"__global__ void __launch_bounds__\((\d+), (\d+)\)(?: __cluster_dims__\((\d+), 1, 1\))?\s+(\w+)\(([^{]*)\) \{"
 )
+_NAMESPACE = re.compile(r"^namespace (\w+) \{", re.MULTILINE)
 _LAST_INCLUDE = re.compile(r"#include <cuda_runtime.h>\n(?:#include <[^>]*>\n)*")
 
 
@@ -41,8 +42,11 @@ class Operand:
 
 def translate(text: str) -> str:
     """The C++ text. Raises TranslationError."""
+    namespace = _NAMESPACE.search(text)
+    scope = f"{namespace[1]}::" if namespace else ""
     bounds = "".join(
-        f'static host::Bounds {name}_bounds((const void*){name}, "{name}", {threads}, {blocks}, {cluster or 1});\n'
+        f"static host::Bounds {name}_bounds((const void*){scope}{name}, "
+        f'"{name}", {threads}, {blocks}, {cluster or 1});\n'
         for threads, blocks, cluster, name, _ in _BOUNDS.findall(text)
     )
     text = _replace_asm(text)

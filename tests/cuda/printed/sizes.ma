@@ -20,12 +20,16 @@ module sums target sm_80 {
 ; CHECK: sums__y(const float* __restrict__ X, float* T, float* U, float* __restrict__ Y, int M, int N) {
 ; CHECK: const int i0 = block / 2;
 ; CHECK: X + ((long long)(i0 * 64 + {{.*}}) * (N * 4) + (long long)(3) * 4 + (long long)(1))
+; CHECK: prepare(Plan* plan, const void* X, void* Y, int M, int N, void* workspace, cudaStream_t stream) {
+; CHECK: if (M < 0 || M > 1000) return cudaErrorInvalidValue;
+; CHECK-NEXT: if (N < 0 || N > 1000000) return cudaErrorInvalidValue;
+; CHECK: plan->T = reinterpret_cast<float*>(static_cast<char*>(workspace) + 0);
+; CHECK: plan->U = reinterpret_cast<float*>(static_cast<char*>(workspace) + (((long long)M + 63) / 64 * 16 + 255) / 256 * 256);
+; CHECK: const long long blocks = ((long long)M + 63) / 64 * 2;
+; CHECK-NEXT: if (blocks > 2147483647) return cudaErrorInvalidConfiguration;
+; CHECK-NEXT: plan->y_blocks = (unsigned)blocks;
+; CHECK: if (plan.y_blocks) {
+; CHECK-NEXT: sums__y<<<plan.y_blocks, 128, 0, stream>>>(plan.X, plan.T, plan.U, plan.Y, plan.M, plan.N);
 ; CHECK: extern "C" size_t sums_workspace(int M, int N) {
 ; CHECK-SAME: return (((long long)M + 63) / 64 * 16 + 255) / 256 * 256 + ((long long)N * 4 + 255) / 256 * 256; }
 ; CHECK: sums_launch(const void* X, void* Y, int M, int N, void* workspace, cudaStream_t stream) {
-; CHECK: if (M < 0 || M > 1000) return cudaErrorInvalidValue;
-; CHECK-NEXT: if (N < 0 || N > 1000000) return cudaErrorInvalidValue;
-; CHECK: const long long blocks = ((long long)M + 63) / 64 * 2;
-; CHECK-NEXT: if (blocks > 2147483647) return cudaErrorInvalidConfiguration;
-; CHECK-NEXT: if (blocks > 0) {
-; CHECK-NEXT: sums__y<<<(unsigned)blocks, 128, 0, stream>>>({{.*}} + 0), {{.*}} + (((long long)M + 63) / 64 * 16 + 255) / 256 * 256), {{.*}}, M, N);

@@ -40,10 +40,14 @@ module run target sm_80 {
 ; CHECK: if ({{.*}} < 77) {
 ; CHECK-NEXT: *reinterpret_cast<uint4*>(Y + {{.*}}) = make_uint4(y[
 ; CHECK: #ifndef __CUDACC_RTC__
+; CHECK: static cudaError_t prepare(Plan* plan, const void* X, const void* W, void* Y, float scale, void* workspace, {{.*}}) {
+; CHECK: tensors[] = {{[{][{]}}"X", X}, {"W", W}, {"Y", Y}, {"the plan", plan}};
+; CHECK: plan->W = static_cast<const f16*>(W);
+; CHECK: static cudaError_t launch(const Plan& plan, cudaStream_t stream) {
+; CHECK: run__y<<<2, 128, 0, stream>>>(plan.X, plan.W, plan.Y, plan.scale);
+; CHECK: return status;
 ; CHECK: extern "C" size_t run_workspace(void) { return 0; }
 ; CHECK: extern "C" int run_launch(const void* X, const void* W, void* Y, float scale, void* workspace, {{.*}}) {
-; CHECK: run__y<<<2, 128, 0, stream>>>(
-; CHECK: return status;
 ; CHECK: #endif
 
 ; CASE: rows addressed through a table

@@ -116,9 +116,9 @@ module mm target sm_90a {
 ; CHECK: const cuuint64_t sizes[] = {512, 256};
 ; CHECK-NEXT: const cuuint64_t strides[] = {1024};
 ; CHECK-NEXT: const cuuint32_t box[] = {64, 64};
-; CHECK-NEXT: encode_map(&map_B_64_64, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, B,
+; CHECK-NEXT: encode_map(&plan->map_B_64_64, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, plan->B,
 ; CHECK-NEXT: sizes, strides, box, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
-; CHECK: mm__C<<<16, 384, 98336, stream>>>({{.*}}, map_A_64_64, map_B_64_64, map_C_64_64);
+; CHECK: mm__C<<<16, 384, 98336, stream>>>({{.*}}, plan.map_A_64_64, plan.map_B_64_64, plan.map_C_64_64);
 
 ; CASE: static tiles
 ; Two axes without a tile axis are one axis of the map; rows of 64 elements are one slab without a swizzle.
@@ -282,9 +282,12 @@ module copy target sm_90a {
 ; CHECK-NEXT: if (lane == 0) {
 ; CHECK-NEXT: mbarrier_arrive(shared + 8480 + (t_stage_2) * 8);
 ; CHECK: if (v_2 >= 20) break;
+; CHECK: plan->tile_counter = reinterpret_cast<u32*>(static_cast<char*>(workspace) + 0);
+; CHECK-NEXT: cudaMemsetAsync(plan->tile_counter, 0, sizeof(u32), stream);
+; CHECK: launch(const Plan& plan
+; CHECK-NOT: cudaMemsetAsync
+; CHECK: copy__Y<<<3, 256, {{[0-9]+}}, stream>>>({{.*}}, plan.tile_counter);
 ; CHECK: size_t copy_workspace(void) { return 256; }
-; CHECK: cudaMemsetAsync(static_cast<char*>(workspace) + 0, 0, sizeof(u32), stream);
-; CHECK: copy__Y<<<3, 256, {{[0-9]+}}, stream>>>({{.*}}, reinterpret_cast<u32*>(static_cast<char*>(workspace) + 0));
 
 ; CASE: outstanding MMAs
 ; O = f16(Q . K') . V: the first result is the left operand of the second product, as fragments.

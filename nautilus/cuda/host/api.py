@@ -1,0 +1,76 @@
+"""How the host text calls CUDA: through the runtime API in a ``.cu`` file, through the driver API in a library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nautilus.cuda.host.encode import LOOK_UP
+
+_STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory without opt-in
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A launch: number and symbol of the kernel, C text of blocks, arguments and stream, threads, shared bytes."""
+
+    number: int
+    kernel: str
+    blocks: str
+    threads: int
+    shared: int
+    programmatic: bool
+    arguments: tuple[str, ...]
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """``plan_fields`` and ``open``: what a plan holds besides, and the lines that fill it."""
+
+    find_encode: str
+    allow_shared: Callable[[str, int], list[str]]
+    launch: Callable[[Start], list[str]]
+    plan_fields: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+
+
+def _allow_shared(kernel: str, size: int) -> list[str]:
+    if size <= _STATIC_LIMIT:
+        return []
+    return [
+        f"    status = cudaFuncSetAttribute({kernel}, cudaFuncAttributeMaxDynamicSharedMemorySize, {size});",
+        "    if (status != cudaSuccess) return status;",
+    ]
+
+
+def _launch(s: Start) -> list[str]:
+    given = ", ".join(s.arguments)
+    if s.programmatic:
+        return _dependent_launch(s, given)
+    return [
+        f"    {s.kernel}<<<{s.blocks}, {s.threads}, {s.shared}, {s.stream}>>>({given});",
+        "    status = cudaGetLastError();",
+    ]
+
+
+def _dependent_launch(s: Start, given: str) -> list[str]:
+    """A programmatic dependent launch (CUDA Runtime API, cudaLaunchKernelEx)."""
+    return [
+        "    {",
+        "        cudaLaunchAttribute attribute = {};",
+        "        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;",
+        "        attribute.val.programmaticStreamSerializationAllowed = 1;",
+        "        cudaLaunchConfig_t config = {};",
+        f"        config.gridDim = {s.blocks};",
+        f"        config.blockDim = {s.threads};",
+        f"        config.dynamicSmemBytes = {s.shared};",
+        f"        config.stream = {s.stream};",
+        "        config.attrs = &attribute;",
+        "        config.numAttrs = 1;",
+        f"        status = cudaLaunchKernelEx(&config, {s.kernel}, {given});",
+        "    }",
+    ]
+
+
+RUNTIME = Api(LOOK_UP, _allow_shared, _launch)

@@ -1,0 +1,245 @@
+"""The host functions at the end of a ``.cu`` file, with C linkage.
+
+===================================================================  ==================================================
+``size_t NAME_workspace(sizes...)``                                  bytes of scratch memory of a launch; 0: it may be
+                                                                     null.  ``sizes`` are those that it depends on
+``int NAME_launch(inputs..., outputs..., scalars..., workspace,      launches every kernel in order
+stream)``
+``size_t NAME_plan_size(void)``                                      bytes of a plan, which starts at a multiple of 64
+``int NAME_prepare(plan, inputs..., outputs..., scalars...,          checks the arguments, encodes the tensor maps and
+workspace, stream)``                                                 clears the tile counter in ``stream``
+``int NAME_launch_prepared(plan, stream)``                           launches as often as is wanted, with no other work
+===================================================================  ==================================================
+
+Each returns the first CUDA error (0: none).  The suffixes keep a spec called ``main`` or ``printf`` from redefining a C
+function.  ``NAME_launch`` is ``NAME_prepare`` and ``NAME_launch_prepared``.  The workspace of a plan belongs to it
+until its last launch has ended; the launches of one plan run one after another.
+
+``NAME_prepare`` refuses a size beyond its bound, numbers for which a fact of the spec does not hold, and an address
+that is no multiple of 16 bytes, and says on standard error which.  A kernel whose grid is empty is not launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import Const
+from nautilus.core.index.sizes import as_extent
+from nautilus.cuda.ctypes import interface_type, memory_type, scalar_type
+from nautilus.cuda.host.api import RUNTIME, Api, Start
+from nautilus.cuda.host.encode import ENCODE, encode_lines, map_fields
+from nautilus.cuda.host.extents import extent_text
+from nautilus.cuda.host.facts import fact_checks, fact_helpers
+from nautilus.cuda.host.workspace import ALIGNMENT, workspace_bytes, workspace_offsets, workspace_sizes
+from nautilus.cuda.names import allocate, module_names
+from nautilus.cuda.ops.tile_scheduler import COUNTER, uses_counter
+from nautilus.cuda.tensor_maps import kernel_maps
+from nautilus.ma_tile.ir import ops as ma
+
+MOST_BLOCKS = 2**31 - 1  # of a launch in one dimension
+_MAP_BYTES, _PLAN_ALIGN = 128, 64
+
+
+def launcher(module: ma.MemModule) -> str:
+    """Text of the host part of a ``.cu`` file."""
+    lines = [
+        "#ifndef __CUDACC_RTC__",
+        "#include <cuda_runtime.h>",
+        *(f"#include <{name}>" for name in ("cuda.h", "math.h", "stdio.h", "stdlib.h", "string.h")),
+        "",
+        f"namespace {module_names(module).namespace} {{",
+        *internal(module, RUNTIME),
+        "}  // namespace",
+        "",
+        *entry_points(module),
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def parameters(module: ma.MemModule) -> list[str]:
+    """C parameters of ``NAME_launch`` before the stream."""
+    names = module_names(module)
+    out = list[str]()
+    for b in module.buffers:
+        if b.space is not Space.TEMP:
+            out.append(f"{'const ' if b.space is Space.INPUT else ''}void* {names.arguments[b.name]}")
+    out += [f"{interface_type(p.dtype)} {names.arguments[p.name]}" for p in module.params]
+    return [*out, f"void* {names.scratch}"]
+
+
+def plan_bytes(module: ma.MemModule) -> int:
+    """Bytes that the plan of a launch has at most."""
+    small = 4 + len(module.buffers) + len(module.params) + len(module.kernels)  # each of at most 8 bytes
+    return -(-8 * small // _PLAN_ALIGN) * _PLAN_ALIGN + _MAP_BYTES * len(map_fields(module))
+
+
+def declarations(module: ma.MemModule) -> dict[str, str]:
+    """The C declaration of each host function."""
+    names = module_names(module)
+    given, stream = ", ".join(parameters(module)), f"cudaStream_t {names.stream}"
+    sized = ", ".join(f"int {names.arguments[name]}" for name in workspace_sizes(module))
+    return {
+        "workspace": f"size_t {names.workspace}({sized or 'void'})",
+        "launch": f"int {names.launch}({given}, {stream})",
+        "plan_size": f"size_t {names.plan_size}(void)",
+        "prepare": f"int {names.prepare}(void* plan, {given}, {stream})",
+        "launch_prepared": f"int {names.launch_prepared}(const void* plan, {stream})",
+    }
+
+
+def entry_points(module: ma.MemModule) -> Iterator[str]:
+    """Lines with the functions of C linkage of one module."""
+    names, declared = module_names(module), declarations(module)
+    given = ", ".join(p.split()[-1].lstrip("*") for p in parameters(module))
+    inner, size = names.namespace, extent_text(workspace_bytes(module), names.arguments)
+    launched = f"static_cast<const {inner}::Plan*>(plan)"
+    yield f'extern "C" {declared["workspace"]} {{ return {size}; }}'
+    yield ""
+    yield f'extern "C" {declared["plan_size"]} {{ return {plan_bytes(module)}; }}'
+    yield ""
+    yield f'extern "C" {declared["prepare"]} {{'
+    yield f"    return {inner}::prepare(static_cast<{inner}::Plan*>(plan), {given}, {names.stream});"
+    yield "}"
+    yield ""
+    yield f'extern "C" {declared["launch_prepared"]} {{'
+    yield f"    return {inner}::launch(*{launched}, {names.stream});"
+    yield "}"
+    yield ""
+    yield f'extern "C" {declared["launch"]} {{'
+    yield f"    {inner}::Plan plan;"
+    yield f"    const int status = {inner}::prepare(&plan, {given}, {names.stream});"
+    yield f"    return status ? status : {inner}::launch(plan, {names.stream});"
+    yield "}"
+
+
+def internal(module: ma.MemModule, api: Api) -> Iterator[str]:
+    """Lines inside the namespace: the plan, what fills it, and what launches it."""
+    if map_fields(module):
+        yield from [*api.find_encode.splitlines(), "", *ENCODE.splitlines(), ""]
+    yield from fact_helpers(module.facts)
+    yield from _plan(module, api)
+    yield ""
+    yield from _prepare(module, api)
+    yield ""
+    yield from _launch(module, api)
+
+
+def _blocks_fields(module: ma.MemModule) -> dict[str, str]:
+    """Kernel -> the field with the number of its blocks, where that is known at launch."""
+    taken = {*module_names(module).arguments.values(), *map_fields(module).values()}
+    open_ = [k.name for k in module.kernels if not isinstance(k.blocks, Const)]
+    return dict(zip(open_, allocate((f"{name}_blocks" for name in open_), taken).values(), strict=True))
+
+
+def _plan(module: ma.MemModule, api: Api) -> Iterator[str]:
+    names = module_names(module).arguments
+    yield "// The arguments of the kernels. Their tensor maps hold addresses, sizes and strides."
+    yield "struct Plan {"
+    for b in module.buffers:
+        yield f"    {'const ' if b.space is Space.INPUT else ''}{memory_type(b.dtype)}* {names[b.name]};"
+    for p in module.params:
+        yield f"    {scalar_type(p.dtype)} {names[p.name]};"
+    if any(uses_counter(k) for k in module.kernels):
+        yield f"    u32* {COUNTER};"
+    for field in _blocks_fields(module).values():
+        yield f"    unsigned {field};"
+    for field in api.plan_fields:
+        yield f"    {field};"
+    for field in map_fields(module).values():
+        yield f"    TensorMap {field};"
+    yield "};"
+    yield f'static_assert(sizeof(Plan) <= {plan_bytes(module)}, "the size that callers know");'
+
+
+def _prepare(module: ma.MemModule, api: Api) -> Iterator[str]:
+    names = module_names(module)
+    given = ", ".join([*parameters(module), f"cudaStream_t {names.stream}"])
+    yield f"static cudaError_t prepare(Plan* plan, {given}) {{"
+    yield f"    (void){names.scratch}, (void){names.stream};"
+    yield "    cudaError_t status = cudaSuccess;"
+    yield from _checks(module)
+    yield from api.open
+    offsets = workspace_offsets(module)[0]
+    for b in module.buffers:
+        c, kind = names.arguments[b.name], memory_type(b.dtype)
+        if b.space is Space.TEMP:
+            at = f"static_cast<char*>({names.scratch}) + {extent_text(offsets[b.name], names.arguments, 2)}"
+            yield f"    plan->{c} = reinterpret_cast<{kind}*>({at});"
+        else:
+            yield f"    plan->{c} = static_cast<{'const ' if b.space is Space.INPUT else ''}{kind}*>({c});"
+    for p in module.params:
+        yield f"    plan->{names.arguments[p.name]} = {names.arguments[p.name]};"
+    if any(uses_counter(k) for k in module.kernels):
+        yield from _clear_counter(module)
+    for n, k in enumerate(module.kernels):
+        yield from _prepare_kernel(module, api, n, k)
+    yield "    return status;"
+    yield "}"
+
+
+def _clear_counter(module: ma.MemModule) -> Iterator[str]:
+    names = module_names(module)
+    at = extent_text(workspace_offsets(module)[1], names.arguments, 2)
+    yield f"    plan->{COUNTER} = reinterpret_cast<u32*>(static_cast<char*>({names.scratch}) + {at});"
+    yield f"    status = cudaMemsetAsync(plan->{COUNTER}, 0, sizeof(u32), {names.stream});"
+    yield "    if (status != cudaSuccess) return status;"
+
+
+def _checks(module: ma.MemModule) -> Iterator[str]:
+    names = module_names(module)
+    for p in module.params:
+        if p.most is not None:
+            n = names.arguments[p.name]
+            yield f"    if ({n} < 0 || {n} > {p.most}) return cudaErrorInvalidValue;"
+    yield from fact_checks(module.facts, names.arguments, module.name)
+    given = [(b.name, names.arguments[b.name]) for b in module.buffers if b.space is not Space.TEMP]
+    tensors = [*given, *([("the workspace", names.scratch)] if workspace_bytes(module) != 0 else [])]
+    listed = ", ".join(f'{{"{name}", {c}}}' for name, c in [*tensors, ("the plan", "plan")])
+    yield f"    const struct {{ const char* name; const void* address; }} tensors[] = {{{listed}}};"
+    yield "    for (const auto& tensor : tensors) {"
+    yield f"        if (reinterpret_cast<size_t>(tensor.address) % {ALIGNMENT} == 0) continue;"
+    said = f"{module.name}: the address of %s is no multiple of {ALIGNMENT} bytes"
+    yield f'        fprintf(stderr, "{said}\\n", tensor.name);'
+    yield "        return cudaErrorMisalignedAddress;"
+    yield "    }"
+
+
+def _prepare_kernel(module: ma.MemModule, api: Api, n: int, k: ma.MemKernel) -> Iterator[str]:
+    names, blocks = module_names(module), as_extent(k.blocks)
+    lines = [*encode_lines(module, k), *api.allow_shared(names.kernels[k.name], k.smem_bytes)]
+    if isinstance(blocks, int):
+        yield from lines
+        return
+    field = f"plan->{_blocks_fields(module)[k.name]}"
+    yield "    {"
+    yield f"        const long long blocks = {extent_text(blocks, names.arguments)};"
+    yield f"        if (blocks > {MOST_BLOCKS}) return cudaErrorInvalidConfiguration;"
+    yield f"        {field} = (unsigned)blocks;"
+    yield "    }"
+    if lines:
+        yield f"    if ({field}) {{"
+        yield from (f"    {line}" for line in lines)
+        yield "    }"
+
+
+def _launch(module: ma.MemModule, api: Api) -> Iterator[str]:
+    names, fields = module_names(module), map_fields(module)
+    yield f"static cudaError_t launch(const Plan& plan, cudaStream_t {names.stream}) {{"
+    yield "    cudaError_t status = cudaSuccess;"
+    shared = [names.arguments[a.name] for a in (*module.buffers, *module.params)]
+    for n, k in enumerate(module.kernels):
+        maps = [fields[k.name, m.name] for m in kernel_maps(module, k)]
+        args = tuple(f"plan.{a}" for a in [*shared, *maps, *([COUNTER] if uses_counter(k) else [])])
+        blocks = as_extent(k.blocks)
+        count = str(blocks) if isinstance(blocks, int) else f"plan.{_blocks_fields(module)[k.name]}"
+        start = Start(n, names.kernels[k.name], count, 32 * k.warps, k.smem_bytes, k.pdl, args, names.stream)
+        lines = [*api.launch(start), "    if (status != cudaSuccess) return status;"]
+        if isinstance(blocks, int):
+            yield from lines
+        else:
+            yield from [f"    if ({count}) {{", *(f"    {line}" for line in lines), "    }"]
+    yield "    return status;"
+    yield "}"

@@ -1,0 +1,39 @@
+"""The scratch memory of a launch: one block with every temp, and behind them the tile counter."""
+
+from __future__ import annotations
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.nodes import Param, walk
+from nautilus.core.index.sizes import Extent, extent_expr, rounded_up, total, volume
+from nautilus.cuda.ops.tile_scheduler import uses_counter
+from nautilus.ma_tile.ir import ops as ma
+
+_ALIGN = 256
+ALIGNMENT = 16  # bytes: of the address of every tensor and of the workspace
+
+
+def buffer_bytes(b: Buffer) -> Extent:
+    """Size of a buffer in bytes."""
+    return volume((*b.shape, b.dtype.bytes))
+
+
+def workspace_offsets(module: ma.MemModule) -> tuple[dict[str, Extent], Extent]:
+    """Byte offset of every temp in the workspace, and the offset behind them, where the tile counter lies."""
+    offsets: dict[str, Extent] = {}
+    end: Extent = 0
+    for b in module.buffers:
+        if b.space is Space.TEMP:
+            offsets[b.name] = end
+            end = total(end, rounded_up(buffer_bytes(b), _ALIGN))
+    return offsets, end
+
+
+def workspace_bytes(module: ma.MemModule) -> Extent:
+    """The size of the workspace. Kernels run one after another and leave the tile counter at 0, so they share one."""
+    return total(workspace_offsets(module)[1], _ALIGN * any(uses_counter(k) for k in module.kernels))
+
+
+def workspace_sizes(module: ma.MemModule) -> tuple[str, ...]:
+    """The runtime sizes that the size of the workspace depends on, in the order of the module's params."""
+    found = {n.name for n in walk(extent_expr(workspace_bytes(module))) if isinstance(n, Param)}
+    return tuple(p.name for p in module.params if p.name in found)
