@@ -101,13 +101,16 @@ _SCOPE = ("code", "launch", "workspace", "prepare", "launch_prepared", "plan_siz
 
 def module_names(module: MemModule) -> ModuleNames:
     """Every C name that ``module`` declares at file scope or as an argument."""
-    host = tuple(allocate(f"{module.name}_{part}" for part in _SCOPE).values())
+    host = list(allocate(f"{module.name}_{part}" for part in _SCOPE).values())
     symbols = allocate((f"{module.name}__{k.name}" for k in module.kernels), host)
     kernels = dict(zip((k.name for k in module.kernels), symbols.values(), strict=True))
     taken = {*host, *symbols.values()}
     arguments = allocate([*(b.name for b in module.buffers), *(p.name for p in module.params)], taken)
     own = allocate(("workspace", "stream"), {*taken, *arguments.values()})
-    return ModuleNames(*host, kernels, arguments, own["workspace"], own["stream"])
+    code, launch, scratch, prepare, prepared, size = host
+    return ModuleNames(
+        code, launch, scratch, prepare, prepared, size, kernels, arguments, own["workspace"], own["stream"]
+    )
 
 
 def kernel_symbol(module: MemModule, kernel: MemKernel) -> str:

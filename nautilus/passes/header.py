@@ -15,7 +15,7 @@ from typing import Any
 
 from nautilus import __version__
 from nautilus.core.buffers import Space, show_shape
-from nautilus.core.expr.nodes import Const
+from nautilus.core.index.sizes import as_extent
 from nautilus.core.schedule import Schedule, said
 from nautilus.core.text.tokens import format_number
 from nautilus.cuda.host.workspace import workspace_bytes
@@ -71,7 +71,7 @@ def _size(d: Dim) -> str:
 
 
 def _launch(module: MemModule, kernel: MemKernel) -> str:
-    blocks = kernel.blocks.value if isinstance(kernel.blocks, Const) else "known at launch"
+    blocks = show_shape((as_extent(kernel.blocks),))
     shared = f"{kernel.smem_bytes} bytes of dynamic shared memory"
     return f"kernel  {kernel_symbol(module, kernel)}: {blocks} blocks of {32 * kernel.warps} threads, {shared}"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nautilus.cuda.host.encode import LOOK_UP
 
-_STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory without opt-in
+STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory without opt-in
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Api:
 
 
 def _allow_shared(kernel: str, size: int) -> list[str]:
-    if size <= _STATIC_LIMIT:
+    if size <= STATIC_LIMIT:
         return []
     return [
         f"    status = cudaFuncSetAttribute({kernel}, cudaFuncAttributeMaxDynamicSharedMemorySize, {size});",

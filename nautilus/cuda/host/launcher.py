@@ -2,7 +2,7 @@
 
 ===================================================================  ==================================================
 ``size_t NAME_workspace(sizes...)``                                  bytes of scratch memory of a launch; 0: it may be
-                                                                     null.  ``sizes`` are those that it depends on
+                                                                     null.  ``sizes``: those that are known at launch
 ``int NAME_launch(inputs..., outputs..., scalars..., workspace,      launches every kernel in order
 stream)``
 ``size_t NAME_plan_size(void)``                                      bytes of a plan, which starts at a multiple of 64
@@ -39,6 +39,7 @@ from nautilus.ma_tile.ir import ops as ma
 
 MOST_BLOCKS = 2**31 - 1  # of a launch in one dimension
 _MAP_BYTES, _PLAN_ALIGN = 128, 64
+PLAN_HEAD = 64  # bytes that a library puts before a plan
 
 
 def launcher(module: ma.MemModule) -> str:
@@ -229,7 +230,7 @@ def _launch(module: ma.MemModule, api: Api) -> Iterator[str]:
     names, fields = module_names(module), map_fields(module)
     yield f"static cudaError_t launch(const Plan& plan, cudaStream_t {names.stream}) {{"
     yield "    cudaError_t status = cudaSuccess;"
-    shared = [names.arguments[a.name] for a in (*module.buffers, *module.params)]
+    shared = [names.arguments[a] for a in (*(b.name for b in module.buffers), *(p.name for p in module.params))]
     for n, k in enumerate(module.kernels):
         maps = [fields[k.name, m.name] for m in kernel_maps(module, k)]
         args = tuple(f"plan.{a}" for a in [*shared, *maps, *([COUNTER] if uses_counter(k) else [])])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Param, walk
-from nautilus.core.index.sizes import Extent, extent_expr, rounded_up, total, volume
+from nautilus.core.index.sizes import Extent, rounded_up, total, volume
+from nautilus.core.types import DType
 from nautilus.cuda.ops.tile_scheduler import uses_counter
 from nautilus.ma_tile.ir import ops as ma
 
@@ -34,6 +34,5 @@ def workspace_bytes(module: ma.MemModule) -> Extent:
 
 
 def workspace_sizes(module: ma.MemModule) -> tuple[str, ...]:
-    """The runtime sizes that the size of the workspace depends on, in the order of the module's params."""
-    found = {n.name for n in walk(extent_expr(workspace_bytes(module))) if isinstance(n, Param)}
-    return tuple(p.name for p in module.params if p.name in found)
+    """The runtime sizes, which the size of the workspace may depend on, in the order of the module's params."""
+    return tuple(p.name for p in module.params if p.most is not None and p.dtype is DType.I32)
