@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from nautilus.cli.main import dump_names, make_request
+from nautilus.cli.main import dump_names
 from nautilus.cli.output import print_diagnostics, print_remark
+from nautilus.cli.request import make_request
 from nautilus.core.errors import InputError, NautilusError, RunError, ToolchainError, UnsupportedError, VerifyError
 from nautilus.driver import Request, Result, build_cubin, compile_checked, compile_file
 from nautilus.export.header_file import header_file

@@ -17,16 +17,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from nautilus import __version__
 from nautilus.cli.remark_options import werror
 from nautilus.passes.pipelines import STAGE_NAMES, STAGES, listing
-
-if TYPE_CHECKING:
-    from nautilus.driver import Request
 
 _COMMANDS = ("compile", "check", "run", "bench", "tune", "db", "explain", "schedule")
 _EMIT = ("cu", "h", "ptx", "cubin", "json", "scalar", "vr", "ma")
@@ -470,34 +467,3 @@ def entry() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:  # respects nohup
             signal.signal(number, terminate)
     sys.exit(main())
-
-
-def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
-    """The request to the driver from the common options.  Raises InputError for an unreadable schedule."""
-    from nautilus.core.errors import InputError
-    from nautilus.core.schedule import Schedule
-    from nautilus.driver import Request
-    from nautilus.runtime.device import KNOWN_ARCHS, default_arch, known_arch
-    from nautilus.tune.database.lookup import tuned_schedule
-
-    schedule = None
-    if options["schedule"] is not None:
-        try:
-            schedule = Schedule.from_json(Path(options["schedule"]).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"cannot read schedule {options['schedule']}: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"cannot read schedule {options['schedule']}: {error}") from error
-    explicit = frozenset(name for name in ("arch", "precision") if options[name] is not None)
-    arch = options["arch"] or default_arch()
-    if not known_arch(arch):
-        raise click.UsageError(f"unknown architecture {arch!r}; supported: {', '.join(KNOWN_ARCHS)}")
-    precision = options["precision"] or "fast"
-    level = 1 if schedule is not None else options["level"]
-    lookup = tuned_schedule if level >= 2 else None
-    made = Request(spec, arch, dict(options["dims"]), schedule, precision, until, explicit=explicit, lookup=lookup)
-    if level in (1, 2) or spec.suffix != ".naut":
-        return made
-    from nautilus.cli.commands import at_level
-
-    return at_level(made, level, options)
