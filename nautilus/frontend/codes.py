@@ -68,4 +68,5 @@ CODES: Mapping[str, str] = {
     "N0507": "a fact that does not hold",
     "N0508": "a fact about something that has no value before the launch",
     "N0509": "an axis that the strides of a tensor cannot name",
+    "N0510": "shape that a tensor of a packed type cannot have",
 }

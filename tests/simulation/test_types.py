@@ -66,6 +66,14 @@ O[i, j] = (X[i, j] << B[i, j] - 9) ^ (X[i, j ^ 1] >> 3 | ~B[i, j] & 12) if (j ^ 
 P[i] = L[i] << 33 ^ L[i] >> (i & 1) * 70
 R[i] = sum[j | (i & j) == 0](X[i, j] >> B[i, j] & 255)
 """
+PACKED = """
+dim M = 20, N = 24, K = 64
+input X: f16[M, K], W: u4[N, K], F: f4e2m1[N, K], s: f16[N, K // 32]
+output Y: f32[M, N], Q: i4[M, K], R: f4e2m1[M, K]
+Y[i, j] = sum[k](X[i, k] * (f16(W[j, k] - 8) * s[j, k // 32])) + sum[k](X[i, k] * F[j, k])
+Q[i, k] = i32(round(X[i, k]))
+R[i, k] = X[i, k]
+"""
 #: a block has more threads than one of the tiles has vectors, so some of its lanes or warps would copy what others copy
 SMALL = {
     "convolution": """
@@ -128,6 +136,10 @@ def test_elementwise(name: str, tmp_path: Path) -> None:
 
 def test_bits(tmp_path: Path) -> None:
     check(compiled(BITS), tmp_path, 1)
+
+
+def test_packed_types(tmp_path: Path) -> None:
+    check(compiled(PACKED, integers=True), tmp_path, 1)
 
 
 def test_split_k_over_a_cluster(tmp_path: Path) -> None:

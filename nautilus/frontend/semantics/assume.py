@@ -19,8 +19,8 @@ from nautilus.frontend.semantics import constant, typed
 from nautilus.frontend.semantics.alpha import tidy
 from nautilus.frontend.semantics.expand import Expander, expand_definition
 from nautilus.frontend.semantics.frames import Frame
-from nautilus.frontend.semantics.index_width import exact_indices
 from nautilus.frontend.semantics.symbols import Symbols
+from nautilus.frontend.semantics.types.index_width import exact_indices
 from nautilus.frontend.spec import Assumption
 from nautilus.frontend.syntax import ast
 

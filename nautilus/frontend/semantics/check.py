@@ -29,10 +29,11 @@ from nautilus.frontend.semantics.assume import assumptions, note_sizes
 from nautilus.frontend.semantics.bounds import TYPICAL, check_reads
 from nautilus.frontend.semantics.expand import Expander, expand_definition
 from nautilus.frontend.semantics.frames import Bound, Frame, Use
-from nautilus.frontend.semantics.index_width import exact_indices
 from nautilus.frontend.semantics.order import broken_functions, dependence_order
 from nautilus.frontend.semantics.recurrence import define_recurrence, unguarded
 from nautilus.frontend.semantics.symbols import Shaped, Symbols, collect
+from nautilus.frontend.semantics.types.index_width import exact_indices
+from nautilus.frontend.semantics.types.packed import PACKED, packed_output
 from nautilus.frontend.sizes import samples
 from nautilus.frontend.spec import Assumption, Definition, Dim, Scalar, Spec, Tensor
 from nautilus.frontend.syntax import ast
@@ -118,15 +119,24 @@ def _definitions(sym: Symbols, facts: tuple[Assumption, ...]) -> list[Definition
             continue
         made = _define(sym, sym.defines[names[0]])
         if made is not None:
-            out.append(made)
+            out += _stored(sym, made)
     if not sym.placeholder:
         sizes = samples(_dims(sym), facts, TYPICAL)
-        shapes = {n: tuple(s.extent for s in t.shape) for n, t in sym.tensors.items() if t.shape is not None}
+        shapes = {n: t.extents for n, t in sym.tensors.items() if t.shape is not None}
+        shapes |= {d.name: tuple(a.extent for a in d.axes) for d in out}
         for d in out:
             faults = tuple(check_reads(d, shapes, sizes))
             for fault in faults or unguarded(d, out):
                 sym.report(fault)
     return out
+
+
+def _stored(sym: Symbols, made: Definition) -> tuple[Definition, ...]:
+    """``made``, and in front of an output of a packed type the definition of its elements."""
+    tensor = sym.tensors[made.name]
+    if tensor.packed is None or not made.is_output:
+        return (made,)
+    return packed_output(made, unused(f"{made.name}_codes", set(sym.names())))
 
 
 def _define(sym: Symbols, node: ast.Define) -> Definition | None:
@@ -189,8 +199,9 @@ def _axes(sym: Symbols, expander: Expander, node: ast.Define, declared: Shaped |
 
 
 def _same_dtype(sym: Symbols, node: ast.Define, declared: Shaped) -> None:
-    if node.dtype is not None and sym.dtype(node.dtype) is not declared.dtype:
-        message = f"'{declared.name}' is declared as {declared.dtype}, but defined as {node.dtype.id}"
+    known = declared.packed or declared.dtype
+    if node.dtype is not None and (PACKED.get(node.dtype.id) or sym.dtype(node.dtype)) is not known:
+        message = f"'{declared.name}' is declared as {known}, but defined as {node.dtype.id}"
         sym.error("N0404", message, node.dtype.span, None, Note("it is declared here", declared.span))
 
 
@@ -202,6 +213,13 @@ def _finish(
     extents = {b.var.name: extent.extent for b in axes if (extent := b.size()) is not None}
     try:
         expr = exact_indices(expr, extents)
+        written = PACKED.get(node.dtype.id) if node.dtype is not None else None
+        tensor = sym.tensors.get(node.name.id) if is_output else None
+        packed = tensor.packed if tensor is not None else written
+        if packed is not None:
+            if (fault := packed.fault(typed.widen(expr), node.name.id, node.expr.span)) is not None:
+                raise fault
+            expr = (packed.code if is_output else packed.rounded)(typed.widen(expr), node.expr.span)
         if dtype is not None:
             expr = typed.store(expr, dtype, node.name.id, node.expr.span)
             expr = expr if is_output else Op("cast", (expr,), dtype, node.expr.span)
@@ -234,7 +252,7 @@ def _unused(sym: Symbols, found: list[Definition]) -> None:
         if name not in sym.used:
             sym.warn("N0210", f"scalar '{name}' is never used", scalar.name.span)
     for d in found:
-        if not d.is_output and d.name not in sym.used:
+        if d.name in sym.defines and not d.is_output and d.name not in sym.used:
             sym.warn("N0210", f"'{d.name}' is defined but never used", sym.defines[d.name].name.span)
 
 
@@ -243,7 +261,7 @@ def _assemble(
     strides: Mapping[str, tuple[AnyExtent, ...] | None], warnings: tuple[Diagnostic, ...],
 ) -> Spec:  # fmt: skip
     tensors = {
-        n: Tensor(n, t.dtype, tuple(s.extent for s in t.shape or ()), sym.decls[n].span, strides[n])
+        n: Tensor(n, t.dtype, t.extents, sym.decls[n].span, strides[n])
         for n, t in sym.tensors.items()
         if n in sym.decls
     }

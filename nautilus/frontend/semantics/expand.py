@@ -20,8 +20,8 @@ from nautilus.frontend.semantics import typed
 from nautilus.frontend.semantics.frames import Bound, Frame, Use, link
 from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS, Shaped, Size, Symbols
 from nautilus.frontend.semantics.typed import Fault
+from nautilus.frontend.semantics.types.packed import PACKED
 from nautilus.frontend.syntax import ast
-from nautilus.frontend.syntax.unsupported import is_packed_type, refusal
 
 _BALANCE = 32  # longer chains of one associative operator become balanced trees
 
@@ -270,6 +270,8 @@ class Expander:
                 place = f"dimension {i + 1} of '{tensor.name}'"
                 self._bound[e.name].uses.append(Use(size, where, place, self._in_end))
             final.append(typed.widen(e))
+        if tensor.packed is not None:
+            return tensor.packed.element(tensor.name, tuple(final), span)
         return Load(tensor.name, tuple(final), tensor.dtype, span)
 
     def _no_tensor(self, name: str, frame: Frame, span: Span) -> Fault:
@@ -298,8 +300,6 @@ class Expander:
                 self._list(node.args, frame)
             if name in self.sym.tensors or name in self.sym.defines:
                 raise Fault("N0211", f"'{name}' is a tensor; its indices stand in '[...]'", where)
-            if is_packed_type(name):
-                raise Fault.of(refusal(name, where))
             raise Fault("N0203", f"unknown function '{name}'", where, nearest(name, [*BUILTINS, *self.sym.functions]))
         links = link(function, binders, cond, where)
         if len(node.args) != len(function.params):
@@ -338,6 +338,9 @@ class Expander:
             raise _count_fault(name, arity, len(args), span, over)
         if arity == 2:
             return typed.arith(name, args[0], args[1], span)
+        if name in PACKED:
+            typed.numbers(f"'{name}'", span, args[0])
+            return PACKED[name].rounded(args[0], span)
         return typed.cast(args[0], CASTS[name], span) if name in CASTS else typed.unary(name, args[0], span)
 
     # ---- reductions

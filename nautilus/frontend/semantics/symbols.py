@@ -20,12 +20,13 @@ from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_ELEMENTS, MAX_TENSORS
 from nautilus.frontend.semantics.constant import NotConstant, evaluate
 from nautilus.frontend.semantics.typed import Fault
+from nautilus.frontend.semantics.types.packed import PACKED, Packed
 from nautilus.frontend.syntax import ast
-from nautilus.frontend.syntax.unsupported import is_packed_type, refusal
+from nautilus.frontend.syntax.unsupported import refusal
 
 REDUCTIONS = ("sum", "max", "min", "prod", "any", "all", "mean", "argmax", "argmin")
 CASTS: Mapping[str, DType] = {t.value: t for t in DType}
-BUILTINS = {*NAMED, *CASTS, *REDUCTIONS}
+BUILTINS = {*NAMED, *CASTS, *PACKED, *REDUCTIONS}
 _PLACEHOLDER = 64
 
 
@@ -62,6 +63,15 @@ class Shaped:
     shape: tuple[Size, ...] | None
     span: Span
     kind: str  # "input", "output" or "definition"
+    packed: Packed | None = None  # of a tensor of bytes that holds two elements each; ``shape`` counts elements
+
+    @property
+    def extents(self) -> tuple[int | Param, ...]:
+        """The shape in memory."""
+        made = [s.extent for s in self.shape or ()]
+        if self.packed is not None and made and isinstance(made[-1], int):
+            made[-1] //= 2
+        return tuple(made)
 
 
 @dataclass
@@ -243,13 +253,13 @@ class Symbols:
             self.error("N0503", f"'{name}' would hold {total} elements; at most 2^40 are allowed", span)
 
     def dtype(self, node: ast.Name) -> DType:
-        """The element type written at ``node`` (f32 after reporting an unknown one)."""
+        """The element type written at ``node`` (f32 after reporting an unknown one); of a packed one, the unpacked."""
         if node.id in CASTS:
             return CASTS[node.id]
-        if is_packed_type(node.id):
-            self.report(refusal(node.id, node.span))
-            return DType.F32
-        hint = nearest(node.id, CASTS) or "element types: " + " ".join(CASTS)
+        if node.id in PACKED:
+            return PACKED[node.id].unpacked
+        known = [*CASTS, *PACKED]
+        hint = nearest(node.id, known) or "element types: " + " ".join(known)
         self.error("N0405", f"unknown element type '{node.id}'", node.span, hint)
         return DType.F32
 
@@ -357,6 +367,8 @@ def _evaluate_shapes(sym: Symbols) -> None:
         shape = sym.shape(decl.shape, name, decl.span)
         kind = "output" if decl.is_output else "input"
         sym.tensors[name] = Shaped(name, sym.dtype(decl.dtype), shape, decl.name.span, kind)
+        if decl.dtype.id in PACKED:
+            sym.tensors[name] = _packed(sym, decl, sym.tensors[name], PACKED[decl.dtype.id])
         if not decl.is_output and name in sym.defines:
             note = Note("it was declared here", decl.name.span)
             sym.error(
@@ -380,8 +392,33 @@ def _evaluate_shapes(sym: Symbols) -> None:
             sym.set_default(name, scalar)
         else:
             sym.dtype(scalar.dtype)
+        if scalar.dtype.id in PACKED:
+            packed = PACKED[scalar.dtype.id]
+            hint = f"write '{packed.unpacked}'"
+            sym.error("N0405", f"a scalar has no packed type, but got {packed}", scalar.dtype.span, hint)
     if not any(d.is_output for d in sym.decls.values()):
         sym.error("N0214", "the spec declares no output", NO_SPAN, "write 'output O: f16[M, N]'")
+
+
+def _packed(sym: Symbols, decl: ast.TensorDecl, tensor: Shaped, packed: Packed) -> Shaped:
+    """The declared tensor of a packed type; reports a shape that such a tensor cannot have."""
+    last = tensor.shape[-1].extent if tensor.shape else None
+    problem = None
+    if last is None:
+        problem = f"'{tensor.name}' has no axis along which two elements of {packed} share a byte"
+    elif not isinstance(last, int):
+        problem = f"the last size of '{tensor.name}' is known only at launch, but two elements of {packed} share a byte"
+    elif last % 2:
+        problem = f"the last size of '{tensor.name}' is {last}, but two elements of {packed} share a byte"
+    elif decl.strided is not None:
+        problem = f"'{tensor.name}' of {packed} has no strides that are given at launch"
+    elif tensor.name in sym.recurrences:
+        problem = f"'{tensor.name}' is a recurrence, which {packed} cannot hold"
+    if problem is not None:
+        hint = f"the last size is even, or the type is '{packed.unpacked}'"
+        sym.error("N0510", problem, decl.shape[-1].span if decl.shape else decl.span, hint)
+        return tensor
+    return Shaped(tensor.name, DType.U8, tensor.shape, tensor.span, tensor.kind, packed)
 
 
 def nearest_define(sym: Symbols, name: str) -> str | None:

@@ -92,7 +92,8 @@ def widen(e: Expr) -> Expr:
 _CONDITIONS = {"'&'": "and", "'|'": "or", "'^'": "!=", "'~'": "not"}
 
 
-def _numbers(what: str, span: Span, *args: Expr) -> None:
+def numbers(what: str, span: Span, *args: Expr) -> None:
+    """Raise Fault for an operand of ``what`` that is a bool."""
     if any(a.dtype is DType.BOOL for a in args):
         hint = "f32(...) or i32(...) turns a bool into 1 or 0"
         if what in _CONDITIONS:
@@ -110,7 +111,7 @@ def _integers(symbol: str, span: Span, *args: Expr) -> None:
 
 def arith(op: str, a: Expr, b: Expr, span: Span) -> Expr:
     """A binary arithmetic operation or function, named as in ``core.functions``."""
-    _numbers(f"'{_SYMBOL.get(op, op)}'", span, a, b)
+    numbers(f"'{_SYMBOL.get(op, op)}'", span, a, b)
     t = promote(a.dtype, b.dtype)
     negative = isinstance(b, Const) and b.value < 0
     if FUNCTIONS[op].types is Types.INTEGER:
@@ -175,7 +176,7 @@ def unary(op: str, a: Expr, span: Span) -> Expr:
     if op == "not":
         condition(a, "'not'", span)
         return Const(not a.value, DType.BOOL, span) if isinstance(a, Const) else Op("not", (a,), a.dtype, span)
-    _numbers({"neg": "'-'", "pos": "'+'", "bit_not": "'~'"}.get(op, f"'{op}'"), span, a)
+    numbers({"neg": "'-'", "pos": "'+'", "bit_not": "'~'"}.get(op, f"'{op}'"), span, a)
     if op == "pos":
         return a
     if FUNCTIONS[op].types is Types.FLOAT:
