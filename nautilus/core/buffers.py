@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from re import sub
 from typing import Any
 
-from nautilus.core.expr.nodes import Expr
+from nautilus.core.expr.nodes import Expr, substitute
 from nautilus.core.index.sizes import Extent, as_extent, extent_value
 from nautilus.core.index.strides import row_major
 from nautilus.core.op_fields import DTYPE, EXPR, INTEGER, LITERAL, NAME
@@ -43,7 +43,7 @@ SHAPE = FieldRole(Kind.ATTRIBUTE, Syntax("[expr, ...]", show_shape, _read_shape)
 SPACE = FieldRole(Kind.ATTRIBUTE, words({s.value: s for s in Space}))
 
 
-@part("$space $name: $dtype[$shape]( of [$view_of])?( strides [$strides])?( = $initial)?")
+@part("$space $name: $dtype[$shape]( of [$view_of])?( strides [$strides])?( = $initial)?( zero unless $support)?")
 class Buffer:
     """A tensor in memory. ``shape`` in elements; an extent known only at launch is an expression of sizes.
 
@@ -52,6 +52,9 @@ class Buffer:
     ``view_of``: ``array_shape``, where the indices of the module see the same elements in another shape; None: it is
     ``shape``.  ``initial``: the value of every element before the first kernel, which only Scalar IR has; None:
     undefined.
+
+    ``support``: the condition without which an element is 0, over its place ``i0``, ``i1``, ...; only temps of Scalar
+    IR have one, and products need no mask that it implies.  None: nothing is known.
     """
 
     name: str = declare(NAME)
@@ -62,6 +65,13 @@ class Buffer:
     view_of: tuple[Extent, ...] | None = declare(SHAPE, default=None)
     strides: tuple[Extent, ...] | None = declare(SHAPE, default=None)
     initial: int | float | None = declare(LITERAL, default=None)
+    support: Expr | None = declare(EXPR, default=None)
+
+    def supported(self, index: Sequence[Expr]) -> Expr | None:
+        """The condition without which the element at ``index`` is 0; None where nothing is known."""
+        if self.support is None:
+            return None
+        return substitute(self.support, {f"i{n}": e for n, e in enumerate(index)})
 
     def stride(self, axis: int) -> Extent:
         """Elements between neighbours along ``axis``."""
@@ -86,12 +96,13 @@ class Buffer:
         """This buffer without ``axes``, at which every index is 0."""
         kept = [n for n in range(len(self.shape)) if n not in axes]
         strides = None if self.strides is None else tuple(self.strides[n] for n in kept)
-        return replace(self.viewed(tuple(self.shape[n] for n in kept)), strides=strides)
+        return replace(self.viewed(tuple(self.shape[n] for n in kept)), strides=strides, support=None)
 
     def viewed(self, shape: tuple[Extent, ...]) -> Buffer:
         """This buffer, whose indices see its elements in ``shape``; it is row-major."""
         given = self.space in (Space.INPUT, Space.OUTPUT) and shape != self.array_shape
-        return replace(self, shape=shape, view_of=self.array_shape if given else None)
+        support = self.support if shape == self.shape else None
+        return replace(self, shape=shape, view_of=self.array_shape if given else None, support=support)
 
 
 class HasBuffers:

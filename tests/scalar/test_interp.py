@@ -139,6 +139,13 @@ def test_errors_name_the_statement(body: str, message: str) -> None:
     assert message in str(e.value)
 
 
+def test_a_support_is_checked() -> None:
+    text = "temp T: f32[4] zero unless i0 < {}\nkernel T {{ par i in 0..4 {{ T[i] = select(i < 3, 1.0, 0.0) }} }}"
+    run(text.format(3), {})
+    with pytest.raises(ScalarRunError, match="T is not 0 where its support is false"):
+        run(text.format(2), {})
+
+
 def test_missing_values() -> None:
     p = parse_program(samples.SOFTMAX)
     with pytest.raises(ScalarRunError, match="no value for scalar R"):

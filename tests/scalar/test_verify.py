@@ -194,3 +194,18 @@ def test_scatter_offences(old: str, new: str, detail: str) -> None:
     with pytest.raises(VerifyError) as e:
         verify(parse_program(SCATTER.replace(old, new, 1)))
     assert detail in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "detail"),
+    [
+        ("output Y: f32[4] zero unless i0 < 2", "only a temp has a support"),
+        ("output Y: f32[4]\ntemp T: f32[4] zero unless i1 < 2", "uses a variable that is no place in it"),
+        ("output Y: f32[4]\ntemp T: f32[4] zero unless i0 + 2", "is no condition on indices"),
+    ],
+)
+def test_support_offences(text: str, detail: str) -> None:
+    kernels = "kernel T { par i in 0..4 { T[i] = 0.0 } } " * ("temp" in text)
+    with pytest.raises(VerifyError) as e:
+        verify(parse_program(f"program p {{ {text} {kernels} kernel Y {{ par i in 0..4 {{ Y[i] = 0.0 }} }} }}"))
+    assert detail in str(e.value)

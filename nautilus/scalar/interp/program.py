@@ -7,7 +7,7 @@ in Python if blocks are large.
 
 Mode ``real`` computes in float64, skips ``narrow`` and rounds stores to storage types; mode ``typed`` rounds every
 operation.  An access outside a buffer, a read of an element that is not initialised, and an output with elements that
-are never written raise :class:`ScalarRunError`.
+are never written raise :class:`ScalarRunError`, and so does an element that is not 0 outside of its buffer's support.
 
 :mod:`nautilus.scalar.interp.space` evaluates expressions, and :mod:`nautilus.scalar.interp.contraction` contracts.
 """
@@ -69,12 +69,23 @@ def run_program(
                 memory[b.name].data[...], memory[b.name].written = b.initial, None
     for k in p.kernels:
         _Run(p, k, Tables(memory, values, mode)).run()
+    for b in (b for b in p.buffers if b.support is not None):
+        _check_support(b, Tables(memory, values, mode))
     for b in p.buffers:
         marks = memory[b.name].missing()
         if b.space is Where.OUTPUT and marks is not None and not marks.all():
             raise ScalarRunError(f"{b.name}: {int((~marks).sum())} of {marks.size} elements are never written")
     found = ((b, memory[b.name].data) for b in p.buffers if b.space is not Where.INPUT)
     return {b.name: x.reshape(extents(b.array_shape, values)) for b, x in found}
+
+
+def _check_support(b: Buffer, tables: Tables) -> None:
+    """Raise ScalarRunError if an element of ``b`` is not 0 and its support is false."""
+    data = tables.memory[b.name].data
+    assert b.support is not None
+    inside = Space(tables, tuple(Range(f"i{n}", 0, size) for n, size in enumerate(data.shape)), {}).eval(b.support)
+    if np.any((data != 0) & ~np.broadcast_to(inside, data.shape)):
+        raise ScalarRunError(f"{b.name} is not 0 where its support is false")
 
 
 def _sizes(p: Program, inputs: Mapping[str, Array]) -> dict[str, int]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import InternalError
 from nautilus.core.expr.build import within
-from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, free_vars
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.source import Span
@@ -132,6 +132,16 @@ class Builder(Emitter):
         for e, size in zip(index, b.shape, strict=True):
             parts += [p for p in map(self.known, within(e, size)) if p != TRUE]
         return parts
+
+    def nonzero(self, b: Buffer, index: Sequence[Expr]) -> list[Expr]:
+        """The conditions without which a load of ``b[index]`` gives 0: its bounds check, and the buffer's support."""
+        support = b.supported(index)
+        more = () if support is None else (c for c in map(self.known, conjuncts(support)) if c != TRUE)
+        return [*self.bounds_check(b, index), *more]
+
+    def implied(self, cond: Expr, by: Sequence[Expr]) -> bool:
+        """Whether ``cond`` holds wherever every expression of ``by`` holds, or is one of them."""
+        return self.known(cond) in (TRUE, *map(self.known, by)) or self.assumptions.implied(cond, by)
 
     def load(self, e: Load, extra: Sequence[Expr] = ()) -> Value:
         """A load masked by its bounds check and by ``extra`` (index expressions over the load's axes)."""

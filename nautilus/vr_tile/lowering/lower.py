@@ -68,7 +68,7 @@ def lower(p: Program, vector_dots: bool = False, schedule: Schedule | None = Non
         return _kernel(p, k, vector_dots, engines.get(k.name) == "warpgroup")
 
     kernels = (x for k in p.kernels for x in (*before.get(k.name, ()), one(k)))
-    buffers = tuple(replace(b, initial=None) for b in p.buffers)
+    buffers = tuple(replace(b, initial=None, support=None) for b in p.buffers)
     return TileModule(p.name, buffers, p.params, tuple(kernels), p.facts)
 
 
@@ -298,8 +298,8 @@ class _Lower:
         b = self.b
         match e:
             case Load(buffer=buffer, index=index) if buffer in b.buffers and all(map(b.is_index, index)):
-                mask = b.bounds_check(b.buffers[buffer], index)
-                return bool(mask) and b.assumptions.implied(cond, mask)
+                mask = b.nonzero(b.buffers[buffer], index)
+                return bool(mask) and b.implied(cond, mask)
             case Op(op="mul", args=(x, y)):
                 zero_x, zero_y = self.vanishes(x, cond), self.vanishes(y, cond)
                 return (zero_x and (zero_y or self.finite(y))) or (zero_y and self.finite(x))
@@ -373,8 +373,7 @@ class _Lower:
         ):
             return False
         return any(
-            bool(inside := self.b.bounds_check(self.b.buffers[e.buffer], e.index))
-            and self.b.assumptions.implied(cond, inside)
+            bool(inside := self.b.nonzero(self.b.buffers[e.buffer], e.index)) and self.b.implied(cond, inside)
             for e in loads(term)
             if self.is_loaded(e)
         )
@@ -429,8 +428,8 @@ class _Lower:
         b = self.b
         if b.names(b.known(cond)):
             return None
-        checks = ((e, b.bounds_check(b.buffers[e.buffer], e.index)) for e in sides if self.is_loaded(e))
-        found = [e for e, inside in checks if inside and b.assumptions.implied(cond, inside)]
+        checks = ((e, b.nonzero(b.buffers[e.buffer], e.index)) for e in sides if self.is_loaded(e))
+        found = [e for e, inside in checks if inside and b.implied(cond, inside)]
         return found[0] if len(found) == 1 else None
 
     def computed(self, cond: Expr, c: Contraction, x: Expr, y: Expr) -> Expr | None:
@@ -465,6 +464,8 @@ class _Lower:
         b = self.b
         mine = [c for c in guard if b.names(c) <= axes]
         if isinstance(e, Load) and e.buffer in b.buffers:
+            support = conjuncts(b.buffers[e.buffer].supported(e.index) or TRUE)
+            mine = [c for c in mine if not support or not b.implied(c, support)]
             return b.spread(b.load(e, [b.index(c) for c in mine]), axes)
         if isinstance(e, Op) and e.op in ("cast", "narrow"):  # conversions map 0 to 0
             return b.map(e.op, (self.operand(e.args[0], axes, guard),), e.dtype)

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, walk
 from nautilus.core.expr.products import bare
 from nautilus.core.index.groups import over_groups
 from nautilus.core.types import DType
@@ -81,7 +81,15 @@ class Operand:
 def _is_box(program: Program, d: Def, made: Operand) -> bool:
     """Whether the operand is a tensor that other contracted axes shift, which copies of boxes load as it is."""
     shifted = any(not isinstance(e, Var) for ld in loads(made.factor) for e in ld.index)
-    return shifted and bool(contracted(program, d))
+    return shifted and (bool(contracted(program, d)) or any(_has_digits(ld, d) for ld in loads(made.factor)))
+
+
+def _has_digits(ld: Load, d: Def) -> bool:
+    """Whether the one contracted axis of ``d`` counts positions along axes of ``ld`` as its digits."""
+    names = [Var(a.name) for a in d.red]
+    inner = {(e.args[0], e.args[1]) for e in ld.index if isinstance(e, Op) and e.op == "mod"}
+    outer = {(x.args[0], x.args[1]) for e in ld.index for x in walk(e) if isinstance(x, Op) and x.op == "floordiv"}
+    return len(names) == 1 and any(e == names[0] for e, _ in inner & outer)
 
 
 def _strided(program: Program, d: Def, side: int) -> Program:

@@ -95,20 +95,20 @@ class Shifted:
 def shifted(program: Program, d: Def, multiprocessors: int) -> Shifted | None:
     """``d`` as such a product; None for any other definition, and where the pass would not make it faster."""
     product = matrix_product(d.value, [a.name for a in d.par])
-    if d.op != "sum" or product is None or not (isinstance(d.value, Op) and _is_affine(d)):
+    if d.op != "sum" or product is None or not (isinstance(d.value, Op) and is_affine(d)):
         return None
     if not {a.name for a in d.red} <= product.shared or any(size(a) is None for a in d.axes):
         return None
     factors = [e for e in d.value.args if isinstance(e, Load) and e.dtype is DType.F32]
     plain = [all(isinstance(e, Var) for e in ld.index) for ld in factors]
-    if len(factors) < 2 or plain not in ([True, False], [False, True]) or not _is_inside(program, d):
+    if len(factors) < 2 or plain not in ([True, False], [False, True]) or not is_inside(program, d):
         return None
     side = plain.index(False)
     own = [product.rows, product.columns]
     columns = [a for a in d.par if a.name in own[1 - side]]
     groups = tuple(a for a in d.par if a.name in product.shared)
     inner = _inner(factors[side], d.red)
-    if len(columns) != 1 or inner is None or not _is_box(factors[side], own[side], inner, program):
+    if len(columns) != 1 or inner is None or not is_box(factors[side], own[side], inner, program):
         return None
     outer = tuple(a for a in d.red if a is not inner)
     made = Shifted(side, outer, inner, -(-_length(inner) // STEP) * STEP, groups, columns[0])
@@ -125,14 +125,14 @@ def _inner(ld: Load, red: Sequence[Axis]) -> Axis | None:
     return max((a for a in red if a.name in alone), key=_length, default=None)
 
 
-def _is_affine(d: Def) -> bool:
+def is_affine(d: Def) -> bool:
     """Whether the operands are read at places that are affine in the axes."""
     names = {a.name for a in d.axes}
     found = [e for ld in loads(d.value) for e in ld.index]
     return not any(loads(e) or any(linear_in(e, x) is None for x in free_vars(e) & names) for e in found)
 
 
-def _is_inside(program: Program, d: Def) -> bool:
+def is_inside(program: Program, d: Def) -> bool:
     """Whether the condition of ``d`` says no more than that its operands are inside of their tensors."""
     inside = [
         c
@@ -144,7 +144,7 @@ def _is_inside(program: Program, d: Def) -> bool:
     return all(simplify(c, ranges, inside) == TRUE for c in conjuncts(d.guard))
 
 
-def _is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> bool:
+def is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> bool:
     """Whether copies of boxes load tiles of ``ld`` along ``inner`` and an axis of ``rows``, and of its parts."""
     shape = program.buffer(ld.buffer).shape
     counted = [free_vars(e) & rows for e in ld.index]

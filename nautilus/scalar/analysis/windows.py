@@ -1,0 +1,213 @@
+"""Windows: an operand that a product reads at shifted or strided places, as the rows of a matrix (im2col).
+
+A convolution reads an element of its tensor at places such as ``X[b, c, 2 * y + r - 1]``.  :func:`windows` describes a
+temp whose elements have places with unit steps along the axes of the result, which copies of boxes load::
+
+    T[p, b, c, y] = X[b, c, 2 * y + p - 1]          (2 * y + r - 1 is at p = r % 2, y + r // 2)
+
+* An axis of the result with step ``S`` has ``S`` residues, and the contracted axes that shift it add their quotient.
+  Steps that the shifts share with ``S`` have no residues.
+* ``inner``: the contracted axes that become one axis of the temp, so that each element of a window has a place of its
+  own; ``T[b, x, r * C + c] = X[b, x + r, c]``.
+* Axes that both factors have, and contracted axes that no axis of the result accompanies, are digits of one axis with
+  the residues.
+
+Elements whose place is outside of the tensor are 0 (:attr:`~nautilus.core.buffers.Buffer.support`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd, prod
+
+from nautilus.core.expr.build import calc, integer, within
+from nautilus.core.expr.conditions import TRUE, conjunction
+from nautilus.core.expr.nodes import Axis, Expr, Load, Var, substitute
+from nautilus.core.index.linear import Linear, linear
+from nautilus.core.index.simplify import simplify
+from nautilus.core.types import DType
+
+MOST_AXES = 5  # of a tensor map
+ROW = 16  # bytes of which rows of a tensor that copies of boxes load are multiples
+INNER = "%inner"  # a variable: the position in a window; no name of a spec
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The temp of the windows of a load.
+
+    ``shape``: of the temp.  ``place``: the index of the tensor, over the temp's place (:func:`at`) and the axes of
+    ``inner``.  ``index``: the index of the temp in the product, over its axes and :data:`INNER`.  ``at``: the axis of
+    the temp that is that of ``inner``.  ``lines``: the axis of the result along which neighbours are contiguous, or
+    None.  ``transposed``: neighbours in the temp are none in the tensor.
+    """
+
+    shape: tuple[int, ...]
+    place: tuple[Expr, ...]
+    index: tuple[Expr, ...]
+    at: int
+    lines: str | None
+    transposed: bool
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+def at(n: int) -> Var:
+    """The place along axis ``n`` of the temp."""
+    return Var(f"%{n}")
+
+
+def extent(a: Axis) -> int:
+    """The number of positions of ``a``, which is known."""
+    assert isinstance(a.extent, int)
+    return a.extent
+
+
+def digits(position: Expr, axes: Sequence[Axis], sizes: Sequence[int] = ()) -> Iterator[tuple[str, Expr]]:
+    """The position along each of ``axes`` at ``position`` of the axis that they become; ``sizes``: their lengths."""
+    lengths = [*sizes] or [extent(a) for a in axes]
+    for n, a in enumerate(axes):
+        stride = prod(lengths[n + 1 :])
+        e = calc("floordiv", position, stride) if stride > 1 else position
+        yield a.name, calc("mod", e, lengths[n]) if n and lengths[n] > 1 else integer(0) if lengths[n] == 1 else e
+
+
+def outside(place: Sequence[Expr], shape: Sequence[int], ranges: Mapping[str, tuple[int, int]]) -> Expr | None:
+    """The condition that ``place`` is inside of a tensor of ``shape``; None where it always is."""
+    found = (c for e, n in zip(place, shape, strict=True) for c in within(e, n))
+    return conjunction(c for c in found if simplify(c, ranges) != TRUE)
+
+
+@dataclass(slots=True)
+class _Work:
+    """What :func:`windows` has found: the digits of the first axis, and the axes of the result in order."""
+
+    lead: list[tuple[int, Expr]] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)  # axis -> its digit
+    lines: list[tuple[Axis, int, Expr, bool]] = field(default_factory=list)  # axis, extent, index, is shifted
+
+
+def windows(
+    ld: Load, rows: Collection[str], inner: Sequence[Axis], axes: Mapping[str, Axis], last: bool
+) -> Windows | None:
+    """The windows of ``ld``, whose index is affine in ``axes``; None where they are no tensor of five axes.
+
+    ``rows``: the axes of the result that only ``ld`` has; ``last``: the axis of ``inner`` is contiguous.
+    """
+    forms = [linear(e) for e in ld.index]
+    names, work = {a.name for a in inner}, _Work()
+    places: list[tuple[Linear, int | None, int, int, int]] = []
+    before = 0  # lines in front of the last axis of the tensor that is none
+    for form in forms:
+        found = _dimension(form, rows, names, axes, work)
+        if found is None:
+            return None
+        places.append(found)
+        if found[1] is None:
+            before = len(work.lines)
+    if len({a.name for a, *_ in work.lines}) != len(work.lines) or {a.name for a, *_ in work.lines} != {*rows}:
+        return None
+    return _assembled(ld, work, places, inner, before, last)
+
+
+def _dimension(
+    form: Linear, rows: Collection[str], inner: Collection[str], axes: Mapping[str, Axis], work: _Work
+) -> tuple[Linear, int | None, int, int, int] | None:
+    """One axis of the tensor: what ``inner`` adds, the line (or None), its step, that of residues, and their digit."""
+    named = {a.name: c for a, c in form.terms.items() if isinstance(a, Var)}
+    if len(named) != len(form.terms) or not named.keys() <= axes.keys():
+        return None
+    line = [x for x in named if x in rows]
+    own = Linear({Var(x): c for x, c in named.items() if x in inner})
+    outer = Linear({Var(x): c for x, c in named.items() if x not in inner and x not in rows})
+    if len(line) > 1 or any(named[x] <= 0 for x in line):
+        return None
+    if not line:
+        for v in outer.terms:
+            assert isinstance(v, Var)
+            if v.name not in work.names:
+                work.names[v.name] = len(work.lead)
+                work.lead.append((extent(axes[v.name]), v))
+        return (own + outer).shift(form.const), None, 0, 0, -1
+    axis, step = axes[line[0]], named[line[0]]
+    ends = [(c * (extent(axes[v.name]) - 1) if isinstance(v, Var) else 0) for v, c in outer.terms.items()]
+    low, high = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends)
+    shared = gcd(step, *outer.terms.values())
+    residues = step // shared if outer.terms else 1
+    digit = -1
+    index: Expr = Var(axis.name)
+    if outer.terms:
+        moved = Linear({v: c // shared for v, c in outer.terms.items()}, -low // shared)
+        shift = _expr(moved)
+        if residues > 1:
+            digit = len(work.lead)
+            work.lead.append((residues, calc("mod", shift, residues)))
+            shift = calc("floordiv", shift, residues)
+        index = calc("add", index, shift)
+    work.lines.append((axis, extent(axis) + (high - low) // step, index, bool(outer.terms)))
+    return own.shift(form.const + low), len(work.lines) - 1, step, shared, digit
+
+
+def _assembled(
+    ld: Load, work: _Work, places: Sequence[tuple[Linear, int | None, int, int, int]], inner: Sequence[Axis],
+    before: int, last: bool,
+) -> Windows | None:  # fmt: skip
+    lengths = [n for _, n, _, _ in work.lines]
+    index = [e for _, _, e, _ in work.lines]
+    size = prod(map(extent, inner))
+    line: str | None = None
+    each = ROW // DType.BF16.bytes  # parts of f32 are stored as bf16
+    if last:
+        size, before = -(-size // each) * each, len(lengths)
+    else:
+        lengths[-1] = -(-lengths[-1] // each) * each
+        line, before = work.lines[-1][0].name, min(before, len(lengths) - 1)
+    many = prod(n for n, _ in work.lead)
+    merged = many > 1 and len(lengths) + 2 > MOST_AXES
+    if merged and work.lines[0][3]:
+        return None
+    shape, where = [*lengths], [*index]
+    moved = int(many > 1 and not merged)  # the first axis is that of the digits
+    position: Expr = integer(0)
+    for n, e in work.lead:
+        position = calc("add", calc("mul", position, n), e)
+    position = simplify(position)
+    lines: list[Expr] = [at(n + moved + (n >= before)) for n in range(len(lengths))]
+    number: Expr = at(0)
+    if merged:
+        lines[0], number = calc("mod", at(0), lengths[0]), calc("floordiv", at(0), lengths[0])
+        where[0] = calc("add", calc("mul", position, lengths[0]), index[0])
+        shape[0] *= many
+    shape.insert(before, size)
+    where.insert(before, Var(INNER))
+    if moved:
+        shape.insert(0, many)
+        where.insert(0, position)
+    if len(shape) > MOST_AXES:
+        return None
+    place = tuple(_place(p, work, lines, number) for p in places)
+    transposed = last == (places[-1][1] is not None)
+    return Windows(tuple(shape), place, tuple(where), before + moved, line, transposed)
+
+
+def _place(place: tuple[Linear, int | None, int, int, int], work: _Work, lines: Sequence[Expr], number: Expr) -> Expr:
+    """The place along one axis of the tensor, over the place in the temp and the axes of ``inner``."""
+    rest, line, step, shared, digit = place
+    sizes = [n for n, _ in work.lead]
+    values = dict(digits(number, [Axis(str(n), s) for n, s in enumerate(sizes)]))
+    e = substitute(_expr(rest), {x: values[str(n)] for x, n in work.names.items()})
+    if digit >= 0:
+        e = calc("add", calc("mul", values[str(digit)], shared), e)
+    if line is not None:
+        e = calc("add", calc("mul", lines[line], step), e)
+    return simplify(e)
+
+
+def _expr(x: Linear) -> Expr:
+    total: Expr = integer(x.const)
+    for v, c in x.terms.items():
+        total = calc("add", total, calc("mul", v, c))
+    return simplify(total)

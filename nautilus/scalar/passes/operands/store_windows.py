@@ -1,0 +1,267 @@
+"""``store-windows``: operands that a product reads at shifted or strided places become tensors of windows (im2col).
+
+A product whose operand is read at ``X[b, c, 2 * y + r, 2 * x + s]`` has no copies of boxes along ``y`` and ``x``, or
+its loop has steps of as few terms as there are channels.  Here both operands become temps
+(:mod:`nautilus.scalar.analysis.windows`), and the product has one loop over a position ``f``::
+
+    Y[b, k, y, x] sum= Y_left[(r % 2) * 2 + s % 2, b, c, y + r // 2, x + s // 2] * Y_right[r * 3 + s, c, k]
+
+The contracted axes are divided into taps, which shift boxes, and the axes of a window, which are one axis of the temps.
+More axes of a window repeat more elements and need less padding.  The loop has the taps outside and the position in a
+window inside, padded to whole MMAs under a condition.
+
+The condition of the product may say that the operands are inside of their tensors and no more.  Elements outside are
+stored as 0, and a temp states this as its support, so that no mask is needed in the loop.
+
+The pass takes the division that :mod:`nautilus.targets.window_rates` predicts to be fastest, where that is certainly
+faster than a product by warps: on targets with warpgroup MMAs, for operands of 16 bits, and for those of f32 in
+precision fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import prod
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, substitute
+from nautilus.core.expr.products import bare, matrix_product
+from nautilus.core.index.simplify import simplify
+from nautilus.core.schedule import Schedule
+from nautilus.core.text.names import unused
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.windows import INNER, Windows, at, digits, extent, outside, windows
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.axes.flatten_contractions import contracted
+from nautilus.scalar.passes.operands.store_shifted import is_affine, is_box, is_inside
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.targets import window_rates as rates
+from nautilus.targets.limits import limits
+from nautilus.targets.records import DEFAULT_TARGET
+
+_MOST_RED = 6  # contracted axes, of which every subset is priced
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWindows:
+    """``arch``: the target; ``schedule`` and ``precision`` may forbid parts of operands of f32."""
+
+    arch: str = DEFAULT_TARGET
+    precision: str = "fast"
+    schedule: Schedule | None = None
+
+    name = "store-windows"
+
+    def apply(self, program: Program) -> Program:
+        """The program with two more definitions for each such product."""
+        target = limits(self.arch)
+        if not target.warpgroup:
+            return program
+        in_parts = self.precision == "fast" and (self.schedule is None or self.schedule.decompose_operands)
+        for d in find_defs(program).values():
+            made = convolution(program, d, in_parts)
+            choice = None if made is None else _best(made, target.multiprocessors)
+            if made is not None and choice is not None:
+                program = with_windows(program, made, choice)
+        return program
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """Product ``d`` of tensors of ``dtype``, of which ``load`` is read at ``rows`` and not at ``column``.
+
+    ``side``: the place of ``load`` among the factors; ``shared``: the axes of the result that both factors have.
+    """
+
+    d: Def
+    side: int
+    load: Load
+    other: Load
+    rows: tuple[Axis, ...]
+    column: Axis
+    shared: tuple[Axis, ...]
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+
+    @property
+    def dtype(self) -> DType:
+        return self.load.dtype
+
+
+def convolution(program: Program, d: Def, in_parts: bool) -> Convolution | None:
+    """``d`` as such a product; None for any other definition, and where boxes of the tensors are its operands."""
+    product = matrix_product(d.value, [a.name for a in d.par])
+    if d.op != "sum" or product is None or not isinstance(d.value, Op) or len(d.red) > _MOST_RED:
+        return None
+    if not {a.name for a in d.red} <= product.shared or any(size(a) is None for a in d.axes):
+        return None
+    found = [_tensor(e) for e in d.value.args]
+    types = {ld.dtype for ld in found if ld is not None}
+    if None in found or len(types) != 1 or not is_affine(d) or not is_inside(program, d):
+        return None
+    dtype = types.pop()
+    if not (dtype.is_half or (dtype is DType.F32 and in_parts)):
+        return None
+    own = [[a for a in d.par if a.name in names] for names in (product.rows, product.columns)]
+    plain = [all(isinstance(e, Var) for e in ld.index) for ld in found if ld is not None]
+    side = plain.index(False) if plain.count(False) == 1 else int(len(own[0]) == 1 and len(own[1]) > 1)
+    first, second = found[side], found[1 - side]
+    if all(plain) or len(own[1 - side]) != 1 or first is None or second is None:
+        return None
+    shapes = [tuple(n for n in program.buffer(x.buffer).shape if isinstance(n, int)) for x in (first, second)]
+    if any(len(n) != len(ld.index) for n, ld in zip(shapes, (first, second), strict=True)):
+        return None
+    shared = tuple(a for a in d.par if a.name in product.shared)
+    made = Convolution(d, side, first, second, tuple(own[side]), own[1 - side][0], shared, (shapes[0], shapes[1]))
+    return None if _has_boxes(program, made) else made
+
+
+def _tensor(e: Expr) -> Load | None:
+    e = bare(e) if isinstance(e, Op) and e.op == "cast" else e
+    return e if isinstance(e, Load) else None
+
+
+def _has_boxes(program: Program, c: Convolution) -> bool:
+    """Whether copies of boxes load the operand of 16 bits as it is (``flatten-contractions``)."""
+    if not c.dtype.is_half:
+        return False
+    found = contracted(program, c.d) or c.d.red[:1] * (len(c.d.red) == 1)
+    rows = frozenset(a.name for a in c.rows)
+    whole = c.shapes[0][-1] * c.dtype.bytes % rates.ROW == 0
+    return bool(found) and whole and is_box(c.load, rows, found[-1], program)
+
+
+# -- the division of the contracted axes ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``outer``: the taps; ``inner``: the axes of a window, of which each has ``padded`` terms in the loop."""
+
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    padded: int
+    temp: Windows
+    seconds: float
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the other operand has the axes of a window as they are."""
+        return not self.outer and len(self.inner) == 1
+
+
+def _best(c: Convolution, multiprocessors: int) -> Choice | None:
+    """The fastest choice, if it is certainly faster than a product by warps."""
+    if _volume(c.rows) < rates.ROWS or extent(c.column) < rates.columns(c.dtype):
+        return None
+    best = min(choices(c, multiprocessors), key=lambda x: x.seconds, default=None)
+    step = max(map(extent, c.d.red))  # of the loop by warps, which has the other axes outside
+    operations = 2 * _volume(c.d.axes) // step * -(-step // rates.MMA) * rates.MMA
+    return best if best is not None and best.seconds <= rates.GAIN * operations / rates.by_warps(c.dtype) else None
+
+
+def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
+    """Every division of the contracted axes of ``c``."""
+    axes = {a.name: a for a in c.d.axes}
+    rows = [a.name for a in c.rows]
+    for n in range(1, len(c.d.red) + 1):
+        for inner in combinations(c.d.red, n):
+            outer = tuple(a for a in c.d.red if a not in inner)
+            length = _volume(inner)
+            for last in (False, True):
+                temp = windows(c.load, rows, inner, axes, last)
+                if temp is None:
+                    continue
+                for step, merit in rates.STEPS:
+                    padded = -(-length // step) * step if outer else length
+                    yield Choice(outer, inner, padded, temp, _seconds(c, temp, outer, padded, merit, multiprocessors))
+
+
+def _seconds(
+    c: Convolution, temp: Windows, outer: Sequence[Axis], padded: int, merit: float, multiprocessors: int
+) -> float:
+    groups, rows, columns = _volume(c.shared), _volume(c.rows), extent(c.column)
+    line = next((extent(a) for a in c.rows if a.name == temp.lines), None)
+    operations = 2 * groups * rows * columns * _volume(outer) * padded
+    product = rates.product_seconds(c.dtype, operations, (groups, rows, columns), line, merit, multiprocessors)
+    return product + rates.store_seconds(c.dtype, temp.elements, temp.transposed)
+
+
+def _volume(axes: Sequence[Axis]) -> int:
+    return prod(map(extent, axes))
+
+
+# -- the program after it -------------------------------------------------------------------------------
+
+
+def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
+    """``program`` where the operands of ``c.d`` are temps and its loop is one."""
+    d = c.d
+    taken = [a.name for a in d.axes]
+    name = fresh_name(program, "_".join(a.name for a in (*x.outer, *x.inner)), taken)
+    flat, length = Var(name), _volume(x.inner)
+    tap: Expr = calc("floordiv", flat, x.padded)
+    inside: Expr = calc("mod", flat, x.padded) if x.outer else flat
+    taps = dict(digits(tap, x.outer))
+    left = _window_temp(program, c, x)
+    index = tuple(simplify(substitute(e, {**taps, INNER: inside})) for e in x.temp.index)
+    right = None if x.is_plain else _filter_temp(program, c, x)
+    if right is None:
+        other = replace(c.other, index=tuple(substitute(e, {x.inner[0].name: flat}) for e in c.other.index))
+    else:
+        where = (*(Var(a.name) for a in c.shared), *([tap] if x.outer else []), inside, Var(c.column.name))
+        other = Load(right.name, where, c.dtype, d.span)
+    conditions: list[Expr | None] = [calc("lt", inside, length)] if x.padded != length else []
+    if d.guard is not None:
+        conditions += [left.buffer.supported(index), None if right is None else right.buffer.supported(other.index)]
+    factors: list[Expr] = [Load(left.name, index, c.dtype, d.span), other]
+    if c.dtype is not DType.F32:
+        factors = [Op("cast", (e,), DType.F32, d.span) for e in factors]
+    last = d.index[-1]
+    if extent(c.column) % rates.TILE == 0 and c.column.name not in free_vars(last):
+        factors.reverse()
+    axis = Axis(name, _volume(x.outer) * x.padded, x.inner[0].span)
+    value = Op("mul", tuple(factors), DType.F32, d.span)
+    made = replace(d, red=(axis,), value=value, guard=conjunction(conditions))
+    return put_defs(program, d.name, (*(t for t in (left, right) if t is not None), made))
+
+
+def _window_temp(program: Program, c: Convolution, x: Choice) -> Def:
+    """The temp of windows."""
+    temp, length = x.temp, _volume(x.inner)
+    axes = [Axis(f"i{n}", e, c.d.span) for n, e in enumerate(temp.shape)]
+    names = {at(n).name: Var(a.name) for n, a in enumerate(axes)}
+    env = dict(digits(at(temp.at), x.inner))
+    place = tuple(simplify(substitute(substitute(e, env), names)) for e in temp.place)
+    beyond = calc("lt", Var(axes[temp.at].name), length) if temp.shape[temp.at] > length else None
+    return _temp(fresh_name(program, f"{c.d.name}_windows"), axes, c.load, place, c.shapes[0], beyond)
+
+
+def _filter_temp(program: Program, c: Convolution, x: Choice) -> Def:
+    """The temp of the other operand."""
+    tap, position = (unused(n, {a.name for a in c.d.axes}) for n in ("tap", "position"))
+    axes = [*c.shared, *([Axis(tap, _volume(x.outer))] if x.outer else [])]
+    axes += [Axis(position, _volume(x.inner)), c.column]
+    env = {**dict(digits(Var(tap), x.outer)), **dict(digits(Var(position), x.inner))}
+    place = tuple(simplify(substitute(e, env)) for e in c.other.index)
+    return _temp(fresh_name(program, f"{c.d.name}_filter"), axes, c.other, place, c.shapes[1])
+
+
+def _temp(
+    name: str, axes: Sequence[Axis], ld: Load, place: tuple[Expr, ...], shape: Sequence[int], beyond: Expr | None = None
+) -> Def:
+    """Temp ``name`` over ``axes`` of ``ld`` at ``place``, which is 0 outside of ``shape`` and without ``beyond``."""
+    inside = conjunction((outside(place, shape, {a.name: (0, extent(a) - 1) for a in axes}), beyond))
+    value: Expr = Load(ld.buffer, place, ld.dtype, ld.span)
+    if value.dtype is not value.dtype.compute:
+        value = Op("cast", (value,), value.dtype.compute, ld.span)
+    support = None
+    if inside is not None:
+        value = Op("select", (inside, value, identity("sum", value.dtype)), value.dtype, ld.span)
+        support = substitute(inside, {a.name: Var(f"i{n}") for n, a in enumerate(axes)})
+    buffer = Buffer(name, ld.dtype, tuple(a.extent for a in axes), Space.TEMP, ld.span, support=support)
+    return Def(name, buffer, tuple(axes), (), None, value, None, ld.span)

@@ -1,0 +1,66 @@
+"""Times of products of stored windows (``store-windows``) on a target with warpgroup MMAs.  They are estimates.
+
+A tile has lines of the result's contiguous axis where the windows are stored in the order of their tensor
+(:data:`LINE`), and any rows where the axis of a window is contiguous.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nautilus.core.types import DType
+from nautilus.targets import part_rates
+
+MMA: Final = 16  # terms of one MMA of 16-bit operands
+STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.8))  # terms of a step of the loop, and relative rate
+ROWS: Final = 128  # of the smallest product
+TILE: Final = 128  # rows of a tile
+ROW: Final = 16  # bytes of which rows of a tensor that copies of boxes load are multiples
+GAIN: Final = 0.8  # time with stored windows, at most, as a share of that by warps
+RATE: Final = 600e12  # operations a second of 16-bit operands in whole tiles
+WARPS: Final = 150e12  # the same by warps
+MEMORY: Final = 3.6e12  # bytes a second
+LINE: Final = 16  # elements of the shortest line of a box
+WHOLE: Final = 0.85  # share of tiles that boxes of several axes use, about
+TRANSPOSED: Final = 2  # time of stores whose order is not that of the loads, relative
+LAUNCHES: Final = 6e-6  # seconds
+
+
+def columns(dtype: DType) -> int:
+    """The least number of columns of a product."""
+    return 16 if dtype is DType.F32 else 64
+
+
+def by_warps(dtype: DType) -> float:
+    """Operations a second by warps."""
+    return part_rates.SHIFTED if dtype is DType.F32 else WARPS
+
+
+def product_seconds(
+    dtype: DType, operations: int, shape: tuple[int, int, int], line: int | None, merit: float, multiprocessors: int
+) -> float:
+    """The time of ``operations`` on stored windows.
+
+    ``shape``: groups, rows and columns; ``line``: positions of the contiguous axis of the result; None: the axis of a
+    window is contiguous; ``merit``: the relative rate of the step.
+    """
+    share = merit * max(_share(shape, tile, multiprocessors) for tile in part_rates.TILES)
+    share *= WHOLE if line is None else WHOLE * line / (-(-line // LINE) * LINE)
+    return operations / ((part_rates.STORED if dtype is DType.F32 else RATE) * share)
+
+
+def store_seconds(dtype: DType, elements: int, transposed: bool) -> float:
+    """The time of the kernels that store windows of ``elements``; ``transposed``: in another order than the tensor."""
+    traffic = elements * 2 * dtype.bytes * (TRANSPOSED if transposed else 1)
+    if dtype is DType.F32:
+        return (traffic + elements * part_rates.BYTES) / MEMORY + part_rates.LAUNCHES
+    return traffic / MEMORY + LAUNCHES
+
+
+def _share(shape: tuple[int, int, int], tile: tuple[int, int, float], multiprocessors: int) -> float:
+    """The rate of tiles of this kind as a share of that of full tiles in full waves."""
+    (groups, rows, columns), (m, n, rate) = shape, tile
+    if columns % TILE == 0:
+        m, n = n, m
+    waves = -(-groups * -(-rows // m) * -(-columns // n) // multiprocessors)
+    return rate * groups * rows * columns / (waves * multiprocessors * m * n)

@@ -1,0 +1,104 @@
+"""``store-windows``: which products stay as they are, and that the windows hold what the product reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.interp import program as interp
+from nautilus.scalar.ir import Program
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.operands import store_windows
+from nautilus.scalar.passes.operands.store_windows import StoreWindows
+from nautilus.scalar.verify import verify
+from nautilus.targets import window_rates
+
+DIMS = "dim B = 2, C = 3, K = 16, L = 13, W = 12, R = 3, S = 2\n"
+PLAIN = "input X: f32[B, C, L]\ninput F: f32[K, C, R]\noutput Y: f32[B, K, (L - R) // 2 + 1]\n"
+SUM = "Y[b, k, x] = sum[c, r](X[b, c, 2 * x + r] * F[k, c, r])\n"
+
+
+@pytest.fixture(autouse=True)
+def _small_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_rates, "ROWS", 1)
+    monkeypatch.setattr(window_rates, "GAIN", 1e30)
+
+
+def stored(text: str, arch: str = "sm_90a", precision: str = "fast") -> tuple[Program, Program]:
+    before = lower(load_text(DIMS + text))
+    return before, StoreWindows(arch, precision).apply(before)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[c, r](", "[c, r | 2 * x + r < 3]("),  # a condition of its own
+        ("X[b, c, 2 * x + r] * F[k, c, r]", "tanh(X[b, c, 2 * x + r]) * F[k, c, r]"),
+        ("X[b, c, 2 * x + r]", "X[b, c, 2 * (x * x % 3) + r]"),  # not affine
+        ("X[b, c, 2 * x + r]", "X[b, c, L - 1 - 2 * x - r]"),  # backwards
+        ("X[b, c, 2 * x + r]", "X[x % 2, c, b + r]"),
+    ],
+)
+def test_what_stays(old: str, new: str) -> None:
+    assert old in SUM
+    before, after = stored(PLAIN + SUM.replace(old, new))
+    assert after is before
+
+
+def test_other_targets_and_strict_precision_stay() -> None:
+    for arch, precision in (("sm_80", "fast"), ("sm_90a", "strict")):
+        before, after = stored(PLAIN + SUM, arch, precision)
+        assert after is before
+    before, after = stored(PLAIN + SUM)
+    assert after is not before
+
+
+IMAGES = "input X: f32[B, C, L, W]\ninput F: f32[K, C, R, S]\n"
+CASES = [
+    PLAIN + SUM,
+    # padding, a stride for each axis, a dilation that shares the stride
+    IMAGES
+    + "output Y: f32[B, K, 6, 5]\nY[b, k, y, x] = sum[c, r, s | 0 <= 2 * y + 2 * r - 1 < L and 0 <= 3 * x + s - 2 < W]("
+    "X[b, c, 2 * y + 2 * r - 1, 3 * x + s - 2] * F[k, c, r, s])\n",
+    # channels last, downwards
+    "input X: f32[B, L, W, C]\ninput F: f32[C, K, R, S]\noutput Y: f32[B, L, W, K]\n"
+    "Y[b, y, x, k] = sum[c, r, s | 0 <= y - r < L and 0 <= x - 2 * s < W](X[b, y - r, x - 2 * s, c] * F[c, k, r, s])\n",
+    # groups, whose channels are side by side
+    "input X: f32[B, 4 * C, L]\ninput F: f32[4, K, C, R]\noutput Y: f32[B, 4, K, 7]\n"
+    "Y[b, g, k, x] = sum[c, r | 0 <= 2 * x + r - 1 < L](X[b, g * C + c, 2 * x + r - 1] * F[g, k, c, r])\n",
+    # three axes with steps, so that digits and images share an axis
+    "input X: f32[B, C, 8, 8, 8]\ninput F: f32[K, C, 2, 2, 2]\noutput Y: f32[B, K, 4, 4, 4]\n"
+    "Y[b, k, z, y, x] = sum[c, q, r, s](X[b, c, 2 * z + q, 2 * y + r, 2 * x + s] * F[k, c, q, r, s])\n",
+]
+
+
+@pytest.mark.parametrize("text", CASES)
+@pytest.mark.parametrize("taps", ["few", "many"])
+def test_the_result_is_the_same(text: str, taps: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if taps == "many":
+        monkeypatch.setattr(window_rates, "MEMORY", 1e3)
+    before, after = stored(text)
+    verify(after)
+    assert len(after.kernels) == 3
+    rng = np.random.default_rng(0)
+    given = {b.name: rng.integers(-4, 5, b.shape).astype(float) for b in before.buffers if b.space.value == "input"}
+    want, got = interp.run_program(before, given)["Y"], interp.run_program(after, given)["Y"]
+    np.testing.assert_array_equal(got, want)
+
+
+def test_every_division_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choices of a convolution with all of its properties, one by one."""
+    before = lower(load_text(DIMS + CASES[1]))
+    target = store_windows.limits("sm_90a")
+    (made,) = [c for d in store_windows.find_defs(before).values() if (c := store_windows.convolution(before, d, True))]
+    given = {
+        "X": np.arange(2 * 3 * 13 * 12).reshape(2, 3, 13, 12) % 7.0,
+        "F": np.arange(288).reshape(16, 3, 3, 2) % 5.0,
+    }
+    want = interp.run_program(before, given)["Y"]
+    choices = list(store_windows.choices(made, target.multiprocessors))
+    assert len({(c.inner, c.temp.transposed) for c in choices}) > 10
+    for choice in choices:
+        after = store_windows.with_windows(before, made, choice)
+        np.testing.assert_array_equal(interp.run_program(after, given)["Y"], want)
