@@ -162,6 +162,8 @@ def _assembled(
     each = ROW // DType.BF16.bytes  # parts of f32 are stored as bf16
     if last:
         size, before = -(-size // each) * each, len(lengths)
+    elif work.lines[-1][3]:
+        return None  # boxes would not start at multiples of 16 bytes
     else:
         lengths[-1] = -(-lengths[-1] // each) * each
         line, before = work.lines[-1][0].name, min(before, len(lengths) - 1)

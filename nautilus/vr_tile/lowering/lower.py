@@ -423,10 +423,11 @@ class _Lower:
     def outside(self, cond: Expr, *sides: Expr) -> Expr | None:
         """The one of ``sides`` that is 0 where ``cond`` is false, because it then lies outside of its tensor.
 
-        Only for a condition on the whole tile; None where there is no such side, or more than one.
+        Only for a condition on the whole tile, or on operands of warpgroup MMAs; None where there is no such side, or
+        more than one.
         """
         b = self.b
-        if b.names(b.known(cond)):
+        if b.names(b.known(cond)) and not self.warpgroup:
             return None
         checks = ((e, b.nonzero(b.buffers[e.buffer], e.index)) for e in sides if self.is_loaded(e))
         found = [e for e, inside in checks if inside and b.implied(cond, inside)]

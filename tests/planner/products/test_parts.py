@@ -35,7 +35,7 @@ def planned(c: int, k: int, w: int) -> KernelPlan:
         (64, 128, 256, {"k": 128, "x": 128, "r_s_c": 64}),  # rows are filters, so that columns are contiguous
         (32, 64, 256, {"x": 256, "k": 64, "r_s_c": 32}),
         (48, 64, 256, {"x": 256, "k": 64, "r_s_c": 16}),
-        (48, 64, 56, {"y": 4, "x": 64, "k": 64, "r_s_c": 16}),
+        (48, 64, 56, {"y": 128, "k": 64, "r_s_c": 16}),
     ],
 )
 def test_tiles_follow_the_channels_and_the_filters(c: int, k: int, w: int, tiles: dict[str, int]) -> None:
@@ -44,8 +44,10 @@ def test_tiles_follow_the_channels_and_the_filters(c: int, k: int, w: int, tiles
     assert {a.name: a.tile for a in plan.axes if a.tile > 1} == tiles
 
 
-def test_few_channels_stay_on_warps() -> None:
-    assert not isinstance(planned(3, 128, 256).mapping, WarpgroupPlan)
+def test_few_channels_are_windows() -> None:
+    plan = planned(3, 128, 256)
+    assert isinstance(plan.mapping, WarpgroupPlan)
+    assert next(a.name for a in plan.axes if a.role == "loop") == "r_c_s"
 
 
 def test_the_innermost_digit_of_a_loop() -> None:

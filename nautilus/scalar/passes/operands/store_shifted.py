@@ -18,7 +18,8 @@ columns of the plain one are no such multiple; multiplication is commutative.
 
 The condition of the product may say that the shifted operand is inside of its tensor, because copies of boxes give
 zeros elsewhere.  It says no more, and an index of a tensor is affine in the axes, with unit steps along those of the
-result, because boxes have no others.
+result, because boxes have no others.  Nothing shifts the contiguous index, because boxes start at multiples of 16
+bytes.
 
 The pass applies only where warpgroup MMAs of stored parts are certainly faster: on targets that have them, in precision
 fast, for products of many terms with enough rows and columns.
@@ -151,7 +152,8 @@ def is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> boo
     apart = all(len(x) <= 1 for x in counted) and sum(map(len, counted)) == len(rows)
     steps = all((form := linear_in(e, x)) is not None and form[0] == 1 for e in ld.index for x in free_vars(e) & rows)
     one = [n for n, e in enumerate(ld.index) if inner.name in free_vars(e)]
-    if not (apart and steps and len(one) == 1 and (counted[-1] or one[0] == len(shape) - 1)):
+    line = one == [len(shape) - 1] or (isinstance(ld.index[-1], Var) and counted[-1])  # which nothing shifts
+    if not (apart and steps and len(one) == 1 and line):
         return False
     whole = _length(inner) % STEP == 0 or shape[one[0]] == _length(inner)  # zeros behind it
     return whole and len(shape) <= _MOST_AXES and all(isinstance(n, int) for n in shape)

@@ -159,9 +159,8 @@ def _best(c: Convolution, multiprocessors: int) -> Choice | None:
     if _volume(c.rows) < rates.ROWS or extent(c.column) < rates.columns(c.dtype):
         return None
     best = min(choices(c, multiprocessors), key=lambda x: x.seconds, default=None)
-    step = max(map(extent, c.d.red))  # of the loop by warps, which has the other axes outside
-    operations = 2 * _volume(c.d.axes) // step * -(-step // rates.MMA) * rates.MMA
-    return best if best is not None and best.seconds <= rates.GAIN * operations / rates.by_warps(c.dtype) else None
+    by_warps = 2 * _volume(c.d.axes) / rates.by_warps(c.dtype)
+    return best if best is not None and best.seconds <= rates.GAIN * by_warps else None
 
 
 def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
