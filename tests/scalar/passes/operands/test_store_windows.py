@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nautilus.core.buffers import extents
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.interp import program as interp
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.operands import store_windows
 from nautilus.scalar.passes.operands.store_windows import StoreWindows
+from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.verify import verify
 from nautilus.targets import window_rates
+from nautilus.targets.limits import limits
 
 DIMS = "dim B = 2, C = 3, K = 16, L = 13, W = 12, R = 3, S = 2\n"
 PLAIN = "input X: f32[B, C, L]\ninput F: f32[K, C, R]\noutput Y: f32[B, K, (L - R) // 2 + 1]\n"
@@ -82,7 +85,11 @@ def test_the_result_is_the_same(text: str, taps: str, monkeypatch: pytest.Monkey
     verify(after)
     assert len(after.kernels) == 3
     rng = np.random.default_rng(0)
-    given = {b.name: rng.integers(-4, 5, b.shape).astype(float) for b in before.buffers if b.space.value == "input"}
+    given = {
+        b.name: rng.integers(-4, 5, extents(b.shape, {})).astype(float)
+        for b in before.buffers
+        if b.space.value == "input"
+    }
     want, got = interp.run_program(before, given)["Y"], interp.run_program(after, given)["Y"]
     np.testing.assert_array_equal(got, want)
 
@@ -90,14 +97,14 @@ def test_the_result_is_the_same(text: str, taps: str, monkeypatch: pytest.Monkey
 def test_every_division_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choices of a convolution with all of its properties, one by one."""
     before = lower(load_text(DIMS + CASES[1]))
-    target = store_windows.limits("sm_90a")
-    (made,) = [c for d in store_windows.find_defs(before).values() if (c := store_windows.convolution(before, d, True))]
+    multiprocessors = limits("sm_90a").multiprocessors
+    (made,) = [c for d in find_defs(before).values() if (c := store_windows.convolution(before, d, True))]
     given = {
         "X": np.arange(2 * 3 * 13 * 12).reshape(2, 3, 13, 12) % 7.0,
         "F": np.arange(288).reshape(16, 3, 3, 2) % 5.0,
     }
     want = interp.run_program(before, given)["Y"]
-    choices = list(store_windows.choices(made, target.multiprocessors))
+    choices = list(store_windows.choices(made, multiprocessors))
     assert len({(c.inner, c.temp.transposed) for c in choices}) > 10
     for choice in choices:
         after = store_windows.with_windows(before, made, choice)
