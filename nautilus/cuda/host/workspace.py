@@ -8,7 +8,7 @@ from nautilus.core.types import DType
 from nautilus.cuda.ops.tile_scheduler import uses_counter
 from nautilus.ma_tile.ir import ops as ma
 
-_ALIGN = 256
+WORKSPACE_ALIGNMENT = 256
 ALIGNMENT = 16  # bytes: of the address of every tensor and of the workspace
 
 
@@ -24,13 +24,13 @@ def workspace_offsets(module: ma.MemModule) -> tuple[dict[str, Extent], Extent]:
     for b in module.buffers:
         if b.space is Space.TEMP:
             offsets[b.name] = end
-            end = total(end, rounded_up(buffer_bytes(b), _ALIGN))
+            end = total(end, rounded_up(buffer_bytes(b), WORKSPACE_ALIGNMENT))
     return offsets, end
 
 
 def workspace_bytes(module: ma.MemModule) -> Extent:
     """The size of the workspace. Kernels run one after another and leave the tile counter at 0, so they share one."""
-    return total(workspace_offsets(module)[1], _ALIGN * any(uses_counter(k) for k in module.kernels))
+    return total(workspace_offsets(module)[1], WORKSPACE_ALIGNMENT * any(uses_counter(k) for k in module.kernels))
 
 
 def workspace_sizes(module: ma.MemModule) -> tuple[str, ...]:

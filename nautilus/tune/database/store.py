@@ -20,21 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nautilus.core.errors import InputError
+from nautilus.tune.database.paths import data_folder as data_folder
+from nautilus.tune.database.paths import user_path as user_path
 from nautilus.tune.database.rows import Row, parse
 
 SHIPPED = Path(__file__).parent / "shipped.jsonl"
-
-
-def user_path() -> Path:
-    """The path of the user's database: ``$NAUTILUS_DB``, else ``tuning.jsonl`` in :func:`data_folder`."""
-    return Path(os.environ["NAUTILUS_DB"]) if os.environ.get("NAUTILUS_DB") else data_folder() / "tuning.jsonl"
-
-
-def data_folder() -> Path:
-    """The folder of nautilusc's persistent data (XDG Base Directory Specification, ``XDG_DATA_HOME``)."""
-    root = os.environ.get("XDG_DATA_HOME", "")
-    base = Path(root) if os.path.isabs(root) else Path(os.path.expanduser("~")) / ".local" / "share"
-    return base / "nautilusc"
 
 
 def append(path: Path, rows: Iterable[Row]) -> None:

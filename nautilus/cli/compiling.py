@@ -1,0 +1,196 @@
+"""The command ``compile``, and the compilation that other commands begin with.
+
+This module imports little, because an output that the cache has needs no compiler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from nautilus.cli.files import write_output
+from nautilus.cli.main import dump_names
+from nautilus.cli.messages import Message, about, show
+from nautilus.export.cache import Entry, find, store
+from nautilus.export.cache_key import key_of
+from nautilus.export.forms import LIBRARIES, SEVERAL, UNTIL, form_of
+from nautilus.passes.pipelines import SPEC, STAGE_NAMES
+
+if TYPE_CHECKING:
+    from nautilus.driver import Request, Result
+    from nautilus.runtime.nvrtc import Compiled
+
+How = Literal["text", "checked", "cubin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the options of ``compile`` say of the output."""
+
+    output: str | None
+    form: str
+    name: str
+    host_compiler: str
+    resource_usage: bool
+
+    @property
+    def until(self) -> str:
+        """The last stage."""
+        return "cuda" if self.resource_usage else UNTIL.get(self.form, "cuda")
+
+
+def compile_spec(spec: Path, output: str | None, emit: str | None, use_cache: bool, **options: Any) -> None:
+    """``nautilusc compile``.  Without ``-o`` the compilation runs without output."""
+    mine = {name: options.pop(name) for name in ("name", "host_compiler", "resource_usage")}
+    try:
+        asked = Asked(output, emit or form_of(output), **mine)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if output is not None and os.path.exists(output) and os.path.exists(spec) and os.path.samefile(spec, output):
+        raise click.UsageError(f"output and input are the same file: {output}")
+    key = _key(spec, asked, options) if use_cache else None
+    entry = find(key) if key is not None else None
+    if entry is None:
+        entry = _compiled(spec, asked, options)
+        if key is not None:
+            store(key, entry)
+    elif not options["quiet"]:
+        show([Message(**m) for m in entry.about["messages"]], options["diagnostics"])
+    _write(entry, asked, options)
+
+
+def _key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
+    """The key in the cache; None for a compilation that prints more than its output, or whose files are unreadable."""
+    shows = ("dump_ir", "dump_dir", "time_passes", "verbose")
+    if asked.resource_usage or any(options[name] for name in shows) or options["level"] == 3:
+        return None
+    said = {name: options[name] for name in ("arch", "dims", "level", "precision")}
+    said |= {"form": asked.form, "name": asked.name, "host": asked.host_compiler}
+    tools = (asked.host_compiler or os.environ.get("CXX", ""), "c++", "g++", "clang++")
+    try:
+        return key_of(spec, options["schedule"], said, tools if asked.form in LIBRARIES else ())
+    except (OSError, ValueError):
+        return None  # the compilation says what is wrong
+
+
+def _write(entry: Entry, asked: Asked, options: dict[str, Any]) -> None:
+    if asked.output is not None:
+        write_output(asked.output, entry.files[""])
+        target = Path(asked.output)
+        for suffix, data in entry.files.items():
+            if suffix and asked.output != "-" and not (target.exists() and not target.is_file()):
+                write_output(str(target.with_suffix(suffix)), data)
+    if options["as_json"]:
+        click.echo(json.dumps({"output": asked.output, **entry.about["summary"]}), err=asked.output == "-")
+
+
+def _compiled(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
+    from nautilus.cli.request import make_request
+    from nautilus.export.outputs import BUILT, outputs, ordered_archs
+    from nautilus.passes.dumps import stage_of
+
+    several = (options["arch"] or "").split(",") if asked.form in SEVERAL else [options["arch"]]
+    archs = ordered_archs([a for a in several if a]) or [None]
+    start = stage_of(spec)
+    if asked.until in STAGE_NAMES[: STAGE_NAMES.index(start.name)]:
+        raise click.UsageError(f"{spec} is a dump of {start.name}, which comes after {asked.until}")
+    made, messages = list[tuple["Result", "Compiled | None"]](), list[Message]()
+    for arch in archs:
+        request = replace(make_request(spec, options | {"arch": arch}, asked.until), name=asked.name)
+        how: How = "cubin" if asked.resource_usage or asked.form in BUILT else "checked"
+        made.append(run_and_build(request, options | {"quiet": True}, how))
+        messages += [m for m in about(request, made[-1][0]) if m not in messages]
+    if not options["quiet"]:
+        show(messages, options["diagnostics"])
+    result, cubin = made[0]
+    schedule = result.context.schedule
+    summary: dict[str, Any] = {"form": asked.form, "arch": ",".join(r.context.arch for r, _ in made)}
+    summary["schedule"] = json.loads(schedule.to_json()) if schedule is not None else None
+    files = outputs(made, asked.form, asked.host_compiler)
+    if cubin is not None and asked.resource_usage:
+        summary["resources"] = _usage(result, cubin)
+        if not options["as_json"]:
+            click.echo(table(summary["resources"]), err=True, nl=False)
+    return Entry(files, {"messages": [m.as_dict() for m in messages], "summary": summary})
+
+
+def run_and_build(request: Request, options: dict[str, Any], how: How) -> tuple[Result, Compiled | None]:
+    """Compile under the instruments that the options ask for, and show warnings.
+
+    ``how``: as far as the request says; the same, with a kernel that ptxas accepts; up to the cubin.
+    """
+    from nautilus.core.errors import VerifyError
+    from nautilus.driver import build_cubin, compile_checked, compile_file
+    from nautilus.passes.instruments import DumpDir, Print, Time
+
+    shown = Print(frozenset((options["dump_ir"] or "").split(",")))
+    clock = Time()
+    for part in (options["dump_ir"] or "").split(",") if options["dump_ir"] else ():
+        if part not in dump_names():
+            raise click.UsageError(f"--dump-ir: unknown stage or pass {part!r} (see --print-passes)")
+    to_files = [DumpDir(options["dump_dir"])] if options["dump_dir"] is not None else []
+    instruments = [*([shown] if options["dump_ir"] else []), *to_files, clock]
+    try:
+        cubin = None
+        if how == "cubin":
+            result, cubin = build_cubin(request, instruments)
+        else:
+            result = (compile_checked if how == "checked" else compile_file)(request, instruments)
+    except VerifyError as error:
+        if request.path.suffix != SPEC.suffix:
+            error.exit_code = 1  # type: ignore[misc]  # the input is wrong, not the compiler
+        raise
+    finally:
+        if shown.texts:
+            click.echo(shown.report(), nl=False, err=True)
+        if options["time_passes"]:
+            click.echo(clock.report(), nl=False, err=True)
+    if not options["quiet"]:
+        show(list(about(request, result)), options["diagnostics"])
+    if options["verbose"]:
+        _say_schedule(request, result)
+    return result, cubin
+
+
+def _say_schedule(request: Request, result: Result) -> None:
+    click.echo(f"nautilusc: {request.path}: {request.until} for {result.context.arch}", err=True)
+    if result.lookup_failure:
+        reason = f"the schedule of the tuning database fails: {result.lookup_failure}"
+        click.echo(f"nautilusc: {request.path}: schedule by rules; {reason}", err=True)
+    elif result.tuned:
+        click.echo(f"nautilusc: {request.path}: schedule from the tuning database", err=True)
+    if request.lookup is not None:
+        note_outdated(None)
+
+
+def note_outdated(path: Path | None) -> None:
+    """Print the number of rows of an older format to standard error, if there are any."""
+    from nautilus.tune.database.commands import outdated_text
+
+    if text := outdated_text(path):
+        click.echo(f"nautilusc: {text}", err=True)
+
+
+def _usage(result: Result, built: Compiled) -> list[dict[str, Any]]:
+    from nautilus.cuda.names import kernel_symbol
+
+    module = result.modules["ma-tile"]
+    dynamic = {kernel_symbol(module, k): k.smem_bytes for k in module.kernels}
+    return [u.as_dict() | {"dynamic_shared_bytes": dynamic[u.kernel]} for u in built.resources]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """``rows`` as text under a line of names; numbers are aligned to the right."""
+    lines = [[name.replace("_", " ") for name in rows[0]], *([str(v) for v in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    out = []
+    for line in lines:
+        cells = [c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
+        out.append("  ".join(cells) + "\n")
+    return "".join(out)

@@ -1,0 +1,115 @@
+"""The key of a compilation in the cache: a hash of everything that decides the bytes of its output.
+
+These are the contents of the spec and of the files that it includes, its path (messages quote it), the options, the
+schedule file, the sources of the compiler with its grammar and its shipped schedules, the user's tuning database, the
+GPUs of the machine, NVRTC, and for libraries the host compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from nautilus.tune.database.paths import user_path
+
+_PACKAGE = Path(__file__).parents[1]
+_INCLUDE = re.compile(r'\binclude\s*"([^"\n]*)"')
+_MOST_FILES = 10_000
+
+
+def key_of(spec: Path, schedule: Path | None, options: Mapping[str, Any], tools: Iterable[str] = ()) -> str:
+    """The key. ``options``: all that JSON can say of the request; ``tools``: programs whose output is in the result.
+
+    Raises OSError where the spec or the schedule cannot be read.
+    """
+    whole = hashlib.sha256()
+    about = {"options": options, "spec": str(spec), "cwd": os.getcwd() if not spec.is_absolute() else ""}
+    stats = [*_stat(str(user_path())), *nvrtc(), *gpus(), *(x for t in tools for x in _tool(t))]
+    for part in (sources(), json.dumps([about, stats], sort_keys=True), *_texts(spec)):
+        whole.update(hashlib.sha256(part.encode("utf-8", "surrogateescape")).digest())
+    if schedule is not None:
+        whole.update(schedule.read_bytes())
+    return whole.hexdigest()
+
+
+def _texts(spec: Path) -> Iterator[str]:
+    """The contents of ``spec``, and of all files that it may include, with their paths."""
+    todo, seen = [spec], set[Path]()
+    while todo and len(seen) < _MOST_FILES:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        try:
+            text = path.read_bytes().decode("utf-8", "surrogateescape")
+        except OSError:
+            if path is spec:
+                raise
+            text = ""
+        yield f"{path}\n{text}"
+        todo += [path.parent / name for name in _INCLUDE.findall(text)]
+
+
+@cache
+def sources() -> str:
+    """A hash of the files of the compiler, and the version of Python."""
+    whole = hashlib.sha256(sys.version.encode())
+    grammar = [p for p in (_PACKAGE / "grammar", _PACKAGE.parent / "grammar") if p.is_dir()]
+    for root in (_PACKAGE, *grammar[:1]):
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(f for f in folders if f != "__pycache__")
+            for name in sorted(names):
+                if name.endswith((".py", ".lark", ".naut", ".jsonl")):
+                    path = os.path.join(folder, name)
+                    with open(path, "rb") as file:
+                        whole.update(os.path.relpath(path, root).encode() + b"\0" + file.read())
+    return whole.hexdigest()
+
+
+def nvrtc() -> list[str]:
+    """The libraries of NVRTC that may be used, with their sizes and times."""
+    spec = find_spec("nvidia")
+    roots = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
+    found = [str(p) for root in roots for p in sorted(root.glob("*/lib/libnvrtc*"))]
+    searched = os.environ.get("LD_LIBRARY_PATH", ""), os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")
+    return [*searched, *(x for path in found for x in _stat(path))]
+
+
+def gpus() -> list[str]:
+    """The GPUs of the machine, which decide the default architecture and which rows of the database are used."""
+    if not any(os.path.exists(p) for p in ("/dev/nvidiactl", "/dev/dxg")):
+        return []
+    found = list[str]()
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        try:
+            found.append(path.read_text(errors="replace").split("\n", 1)[0])
+        except OSError:
+            continue
+    if not found:
+        from nautilus.runtime.device import default_arch
+        from nautilus.tune.database.lookup import device_here
+
+        found = [default_arch(), device_here()]
+    return [*found, os.environ.get("CUDA_VISIBLE_DEVICES", ""), os.environ.get("CUDA_DEVICE_ORDER", "")]
+
+
+def _tool(name: str) -> list[str]:
+    return _stat(shutil.which(name) or name)
+
+
+def _stat(path: str) -> list[str]:
+    """The path of a file, its size, its time and its number; the path alone where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return [path]
+    return [os.path.realpath(path), str(found.st_size), str(found.st_mtime_ns), str(found.st_ino)]

@@ -1,0 +1,57 @@
+"""The C++ compiler of the host, which makes libraries and object files."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from nautilus.core.errors import ToolchainError
+
+_KNOWN = ("c++", "g++", "clang++")
+_OPTIONS = (
+    "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics",
+)  # fmt: skip
+_LIBRARY = ("-shared", "-Wl,--build-id=none", "-ldl", "-lpthread")
+_SECONDS = 600.0
+
+
+def find(named: str = "") -> list[str]:
+    """The command of the compiler: ``named``, else CXX of the environment, else a known one on PATH.
+
+    Raises ToolchainError that says what to install.
+    """
+    wanted = shlex.split(named or os.environ.get("CXX", ""))
+    for name in [wanted[0]] if wanted else _KNOWN:
+        found = shutil.which(name)
+        if found is not None:
+            return [found, *wanted[1:]]
+    tried = f"{wanted[0]!r} is not found" if wanted else f"none of {', '.join(_KNOWN)} is on PATH"
+    hint = (
+        "install one (apt install g++, dnf install gcc-c++, conda install gxx), or name it with --host-compiler or CXX"
+    )
+    raise ToolchainError("host compiler", f"{tried}; a library needs a C++ compiler: {hint}")
+
+
+def compile_library(text: str, form: str, named: str = "") -> bytes:
+    """``text`` as a shared library (``form`` so) or an object file (o); equal texts give equal bytes.
+
+    Raises ToolchainError, with the compiler's messages where it refuses the text.
+    """
+    command = find(named)
+    with tempfile.TemporaryDirectory(prefix="nautilusc-") as folder:
+        target = Path(folder) / f"kernel.{form}"
+        way = _LIBRARY if form == "so" else ("-c",)
+        whole = [*command, *_OPTIONS, "-x", "c++", "-", "-x", "none", *way, "-o", str(target)]
+        try:
+            done = subprocess.run(
+                whole, input=text, capture_output=True, text=True, errors="replace", check=False, timeout=_SECONDS
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ToolchainError("host compiler", f"{command[0]} does not run: {error}") from error
+        if done.returncode:
+            raise ToolchainError("host compiler", f"{command[0]} refuses the host part", done.stderr)
+        return target.read_bytes()

@@ -1,0 +1,156 @@
+"""The launch manifest of a cubin: all that a program needs to launch its kernels, as JSON.
+
+::
+
+    manifest  := {format, name, arch, cubin, tensors, scalars, facts, workspace, tensor_maps, launches}
+    tensor    := {name, role: "input" | "output", dtype, shape: [extent...], strides: [extent...], strided,
+                  itemsize, alignment}                         -- strides in elements; strided: not row-major
+    scalar    := {name, dtype, default, least, most, multiple, size} -- size: a size known at launch; null: no limit
+    fact      := {text, condition}                             -- must hold at every launch
+    workspace := {bytes: extent, alignment, temps: {name: offset}, counter: offset | null}
+    map       := {name, tensor, dtype, sizes: [extent...], strides: [extent...], box: [int...], swizzle, promotion}
+                                                               -- innermost axis first; strides in bytes
+    launch    := {kernel, grid, block, cluster, shared, programmatic, parameters: [[kind, name]...]}
+    extent    := int | "scalar" | [op, extent, extent]         -- add sub mul floordiv mod min max
+
+The kinds of parameters are ``tensor`` and ``temp`` (an address), ``scalar`` (its value), ``map`` (the 128 bytes that
+cuTensorMapEncodeTiled makes) and ``counter`` (the address of a 4-byte word that is 0 before the first launch; every
+launch leaves it at 0).  Launches run in order, in one stream; one whose grid is 0 is left out.  ``cubin`` is the SHA-256
+of the file that the manifest belongs to.  ``specs/examples/load_manifest.py`` is a loader.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from nautilus import __version__
+from nautilus.core.buffers import Buffer, ScalarParam, Space, TensorMap
+from nautilus.core.errors import InternalError
+from nautilus.core.expr.nodes import Const, Expr, Op, Param
+from nautilus.core.index.sizes import Extent, as_extent
+from nautilus.core.index.strides import row_major
+from nautilus.core.types import FORMATS, DType
+from nautilus.cuda.host.workspace import ALIGNMENT, WORKSPACE_ALIGNMENT, workspace_bytes, workspace_offsets
+from nautilus.cuda.names import kernel_symbol
+from nautilus.cuda.ops.tile_scheduler import uses_counter
+from nautilus.cuda.tensor_maps import kernel_maps
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule
+
+FORMAT = 1
+
+
+def manifest(module: MemModule, cubin: bytes) -> dict[str, Any]:
+    """The manifest of ``module``, whose machine code is ``cubin``."""
+    offsets, end = workspace_offsets(module)
+    counter = any(uses_counter(k) for k in module.kernels)
+    maps = {(k.name, m.name): _map(f"{k.name}.{m.name}", m, module) for k in module.kernels for m in kernel_maps(module, k)}
+    return {
+        "format": FORMAT,
+        "nautilusc": __version__,
+        "name": module.name,
+        "arch": module.target,
+        "cubin": hashlib.sha256(cubin).hexdigest(),
+        "tensors": [_tensor(b) for b in module.buffers if b.space is not Space.TEMP],
+        "scalars": [_scalar(p) for p in module.params],
+        "facts": [{"text": f.said, "condition": condition(f.condition)} for f in module.facts],
+        "workspace": {
+            "bytes": extent(workspace_bytes(module)),
+            "alignment": WORKSPACE_ALIGNMENT,
+            "temps": {name: extent(offset) for name, offset in offsets.items()},
+            "counter": extent(end) if counter else None,
+        },
+        "tensor_maps": list(maps.values()),
+        "launches": [_launch(module, k) for k in module.kernels],
+    }
+
+
+def manifest_text(module: MemModule, cubin: bytes) -> str:
+    """The file."""
+    return json.dumps(manifest(module, cubin), indent=1) + "\n"
+
+
+def _tensor(b: Buffer) -> dict[str, Any]:
+    strides = row_major(b.array_shape) if b.array_strides is None else b.array_strides
+    return {
+        "name": b.name,
+        "role": b.space.value,
+        "dtype": str(b.dtype),
+        "shape": [extent(n) for n in b.array_shape],
+        "strides": [extent(n) for n in strides],
+        "strided": b.array_strides is not None,
+        "itemsize": b.dtype.bytes,
+        "alignment": ALIGNMENT,
+    }
+
+
+def _scalar(p: ScalarParam) -> dict[str, Any]:
+    limited = p.most is not None
+    return {
+        "name": p.name,
+        "dtype": str(p.dtype),
+        "default": p.default,
+        "least": p.least if limited else None,
+        "most": p.most,
+        "multiple": p.multiple if limited else None,
+        "size": limited and p.dtype is DType.I32,
+    }
+
+
+def _map(name: str, m: TensorMap, module: MemModule) -> dict[str, Any]:
+    filled = {p.name: p.multiple for p in module.params if p.most is not None and p.dtype is DType.I32}
+    return {
+        "name": name,
+        "tensor": m.buffer,
+        "dtype": FORMATS[m.dtype].tensor_map,
+        "sizes": [extent(n, filled) for n in m.sizes],
+        "strides": [extent(n, filled) for n in m.strides],
+        "box": list(m.box),
+        "swizzle": m.swizzle,
+        "promotion": m.promotion,
+    }
+
+
+def _launch(module: MemModule, k: MemKernel) -> dict[str, Any]:
+    parameters = [("temp" if b.space is Space.TEMP else "tensor", b.name) for b in module.buffers]
+    parameters += [("scalar", p.name) for p in module.params]
+    parameters += [("map", f"{k.name}.{m.name}") for m in kernel_maps(module, k)]
+    parameters += [("counter", "")] * uses_counter(k)
+    return {
+        "kernel": kernel_symbol(module, k),
+        "grid": [extent(as_extent(k.blocks)), 1, 1],
+        "block": [32 * k.warps, 1, 1],
+        "cluster": [k.cluster, 1, 1],
+        "shared": k.smem_bytes,
+        "programmatic": k.pdl,
+        "parameters": [list(p) for p in parameters],
+    }
+
+
+def extent(e: Extent, filled: dict[str, int] | None = None) -> Any:
+    """``e`` as JSON. ``filled``: the value that takes the place of a size of 0, because a map has no empty axis."""
+    match e:
+        case int():
+            return e
+        case Const(value=value):
+            return int(value)
+        case Param(name=name):
+            return ["max", name, filled[name]] if filled and name in filled else name
+        case Op(op=op, args=(a, b)):
+            return [op, extent(a, filled), extent(b, filled)]
+    raise InternalError(f"no extent: {e!r}")
+
+
+def condition(e: Expr) -> Any:
+    """A condition on scalars as JSON: ``[op, argument...]``; a cast is called by its type."""
+    match e:
+        case Const(value=value):
+            return value
+        case Param(name=name):
+            return name
+        case Op(op="cast", args=(a,)):
+            return [str(e.dtype), condition(a)]
+        case Op(op=op, args=args):
+            return [op, *map(condition, args)]
+    raise InternalError(f"no condition: {e!r}")

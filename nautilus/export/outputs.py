@@ -1,0 +1,64 @@
+"""The files of an output, from the results of a compilation for each architecture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from nautilus.driver import Result
+from nautilus.export.forms import LIBRARIES, MANIFEST, UNTIL
+from nautilus.export.header_file import contract, header_file
+from nautilus.export.host_compiler import compile_library
+from nautilus.export.library import Part, library_plan_bytes, library_text
+from nautilus.export.manifest import manifest_text
+from nautilus.passes.dumps import dump_header
+from nautilus.passes.loading import load
+from nautilus.passes.manager import steps
+from nautilus.passes.pipelines import STAGES
+from nautilus.runtime.nvrtc import Compiled, build
+
+BUILT = ("cubin", "manifest", *LIBRARIES)  # made from machine code
+
+
+def ordered_archs(archs: Sequence[str]) -> list[str]:
+    """``archs`` once each, those that run on one version only first, and later versions before earlier ones."""
+    return sorted(dict.fromkeys(archs), key=lambda arch: (not arch.endswith("a"), -version(arch)))
+
+
+def version(arch: str) -> int:
+    """The number in the name of an architecture; 0 where there is none."""
+    found = re.match(r"sm_(\d+)", arch)
+    return int(found[1]) if found else 0
+
+
+def outputs(made: Sequence[tuple[Result, Compiled | None]], form: str, host_compiler: str = "") -> dict[str, bytes]:
+    """The files: the output under the name ``""``, and what is written beside it, by its suffix.
+
+    Raises ToolchainError where a compiler is missing or fails.
+    """
+    result, cubin = made[0]
+    if form in LIBRARIES:
+        parts = [Part(r.context.arch, r.modules["ma-tile"], c.data) for r, c in made if c is not None]
+        comment = "\n".join(contract(result.cuda_module, result.modules["ma-tile"]))
+        return {"": compile_library(library_text(parts, comment), form, host_compiler)}
+    if form == "h":
+        modules = [r.modules["ma-tile"] for r, _ in made]
+        return {"": header_file(result.cuda_module, modules[0], library_plan_bytes(modules)).encode()}
+    if cubin is not None and form in ("cubin", "manifest"):
+        about = manifest_text(result.modules["ma-tile"], cubin.data).encode()
+        return {"": cubin.data, MANIFEST: about} if form == "cubin" else {"": about}
+    return {"": _text(result, form)}
+
+
+def _text(result: Result, form: str) -> bytes:
+    """The output in ``form``; ``json`` is the schedule for ``--schedule``."""
+    if form == "cu":
+        return result.cuda.encode()
+    if form == "json":
+        schedule = result.context.schedule
+        return (schedule.to_json() if schedule is not None else "null\n").encode()
+    if form == "ptx":
+        return build(result.cuda_module, result.context.arch, form).data
+    stage = next(s for s in STAGES if s.name == UNTIL[form])
+    text: str = load(stage.format)(result.modules[stage.name])
+    return (dump_header(stage, steps(stage)[-1].name, result.context) + text).encode()
