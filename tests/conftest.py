@@ -14,6 +14,7 @@ import pytest
 HERE = Path(__file__).parent
 
 # what somebody tuned on this machine is no part of any test
+os.environ["NAUTILUS_CACHE"] = "0"
 os.environ["NAUTILUS_DB"] = str(HERE / "no" / "database.jsonl")
 
 

@@ -19,7 +19,7 @@ from nautilus.cli.main import dump_names
 from nautilus.cli.messages import Message, about, show
 from nautilus.export.cache import Entry, find, store
 from nautilus.export.cache_key import key_of
-from nautilus.export.forms import LIBRARIES, SEVERAL, UNTIL, form_of
+from nautilus.export.forms import BUILT, LIBRARIES, SEVERAL, UNTIL, form_of, ordered_archs
 from nautilus.passes.pipelines import SPEC, STAGE_NAMES
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _write(entry: Entry, asked: Asked, options: dict[str, Any]) -> None:
 
 def _compiled(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     from nautilus.cli.request import make_request
-    from nautilus.export.outputs import BUILT, outputs, ordered_archs
+    from nautilus.export.outputs import outputs
     from nautilus.passes.dumps import stage_of
 
     several = (options["arch"] or "").split(",") if asked.form in SEVERAL else [options["arch"]]

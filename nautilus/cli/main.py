@@ -23,10 +23,10 @@ import click
 
 from nautilus import __version__
 from nautilus.cli.remark_options import werror
+from nautilus.export.forms import FORMS
 from nautilus.passes.pipelines import STAGE_NAMES, STAGES, listing
 
 _COMMANDS = ("compile", "check", "run", "bench", "tune", "db", "explain", "schedule")
-_EMIT = ("cu", "h", "ptx", "cubin", "json", "scalar", "vr", "ma")
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -172,8 +172,12 @@ def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
 @cli.command("compile")
 @common
 @click.option("-o", "--output", metavar="FILE", help="Output file; its suffix selects the format; - is stdout.")
-@click.option("--emit", type=click.Choice(_EMIT), help="Format of the output; overrides the suffix.")
+@click.option("--emit", type=click.Choice(FORMS), help="Format of the output; overrides the suffix.")
 @click.option("--name", callback=_identifier, metavar="NAME", help="Name of the C functions. [default: the file's]")
+@click.option(
+    "--host-compiler", default="", metavar="CXX", help="C++ compiler of libraries. [default: CXX, c++, g++ or clang++]"
+)
+@click.option("--cache/--no-cache", "use_cache", default=True, help="Use outputs of earlier compilations.")
 @click.option("--resource-usage", is_flag=True, help="Report registers, spills, shared memory (uses NVRTC).")
 @werror
 def compile_command(**options: Any) -> None:
@@ -183,7 +187,7 @@ def compile_command(**options: Any) -> None:
     registers, the compiler plans the kernel again, and outputs and dumps show the last plan. With --schedule or a dump
     as input, the compiler prints a warning instead (an error for a cubin). Without NVRTC it prints a note.
     """
-    from nautilus.cli.commands import compile_spec
+    from nautilus.cli.compiling import compile_spec
 
     compile_spec(**options)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from nautilus import __version__
-from nautilus.core.errors import Diagnostic, DiagnosticError, NautilusError, Severity, first_line
+from nautilus.core.errors import Diagnostic, DiagnosticError, NautilusError, first_line
 from nautilus.passes.pipelines import STAGES
 
 _RED, _YELLOW, _BOLD, _OFF = "\x1b[31;1m", "\x1b[33;1m", "\x1b[1m", "\x1b[0m"
@@ -64,18 +64,15 @@ def print_error(error: NautilusError, form: str) -> None:
 def print_diagnostics(found: Sequence[Diagnostic], form: str) -> None:
     """Print all diagnostics to standard error as text or as JSON lines."""
     for d in found:
-        text = json.dumps(d.as_dict()) if form == "json" else d.text()
-        if form == "text" and wants_color(sys.stderr):
-            word = d.severity.value
-            color = _RED if d.severity is Severity.ERROR else _YELLOW
-            text = text.replace(f"{word}[{d.code}]", f"{color}{word}[{d.code}]{_OFF}", 1)
-        print(text, file=sys.stderr)
+        text = colored(d.text(), f"{d.severity.value}[{d.code}]", d.severity.value)
+        print(json.dumps(d.as_dict()) if form == "json" else text, file=sys.stderr)
 
 
-def print_remark(severity: str, message: str, form: str) -> None:
-    """Print a message without a source location to standard error."""
-    record = {"severity": severity, "message": message}
-    print(json.dumps(record) if form == "json" else f"nautilusc: {severity}: {message}", file=sys.stderr)
+def colored(text: str, word: str, severity: str) -> str:
+    """``text`` with the color of ``severity`` on its first ``word``, where standard error is a terminal."""
+    if not word or not wants_color(sys.stderr):
+        return text
+    return text.replace(word, f"{_RED if severity == 'error' else _YELLOW}{word}{_OFF}", 1)
 
 
 _PASSWORD = re.compile(r"(://[^\s:/@]*):[^\s/]*@")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 #: IR -> its stage; all other outputs need the last stage
 UNTIL: Mapping[str, str] = {"scalar": "scalar", "vr": "vr-tile", "ma": "ma-tile"}
 LIBRARIES = ("so", "o")
 SEVERAL = ("h", *LIBRARIES)  # several architectures in one file
+BUILT = ("cubin", "manifest", *LIBRARIES)  # made from machine code
 FORMS = ("cu", "h", "so", "o", "ptx", "cubin", "manifest", "json", *UNTIL)
 MANIFEST = ".manifest.json"
 
@@ -26,3 +28,14 @@ def form_of(output: str | None) -> str:
     if suffix not in FORMS:
         raise ValueError(f"the suffix of {output!r} selects no output format; use --emit")
     return suffix
+
+
+def ordered_archs(archs: Sequence[str]) -> list[str]:
+    """``archs`` once each, those that run on one version only first, and later versions before earlier ones."""
+    return sorted(dict.fromkeys(archs), key=lambda arch: (not arch.endswith("a"), -version(arch)))
+
+
+def version(arch: str) -> int:
+    """The number in the name of an architecture; 0 where there is none."""
+    found = re.match(r"sm_(\d+)", arch)
+    return int(found[1]) if found else 0

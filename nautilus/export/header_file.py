@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from nautilus.core.buffers import Space
-from nautilus.cuda.host.launcher import declarations, plan_bytes
+from nautilus.cuda.host.launcher import declarations
 from nautilus.cuda.host.workspace import ALIGNMENT
 from nautilus.cuda.module import CudaModule
 from nautilus.cuda.names import allocate, module_names
@@ -20,13 +20,13 @@ _MEANING = {
 }
 
 
-def header_file(cuda: CudaModule, module: MemModule, plan: int | None = None) -> str:
-    """The header of ``module`` that was printed as ``cuda``. ``plan``: bytes of a plan, where a library has several."""
+def header_file(cuda: CudaModule, module: MemModule, size: int) -> str:
+    """The header of ``module`` that was printed as ``cuda``. ``size``: bytes of a plan, also in a library."""
     names = module_names(module)
-    guard, size = f"{names.launch}_H".upper(), plan or plan_bytes(module)
+    guard = f"{names.launch}_H".upper()
     own = allocate((f"{module.name}_plan",), (names.plan_size, names.namespace))[f"{module.name}_plan"]
     lines = [
-        *_contract(cuda, module),
+        *contract(cuda, module),
         f"#ifndef {guard}",
         f"#define {guard}",
         "#include <stdbool.h>",
@@ -53,8 +53,8 @@ def header_file(cuda: CudaModule, module: MemModule, plan: int | None = None) ->
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
 
 
-def _contract(cuda: CudaModule, module: MemModule) -> list[str]:
-    """The comment of the ``.cu`` file without its schedule, and what a caller must keep."""
+def contract(cuda: CudaModule, module: MemModule) -> list[str]:
+    """Lines: the comment of the ``.cu`` file without its schedule, and what a caller must keep."""
     comment = takewhile(lambda line: line.startswith("//"), cuda.text.splitlines())
     strided = any(b.strides is not None for b in module.buffers if b.space is not Space.TEMP)
     layout = "Tensors without strides are row-major." if strided else "Tensors are row-major."

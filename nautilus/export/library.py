@@ -6,7 +6,6 @@ own; the library chooses by the device of the current context, and a plan begins
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.launcher import PLAN_HEAD, declarations, internal, parameters, plan_bytes
 from nautilus.cuda.host.workspace import workspace_bytes
 from nautilus.cuda.names import module_names
+from nautilus.export.forms import version
 from nautilus.ma_tile.ir.ops import MemModule
 
 _INCLUDES = ("dlfcn.h", "math.h", "pthread.h", "stddef.h", "stdio.h", "stdlib.h", "string.h")
@@ -30,11 +30,6 @@ class Part:
     arch: str
     module: MemModule
     cubin: bytes
-
-
-def ordered(archs: Sequence[str]) -> list[str]:
-    """``archs`` once each, those that run on one version only first, and later versions before earlier ones."""
-    return sorted(dict.fromkeys(archs), key=lambda arch: (not arch.endswith("a"), -_version(arch)))
 
 
 def library_plan_bytes(modules: Sequence[MemModule]) -> int:
@@ -62,11 +57,6 @@ def library_text(parts: Sequence[Part], header: str) -> str:
     return "\n".join(lines)
 
 
-def _version(arch: str) -> int:
-    found = re.match(r"sm_(\d+)", arch)
-    return int(found[1]) if found else 0
-
-
 def _image(cubin: bytes) -> Iterator[str]:
     """The machine code as a string of octal digits, which compilers read much faster than a list of numbers."""
     yield "alignas(64) static const unsigned char image[] ="
@@ -76,7 +66,7 @@ def _image(cubin: bytes) -> Iterator[str]:
 
 
 def _choice(parts: Sequence[Part]) -> Iterator[str]:
-    known = ", ".join(f"{{{_version(p.arch)}, {str(p.arch.endswith('a')).lower()}}}" for p in parts)
+    known = ", ".join(f"{{{version(p.arch)}, {str(p.arch.endswith('a')).lower()}}}" for p in parts)
     yield f"static const Architecture architectures[] = {{{known}}};"
     yield ""
     yield "static int chosen(cudaError_t* status) {"

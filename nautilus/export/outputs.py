@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from nautilus.driver import Result
@@ -16,19 +15,6 @@ from nautilus.passes.loading import load
 from nautilus.passes.manager import steps
 from nautilus.passes.pipelines import STAGES
 from nautilus.runtime.nvrtc import Compiled, build
-
-BUILT = ("cubin", "manifest", *LIBRARIES)  # made from machine code
-
-
-def ordered_archs(archs: Sequence[str]) -> list[str]:
-    """``archs`` once each, those that run on one version only first, and later versions before earlier ones."""
-    return sorted(dict.fromkeys(archs), key=lambda arch: (not arch.endswith("a"), -version(arch)))
-
-
-def version(arch: str) -> int:
-    """The number in the name of an architecture; 0 where there is none."""
-    found = re.match(r"sm_(\d+)", arch)
-    return int(found[1]) if found else 0
 
 
 def outputs(made: Sequence[tuple[Result, Compiled | None]], form: str, host_compiler: str = "") -> dict[str, bytes]:
