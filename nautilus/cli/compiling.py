@@ -16,7 +16,7 @@ import click
 
 from nautilus.cli.files import write_output
 from nautilus.cli.main import dump_names
-from nautilus.cli.messages import Message, about, show
+from nautilus.cli.messages import Message, about, of_diagnostic, show
 from nautilus.export.cache import Entry, find, store
 from nautilus.export.cache_key import key_of
 from nautilus.export.forms import BUILT, LIBRARIES, SEVERAL, UNTIL, form_of, ordered_archs
@@ -24,6 +24,8 @@ from nautilus.passes.pipelines import SPEC, STAGE_NAMES
 
 if TYPE_CHECKING:
     from nautilus.driver import Request, Result
+    from nautilus.passes.manager import Instrument
+    from nautilus.remarks.remark import Remark
     from nautilus.runtime.nvrtc import Compiled
 
 How = Literal["text", "checked", "cubin"]
@@ -71,7 +73,7 @@ def _key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
     if asked.resource_usage or any(options[name] for name in shows) or options["level"] == 3:
         return None
     said = {name: options[name] for name in ("arch", "dims", "level", "precision")}
-    said |= {"form": asked.form, "name": asked.name, "host": asked.host_compiler}
+    said |= {"werror": sorted(options["werror"]), "form": asked.form, "name": asked.name, "host": asked.host_compiler}
     tools = (asked.host_compiler or os.environ.get("CXX", ""), "c++", "g++", "clang++")
     try:
         return key_of(spec, options["schedule"], said, tools if asked.form in LIBRARIES else ())
@@ -94,24 +96,30 @@ def _compiled(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     from nautilus.cli.request import make_request
     from nautilus.export.outputs import outputs
     from nautilus.passes.dumps import stage_of
+    from nautilus.remarks.remarks import Watch, refuse, remarks
 
     several = (options["arch"] or "").split(",") if asked.form in SEVERAL else [options["arch"]]
     archs = ordered_archs([a for a in several if a]) or [None]
     start = stage_of(spec)
     if asked.until in STAGE_NAMES[: STAGE_NAMES.index(start.name)]:
         raise click.UsageError(f"{spec} is a dump of {start.name}, which comes after {asked.until}")
-    made, messages = list[tuple["Result", "Compiled | None"]](), list[Message]()
+    made, messages, missed = list[tuple["Result", "Compiled | None"]](), list[Message](), list["Remark"]()
     for arch in archs:
-        request = replace(make_request(spec, options | {"arch": arch}, asked.until), name=asked.name)
+        request, watch = replace(make_request(spec, options | {"arch": arch}, asked.until), name=asked.name), Watch()
         how: How = "cubin" if asked.resource_usage or asked.form in BUILT else "checked"
-        made.append(run_and_build(request, options | {"quiet": True}, how))
+        made.append(run_and_build(request, options | {"quiet": True}, how, watch))
+        missed += remarks(made[-1][0], watch, request.gives_kernels)
         messages += [m for m in about(request, made[-1][0]) if m not in messages]
+    refuse(missed, options["werror"])
+    seen = [of_diagnostic(r.diagnostic()) for r in missed if r.hint is not None or options["verbose"]]
+    messages += [m for n, m in enumerate(seen) if m not in seen[:n]]
     if not options["quiet"]:
         show(messages, options["diagnostics"])
     result, cubin = made[0]
     schedule = result.context.schedule
     summary: dict[str, Any] = {"form": asked.form, "arch": ",".join(r.context.arch for r, _ in made)}
     summary["schedule"] = json.loads(schedule.to_json()) if schedule is not None else None
+    summary["remarks"] = [r.diagnostic().as_dict() for r in missed]
     files = outputs(made, asked.form, asked.host_compiler)
     if cubin is not None and asked.resource_usage:
         summary["resources"] = _usage(result, cubin)
@@ -120,10 +128,13 @@ def _compiled(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     return Entry(files, {"messages": [m.as_dict() for m in messages], "summary": summary})
 
 
-def run_and_build(request: Request, options: dict[str, Any], how: How) -> tuple[Result, Compiled | None]:
+def run_and_build(
+    request: Request, options: dict[str, Any], how: How, *more: Instrument
+) -> tuple[Result, Compiled | None]:
     """Compile under the instruments that the options ask for, and show warnings.
 
-    ``how``: as far as the request says; the same, with a kernel that ptxas accepts; up to the cubin.
+    ``how``: as far as the request says; the same, with a kernel that ptxas accepts; up to the cubin.  ``more``: further
+    instruments.
     """
     from nautilus.core.errors import VerifyError
     from nautilus.driver import build_cubin, compile_checked, compile_file
@@ -135,7 +146,7 @@ def run_and_build(request: Request, options: dict[str, Any], how: How) -> tuple[
         if part not in dump_names():
             raise click.UsageError(f"--dump-ir: unknown stage or pass {part!r} (see --print-passes)")
     to_files = [DumpDir(options["dump_dir"])] if options["dump_dir"] is not None else []
-    instruments = [*([shown] if options["dump_ir"] else []), *to_files, clock]
+    instruments: list[Instrument] = [*more, *([shown] if options["dump_ir"] else []), *to_files, clock]
     try:
         cubin = None
         if how == "cubin":
