@@ -99,7 +99,7 @@ def _compiled(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     from nautilus.remarks.remarks import Watch, refuse, remarks
 
     several = (options["arch"] or "").split(",") if asked.form in SEVERAL else [options["arch"]]
-    archs = ordered_archs([a for a in several if a]) or [None]
+    archs: list[str | None] = [*ordered_archs([a for a in several if a])] or [None]
     start = stage_of(spec)
     if asked.until in STAGE_NAMES[: STAGE_NAMES.index(start.name)]:
         raise click.UsageError(f"{spec} is a dump of {start.name}, which comes after {asked.until}")

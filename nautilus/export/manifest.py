@@ -15,8 +15,8 @@
 
 The kinds of parameters are ``tensor`` and ``temp`` (an address), ``scalar`` (its value), ``map`` (the 128 bytes that
 cuTensorMapEncodeTiled makes) and ``counter`` (the address of a 4-byte word that is 0 before the first launch; every
-launch leaves it at 0).  Launches run in order, in one stream; one whose grid is 0 is left out.  ``cubin`` is the SHA-256
-of the file that the manifest belongs to.  ``specs/examples/load_manifest.py`` is a loader.
+launch leaves it at 0).  Launches run in order, in one stream; one whose grid is 0 is left out.  ``cubin`` is the
+SHA-256 of the file that the manifest belongs to.  ``specs/examples/load_manifest.py`` is a loader.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def manifest(module: MemModule, cubin: bytes) -> dict[str, Any]:
     """The manifest of ``module``, whose machine code is ``cubin``."""
     offsets, end = workspace_offsets(module)
     counter = any(uses_counter(k) for k in module.kernels)
-    maps = {(k.name, m.name): _map(f"{k.name}.{m.name}", m, module) for k in module.kernels for m in kernel_maps(module, k)}
+    maps = [_map(f"{k.name}.{m.name}", m, module) for k in module.kernels for m in kernel_maps(module, k)]
     return {
         "format": FORMAT,
         "nautilusc": __version__,
@@ -61,14 +61,20 @@ def manifest(module: MemModule, cubin: bytes) -> dict[str, Any]:
             "temps": {name: extent(offset) for name, offset in offsets.items()},
             "counter": extent(end) if counter else None,
         },
-        "tensor_maps": list(maps.values()),
+        "tensor_maps": maps,
         "launches": [_launch(module, k) for k in module.kernels],
     }
 
 
 def manifest_text(module: MemModule, cubin: bytes) -> str:
-    """The file."""
-    return json.dumps(manifest(module, cubin), indent=1) + "\n"
+    """The file: a line for each tensor, map and launch."""
+    lines = list[str]()
+    for key, value in manifest(module, cubin).items():
+        text = json.dumps(value)
+        if isinstance(value, list) and value:
+            text = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+        lines.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _tensor(b: Buffer) -> dict[str, Any]:

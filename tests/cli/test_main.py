@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nautilus.cli import commands
+from nautilus import driver
+from nautilus.cli import files
 from nautilus.cli import output as report
 from nautilus.cli.main import main, normalize
 from nautilus.cli.output import write_reproducer
@@ -135,7 +136,7 @@ def test_internal_errors_leave_a_reproducer(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(commands, "compile_checked", broken)
+    monkeypatch.setattr(driver, "compile_checked", broken)
     assert main([str(spec)]) == 70
     said = capsys.readouterr().err
     assert "internal error: planted" in said and "Traceback" not in said
@@ -149,14 +150,14 @@ def test_interrupt_is_clean(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "compile_checked", interrupted)
+    monkeypatch.setattr(driver, "compile_checked", interrupted)
     assert main([str(spec)]) == 130
 
 
 def test_outputs_are_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "k.cu"
     target.write_text("old")
-    commands.write_output(str(target), b"new")
+    files.write_output(str(target), b"new")
     assert target.read_bytes() == b"new" and os.listdir(tmp_path) == ["k.cu"]
 
     def fails(*_: object) -> None:
@@ -164,7 +165,7 @@ def test_outputs_are_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "replace", fails)
     with pytest.raises(InputError, match="No space left"):
-        commands.write_output(str(target), b"newer")
+        files.write_output(str(target), b"newer")
     assert target.read_bytes() == b"new" and os.listdir(tmp_path) == ["k.cu"]
 
 
@@ -259,7 +260,7 @@ def test_streams_that_go_away(spec: Path) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signals_leave_nothing_behind(number: int, code: int, tmp_path: Path) -> None:
     script = (
-        "import os, sys, time, nautilus.cli.main as c, nautilus.cli.commands as m\n"
+        "import os, sys, time, nautilus.cli.main as c, nautilus.cli.files as m\n"
         "os.chmod = lambda *_: (print('up', flush=True), time.sleep(30))\n"
         "c.cli.invoke = lambda _: m.write_output(sys.argv[1], b'data')\n"
         "c.entry()"

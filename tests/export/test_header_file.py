@@ -46,7 +46,7 @@ def test_two_files_and_their_headers_are_one_unit_for_a_host_compiler(tmp_path: 
     unit = ""
     for n, text in enumerate((SOFTMAX, PRODUCT)):
         result = compiled(tmp_path, text, "sm_90a", f"k{n}")
-        (tmp_path / f"k{n}.h").write_text(header_file(result.cuda_module, result.modules["ma-tile"]))
+        (tmp_path / f"k{n}.h").write_text(header_file(result.cuda_module, result.modules["ma-tile"], 4096))
         unit = f'#include "k{n}.h"\n{unit}' + translate(result.cuda)
     source = tmp_path / "unit.cpp"
     source.write_text(
@@ -62,7 +62,7 @@ def test_two_files_link_into_one_program(tmp_path: Path) -> None:
     for n, text in enumerate((SOFTMAX, PRODUCT)):
         result = compiled(tmp_path, text, "sm_90a", f"k{n}")
         (tmp_path / f"k{n}.cu").write_text(result.cuda)
-        (tmp_path / f"k{n}.h").write_text(header_file(result.cuda_module, result.modules["ma-tile"]))
+        (tmp_path / f"k{n}.h").write_text(header_file(result.cuda_module, result.modules["ma-tile"], 4096))
         calls.append(f"k{n}_workspace() + k{n}_plan_size()")
     (tmp_path / "main.cpp").write_text(
         f'#include "k0.h"\n#include "k1.h"\nint main() {{ return {" + ".join(calls)} > 0 ? 0 : 1; }}\n'

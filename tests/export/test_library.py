@@ -135,3 +135,12 @@ def test_several_architectures_need_a_library(tmp_path: Path, capsys: pytest.Cap
     spec.write_text("dim M = 4\ninput X: f32[M]\noutput Y: f32[M]\nY[i] = X[i] + 1\n")
     assert main([str(spec), "-o", str(tmp_path / "k.cu"), "--arch", "sm_80,sm_90a"]) == 2
     assert "unknown architecture 'sm_80,sm_90a'" in capsys.readouterr().err
+
+
+@needs_compiler
+def test_the_example_compiles(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    header = tmp_path / "softmax.h"
+    assert main([str(root / "specs/rowwise/softmax.naut"), "-o", str(header), "--arch", "sm_80", "-q"]) == 0
+    source = root / "specs/examples/softmax.cpp"
+    built(GXX, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", tmp_path, source)

@@ -1,0 +1,155 @@
+"""Launches a bare cubin by its manifest, with cuda-bindings and nothing of nautilusc.
+
+    nautilusc specs/rowwise/softmax.naut -o softmax.cubin --arch sm_90a
+    python specs/examples/load_manifest.py softmax.cubin
+
+The command allocates zeros for the inputs, launches once and prints a checksum.  In a program::
+
+    kernel = Kernel(Path("softmax.cubin"))
+    plan = kernel.prepare({"X": address, "Y": address}, {}, workspace)  # once; addresses are integers
+    plan.launch(stream)                                                 # as often as is wanted
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import operator
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cuda.bindings import driver
+
+OPS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv,
+       "mod": operator.mod, "min": min, "max": max}  # fmt: skip
+TYPES = {"f64": ctypes.c_double, "f32": ctypes.c_float, "i64": ctypes.c_int64, "i32": ctypes.c_int32,
+         "i16": ctypes.c_int16, "i8": ctypes.c_int8, "u8": ctypes.c_uint8, "bool": ctypes.c_bool,
+         "f16": ctypes.c_uint16, "bf16": ctypes.c_uint16}  # fmt: skip
+
+
+def value(extent: Any, scalars: Mapping[str, Any]) -> int:
+    """The number of an extent of the manifest."""
+    if isinstance(extent, list):
+        op, a, b = extent
+        return int(OPS[op](value(a, scalars), value(b, scalars)))
+    return int(scalars[extent]) if isinstance(extent, str) else int(extent)
+
+
+def check(result: tuple[Any, ...]) -> Any:
+    """The value of a call of the driver. Raises RuntimeError."""
+    if result[0] != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(result[0].name)
+    return result[1] if len(result) == 2 else result[1:]
+
+
+class Plan:
+    """The launches of a kernel with their arguments; they keep what they point to."""
+
+    def __init__(self, launches: list[tuple[Any, Any, Any]]) -> None:
+        self.launches = launches
+
+    def launch(self, stream: Any = 0) -> None:
+        """Enqueue all kernels in order."""
+        for config, function, pointers in self.launches:
+            config.hStream = stream
+            check(driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers[0]), 0))
+
+
+class Kernel:
+    """A cubin that is loaded into the current context."""
+
+    def __init__(self, cubin: Path) -> None:
+        self.manifest = json.loads(cubin.with_suffix(".manifest.json").read_text())
+        self.module = check(driver.cuModuleLoadData(cubin.read_bytes()))
+        self.functions = {}
+        for launch in self.manifest["launches"]:
+            function = check(driver.cuModuleGetFunction(self.module, launch["kernel"].encode()))
+            key = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            if launch["shared"] > 48 * 1024:
+                check(driver.cuFuncSetAttribute(function, key, launch["shared"]))
+            self.functions[launch["kernel"]] = function
+
+    def workspace(self, scalars: Mapping[str, Any]) -> int:
+        """Bytes of scratch memory."""
+        return value(self.manifest["workspace"]["bytes"], scalars)
+
+    def prepare(self, tensors: Mapping[str, int], scalars: Mapping[str, Any], workspace: int = 0) -> Plan:
+        """Encode the tensor maps and fix the arguments. ``tensors``: the address of each tensor."""
+        about = self.manifest["workspace"]
+        for tensor in self.manifest["tensors"]:
+            if tensors[tensor["name"]] % tensor["alignment"]:
+                raise ValueError(f"the address of {tensor['name']} is no multiple of {tensor['alignment']}")
+        address = dict(tensors) | {n: workspace + value(at, scalars) for n, at in about["temps"].items()}
+        if about["counter"] is not None:
+            address[""] = workspace + value(about["counter"], scalars)
+            check(driver.cuMemsetD8(address[""], 0, 4))
+        maps = {m["name"]: self._encode(m, address[m["tensor"]], scalars) for m in self.manifest["tensor_maps"]}
+        dtypes = {s["name"]: TYPES[s["dtype"]] for s in self.manifest["scalars"]}
+        launches = []
+        for launch in self.manifest["launches"]:
+            cells: list[Any] = []
+            for kind, name in launch["parameters"]:
+                if kind == "map":
+                    cells.append(maps[name])
+                else:
+                    cells.append(dtypes[name](scalars[name]) if kind == "scalar" else ctypes.c_uint64(address[name]))
+            pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
+            config = driver.CUlaunchConfig()
+            config.gridDimX, config.gridDimY, config.gridDimZ = (value(n, scalars) for n in launch["grid"])
+            config.blockDimX, config.blockDimY, config.blockDimZ = launch["block"]
+            config.sharedMemBytes = launch["shared"]
+            if launch["programmatic"]:
+                attribute = driver.CUlaunchAttribute()
+                attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+                attribute.value.programmaticStreamSerializationAllowed = 1
+                config.attrs, config.numAttrs = [attribute], 1
+            if config.gridDimX:
+                launches.append((config, self.functions[launch["kernel"]], (pointers, cells)))
+        return Plan(launches)
+
+    def _encode(self, m: dict[str, Any], base: int, scalars: Mapping[str, Any]) -> Any:
+        """The 128 bytes of a tensor map, at a multiple of 64."""
+        swizzle = f"{m['swizzle']}B" if m["swizzle"] else "NONE"
+        made = check(driver.cuTensorMapEncodeTiled(
+            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{m['dtype']}"), len(m["sizes"]), base,
+            [driver.cuuint64_t(value(n, scalars)) for n in m["sizes"]],
+            [driver.cuuint64_t(value(n, scalars)) for n in m["strides"]],
+            [driver.cuuint32_t(n) for n in m["box"]], [driver.cuuint32_t(1)] * len(m["box"]),
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
+            getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{m['promotion']}"),
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        ))  # fmt: skip
+        room = ctypes.create_string_buffer(128 + 64)
+        aligned = (ctypes.c_uint64 * 16).from_buffer(room, -ctypes.addressof(room) % 64)
+        aligned[:] = [int(word) for word in made.opaque]
+        return aligned
+
+
+def main(path: Path, scalars: dict[str, float]) -> None:
+    """Run once on zeros, and print the sum of the bytes of each output."""
+    check(driver.cuInit(0))
+    check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(check(driver.cuDeviceGet(0))))))
+    kernel = Kernel(path)
+    sizes = {}
+    for t in kernel.manifest["tensors"]:
+        sizes[t["name"]] = t["itemsize"]
+        for n in t["shape"]:
+            sizes[t["name"]] *= value(n, scalars)
+    memory = {name: check(driver.cuMemAlloc(max(size, 16))) for name, size in sizes.items()}
+    for name, size in sizes.items():
+        check(driver.cuMemsetD8(memory[name], 0, max(size, 16)))
+    workspace = check(driver.cuMemAlloc(max(kernel.workspace(scalars), 16)))
+    kernel.prepare({name: int(p) for name, p in memory.items()}, scalars, int(workspace)).launch()
+    check(driver.cuCtxSynchronize())
+    for t in kernel.manifest["tensors"]:
+        if t["role"] == "output":
+            host = bytearray(sizes[t["name"]])
+            check(driver.cuMemcpyDtoH(host, memory[t["name"]], len(host)))
+            print(f"{t['name']}: {len(host)} bytes, sum {sum(host)}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), {name: float(text) for name, _, text in (a.partition("=") for a in sys.argv[2:])})

@@ -1,0 +1,121 @@
+"""Manifests of cubins, and the loader among the examples."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nautilus.cli.main import main
+from nautilus.driver import Request, compile_file
+from nautilus.export.manifest import condition, manifest
+from nautilus.runtime.execute import plan_of
+
+ROOT = Path(__file__).parents[2]
+SPEC = (
+    "dim M = runtime, N = 256, K = 128\nassume M % 8 == 0\ninput A: f16[M, K]\ninput B: f16[N, K]\n"
+    "scalar s: f32 = 2.0\n"
+    "output C: f32[M, N]\noutput R: f32[M]\nC[i, j] = sum[k](A[i, k] * B[j, k]) * s\nR[i] = sum[j](C[i, j])\n"
+)
+
+
+@pytest.fixture(scope="module")
+def loader() -> ModuleType:
+    pytest.importorskip("cuda.bindings.driver")
+    spec = importlib.util.spec_from_file_location("load_manifest", ROOT / "specs/examples/load_manifest.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cubin and its manifest."""
+    made = tmp_path_factory.mktemp("manifest")
+    (made / "k.naut").write_text(SPEC)
+    assert main([str(made / "k.naut"), "-o", str(made / "k.cubin"), "--arch", "sm_90a", "-q"]) == 0
+    return made
+
+
+def test_a_cubin_has_a_manifest_beside_it(folder: Path) -> None:
+    found = json.loads((folder / "k.manifest.json").read_text())
+    assert found["cubin"] == hashlib.sha256((folder / "k.cubin").read_bytes()).hexdigest()
+    assert [(t["name"], t["role"], t["dtype"], t["shape"]) for t in found["tensors"]] == [
+        ("A", "input", "f16", ["M", 128]), ("B", "input", "f16", [256, 128]), ("C", "output", "f32", ["M", 256]),
+        ("R", "output", "f32", ["M"]),
+    ]  # fmt: skip
+    scalars = {s["name"]: s for s in found["scalars"]}
+    assert scalars["s"]["default"] == 2.0 and scalars["M"]["size"] and not scalars["s"]["size"]
+    assert found["facts"] == [{"text": "assume M % 8 == 0", "condition": ["eq", ["mod", "M", 8], 0]}]
+
+
+@pytest.mark.parametrize("m", [8, 1000])
+def test_the_manifest_launches_what_the_runtime_launches(m: int, folder: Path, loader: ModuleType) -> None:
+    module = compile_file(Request(folder / "k.naut", "sm_90a")).modules["ma-tile"]
+    found, plan = manifest(module, b""), plan_of(module, {"M": m, "s": 2.0})
+    sizes = {"M": m}
+    assert len(found["launches"]) == len(plan.launches)
+    for a, b in zip(found["launches"], plan.launches, strict=True):
+        assert a["kernel"] == b.kernel and a["shared"] == b.smem and a["block"] == list(b.block)
+        assert [loader.value(n, sizes) for n in a["grid"]] == list(b.grid)
+        assert [name for kind, name in a["parameters"] if kind not in ("map", "counter")] == list(b.args)
+    maps = [m for launch in plan.launches for m in launch.maps]
+    assert maps and len(found["tensor_maps"]) == len(maps)
+    for mine, other in zip(found["tensor_maps"], maps, strict=True):
+        assert tuple(loader.value(n, sizes) for n in mine["sizes"]) == other.sizes
+        assert tuple(loader.value(n, sizes) for n in mine["strides"]) == other.strides
+        assert mine["tensor"] == other.buffer and mine["box"] == list(other.box)
+
+
+def test_a_map_has_no_empty_axis(folder: Path, loader: ModuleType) -> None:
+    module = compile_file(Request(folder / "k.naut", "sm_90a")).modules["ma-tile"]
+    sizes = [loader.value(n, {"M": 0}) for m in manifest(module, b"")["tensor_maps"] for n in m["sizes"]]
+    assert min(sizes) == 8
+
+
+def test_the_loader_prepares_once(folder: Path, loader: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a driver that writes down its calls."""
+    calls: list[str] = []
+    real = loader.driver
+
+    def call(name: str, *result: Any) -> Any:
+        def made(*arguments: Any) -> Any:
+            calls.append(name)
+            return (real.CUresult.CUDA_SUCCESS, *result)
+
+        return made
+
+    stub = SimpleNamespace(**{name: getattr(real, name) for name in dir(real) if name.startswith(("CU", "cuuint"))})
+    for name, result in {
+        "cuModuleLoadData": (1,), "cuModuleGetFunction": (2,), "cuFuncSetAttribute": (), "cuMemsetD8": (),
+        "cuLaunchKernelEx": (), "cuTensorMapEncodeTiled": (SimpleNamespace(opaque=[7] * 16),),
+    }.items():  # fmt: skip
+        setattr(stub, name, call(name, *result))
+    monkeypatch.setattr(loader, "driver", stub)
+    kernel = loader.Kernel(folder / "k.cubin")
+    tensors, scalars = {"A": 64, "B": 128, "C": 256, "R": 512}, {"M": 64, "s": 2.0}
+    plan = kernel.prepare(tensors, scalars, 4096)
+    before = len(calls)
+    plan.launch()
+    plan.launch()
+    assert "cuTensorMapEncodeTiled" in calls[:before] and set(calls[before:]) == {"cuLaunchKernelEx"}
+    with pytest.raises(ValueError, match="the address of B is no multiple of 16"):
+        kernel.prepare(tensors | {"B": 130}, scalars, 4096)
+    calls.clear()
+    kernel.prepare(tensors, scalars | {"M": 0}, 4096).launch()
+    assert "cuLaunchKernelEx" not in calls
+
+
+def test_conditions_are_data() -> None:
+    from nautilus.core.expr.nodes import Const, Op, Param
+    from nautilus.core.types import DType
+
+    n = Param("N", DType.I32)
+    e = Op("and", (Op("gt", (n, Const(0, DType.I32)), DType.BOOL), Const(True, DType.BOOL)), DType.BOOL)
+    assert condition(e) == ["and", ["gt", "N", 0], True]
