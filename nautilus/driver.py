@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.schedule import check_schedule
 from nautilus.cost.registers import may_spill
-from nautilus.passes.attempts import Repeated, check_resources, next_request, note_spills
+from nautilus.passes.attempts import SPILLED, Repeated, Resources, check_resources, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input
 from nautilus.passes.instruments import Verify
@@ -78,7 +78,14 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
         note_spills(request, result, result.cuda_module, built[-1].resources)
 
     result = compile_file(request, instruments, accept)
-    return result, built[-1]
+    last: list[Compiled] = []
+
+    def assemble(made: Result) -> Sequence[Resources]:
+        last.append(build(made.cuda_module, made.context.arch))
+        return last[-1].resources
+
+    found = _with_variants(request, result, assemble)
+    return (result, built[-1]) if found is None else (found, last[-1])
 
 
 def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
@@ -105,7 +112,54 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
                 raise
             result.ptxas_failure = str(error)
 
-    return compile_file(request, instruments, accept)
+    def assemble(made: Result) -> Sequence[Resources]:
+        return check(made.cuda_module, made.context.arch)[1] if has_wgmma(made.cuda) or _spills(made) else ()
+
+    result = compile_file(request, instruments, accept)
+    return _with_variants(request, result, assemble) or result
+
+
+def _spills(made: Result) -> bool:
+    """Whether a kernel of a variant may spill registers."""
+    assert made.variants is not None
+    return any(may_spill(v.module, limits(made.context.arch)) for v in made.variants.all)
+
+
+def _with_variants(
+    request: Request, result: Result, assemble: Callable[[Result], Sequence[Resources]]
+) -> Result | None:  # fmt: skip
+    """``result`` with the variants that the launcher chooses from; None where there are none.
+
+    ``assemble`` lets ptxas check their text.  A variant that it cannot make fast is dropped, and the others are chosen
+    again.
+    """
+    if request.variants < 2 or request.until != CUDA.name:
+        return None
+    from nautilus.cuda.variants import lower_variants
+    from nautilus.passes.header import variants_header
+    from nautilus.passes.selection.variants import GENERAL, find
+
+    dropped = set[str]()
+    while True:
+        found = find(request, result, compile_file, dropped)
+        if found is None:
+            return None
+        spec = result.modules[SPEC.name]
+        about = variants_header(found, result.modules[MA_TILE.name], result.context, spec)
+        text = lower_variants([v.module for v in found.all], found.dispatch, result.modules[MA_TILE.name].name, about)
+        made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
+        try:
+            spilling = [r for r in assemble(made) if r.spill_stores > SPILLED]
+        except ScheduleError as error:
+            refused = [error.kernel]
+        else:
+            refused = [text.kernels[r.kernel] for r in spilling]
+        if not refused:
+            return made
+        bad = {v.name for v in found.all if any(k.startswith(f"{v.module.name}.") for k in refused)}
+        if GENERAL in bad or not bad:
+            return None
+        dropped |= bad
 
 
 def _to_cuda(result: Result, until: str) -> Result | None:

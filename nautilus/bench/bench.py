@@ -121,7 +121,7 @@ def _opened(
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import build
 
-    plan = plan_of(result.modules["ma-tile"], scalars)
+    plan = plan_of(result.launched(scalars), scalars)
     built = cubin or build(result.cuda_module, result.context.arch)
     with Session(built.data, plan, result.context.arch) as session:
         session.upload(raw, scalars)

@@ -66,7 +66,7 @@ def opened(result: Result, cubin: Compiled | None = None, sizes: Mapping[str, in
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import build
 
-    plan = plan_of(result.modules["ma-tile"], sizes)
+    plan = plan_of(result.launched(sizes or {}), sizes)
     built = cubin or build(result.cuda_module, result.context.arch)
     with Session(built.data, plan, result.context.arch) as session:
         yield Runner(session, plan)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nautilus.check.check import check_spec
 from nautilus.check.report import Report
-from nautilus.driver import Request
+from nautilus.driver import Request, compile_checked
+from nautilus.passes.selection.variants import GENERAL
 
 
 def check(request: Request, *, seed: int = 0, device: str = "auto", full_size: bool = False) -> Report:
-    """Check one compilation; see :func:`nautilus.check.check.check_spec`."""
-    return check_spec(request, seed=seed, device=device, full_size=full_size)
+    """Check one compilation, and every variant of it; see :func:`nautilus.check.check.check_spec`."""
+    one = replace(request, variants=1)
+    report = check_spec(one, seed=seed, device=device, full_size=full_size)
+    found = compile_checked(replace(request, keep_runtime=True)).variants if request.variants > 1 else None
+    for v in found.all if found is not None else ():
+        if v.name != GENERAL:
+            own = check_spec(replace(one, schedule=v.schedule), seed=seed, device=device, full_size=full_size)
+            report.outcomes += (replace(o, subject=f"{o.subject} of variant {v.name}") for o in own.outcomes)
+    return report

@@ -19,7 +19,7 @@ from nautilus.cli.main import dump_names
 from nautilus.cli.messages import Message, about, of_diagnostic, show
 from nautilus.export.cache import Entry, find, store
 from nautilus.export.cache_key import key_of
-from nautilus.export.forms import BUILT, LIBRARIES, SEVERAL, UNTIL, form_of, ordered_archs
+from nautilus.export.forms import BUILT, CHOOSING, LIBRARIES, SEVERAL, UNTIL, form_of, ordered_archs
 from nautilus.passes.pipelines import SPEC, STAGE_NAMES
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
     shows = ("dump_ir", "dump_dir", "time_passes", "verbose")
     if asked.resource_usage or any(options[name] for name in shows) or options["level"] == 3:
         return None
-    said = {name: options[name] for name in ("arch", "dims", "level", "precision")}
+    said = {name: options[name] for name in ("arch", "dims", "level", "precision", "variants")}
     said |= {"werror": sorted(options["werror"]), "form": asked.form, "name": asked.name, "host": asked.host_compiler}
     tools = (asked.host_compiler or os.environ.get("CXX", ""), "c++", "g++", "clang++")
     try:
@@ -105,7 +105,8 @@ def _compiled(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
         raise click.UsageError(f"{spec} is a dump of {start.name}, which comes after {asked.until}")
     made, messages, missed = list[tuple["Result", "Compiled | None"]](), list[Message](), list["Remark"]()
     for arch in archs:
-        request, watch = replace(make_request(spec, options | {"arch": arch}, asked.until), name=asked.name), Watch()
+        given = options | {"arch": arch, "variants": options["variants"] if asked.form in CHOOSING else 1}
+        request, watch = replace(make_request(spec, given, asked.until), name=asked.name), Watch()
         how: How = "cubin" if asked.resource_usage or asked.form in BUILT else "checked"
         made.append(run_and_build(request, options | {"quiet": True}, how, watch))
         missed += remarks(made[-1][0], watch, request.gives_kernels)
@@ -119,6 +120,8 @@ def _compiled(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     schedule = result.context.schedule
     summary: dict[str, Any] = {"form": asked.form, "arch": ",".join(r.context.arch for r, _ in made)}
     summary["schedule"] = json.loads(schedule.to_json()) if schedule is not None else None
+    if result.variants is not None:
+        summary["variants"] = result.variants.text()
     summary["remarks"] = [r.diagnostic().as_dict() for r in missed]
     files = outputs(made, asked.form, asked.host_compiler)
     if cubin is not None and asked.resource_usage:
@@ -176,6 +179,8 @@ def _say_schedule(request: Request, result: Result) -> None:
         click.echo(f"nautilusc: {request.path}: schedule by rules; {reason}", err=True)
     elif result.tuned:
         click.echo(f"nautilusc: {request.path}: schedule from the tuning database", err=True)
+    for line in [] if result.variants is None else result.variants.text():
+        click.echo(f"nautilusc: {request.path}: variant {line}", err=True)
     if request.lookup is not None:
         note_outdated(None)
 
@@ -191,8 +196,7 @@ def note_outdated(path: Path | None) -> None:
 def _usage(result: Result, built: Compiled) -> list[dict[str, Any]]:
     from nautilus.cuda.names import kernel_symbol
 
-    module = result.modules["ma-tile"]
-    dynamic = {kernel_symbol(module, k): k.smem_bytes for k in module.kernels}
+    dynamic = {kernel_symbol(m, k): k.smem_bytes for m in result.printed for k in m.kernels}
     return [u.as_dict() | {"dynamic_shared_bytes": dynamic[u.kernel]} for u in built.resources]
 
 

@@ -148,6 +148,7 @@ def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
             help="Schedule: 0 unoptimised, 1 default rules, 2 tuning database, else rules, 3 tune first.",
         ),
         click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast, or that of the dump]"),
+        click.option("--variants", type=click.IntRange(1), default=4, metavar="N", help="Most schedules by sizes."),
         click.option("--dump-ir", metavar="STAGE,...|all", help="Print the IR after stages or passes to stderr."),
         click.option("--dump-dir", type=click.Path(path_type=Path), help="Write the IR after every pass to files."),
         click.option(

@@ -31,7 +31,10 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
     precision = options["precision"] or "fast"
     level = 1 if schedule is not None else options["level"]
     lookup = tuned_schedule if level >= 2 else None
-    made = Request(spec, arch, dict(options["dims"]), schedule, precision, until, explicit=explicit, lookup=lookup)
+    made = Request(
+        spec, arch, dict(options["dims"]), schedule, precision, until,
+        explicit=explicit, lookup=lookup, variants=options.get("variants", 1),
+    )  # fmt: skip
     if level in (1, 2) or spec.suffix != ".naut":
         return made
     from nautilus.cli.commands import at_level

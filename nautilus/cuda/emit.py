@@ -9,6 +9,7 @@ by the byte offsets that the MA-tile IR fixed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import get_args
 
 from nautilus.core.buffers import Space
@@ -39,6 +40,17 @@ from nautilus.targets.limits import limits
 
 def emit_module(module: ma.MemModule, header: tuple[str, ...] = ()) -> str:
     """The whole ``.cu`` text. ``header``: lines of the leading comment. Raises UnsupportedError."""
+    return whole_text(header, [device_part(module)], launcher(module))
+
+
+def whole_text(header: Sequence[str], devices: Sequence[str], host: str) -> str:
+    """The leading comment, the device parts of all modules, and the host part."""
+    comment = "".join(f"// {line}".rstrip() + "\n" for line in header)
+    return "\n".join(p for p in (comment, *devices, host) if p)
+
+
+def device_part(module: ma.MemModule) -> str:
+    """The namespace of a module with its kernels and the helpers that they call. Raises UnsupportedError."""
     for b in module.buffers:
         if b.dtype.is_float8 and not limits(module.target).float8:
             raise UnsupportedError(f"8-bit floating point ({b.dtype}) on {module.target}", b.name, b.span)
@@ -49,10 +61,8 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = ()) -> str:
         with in_kernel(kernel.name):
             kernels.append(emit_kernel(module, kernel, speller))
         helpers |= speller.helpers
-    comment = "".join(f"// {line}".rstrip() + "\n" for line in header)
     opening, closing = f"namespace {module_names(module).namespace} {{\n", "}  // namespace\n"
-    parts = [comment, opening, render(helpers), *kernels, closing, launcher(module)]
-    return "\n".join(p for p in parts if p)
+    return "\n".join(p for p in (opening, render(helpers), *kernels, closing) if p)
 
 
 def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> str:

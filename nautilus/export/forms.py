@@ -11,6 +11,7 @@ UNTIL: Mapping[str, str] = {"scalar": "scalar", "vr": "vr-tile", "ma": "ma-tile"
 LIBRARIES = ("so", "o")
 SEVERAL = ("h", *LIBRARIES)  # several architectures in one file
 BUILT = ("cubin", "manifest", *LIBRARIES)  # made from machine code
+CHOOSING = ("cu", "h")  # of the host functions that choose among variants; the other forms hold one schedule
 FORMS = ("cu", "h", "so", "o", "ptx", "cubin", "manifest", "json", *UNTIL)
 MANIFEST = ".manifest.json"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nautilus.cuda.variants import variants_plan_bytes
 from nautilus.driver import Result
 from nautilus.export.forms import LIBRARIES, MANIFEST, UNTIL
 from nautilus.export.header_file import contract, header_file
@@ -29,7 +30,8 @@ def outputs(made: Sequence[tuple[Result, Compiled | None]], form: str, host_comp
         return {"": compile_library(library_text(parts, comment), form, host_compiler)}
     if form == "h":
         modules = [r.modules["ma-tile"] for r, _ in made]
-        return {"": header_file(result.cuda_module, modules[0], library_plan_bytes(modules)).encode()}
+        size = max(library_plan_bytes(modules), *(variants_plan_bytes(r.printed) for r, _ in made))
+        return {"": header_file(result.cuda_module, modules[0], size).encode()}
     if cubin is not None and form in ("cubin", "manifest"):
         about = manifest_text(result.modules["ma-tile"], cubin.data).encode()
         return {"": cubin.data, MANIFEST: about} if form == "cubin" else {"": about}

@@ -20,7 +20,7 @@ from nautilus.targets.limits import limits
 
 _PLANNED = SCALAR.decisions[-1]  # the pass before which the schedule is complete
 #: Bytes a thread that a kernel may spill without a smaller plan: they are few accesses, which the L1 cache has.
-_SPILLED = 64
+SPILLED = 64
 _SMALLER = 1.5  # the least factor by which a plan shrinks because it spills
 
 
@@ -118,6 +118,6 @@ def note_spills(request: Request, result: Result, module: CudaModule, resources:
     for name, r in spilling:
         accepted = name in result.context.fallbacks.spilling or recomputed(name, result.context.schedule) != name
         ours = not (request.gives_kernels or result.tuned or accepted)
-        if ours and r.spill_stores > _SPILLED:
+        if ours and r.spill_stores > SPILLED:
             excess = max(_SMALLER, 1 + r.spill_stores / (4 * max(r.registers, 1)))
             raise SpillError(f"{r.spill_stores} bytes of registers are spilled", kernel=name, excess=excess)

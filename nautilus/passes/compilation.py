@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule
+from nautilus.core.schedule.dispatch import Dispatch, chosen, leaves
 from nautilus.cuda.module import CudaModule
+from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.dumps import stage_of
 from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SPEC
@@ -25,6 +27,7 @@ class Request:
     ``keep_runtime``: a runtime dim in ``dims`` stays one, and its value there is where tools run the kernel.
     ``name``: of the C functions, instead of the name of the file.
     ``schedule`` None: the schedule that ``lookup`` finds for the Spec in a tuning database, else one by rules.
+    ``variants``: the most schedules among which the launcher chooses by runtime sizes.
     """
 
     path: Path
@@ -39,6 +42,7 @@ class Request:
     lookup: Lookup | None = None
     keep_runtime: bool = False
     name: str = ""
+    variants: int = 1
 
     @property
     def is_spec(self) -> bool:
@@ -51,6 +55,40 @@ class Request:
         return not self.is_spec or (self.schedule is not None and bool(self.schedule.kernels))
 
 
+@dataclass(frozen=True)
+class Variant:
+    """The whole spec under one schedule, for every size.
+
+    ``name``: the sizes for which the planner made the schedule; the module has it in its own name.
+    """
+
+    name: str
+    schedule: Schedule
+    module: MemModule
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted seconds at ``sizes``: of every variant, and of the schedule of a compilation without variants."""
+
+    sizes: Mapping[str, int]
+    seconds: tuple[float, ...]
+    general: float
+
+
+@dataclass(frozen=True)
+class Variants:
+    """What the launcher chooses from. ``dispatch`` numbers ``all``; ``points``: the predictions behind it."""
+
+    all: tuple[Variant, ...]
+    dispatch: Dispatch
+    points: tuple[Prediction, ...]
+
+    def text(self) -> list[str]:
+        """A line for each leaf of the dispatch: its condition and its variant."""
+        return [f"{self.all[n].name} {f'where {c}' if c else 'always'}" for c, n in leaves(self.dispatch)]
+
+
 @dataclass
 class Result:
     """Modules by stage name (each after its last pass), and the context of the compilation.
@@ -58,7 +96,8 @@ class Result:
     ``tuned``: ``lookup`` found the schedule.  ``lookup_failure``: the reason why the schedule that it found was not
     used.  ``unchecked``: the reason why ptxas did not check the warpgroup MMAs.  ``ptxas_failure``: the failure of the
     warpgroup MMAs of a given schedule or dump in ptxas.  ``spills``: the kernels that spill registers, as far as
-    ptxas was asked, with the bytes a thread.
+    ptxas was asked, with the bytes a thread.  ``variants``: what the CUDA text holds instead of the MA-tile module
+    alone.
     """
 
     context: Context
@@ -68,6 +107,19 @@ class Result:
     unchecked: str = ""
     ptxas_failure: str = ""
     spills: tuple[tuple[str, int], ...] = ()
+    variants: Variants | None = None
+
+    @property
+    def printed(self) -> tuple[MemModule, ...]:
+        """The MA-tile modules that the CUDA text holds."""
+        return (self.modules["ma-tile"],) if self.variants is None else tuple(v.module for v in self.variants.all)
+
+    def launched(self, sizes: Mapping[str, Any]) -> MemModule:
+        """The MA-tile module that the launcher chooses at ``sizes``."""
+        if self.variants is None:
+            module: MemModule = self.modules["ma-tile"]
+            return module
+        return self.variants.all[chosen(self.variants.dispatch, sizes)].module
 
     @property
     def cuda_module(self) -> CudaModule:

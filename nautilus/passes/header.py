@@ -22,9 +22,12 @@ from nautilus.cuda.host.workspace import workspace_bytes
 from nautilus.cuda.names import kernel_symbol
 from nautilus.frontend.spec import Dim, Spec
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
+from nautilus.passes.compilation import Variants
 from nautilus.passes.loading import load
+from nautilus.passes.manager import Context
 
 _WIDTH = 112
+_REPLAY = "without the comment marks, a file for --schedule"
 _MEANING = (
     " (relative Frobenius norm, at most, against float64, on standard normal inputs;"
     " where terms cancel more than in those, relative to the terms)"
@@ -35,18 +38,44 @@ def header(
     module: MemModule, arch: str, precision: str, schedule: Schedule | None, spec: Spec | None
 ) -> tuple[str, ...]:
     """The lines of the leading comment without comment marks. ``spec`` None: the compilation starts from a dump."""
+    lines = [*_about(module, arch, precision, spec), *_scratch(module)]
+    if spec is not None:
+        lines += ["", *_wrapped("error   ", _bounds(spec, precision, schedule) + _MEANING)]
+    lines += ["", *(_launch(module, k) for k in module.kernels)]
+    if schedule is not None:
+        lines += ["", f"schedule ({_REPLAY})", *compact(schedule)]
+    return tuple(lines)
+
+
+def variants_header(found: Variants, module: MemModule, context: Context, spec: Spec) -> tuple[str, ...]:
+    """The lines of the leading comment of a text with several variants; ``module``: the one without variants."""
+    lines = _about(module, context.arch, context.precision, spec)
+    bounds = {v.name: _bounds(spec, context.precision, v.schedule) for v in found.all}
+    for n, text in enumerate(dict.fromkeys(bounds.values())):
+        names = ", ".join(name for name, bound in bounds.items() if bound == text)
+        own = f" in {names}" if len(set(bounds.values())) > 1 else ""
+        lines += [*([""] if n == 0 else []), *_wrapped("error   ", text + own + (_MEANING if n == 0 else ""))]
+    lines += ["", *(f"variant {line}" for line in found.text()), ""]
+    for v in found.all:
+        lines += [*(_launch(v.module, k) for k in v.module.kernels), *_scratch(v.module)]
+    for v in found.all:
+        lines += ["", f"schedule of {v.name} ({_REPLAY})", *compact(v.schedule)]
+    return tuple(lines)
+
+
+def _about(module: MemModule, arch: str, precision: str, spec: Spec | None) -> list[str]:
+    """The name, the sizes and the arguments."""
     name = spec.name if spec is not None else module.name
     lines = [f"{_plain(name)}: made by nautilusc {__version__} for {arch}, precision {precision}.", ""]
     if spec is not None and spec.dims:
         lines += _wrapped("sizes   ", ", ".join(map(_size, spec.dims)))
-    lines += _arguments(module, spec)
-    if spec is not None:
-        stated = load("nautilus.check.bound.stated:stated")(spec, precision, schedule)
-        lines += ["", *_wrapped("error   ", "; ".join(f"{n} {b.text}" for n, b in stated.items()) + _MEANING)]
-    lines += ["", *(_launch(module, k) for k in module.kernels)]
-    if schedule is not None:
-        lines += ["", "schedule (without the comment marks, a file for --schedule)", *compact(schedule)]
-    return tuple(lines)
+    return [*lines, *_arguments(module, spec)]
+
+
+def _bounds(spec: Spec, precision: str, schedule: Schedule | None) -> str:
+    """The stated error bound of each output."""
+    stated = load("nautilus.check.bound.stated:stated")(spec, precision, schedule)
+    return "; ".join(f"{n} {b.text}" for n, b in stated.items())
 
 
 def _arguments(module: MemModule, spec: Spec | None) -> Iterator[str]:
@@ -60,9 +89,11 @@ def _arguments(module: MemModule, spec: Spec | None) -> Iterator[str]:
     for p in module.params:
         default = defaults.get(p.name)
         yield f"scalar  {p.name}: {p.dtype}" + ("" if default is None else f" = {format_number(default, p.dtype)}")
+
+
+def _scratch(module: MemModule) -> list[str]:
     size = workspace_bytes(module)
-    if size:
-        yield f"scratch {show_shape((size,))} bytes"
+    return [f"scratch {show_shape((size,))} bytes"] if size else []
 
 
 def _size(d: Dim) -> str:

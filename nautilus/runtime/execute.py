@@ -226,7 +226,7 @@ def run_cuda(
     from nautilus.runtime.nvrtc import build
 
     open_device()  # a missing device is an error before the slow compilation
-    plan = plan_of(result.modules["ma-tile"], scalars)
+    plan = plan_of(result.launched(scalars), scalars)
     arch = result.context.arch
     built = cubin or build(result.cuda_module, arch)
     raw = {a.name: storage_array(inputs[a.name], a.dtype) for a in plan.by_role("input")}

@@ -16,16 +16,18 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import CopyPlan, KernelPlan, Schedule, WarpPlan
 from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.roofline import roofline
-from nautilus.driver import Request, Result, compile_checked
+from nautilus.driver import Request, Result, compile_checked, compile_file
 from nautilus.passes.manager import steps
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import copy_choice
+from nautilus.passes.selection.variants import find
 from nautilus.remarks.remarks import Watch, remarks
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
 from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines
 from nautilus.tune.search.trial_lowering import TrialLowering, trials_of
 from nautilus.tune.space.schedules import Space, defaults, examine, neighbours, schedule_of, space_of
+from nautilus.tune.variants import describe_variants, variant_lines
 
 _SHOWN = 8  # alternatives of each kind in the text form
 _CLOSE = 0.002  # relative difference in time that counts as equal
@@ -129,6 +131,7 @@ def explain(request: Request) -> dict[str, Any]:
             "unit_share": round(roof.unit_share, 4),
             "floors_microseconds": {n: round(s * 1e6, 3) for n, s in roof.floors.items()},
         },
+        "variants": describe_variants(None if compiled is None else find(request, compiled, compile_file)),
         "space": _space_size(c.point[0]) if c.point is not None else None,
         "alternatives": [_plain(a, predicted) for a in legal],
         "refused": [_plain(a, predicted) for a in refused],
@@ -219,7 +222,6 @@ def _plain(a: Alternative, chosen: Estimate) -> dict[str, Any]:
 
 def measured(request: Request) -> list[Any]:
     """Rows of the tuning databases for this spec at these sizes, one for each schedule, the preferred one first."""
-    from nautilus.driver import compile_file
     from nautilus.tune.database import lookup, rows
     from nautilus.tune.database import store as database
 
@@ -268,6 +270,7 @@ def text(e: Mapping[str, Any]) -> str:
     lines.append(f"roofline: {roof['share']:.0%} of the {roof['bound']} bound (lower bounds: {floors})")
     lines.append(f"binding unit: {roof['unit']}, {roof['unit_share']:.0%} of the predicted time")
     lines += [line for r in e["remarks"] for line in ("", *r["text"].splitlines())]
+    lines += variant_lines(e["variants"])
     lines += _choices_text(e)
     return "\n".join([*lines, *_measured_text(e["measured"])]) + "\n"
 

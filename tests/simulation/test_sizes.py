@@ -1,14 +1,18 @@
-"""The printed text of a kernel whose sizes are known only at launch, at several sizes."""
+"""The printed text of a kernel whose sizes are known only at launch, at several sizes; variants among them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nautilus.core.schedule import Schedule, SplitPlan
+from nautilus.core.schedule.dispatch import Threshold
+from nautilus.cuda.variants import lower_variants
 from nautilus.driver import Request
 from tests.simulation.compared import at_sizes, compiled, differing, prepare
-from tests.simulation.simulate import MISSING
+from tests.simulation.simulate import MISSING, build
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
 
@@ -128,3 +132,28 @@ def test_one_text_serves_every_size(name: str, tmp_path: Path) -> None:
         here = at_sizes(case, {d.name: value for d, value in zip(dims, size, strict=True)})
         found = differing(here, [n], program)
         assert not found, f"{size}: " + "\n".join(found)
+
+
+VARIANTS = """
+dim M = runtime <= 500, N = 24, K = 256
+assume M % 2 == 0
+input A: f16[M, K]
+input B: f16[K, N]
+output C: f16[M, N]
+C[i, j] = sum[k](A[i, k] * B[k, j])
+"""
+
+
+def test_every_size_reaches_its_variant_with_scratch_memory_of_its_own(tmp_path: Path) -> None:
+    request = Request(Path("given.naut"), "sm_80", text=VARIANTS.lstrip())
+    whole = prepare(request, integers=True)
+    cut = prepare(replace(request, schedule=Schedule(splits=(SplitPlan("C_acc", "k", 4, 64),))), integers=True)
+    modules = [replace(c.module, name=f"spec_{name}") for c, name in ((cut, "few"), (whole, "many"))]
+    assert len(modules[0].kernels) > len(modules[1].kernels)
+    dispatch = Threshold("M", 40, 0, 1)
+    made = lower_variants(modules, dispatch, "spec")
+    program = build(made.text, whole.module, whole.given, tmp_path)
+    for m in (0, 2, 40, 42, 90):
+        case = at_sizes(cut if m <= 40 else whole, {"M": m})
+        assert differing(case, [m], program) == [], m
+    assert made.kernels.keys() == {f"{x.name}__{k.name}" for x in modules for k in x.kernels}

@@ -42,13 +42,7 @@ class Operand:
 
 def translate(text: str) -> str:
     """The C++ text. Raises TranslationError."""
-    namespace = _NAMESPACE.search(text)
-    scope = f"{namespace[1]}::" if namespace else ""
-    bounds = "".join(
-        f"static host::Bounds {name}_bounds((const void*){scope}{name}, "
-        f'"{name}", {threads}, {blocks}, {cluster or 1});\n'
-        for threads, blocks, cluster, name, _ in _BOUNDS.findall(text)
-    )
+    bounds = "".join(map(_bounds, _BOUNDS.finditer(text)))
     text = _replace_asm(text)
     text = _SHARED.sub(r"unsigned char* const \1 = host::shared_base();", text)
     text = _LAUNCH.sub(r"host::start((const void*)\1, \2, \3, \4, false, [=] { \1(\6); });", text)
@@ -56,6 +50,14 @@ def translate(text: str) -> str:
         raise TranslationError("a launch or an asm statement that is not understood")
     head = '#include "device.h"\nnamespace host { unsigned char* shared_base(); }\n'
     return head + _LAST_INCLUDE.sub(lambda m: m[0] + bounds, text, count=1)
+
+
+def _bounds(kernel: re.Match[str]) -> str:
+    """The object that tells the bounds of a kernel, which is in the last namespace that opens before it."""
+    threads, blocks, cluster, name, _ = kernel.groups()
+    scope = "".join(f"{m[1]}::" for m in [*_NAMESPACE.finditer(kernel.string, 0, kernel.start())][-1:])
+    numbers = f"{threads}, {blocks}, {cluster or 1}"
+    return f'static host::Bounds {name}_bounds((const void*){scope}{name}, "{name}", {numbers});\n'
 
 
 def _replace_asm(text: str) -> str:

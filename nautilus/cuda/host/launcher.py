@@ -21,7 +21,7 @@ that is no multiple of 16 bytes, and says on standard error which.  A kernel who
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const
@@ -44,20 +44,20 @@ PLAN_HEAD = 64  # bytes that a library puts before a plan
 
 def launcher(module: ma.MemModule) -> str:
     """Text of the host part of a ``.cu`` file."""
+    return host_part((module,), entry_points(module))
+
+
+def host_part(modules: Sequence[ma.MemModule], entry_points: Iterable[str]) -> str:
+    """Text of the host part of a ``.cu`` file: the namespace of each module, and ``entry_points`` with C linkage."""
     lines = [
         "#ifndef __CUDACC_RTC__",
         "#include <cuda_runtime.h>",
         *(f"#include <{name}>" for name in ("cuda.h", "math.h", "stdio.h", "stdlib.h", "string.h")),
         "",
-        f"namespace {module_names(module).namespace} {{",
-        *internal(module, RUNTIME),
-        "}  // namespace",
-        "",
-        *entry_points(module),
-        "#endif",
-        "",
     ]
-    return "\n".join(lines)
+    for module in modules:
+        lines += [f"namespace {module_names(module).namespace} {{", *internal(module, RUNTIME), "}  // namespace", ""]
+    return "\n".join([*lines, *entry_points, "#endif", ""])
 
 
 def parameters(module: ma.MemModule) -> list[str]:

@@ -1,0 +1,117 @@
+"""The text of several variants of a spec, and of host functions that choose among them by the sizes of the launch.
+
+Every variant has a namespace with its kernels, its plan and what fills and launches it.  The public functions have the
+names and the arguments that they have without variants.  One function compares sizes with the thresholds of the
+dispatch::
+
+    static int NAME_launch_variant(int M) {
+        if (M <= 640) return 0;  // M256
+        return 1;  // M1024
+    }
+
+A plan begins with the number of its variant; behind the first :data:`PLAN_HEAD` bytes lies the plan of that variant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from nautilus.core.errors import InternalError
+from nautilus.core.schedule.dispatch import Dispatch
+from nautilus.cuda.emit import device_part, whole_text
+from nautilus.cuda.host.extents import extent_text
+from nautilus.cuda.host.launcher import PLAN_HEAD, declarations, host_part, parameters, plan_bytes
+from nautilus.cuda.host.workspace import workspace_bytes, workspace_sizes
+from nautilus.cuda.module import CudaModule
+from nautilus.cuda.names import ModuleNames, kernel_symbols, module_names
+from nautilus.ma_tile.ir import ops as ma
+
+
+def lower_variants(
+    modules: Sequence[ma.MemModule], dispatch: Dispatch, name: str, header: tuple[str, ...] = ()
+) -> CudaModule:
+    """``modules``, variants of one spec with names of their own, in one text. Raises UnsupportedError.
+
+    ``name``: of the public functions.
+    """
+    if len({tuple((p.name, p.dtype) for p in m.params) for m in modules}) != 1:
+        raise InternalError("variants of one spec have different params")
+    entries = _entry_points(modules, dispatch, replace(modules[0], name=name, kernels=()))
+    text = whole_text(header, [*map(device_part, modules)], host_part(modules, entries))
+    kernels = {symbol: f"{m.name}.{kernel}" for m in modules for symbol, kernel in kernel_symbols(m).items()}
+    return CudaModule(text, kernels)
+
+
+def variants_plan_bytes(modules: Sequence[ma.MemModule]) -> int:
+    """Bytes that the plan of a launch has at most."""
+    return PLAN_HEAD + max(map(plan_bytes, modules))
+
+
+def _entry_points(modules: Sequence[ma.MemModule], dispatch: Dispatch, public: ma.MemModule) -> Iterator[str]:
+    """Lines with the functions of C linkage. ``public``: the name and the arguments of all variants."""
+    names, declared = module_names(public), declarations(public)
+    given = ", ".join(p.split()[-1].lstrip("*") for p in parameters(public))
+    inner = [module_names(m).namespace for m in modules]
+    sizes = [names.arguments[s] for s in workspace_sizes(public)]
+    number = f"{names.launch}_variant"
+    choose = f"{number}({', '.join(sizes)})"
+
+    def branch(n: int) -> str:
+        return f"return {n};  // {modules[n].name}"
+
+    yield f"static int {number}({', '.join(f'int {s}' for s in sizes)}) {{"
+    yield from _choice(dispatch, names.arguments, branch)
+    yield "}"
+    yield ""
+    yield f'extern "C" {declared["workspace"]} {{'
+    yield from _switch(choose, [f"return {extent_text(workspace_bytes(m), names.arguments)};" for m in modules])
+    yield "}"
+    yield ""
+    yield f'extern "C" {declared["plan_size"]} {{ return {variants_plan_bytes(modules)}; }}'
+    yield ""
+    yield f'extern "C" {declared["prepare"]} {{'
+    yield f"    void* const own = static_cast<char*>(plan) + {PLAN_HEAD};"
+    fill = [f"return {x}::prepare(static_cast<{x}::Plan*>(own), {given}, {names.stream});" for x in inner]
+    yield from _switch(f"*static_cast<int*>(plan) = {choose}", fill)
+    yield "}"
+    yield ""
+    yield f'extern "C" {declared["launch_prepared"]} {{'
+    yield f"    const void* const own = static_cast<const char*>(plan) + {PLAN_HEAD};"
+    start = [f"return {x}::launch(*static_cast<const {x}::Plan*>(own), {names.stream});" for x in inner]
+    yield from _switch("*static_cast<const int*>(plan)", start)
+    yield "}"
+    yield ""
+    yield f'extern "C" {declared["launch"]} {{'
+    yield from _switch(choose, [_launch(x, given, names) for x in inner])
+    yield "}"
+
+
+def _launch(inner: str, given: str, names: ModuleNames) -> str:
+    prepare = f"{inner}::Plan plan; const int status = {inner}::prepare(&plan, {given}, {names.stream});"
+    return f"{{ {prepare} return status ? status : {inner}::launch(plan, {names.stream}); }}"
+
+
+def _switch(number: str, cases: Sequence[str]) -> Iterator[str]:
+    """One of ``cases`` by ``number``; the last one is for all other numbers."""
+    yield f"    switch ({number}) {{"
+    for n, case in enumerate(cases):
+        yield f"        {f'case {n}' if n + 1 < len(cases) else 'default'}: {case}"
+    yield "    }"
+
+
+def _choice(
+    dispatch: Dispatch, names: Mapping[str, str], leaf: Callable[[int], str], indent: str = "    "
+) -> Iterator[str]:
+    """Lines with ``leaf`` of the variant that ``dispatch`` chooses."""
+    if isinstance(dispatch, int):
+        yield indent + leaf(dispatch)
+        return
+    condition = f"{indent}if ({names[dispatch.size]} <= {dispatch.most}) "
+    if isinstance(dispatch.within, int):
+        yield condition + leaf(dispatch.within)
+    else:
+        yield f"{condition}{{"
+        yield from _choice(dispatch.within, names, leaf, indent + "    ")
+        yield f"{indent}}}"
+    yield from _choice(dispatch.beyond, names, leaf, indent)

@@ -1,0 +1,52 @@
+"""A module at given sizes: a number stands for each runtime size, as the cost model evaluates it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nautilus.core.expr.nodes import Const, Expr, Param, rewrite, walk
+from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import Extent, as_extent
+from nautilus.core.ops import Kind, Rules, map_fields, map_regions
+from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, Slot
+
+
+def at_sizes(module: MemModule, sizes: Mapping[str, int]) -> MemModule:
+    """``module`` with the numbers ``sizes`` in extents, grids, loops, addresses and masks.
+
+    The params stay arguments, because ops may read their values.
+    """
+
+    def number(e: Expr) -> Expr | None:
+        return Const(sizes[e.name], e.dtype) if isinstance(e, Param) and e.name in sizes else None
+
+    def expr(e: Expr) -> Expr:
+        found = any(isinstance(n, Param) and n.name in sizes for n in walk(e))
+        return simplify(rewrite(e, number)) if found else e
+
+    def extent(e: Extent) -> Extent:
+        return e if isinstance(e, int) else as_extent(expr(e))
+
+    def slot(s: Frag | Slot) -> Frag | Slot:
+        return replace(s, stage=expr(s.stage)) if isinstance(s, Slot) else s
+
+    rules: Rules = {Kind.EXPR: expr, Kind.SLOT: slot, Kind.OPERAND: slot}
+
+    def ops(body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
+        return tuple(map_regions(map_fields(op, rules), ops) for op in body)
+
+    def kernel(k: MemKernel) -> MemKernel:
+        decode = tuple((name, expr(e)) for name, e in k.decode)
+        return replace(k, blocks=expr(k.blocks), decode=decode, body=ops(k.body))
+
+    buffers = tuple(
+        replace(
+            b,
+            shape=tuple(map(extent, b.shape)),
+            view_of=None if b.view_of is None else tuple(map(extent, b.view_of)),
+            strides=None if b.strides is None else tuple(map(extent, b.strides)),
+        )
+        for b in module.buffers
+    )
+    return replace(module, buffers=buffers, kernels=tuple(map(kernel, module.kernels)))

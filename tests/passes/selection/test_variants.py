@@ -1,0 +1,168 @@
+"""Variants at runtime sizes, and the decision tree among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nautilus import driver
+from nautilus.core.schedule.dispatch import Threshold, chosen, leaves
+from nautilus.cost.model import estimate
+from nautilus.driver import Request, Result, compile_file
+from nautilus.ma_tile.rewriting.at_sizes import at_sizes
+from nautilus.passes.compilation import Variants
+from nautilus.passes.selection import variants
+from nautilus.passes.selection.variants import find
+
+PRODUCT = """
+dim M = runtime <= 16384, N = 4096, K = 4096
+input A: f16[M, K]
+input B: f16[K, N]
+output C: f16[M, N]
+C[i, j] = sum[k](A[i, k] * B[k, j])
+"""
+ROWS = """
+dim M = runtime, N = 1000
+input X: f16[M, N]
+output Y: f16[M, N]
+Y[i, j] = softmax[j](X[i, j])
+"""
+FACTS = """
+dim M = runtime <= 4096, N = runtime <= 4096, K = 64
+assume N % 8 == 0 and M <= N
+input A: f16[M, K]
+input B: f16[K, N]
+output C: f16[M, N]
+C[i, j] = sum[k](A[i, k] * B[k, j])
+"""
+
+
+def request(text: str, **more: Any) -> Request:
+    return Request(Path("given.naut"), "sm_90a", text=text.lstrip(), variants=4, **more)
+
+
+@pytest.fixture(scope="module")
+def product() -> tuple[Request, Result]:
+    made = request(PRODUCT)
+    return made, compile_file(made)
+
+
+@pytest.fixture(scope="module")
+def found(product: tuple[Request, Result]) -> Variants:
+    made = find(*product, compile_file)
+    assert made is not None
+    return made
+
+
+def test_a_product_has_a_variant_for_few_rows_and_one_for_many(found: Variants) -> None:
+    few, many = (chosen(found.dispatch, {"M": m}) for m in (16, 16384))
+    assert few != many
+    for p in found.points:
+        n = chosen(found.dispatch, p.sizes)
+        assert p.seconds[n] <= 1.02 * min(p.general, *p.seconds)
+    assert {n for _, n in leaves(found.dispatch)} == set(range(len(found.all)))
+
+
+def test_predictions_are_those_of_the_modules(found: Variants) -> None:
+    for v, seconds in zip(found.all, found.points[0].seconds, strict=True):
+        here = at_sizes(v.module, found.points[0].sizes)
+        assert estimate(here, "sm_90a").seconds == pytest.approx(seconds)
+        assert v.module.name == f"spec_{v.name}" and v.module.params  # still for all sizes
+
+
+def test_a_variant_that_failed_is_left_out(product: tuple[Request, Result], found: Variants) -> None:
+    failed = {found.all[0].name}
+    again = find(*product, compile_file, failed)
+    assert again is None or failed.isdisjoint(v.name for v in again.all)
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        pytest.param(ROWS, {}, id="one schedule serves all sizes"),
+        pytest.param(PRODUCT, {"dims": {"M": 512}}, id="a fixed size"),
+    ],
+)
+def test_no_variants(text: str, more: dict[str, Any]) -> None:
+    made = request(text, **more)
+    assert find(made, compile_file(made), compile_file) is None
+
+
+def test_no_variants_beside_a_given_schedule(product: tuple[Request, Result]) -> None:
+    given = request(PRODUCT, schedule=product[1].context.schedule)
+    assert find(given, product[1], compile_file) is None
+
+
+def test_points_keep_the_facts() -> None:
+    made = request(FACTS)
+    spec = compile_file(made).modules["spec"]
+    points = [*variants._points(spec, variants.GRID)]
+    assert points and all(p["M"] <= p["N"] and p["N"] % 8 == 0 for p in points)
+
+
+def test_the_text_has_every_variant_and_one_launcher(product: tuple[Request, Result]) -> None:
+    result = driver._with_variants(*product, lambda made: ())
+    assert result is not None and result.variants is not None
+    assert result.cuda.count('extern "C" int spec_launch(') == 1
+    for v in result.variants.all:
+        assert f"namespace spec_{v.name}_code {{" in result.cuda and f"// spec_{v.name}\n" in result.cuda
+    assert result.launched({"M": 1}).name != result.launched({"M": 16384}).name
+    assert any(line.startswith("// variant ") for line in result.cuda.splitlines())
+
+
+class Given:
+    """Times of variants as functions of the sizes."""
+
+    def __init__(self, *times: Any) -> None:
+        self.times = self.candidates = times
+
+    def of(self, n: int, p: Mapping[str, int]) -> float:
+        return float(self.times[n](**p))
+
+    def log(self, n: int, p: Mapping[str, int]) -> float:
+        return log(self.of(n, p))
+
+    def logs(self, n: int, points: Sequence[Mapping[str, int]]) -> float:
+        return sum(self.log(n, p) for p in points)
+
+    def best(self, kept: Sequence[int], points: Sequence[Mapping[str, int]]) -> float:
+        return sum(min(self.log(n, p) for n in kept) for p in points)
+
+
+def tree(points: list[dict[str, int]], *times: Any) -> Any:
+    return variants._tree(Given(*times), points, range(len(times)))[1]  # type: ignore[arg-type]
+
+
+def test_the_tree_needs_two_thresholds_for_an_island() -> None:
+    points = [{"M": m, "N": n} for m in (1, 10, 100) for n in (1, 10, 100)]
+
+    def second(M: int, N: int) -> float:
+        return 0.1 if M <= 10 and N > 10 else 2.0
+
+    found = tree(points, lambda M, N: 1.0, second)
+    assert all(chosen(found, p) == (p["M"] <= 10 and p["N"] > 10) for p in points)
+
+
+def test_a_small_gain_is_worth_no_threshold() -> None:
+    points = [{"M": m} for m in (1, 10, 100)]
+    assert tree(points, lambda M: 1.0, lambda M: 0.95 if M > 10 else 1.05) == 0
+
+
+def test_no_more_variants_than_allowed() -> None:
+    points = [{"M": m} for m in (1, 10, 100, 1000)]
+    given = Given(lambda M: 4.0, *(lambda M, own=own: 1.0 if own == M else 9.0 for own in (1, 10, 100)))
+    assert variants._kept(given, points, 2) == [0, 1]  # type: ignore[arg-type]
+    assert variants._kept(given, points, 9) == [0, 1, 2, 3]  # type: ignore[arg-type]
+
+
+def test_a_threshold_stands_where_times_are_equal() -> None:
+    points = [{"M": m} for m in (1, 16, 256, 4096)]
+    given = Given(lambda M: 10 + M, lambda M: 100)
+    _, found = variants._tree(given, points, (0, 1))  # type: ignore[arg-type]
+    assert isinstance(found, Threshold) and found.most == 16
+    placed = variants._refined(found, given, points)  # type: ignore[arg-type]
+    assert isinstance(placed, Threshold) and 74 <= placed.most <= 90
