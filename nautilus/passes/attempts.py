@@ -37,7 +37,10 @@ class Resources(Protocol):
 
 @dataclass
 class Repeated:
-    """An instrument that ends an attempt whose schedule is the one that failed before, with the same failure."""
+    """An instrument that ends an attempt whose schedule is the one that failed before, with the same failure.
+
+    A kernel that the schedule leaves out, such as a recurrence, may change without it.
+    """
 
     schedule: Schedule | None = None
     error: ScheduleError | UnsupportedError | None = None
@@ -47,7 +50,10 @@ class Repeated:
         if record.base != _PLANNED:
             return
         self.planned = record.context.schedule
-        if self.error is not None and self.planned == self.schedule:
+        planned = () if self.planned is None else self.planned.kernels
+        if self.error is None or all(k.name != recomputed(self.error.kernel, self.planned) for k in planned):
+            return
+        if self.planned == self.schedule:
             raise self.error
 
 

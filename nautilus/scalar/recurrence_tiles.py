@@ -1,152 +1,79 @@
 """The kernel of a recurrence whose tensors stay on chip (``tile-recurrences``).
 
-Every tensor of the recurrence is a local tile over its own axes, those that are neither independent nor the steps, in
-their whole extents.  A read of an earlier step is a read of a second local, which every step replaces at its end::
+Every tensor of the recurrence is a local tile over its own axes (:mod:`nautilus.scalar.recurrence_reads`).  A read of
+an earlier step is a read of a second local, which every step replaces at its end::
 
     h__1[i] = 0
     seq t { h__now[i] = f(h__1[i], x[t, i]);  h[t, i] = h__now[i];  h__1[i] = h__now[i] }
 
 ``X__now`` has the values of this step and ``X__k`` those of k steps before; before the first step they are 0, which
-nothing uses, because every such read is guarded.  Only outputs, and what other kernels read, go to memory.
+nothing uses, because every such read is guarded.  Only outputs, what other kernels read, and what a nest reads at the
+positions of other threads go to memory.
 
-Preconditions, where :func:`on_chip` gives None without them:
-
-* a read of a tensor of the recurrence has a plain variable at each own axis, of the extent of the axis;
-* these variables have one name for each axis throughout a step: what a thread reads, it holds itself;
-* the tile of a nest has at most :data:`ELEMENTS` elements.
+A reduction has one tile, over its own axes and what it reduces, where that has at most :data:`TERMS` elements in all
+reductions of a step together.  Otherwise its last axis is cut into tiles, in a loop that reductions over the same
+axes share.  The loop combines tile by tile, element by element, and what is in the last tile is combined behind it.
+:func:`on_chip` gives None where the tile of a nest has more than :data:`ELEMENTS` elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, rewrite, substitute
-from nautilus.core.index.linear import linear
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.index.sizes import at_most, blocks, extent_expr
+from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import nest
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
+from nautilus.scalar.recurrence_reads import Placement, Steps, placement, without_constant_axes
 
-ELEMENTS = 4096  # of the tile of a nest: 32 registers of each of 128 threads
+ELEMENTS = 4096  # of the tile of a nest
+TERMS = 16384  # elements of the tiles of all reductions of a step: 32 registers of each of 512 threads
 FEW = 32  # elements of a tile that leave most of a block without work
 _BLOCKS = 1024  # a tile of lanes is wider where this many blocks remain
 _LANES = (128, 64, 32)
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A read of a tensor of the recurrence, ``back`` steps before."""
-
-    reader: str
-    load: Load
-    back: int
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """A recurrence: its definitions in the order of a step, over the loops ``shared`` and ``step`` and own axes.
-
-    They read tensors of the recurrence by the names that ``names`` maps to the tensors.
-    """
-
-    defs: tuple[Def, ...]
-    shared: tuple[Loop, ...]
-    step: Loop
-    names: Mapping[str, str]
-
-    @property
-    def outer(self) -> frozenset[str]:
-        return frozenset(loop.var for loop in (*self.shared, self.step))
-
-    def own(self, d: Def) -> tuple[Axis, ...]:
-        """The axes of ``d`` that are neither independent nor the steps."""
-        return tuple(a for a in d.axes if a.name not in self.outer)
-
-    def places(self, d: Def) -> tuple[int, ...]:
-        """The positions of the own axes of the tensor of ``d``."""
-        return tuple(n for n, e in enumerate(d.index) if not free_vars(e) & self.outer)
-
-
-def on_chip(name: str, steps: Steps, stored: Collection[str]) -> Kernel | None:
-    """The kernel of ``steps`` in tiled form, in which tensors outside of ``stored`` are not in memory."""
-    reads = _reads(steps)
-    if reads is None:
+def on_chip(name: str, steps: Steps, stored: Collection[str]) -> tuple[Kernel, tuple[Buffer, ...]] | None:
+    """The kernel of ``steps`` in tiled form and the tensors that it stores, of which ``stored`` are read elsewhere."""
+    steps = without_constant_axes(steps, stored)
+    if any(not isinstance(a.extent, int) for d in steps.defs for a in steps.own(d)):
         return None
-    names = _axis_names(steps, reads)
-    if names is None or any(not isinstance(a.extent, int) for d in steps.defs for a in steps.own(d)):
+    terms = _terms(steps)
+    where = placement(steps, frozenset(d.red[-1].name for d in steps.defs if terms[d.name]))
+    memory = frozenset(steps.names[ld.buffer] for _, ld in where.memory)
+    elements = max(_size(steps, replace(d, red=())) for d in steps.defs)
+    lanes = _lanes(steps, max(_size(steps, d) for d in steps.defs)) if not memory else None
+    if elements * (1 if lanes is None else lanes.tile) > ELEMENTS:
         return None
-    sizes = [prod(at_most(a.extent) for a in steps.own(d)) for d in steps.defs]
-    lanes = _lanes(steps, max(sizes))
-    if max(sizes) * (1 if lanes is None else lanes.tile) > ELEMENTS:
-        return None
-    return _Emitter(steps, names, lanes, frozenset(stored), _depths(reads)).kernel(name)
+    kept = frozenset(stored) | memory
+    kernel = _Emitter(steps, where, lanes, kept, terms).kernel(name)
+    return kernel, tuple(d.buffer for d in steps.defs if d.name in kept)
 
 
-# -- reads ----------------------------------------------------------------------------------------
+def _size(steps: Steps, d: Def) -> int:
+    """The elements of the tile of the nest of ``d`` in one step."""
+    return prod(padded(at_most(a.extent)) for a in steps.own(d))
 
 
-def _reads(steps: Steps) -> list[Read] | None:
-    """Every read of a tensor of the recurrence; None where one is not at plain variables."""
-    made = {d.name: d for d in steps.defs}
-    found: list[Read] = []
+def _terms(steps: Steps) -> dict[str, int]:
+    """For each definition, the size of the tiles that its last reduced axis is cut into; 0 where it is whole."""
+    sizes = {d.name: _size(steps, d) for d in steps.defs if d.red}
+    out = dict.fromkeys((d.name for d in steps.defs), 0)
+    if sum(sizes.values()) <= TERMS:
+        return out
+    each = TERMS // len(sizes)
     for d in steps.defs:
-        extents = {a.name: a.extent for a in steps.own(d)}
-        for ld in d.reads():
-            if ld.buffer not in steps.names:
-                continue
-            source = made[steps.names[ld.buffer]]
-            for n in steps.places(source):
-                at = ld.index[n]
-                if not isinstance(at, Var) or extents.get(at.name) != source.buffer.shape[n]:
-                    return None
-            if len({ld.index[n] for n in steps.places(source)}) < len(steps.places(source)):
-                return None
-            found.append(Read(d.name, ld, _steps_back(steps, source, ld)))
-    return found
-
-
-def _steps_back(steps: Steps, source: Def, ld: Load) -> int:
-    """How many steps before its read an element was computed."""
-    n = next(n for n, e in enumerate(source.index) if steps.step.var in free_vars(e))
-    at, read = linear(source.index[n]), linear(ld.index[n])
-    return at.slope(steps.step.var) * (at - read).const
-
-
-def _depths(reads: Iterable[Read]) -> dict[str, int]:
-    """For each tensor, by the name of its reads, how many earlier steps are read."""
-    out: dict[str, int] = {}
-    for r in reads:
-        out[r.load.buffer] = max(out.get(r.load.buffer, 0), r.back)
+        if d.red and sizes[d.name] > min(each, ELEMENTS):
+            rest = max(1, min(each, ELEMENTS) // _size(steps, replace(d, red=())))
+            out[d.name] = min(1 << rest.bit_length() - 1, 1 << (at_most(d.red[-1].extent) - 1).bit_length())
     return out
-
-
-def _axis_names(steps: Steps, reads: Sequence[Read]) -> dict[str, str] | None:
-    """One name for all own axes that meet in reads; None where a definition would have one name for two axes."""
-    parent: dict[str, str] = {a.name: a.name for d in steps.defs for a in steps.own(d)}
-
-    def root(name: str) -> str:
-        while parent[name] != name:
-            name = parent[name]
-        return name
-
-    made = {d.name: d for d in steps.defs}
-    for r in reads:
-        source = made[steps.names[r.load.buffer]]
-        for n in steps.places(source):
-            mine, theirs = source.index[n], r.load.index[n]
-            assert isinstance(mine, Var) and isinstance(theirs, Var)
-            parent[root(theirs.name)] = root(mine.name)
-    names = {n: root(n) for n in parent}
-    for d in steps.defs:
-        own = [names[a.name] for a in steps.own(d)]
-        if len(set(own)) < len(own):
-            return None
-    return names
 
 
 # -- lanes ----------------------------------------------------------------------------------------
@@ -159,10 +86,11 @@ class _Lanes:
     loop: Loop
     extent: int
     tile: int
+    block_name: str
 
     @property
     def block(self) -> Loop:
-        return replace(self.loop, var=f"{self.loop.var}0", hi=extent_expr(blocks(self.extent, self.tile)))
+        return replace(self.loop, var=self.block_name, hi=extent_expr(blocks(self.extent, self.tile)))
 
     @property
     def position(self) -> Expr:
@@ -186,81 +114,158 @@ def _lanes(steps: Steps, largest: int) -> _Lanes | None:
     count = prod(extents.values())
     tile = next((n for n in _LANES if count >= n * _BLOCKS), _LANES[-1])
     tile = min(tile, 1 << (extents[best] - 1).bit_length())
-    return _Lanes(next(loop for loop in steps.shared if loop.var == best), extents[best], tile)
+    taken = steps.outer | {a.name for d in steps.defs for a in d.axes}
+    loop = next(loop for loop in steps.shared if loop.var == best)
+    return _Lanes(loop, extents[best], tile, unused(f"{best}0", taken))
 
 
 # -- statements -----------------------------------------------------------------------------------
 
 
 class _Emitter:
-    """Emits the statements of a step; ``depths``: the earlier steps that are read of a tensor, by the read name."""
+    """Emits the statements of a step; ``terms``: the tiles of reductions (:func:`_terms`)."""
 
     def __init__(
-        self, steps: Steps, names: Mapping[str, str], lanes: _Lanes | None, stored: frozenset[str],
-        depths: Mapping[str, int],
-    ) -> None:  # fmt: skip
-        self.steps, self.names, self.lanes, self.stored = steps, names, lanes, stored
-        self.depths = {steps.names[read]: n for read, n in depths.items()}
-        self.made = {d.name: d for d in steps.defs}
-        self.env: dict[str, Expr] = {old: Var(new) for old, new in names.items()}
+        self, steps: Steps, where: Placement, lanes: _Lanes | None, stored: frozenset[str], terms: Mapping[str, int]
+    ) -> None:
+        self.steps, self.where, self.lanes, self.stored, self.terms = steps, where, lanes, stored, terms
+        held = [ld for d in steps.defs for ld in steps.reads(d) if (d.name, ld) not in where.memory]
+        self.depths: dict[str, int] = {}
+        for ld in held:
+            name = steps.names[ld.buffer]
+            self.depths[name] = max(self.depths.get(name, 0), steps.back(ld))
+        self.taken = {*where.names.values(), *steps.outer} | (set() if lanes is None else {lanes.block_name})
+        self.parts: list[Buffer] = []
+        self.extents = {where.names[a.name]: at_most(a.extent) for d in steps.defs for a in steps.own(d)}
+        self.env: dict[str, Expr] = {old: Var(new) for old, new in where.names.items()}
         if lanes is not None:
             self.env[lanes.loop.var] = lanes.position
 
     def kernel(self, name: str) -> Kernel:
         steps = self.steps
         first = [s for d in steps.defs for n in range(self.depth(d)) for s in self.zero(d, n + 1)]
-        body = [s for d in steps.defs for s in self.computed(d)]
+        body = [s for group in self.groups() for s in self.computed(group)]
         body += [s for d in steps.defs for s in self.shifted(d)]
         loop = replace(steps.step, kind=Kind.SEQ, body=tuple(body))
         grid = [self.lanes.block if self.lanes and x is self.lanes.loop else x for x in steps.shared]
         whole = nest(tuple(replace(x, kind=Kind.GRID) for x in grid), (*first, loop))
         locals_ = [self.buffer(d, n) for d in steps.defs for n in range(self.depth(d) + 1) if n or not self.direct(d)]
-        return Kernel(name, tuple(locals_), whole, steps.defs[-1].span)
+        return Kernel(name, (*locals_, *self.parts), whole, steps.defs[-1].span)
 
     def depth(self, d: Def) -> int:
         return self.depths.get(d.name, 0)
 
     def direct(self, d: Def) -> bool:
-        """Whether ``d`` goes straight to memory, because no nest reads it."""
+        """Whether ``d`` goes straight to memory, because no nest reads a local of it."""
         return d.op is None and d.name not in self.depths and d.name in self.stored
 
     def axes(self, d: Def) -> list[tuple[str, int]]:
         """The axes of the local tiles of ``d``."""
         lanes = [] if self.lanes is None else [(self.lanes.loop.var, self.lanes.tile)]
-        own = [d.index[n] for n in self.steps.places(d)]
-        extents = {a.name: at_most(a.extent) for a in d.axes}
-        return lanes + [(self.names[e.name], extents[e.name]) for e in own if isinstance(e, Var)]
+        own = [e.name for n in self.steps.places(d) if isinstance(e := d.index[n], Var)]
+        return lanes + [(name, padded(self.extents[name])) for name in (self.where.names[n] for n in own)]
 
     def buffer(self, d: Def, back: int) -> Buffer:
         shape = tuple(n for _, n in self.axes(d))
         return Buffer(_local(d.name, back), d.buffer.dtype, shape, Space.LOCAL, d.span)
 
-    def computed(self, d: Def) -> Sequence[Stmt]:
-        """The nests of ``d``, and its store to memory."""
-        target, index = _local(d.name, 0), self.at(d)
-        guard = None if d.guard is None else self.put(d.guard)
-        if self.direct(d):
-            store = Store(d.name, self.place(d), self.put(d.value), self.guarded(guard), d.span)
-            return self.tiled(d, store)
-        out: list[Stmt] = []
-        if d.op is None:
-            out += self.tiled(d, Store(target, index, self.put(d.value), self.guarded(guard), d.span))
-        else:
-            out += self.tiled(d, Store(target, index, d.init(), None, d.span))
-            update = Update(target, d.op, index, self.put(d.value), self.guarded(guard), d.span)
-            inner: tuple[Stmt, ...] = (update,)
-            for a in reversed(d.red):
-                inner = (_tile(self.names[a.name], at_most(a.extent), Kind.TILE_RED, inner, a),)
-            out += self.tiled(d, *inner)
-        if d.name in self.stored:
-            out += self.tiled(d, Store(d.name, self.place(d), self.whole(d, 0), self.guarded(None), d.span))
+    def groups(self) -> list[list[Def]]:
+        """The definitions in an order of one step: reductions that are cut alike side by side, in one group."""
+        steps, left, done = self.steps, list(self.steps.defs), set[str]()
+        out: list[list[Def]] = []
+        while left:
+            first, *left = left
+            group = [first]
+            done_before = frozenset(done)
+            group += [d for d in left if self.cut_alike(first, d) and steps.ready(d, done_before)]
+            left = [d for d in left if d not in group]
+            done |= {d.name for d in group}
+            out.append(group)
         return out
+
+    def cut_alike(self, a: Def, b: Def) -> bool:
+        """Whether the last axes of both are cut into tiles, and the reductions may share one loop."""
+        names = {self.where.names[x.name] for x in self.steps.own(b)} - {self.where.names[x.name] for x in b.red}
+        extents = [x.extent for x in a.red] == [x.extent for x in b.red]
+        free = names.isdisjoint(self.where.names[x.name] for x in a.red)
+        return bool(self.terms[a.name]) and self.terms[a.name] == self.terms[b.name] and extents and free
+
+    # -- nests ------------------------------------------------------------------------------------
+    def computed(self, group: Sequence[Def]) -> Sequence[Stmt]:
+        """The nests of ``group``, one definition or reductions that share a loop, and their stores to memory."""
+        out: list[Stmt] = []
+        if group[0].op is None:
+            (d,) = group
+            target = d.name if self.direct(d) else _local(d.name, 0)
+            index = self.place(d) if self.direct(d) else self.at(d)
+            guard = self.guarded(d, self.condition(d))
+            out += self.tiled(d, Store(target, index, self.put(d, d.value), guard, d.span))
+        else:
+            out += [s for d in group for s in self.tiled(d, Store(*self.target(d), d.init(), None, d.span))]
+            out += self.reduced(group)
+        stored = [d for d in group if d.name in self.stored and not self.direct(d)]
+        for d in stored:
+            out += self.tiled(d, Store(d.name, self.place(d), self.whole(d, 0), self.guarded(d), d.span))
+        return out
+
+    def reduced(self, group: Sequence[Def]) -> Sequence[Stmt]:
+        """The updates of reductions: one of its own, or several in a loop over tiles of their last axis."""
+        (first, *_), tile = group, self.terms[group[0].name]
+        names = self.where.names
+        axes = [(names[a.name], at_most(a.extent)) for a in first.red]
+        if not tile:
+            whole = [(n, padded(size)) for n, size in axes]
+            return self.combined(first, self.put(first, first.value), self.condition(first), whole)
+        (*outer, (name, extent)), last = axes, first.red[-1]
+        block = Loop(unused(f"{name}0", self.taken), integer(0), extent_expr(blocks(extent, tile)), Kind.SEQ, ())
+        self.taken.add(block.var)
+        at = calc("add", calc("mul", Var(block.var), tile), Var(name))
+        bound = None if extent % tile == 0 else calc("lt", at, integer(extent))
+        guards = {_invariant(d, self.steps) for d in group}
+        always = guards.pop() if len(guards) == 1 else None
+        if always is not None:  # a condition of the whole loop
+            block = replace(block, hi=calc("select", always, block.hi, integer(0)))
+        before, inside, behind = list[Stmt](), list[Stmt](), list[Stmt]()
+        for d in group:
+            env: dict[str, Expr] = {names[a.name]: Var(n) for a, (n, _) in zip(d.red, axes, strict=True)}
+            env[names[d.red[-1].name]] = at
+            part = Buffer(f"{d.name}__part", d.buffer.dtype, (*(n for _, n in self.axes(d)), tile), Space.LOCAL, d.span)
+            self.parts.append(part)
+            place = (*self.at(d), Var(name))
+            assert d.op is not None
+            guard = None if always is not None else self.condition(d)
+            guard = _both(bound, None if guard is None else substitute(guard, env))
+            value = substitute(self.put(d, d.value), env)
+            init = Store(part.name, place, d.init(), None, d.span)
+            update = Update(part.name, d.op, place, value, self.guarded(d, guard), d.span)
+            tiles = Loop(name, integer(0), integer(tile), Kind.TILE, (), last.span)
+            before += self.tiled(d, replace(tiles, body=(init,)))
+            inside += self.tiled(d, replace(tiles, body=(update,)))
+            behind += self.combined(d, Load(part.name, place, d.buffer.dtype, d.span), None, [(name, tile)], False)
+        loops = [Loop(n, integer(0), integer(size), Kind.SEQ, ()) for n, size in outer]
+        return [*before, *nest((*loops, block), tuple(inside)), *behind]
+
+    def combined(
+        self, d: Def, value: Expr, guard: Expr | None, axes: Sequence[tuple[str, int]], ragged: bool = True
+    ) -> Sequence[Stmt]:
+        """The nest that combines ``value`` over ``axes``; ``ragged``: inside of their extents."""
+        target, index = self.target(d)
+        assert d.op is not None
+        inside = self.guarded(d, guard, [n for n, _ in axes] if ragged else ())
+        inner: tuple[Stmt, ...] = (Update(target, d.op, index, value, inside, d.span),)
+        for name, size in reversed(axes):
+            inner = (Loop(name, integer(0), integer(size), Kind.TILE_RED, inner, d.span),)
+        return self.tiled(d, *inner)
+
+    def condition(self, d: Def) -> Expr | None:
+        """The condition of the terms of ``d``."""
+        return None if d.guard is None else self.put(d, d.guard)
 
     def shifted(self, d: Def) -> Sequence[Stmt]:
         """The step becomes an earlier one: the oldest first."""
         out: list[Stmt] = []
         for n in range(self.depth(d), 0, -1):
-            store = Store(_local(d.name, n), self.at(d), self.whole(d, n - 1), self.guarded(None), d.span)
+            store = Store(_local(d.name, n), self.at(d), self.whole(d, n - 1), self.guarded(d), d.span)
             out += self.tiled(d, store)
         return out
 
@@ -269,6 +274,9 @@ class _Emitter:
         return self.tiled(d, Store(_local(d.name, back), self.at(d), value, None, d.span))
 
     # -- parts of statements ----------------------------------------------------------------------
+    def target(self, d: Def) -> tuple[str, tuple[Expr, ...]]:
+        return _local(d.name, 0), self.at(d)
+
     def at(self, d: Def) -> tuple[Expr, ...]:
         return tuple(Var(name) for name, _ in self.axes(d))
 
@@ -281,46 +289,59 @@ class _Emitter:
         compute = d.buffer.dtype.compute
         return here if compute is d.buffer.dtype else Op("cast", (here,), compute, d.span)
 
-    def put(self, e: Expr) -> Expr:
-        """``e`` with locals in place of tensors of the recurrence."""
+    def put(self, d: Def, e: Expr) -> Expr:
+        """``e`` of ``d`` with locals in place of tensors of the recurrence, but for those in memory."""
+        steps, names = self.steps, self.where.names
+        held: dict[str, Expr] = {}  # locals: their index has the names of the kernel already
 
         def rule(n: Expr) -> Expr | None:
-            if not (isinstance(n, Load) and n.buffer in self.steps.names):
+            if not (isinstance(n, Load) and n.buffer in steps.names):
                 return None
-            source = self.made[self.steps.names[n.buffer]]
-            own = [n.index[p] for p in self.steps.places(source)]
+            source = steps.source(n)
+            if (d.name, n) in self.where.memory:
+                return Load(source.name, tuple(rewrite(i, rule) for i in n.index), n.dtype, n.span)
+            own = [n.index[p] for p in steps.places(source)]
             lanes: list[Expr] = [] if self.lanes is None else [Var(self.lanes.loop.var)]
-            index = (*lanes, *(Var(self.names[v.name]) for v in own if isinstance(v, Var)))
-            return Load(_local(source.name, _steps_back(self.steps, source, n)), index, n.dtype, n.span)
-
-        # Locals first: their index has the names of this pass already, and the position of lanes is that of tensors.
-        held: dict[str, Expr] = {}
-
-        def hidden(n: Expr) -> Expr | None:
-            made = rule(n)
-            if made is None:
-                return None
+            index = (*lanes, *(Var(names[v.name]) for v in own if isinstance(v, Var)))
             name = f"%{len(held)}"
-            held[name] = made
-            return Var(name, made.dtype)
+            held[name] = Load(_local(source.name, steps.back(n)), index, n.dtype, n.span)
+            return Var(name, n.dtype)
 
-        return substitute(substitute(rewrite(e, hidden), self.env), held)
+        return substitute(substitute(rewrite(e, rule), self.env), held)
 
-    def guarded(self, guard: Expr | None) -> Expr | None:
-        bound = None if self.lanes is None else self.lanes.guard
-        if bound is None or guard is None:
-            return bound or guard
-        return Op("select", (bound, guard, Const(False, DType.BOOL)), DType.BOOL)
+    def guarded(self, d: Def, guard: Expr | None = None, reduced: Sequence[str] = ()) -> Expr | None:
+        """``guard`` inside of the extents of the axes of ``d`` and of those in ``reduced``."""
+        bounds = [None if self.lanes is None else self.lanes.guard]
+        for name in (*(n for n, _ in self.axes(d)), *reduced):
+            extent = self.extents.get(name)
+            if extent is not None and padded(extent) > extent:
+                bounds.append(calc("lt", Var(name), integer(extent)))
+        for bound in reversed(bounds):
+            guard = _both(bound, guard)
+        return guard
 
     def tiled(self, d: Def, *body: Stmt) -> tuple[Stmt, ...]:
         for name, size in reversed(self.axes(d)):
-            body = (_tile(name, size, Kind.TILE, body, None),)
+            body = (Loop(name, integer(0), integer(size), Kind.TILE, body, d.span),)
         return tuple(body)
 
 
-def _tile(name: str, size: int, kind: Kind, body: tuple[Stmt, ...], axis: Axis | None) -> Loop:
-    loop = Loop(name, integer(0), integer(size), kind, body)
-    return loop if axis is None else replace(loop, span=axis.span)
+def padded(extent: int) -> int:
+    """The size of the tile of an axis, which lanes divide: a power of two, or a multiple of 32."""
+    return 1 << (extent - 1).bit_length() if extent < FEW else -(-extent // FEW) * FEW
+
+
+def _invariant(d: Def, steps: Steps) -> Expr | None:
+    """The condition of all terms of ``d``, where it is one on steps alone."""
+    plain = d.guard is not None and not loads(d.guard) and free_vars(d.guard) <= {steps.step.var}
+    return d.guard if plain else None
+
+
+def _both(a: Expr | None, b: Expr | None) -> Expr | None:
+    """``a and b``, where ``b`` is only asked inside of ``a``."""
+    if a is None or b is None:
+        return a or b
+    return Op("select", (a, b, Const(False, DType.BOOL)), DType.BOOL)
 
 
 def _local(name: str, back: int) -> str:

@@ -1,4 +1,4 @@
-"""The printed text of recurrences: states in global memory, exchanged by the threads of a block behind barriers."""
+"""The printed text of recurrences: states in registers, or in memory where other threads of the block read them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.core.fallbacks import Fallbacks
 from nautilus.driver import Request
 from tests.simulation.compared import differences, prepare
 from tests.simulation.simulate import MISSING
@@ -30,6 +31,24 @@ CASES = {
           h[b, t, i] = max(min(G[b, t, 3, i] * c[b, t, i], 2), -2)
         }
         """,
+    "long sums over the state before": """
+        dim B = 2, T = 3, H = 100
+        input Z: f32[B, T, 2, H], U: f16[2, H, H]
+        output h: f32[B, T, H]
+        recur {
+          G[b, t, g, i] = Z[b, t, g, i] + (sum[j](h[b, t - 1, j] * U[g, j, i]) if t > 0 else 0)
+          h[b, t, i] = max(min(G[b, t, 0, i] - G[b, t, 1, i], 2), -2) - (h[b, t - 1, i] if t > 0 else 0)
+        }
+        """,
+    "the state of two steps before, downwards": """
+        dim B = 2, T = 7, D = 5, E = 6
+        input k: f32[B, T, D], v: f32[B, T, E]
+        output Y: f16[B, T, D]
+        recur {
+          S[b, t, d, e] = k[b, t, d] * v[b, t, e] - (S[b, t + 2, d, e] if t < T - 2 else 0)
+          Y[b, t, d] = sum[e](S[b, t, d, e]) + (Y[b, t + 1, d] if t < T - 1 else 0)
+        }
+        """,
     "best path, and back along it": """
         dim T = 9, S = 50
         input A: f32[S, S], E: f32[T, S]
@@ -48,6 +67,14 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_recurrences(name: str, tmp_path: Path) -> None:
-    case = prepare(Request(Path("given.naut"), "sm_90a", text=CASES[name]), integers=True)
-    found = differences(case, [0, 1 + list(CASES).index(name)], tmp_path)
+    _same(Request(Path("given.naut"), "sm_90a", text=CASES[name]), list(CASES).index(name), tmp_path)
+
+
+def test_a_state_that_a_later_level_refused_is_in_memory(tmp_path: Path) -> None:
+    given = Request(Path("given.naut"), "sm_90a", text=CASES["gates"], fallbacks=Fallbacks.of({"h": 1}))
+    _same(given, len(CASES), tmp_path)
+
+
+def _same(request: Request, seed: int, folder: Path) -> None:
+    found = differences(prepare(request, integers=True), [0, 1 + seed], folder)
     assert not found, "\n".join(found)

@@ -14,6 +14,7 @@ Raises ``core.errors.ScheduleError`` where the engine cannot do the kernel.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer
@@ -26,12 +27,15 @@ from nautilus.ma_tile.rewriting.bound_reads import with_lets
 from nautilus.targets.limits import Limits, limits
 from nautilus.vr_tile.ir import TileKernel, TileModule, results, walk_ops
 
+ELEMENTS = 16  # of the largest tile, for each thread of a kernel without a plan
+_MORE_WARPS = 4
+
 
 def lower_raw(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
     """Lower without waits, barriers and shared-memory offsets (for the passes that place them)."""
     buffers = {b.name: b for b in module.buffers}
     kernels = tuple(
-        lower_kernel(k, buffers, mapping_of(schedule, k.name) or WarpPlan(), target, strict) for k in module.kernels
+        lower_kernel(k, buffers, mapping_of(schedule, k.name) or unplanned(k), target, strict) for k in module.kernels
     )
     return MemModule(module.name, target, module.buffers, module.params, kernels, module.facts)
 
@@ -49,9 +53,22 @@ def lower(module: TileModule, schedule: Schedule | None, arch: str, strict: bool
     return lower_module(module, schedule, arch, strict)
 
 
+def unplanned(kernel: TileKernel) -> WarpPlan:
+    """The plan of a kernel that the schedule leaves out: as many warps as its largest tile has work for."""
+    plan = WarpPlan()
+    least, most = plan.warps[0], plan.warps[0] * _MORE_WARPS
+    wanted = _largest(kernel) // (32 * ELEMENTS)
+    return replace(plan, warps=(min(most, max(least, 1 << max(wanted, 1).bit_length() - 1)), 1))
+
+
+def _largest(kernel: TileKernel) -> int:
+    """The elements of the largest tile."""
+    return max((prod(v.type.shape) for op in walk_ops(kernel.body) for v in results(op)), default=1)
+
+
 def _check_tiles(kernel: TileKernel, target: Limits) -> None:
     most = target.threads_block * target.registers_thread
-    largest = max((prod(v.type.shape) for op in walk_ops(kernel.body) for v in results(op)), default=1)
+    largest = _largest(kernel)
     if largest > most:
         reason = f"a tile of {largest} elements; the registers of a block have room for {most}"
         raise ScheduleError(reason, kernel=kernel.name, excess=largest / most)

@@ -23,6 +23,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Axis, Expr, Load, rewrite
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import AxisPlan, KernelPlan
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
@@ -32,7 +33,8 @@ from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
-from nautilus.scalar.recurrence_tiles import Steps, on_chip
+from nautilus.scalar.recurrence_reads import Steps
+from nautilus.scalar.recurrence_tiles import on_chip
 from nautilus.scalar.rewriting import map_kernels, map_statements
 
 LANES = 128  # elements at once
@@ -43,17 +45,28 @@ _EARLIER = "__earlier"  # behind the name of a tensor of the recurrence, where a
 
 @dataclass(frozen=True, slots=True)
 class TileRecurrences:
-    """Tile every recurrence that has no tiles yet."""
+    """Tile every recurrence that has no tiles yet; one whose tiles a later level refused stays in memory."""
 
+    fallbacks: Fallbacks = NO_FALLBACKS
     name = "tile-recurrences"
     sees_recurrences = True
 
     def apply(self, program: Program) -> Program:
         """The program with its recurrences in tiled form, without the tensors that stay on chip."""
-        made = map_kernels(program, lambda k: _tiled(program, k) if is_recurrence(k) and not _has_tiles(k) else k)
+        more: dict[str, Buffer] = {}
+
+        def tiled(k: Kernel) -> Kernel:
+            if not is_recurrence(k) or _has_tiles(k):
+                return k
+            kernel, stored = _tiled(program, k, self.fallbacks.steps(k.name) == 0)
+            more.update({b.name: b for b in stored})
+            return kernel
+
+        made = map_kernels(program, tiled)
         written = frozenset[str]().union(*map(writes_of, made.kernels))
-        gone = {b.name for b in program.buffers if b.space is Space.TEMP} - written
-        return replace(made, buffers=tuple(b for b in made.buffers if b.name not in gone))
+        known = {b.name for b in program.buffers}
+        kept = [b for b in program.buffers if b.space is not Space.TEMP or b.name in written]
+        return replace(made, buffers=(*kept, *(b for name, b in more.items() if name not in known)))
 
 
 def _has_tiles(k: Kernel) -> bool:
@@ -67,7 +80,8 @@ def _has_tiles(k: Kernel) -> bool:
     return False
 
 
-def _tiled(program: Program, k: Kernel) -> Kernel:
+def _tiled(program: Program, k: Kernel, on_chip_first: bool) -> tuple[Kernel, tuple[Buffer, ...]]:
+    """``k`` in tiled form, and tensors that it stores."""
     shared: list[Loop] = []
     body = k.body
     while isinstance(body[0], Loop) and body[0].kind is Kind.PAR:
@@ -82,7 +96,7 @@ def _tiled(program: Program, k: Kernel) -> Kernel:
     stored = {n for n in own if program.buffer(n).space is Space.OUTPUT}
     stored |= {n for other in program.kernels if other is not k for n in reads_of(other) & own}
     read_names = {n + _EARLIER: n for n in own}
-    held = on_chip(k.name, Steps(tuple(defs), tuple(shared), steps, read_names), stored)
+    held = on_chip(k.name, Steps(tuple(defs), tuple(shared), steps, read_names), stored) if on_chip_first else None
     if held is not None:
         return held
     names = {loop.var for loop in outer}
@@ -100,7 +114,7 @@ def _tiled(program: Program, k: Kernel) -> Kernel:
         inner += nest(rest, map_statements(stmts, lambda _, s: _together(s)))
         locals_ += kernel.locals
     whole = nest(tuple(grid.values()), (replace(steps, body=tuple(inner)),))
-    return Kernel(k.name, tuple(locals_), whole, k.span)
+    return Kernel(k.name, tuple(locals_), whole, k.span), ()
 
 
 def _nests(body: Sequence[Stmt]) -> list[tuple[Stmt, ...]]:

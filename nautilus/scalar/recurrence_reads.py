@@ -1,0 +1,187 @@
+"""Where the tensors of a recurrence are while it runs: in tiles on chip, or in memory (``tile-recurrences``).
+
+A tensor of the recurrence is a tile over its *own* axes, those that are neither independent nor the steps, in their
+whole extents.  A read of it finds the element in the same thread where each of its own axes is read at a plain
+variable, and all such variables that meet have one name throughout a step.  Every other read goes through memory, to
+which the tensor is stored: one of another element, or of a sum that is too long for one tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import integer
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, rewrite, substitute
+from nautilus.core.index.linear import linear
+from nautilus.core.text.names import unused
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.ir import Loop
+
+COPIES = 8  # of a tensor that is only read at constant positions along an axis
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A recurrence: its definitions in the order of a step, over the loops ``shared`` and ``step`` and own axes.
+
+    They read tensors of the recurrence by the names that ``names`` maps to the tensors.
+    """
+
+    defs: tuple[Def, ...]
+    shared: tuple[Loop, ...]
+    step: Loop
+    names: Mapping[str, str]
+    made: dict[str, Def] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "made", {d.name: d for d in self.defs})
+
+    @property
+    def outer(self) -> frozenset[str]:
+        return frozenset(loop.var for loop in (*self.shared, self.step))
+
+    def own(self, d: Def) -> tuple[Axis, ...]:
+        """The axes of ``d`` that are neither independent nor the steps."""
+        return tuple(a for a in d.axes if a.name not in self.outer)
+
+    def places(self, d: Def) -> tuple[int, ...]:
+        """The positions of the own axes of the tensor of ``d``."""
+        return tuple(n for n, e in enumerate(d.index) if not free_vars(e) & self.outer)
+
+    def reads(self, d: Def) -> tuple[Load, ...]:
+        """The reads of tensors of the recurrence in ``d``."""
+        return tuple(ld for ld in d.reads() if ld.buffer in self.names)
+
+    def ready(self, d: Def, done: Collection[str]) -> bool:
+        """Whether everything of its own step that ``d`` reads is in ``done``."""
+        return all(self.names[ld.buffer] in done for ld in self.reads(d) if self.back(ld) == 0)
+
+    def source(self, ld: Load) -> Def:
+        return self.made[self.names[ld.buffer]]
+
+    def back(self, ld: Load) -> int:
+        """How many steps before its read the element of ``ld`` was computed."""
+        source = self.source(ld)
+        n = next(n for n, e in enumerate(source.index) if self.step.var in free_vars(e))
+        at, read = linear(source.index[n]), linear(ld.index[n])
+        return at.slope(self.step.var) * (at - read).const
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """``names``: own axis -> its name in the kernel.  ``memory``: the reads, as (reader, load), that go to memory."""
+
+    names: Mapping[str, str]
+    memory: frozenset[tuple[str, Load]]
+
+
+def placement(steps: Steps, looped: Collection[str]) -> Placement:
+    """Where each read finds its element; ``looped``: axes of sums that are cut into several tiles."""
+    parent = {a.name: a.name for d in steps.defs for a in steps.own(d)}
+    memory: set[tuple[str, Load]] = set()
+    reads = [(d, ld) for d in steps.defs for ld in steps.reads(d)]
+    for d, ld in sorted(reads, key=lambda r: steps.back(r[1])):
+        pairs = _pairs(steps, d, ld, looped)
+        joined = None if pairs is None else _joined(steps, parent, pairs)
+        if joined is None:
+            memory.add((d.name, ld))
+        else:
+            parent = joined
+    return Placement({name: _root(parent, name) for name in parent}, frozenset(memory))
+
+
+def _pairs(steps: Steps, d: Def, ld: Load, looped: Collection[str]) -> list[tuple[str, str]] | None:
+    """(axis of the tensor, axis of its reader) for all own axes; None where one is not read at an axis."""
+    source = steps.source(ld)
+    extents = {a.name: a.extent for a in steps.own(d)}
+    pairs = []
+    for n in steps.places(source):
+        mine, theirs = source.index[n], ld.index[n]
+        if not (isinstance(mine, Var) and isinstance(theirs, Var)) or theirs.name in looped:
+            return None
+        if extents.get(theirs.name) != source.buffer.shape[n]:
+            return None
+        pairs.append((mine.name, theirs.name))
+    return pairs
+
+
+def _joined(steps: Steps, parent: Mapping[str, str], pairs: Sequence[tuple[str, str]]) -> dict[str, str] | None:
+    """``parent`` with the axes of each pair in one set; None where two axes of a definition would be in one."""
+    made = dict(parent)
+    for mine, theirs in pairs:
+        made[_root(made, theirs)] = _root(made, mine)
+    for d in steps.defs:
+        own = [_root(made, a.name) for a in steps.own(d)]
+        if len(set(own)) < len(own):
+            return None
+    return made
+
+
+def _root(parent: Mapping[str, str], name: str) -> str:
+    while parent[name] != name:
+        name = parent[name]
+    return name
+
+
+# -- axes that are read at constants --------------------------------------------------------------
+
+
+def without_constant_axes(steps: Steps, kept: Collection[str]) -> Steps:
+    """``steps`` with a copy of a tensor for each position along an axis that is only read at constant positions.
+
+    So the four gates of a cell are four tensors, each of which a thread holds.  ``kept``: tensors that stay.
+    """
+    for d in reversed(steps.defs):
+        reads = [ld for reader in steps.defs for ld in steps.reads(reader) if steps.names[ld.buffer] == d.name]
+        for n in steps.places(d) if d.name not in kept and reads else ():
+            positions = {at.value: at for ld in reads if isinstance(at := ld.index[n], Const)}
+            if all(isinstance(ld.index[n], Const) for ld in reads) and len(positions) <= COPIES:
+                return without_constant_axes(_copied(steps, d, n, [int(v) for v in sorted(positions)]), kept)
+    return steps
+
+
+def _copied(steps: Steps, d: Def, place: int, positions: Sequence[int]) -> Steps:
+    """``steps`` with a copy of ``d`` for each of ``positions`` along axis ``place``, which the readers read."""
+    axis = d.index[place]
+    assert isinstance(axis, Var)
+    reading = next(read for read, name in steps.names.items() if name == d.name)
+    taken = {*steps.names, *steps.names.values(), *steps.made}
+    copies: dict[int, Def] = {}
+    names = {read: name for read, name in steps.names.items() if name != d.name}
+    for p in positions:
+        name = unused(f"{d.name}_{p}", taken)
+        taken.add(name)
+        names[f"{reading}_{p}"] = name
+        buffer = replace(d.buffer.without([place]), name=name, space=Space.TEMP)
+        copies[p] = _at(d, axis.name, p, place, name, buffer)
+
+    def rule(e: Expr) -> Expr | None:
+        if not (isinstance(e, Load) and e.buffer == reading):
+            return None
+        at = e.index[place]
+        assert isinstance(at, Const)
+        index = tuple(x for n, x in enumerate(e.index) if n != place)
+        return replace(e, buffer=f"{reading}_{int(at.value)}", index=index)
+
+    def redirected(x: Def) -> Def:
+        guard = None if x.guard is None else rewrite(x.guard, rule)
+        return replace(x, value=rewrite(x.value, rule), guard=guard)
+
+    defs = [y for x in steps.defs for y in (copies.values() if x is d else [x])]
+    return Steps(tuple(map(redirected, defs)), steps.shared, steps.step, names)
+
+
+def _at(d: Def, axis: str, position: int, place: int, name: str, buffer: Buffer) -> Def:
+    env: dict[str, Expr] = {axis: integer(position)}
+    index = tuple(e for n, e in enumerate(d.index) if n != place)
+    return replace(
+        d,
+        name=name,
+        buffer=buffer,
+        par=tuple(a for a in d.par if a.name != axis),
+        value=substitute(d.value, env),
+        guard=None if d.guard is None else substitute(d.guard, env),
+        at=None if d.at is None else index,
+    )
