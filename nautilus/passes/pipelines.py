@@ -72,6 +72,7 @@ SCALAR = Stage(
         *("simplify:Simplify", "inline:Inline", "simplify:Simplify"),
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
         *("operands.order_contractions:OrderContractions", "simplify:Simplify", "axes.join_sums:JoinSums"),
+        "operands.scale_products:ScaleProducts",
         *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes", "axes.collapse_axes:CollapseAxes"),
         "axes.scatter:Scatter",
         *("axes.orient_products:OrientProducts", "axes.split_residues:SplitResidues"),

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
-from nautilus.core.expr.products import bare
 from nautilus.core.fallbacks import NO_FALLBACKS, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.groups import quotients, shared_group
 from nautilus.core.index.sizes import Extent, at_most, nominal
@@ -31,6 +30,7 @@ from nautilus.planner.products.dots import Dot, dot_of
 from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS, ROWS
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
+from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, blocks, phases
 from nautilus.scalar.ir import Program
@@ -123,7 +123,7 @@ def _product(d: Def) -> tuple[Dot, tuple[Expr, Expr]] | None:
 
     Its rows may be the members of groups that one factor shares, and then it has no other rows.
     """
-    value = bare(d.value)
+    value = matrix_part(d)
     if d.op != "sum" or not isinstance(value, Op) or value.op != "mul":
         return None
     a, b = value.args

@@ -29,6 +29,7 @@ from nautilus.planner.products.dots import Dot, ceil_pow2, dot_of, full_operands
 from nautilus.planner.products.parts import gemm_in_parts
 from nautilus.planner.warpgroup import extent, with_tiles
 from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.targets.limits import Limits
@@ -76,7 +77,7 @@ def size_kernel(
         types = {t for d in products for t in _loaded_types(d)}
         alike = warpgroup and len(types) == 1 and types <= _OTHERS
         wide = (
-            warpgroup_rules.gemm(plan, unified, limits, *sides, next(iter(types)), light=light)
+            warpgroup_rules.gemm(plan, unified, limits, *sides, products, next(iter(types)), light=light)
             if sides and alike
             else None
         )
@@ -86,7 +87,7 @@ def size_kernel(
             return found or _gemm_in_parts(plan, unified, limits, *place[:3])
         return wide or _fewer_stages(plan, unified, limits, loops[0])
     if place is not None and sides is not None:
-        wide = warpgroup_rules.gemm(plan, unified, limits, *sides, light=light) if warpgroup else None
+        wide = warpgroup_rules.gemm(plan, unified, limits, *sides, products, light=light) if warpgroup else None
         return wide or _gemm(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
         row = next(iter(spread))
@@ -132,7 +133,7 @@ def _half_operands(d: Def) -> bool:
 
 def _loaded_types(d: Def) -> set[DType]:
     """Types of the tensors that the product multiplies; f32 for a factor that is no tensor."""
-    value = d.value
+    value = matrix_part(d)
     if not (isinstance(value, Op) and value.op == "mul"):
         return {DType.F32}
     bare = (e.args[0] if isinstance(e, Op) and e.op == "cast" else e for e in value.args)

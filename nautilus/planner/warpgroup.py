@@ -18,7 +18,7 @@ H200.  A kernel of another structure keeps the general plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -30,7 +30,7 @@ from nautilus.core.index.sizes import nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.planner.products.boxes import Side
-from nautilus.planner.products.dots import Dot
+from nautilus.planner.products.dots import Dot, step_within
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
@@ -102,14 +102,14 @@ def with_tiles(plan: KernelPlan, tiles: dict[str, int], mapping: MappingPlan) ->
 
 def gemm(
     plan: KernelPlan, unified: Unified, limits: Limits, row: Side, column: Side, loop: str, dots: int,
-    operand: DType = DType.F16, light: bool = False,
+    products: Sequence[Def], operand: DType = DType.F16, light: bool = False,
 ) -> KernelPlan | None:  # fmt: skip
     """Tiles of a GEMM with ``dots`` accumulators that share their left operand; None where it is too small.
 
     ``operand``: type of the operands (measured for 16 bits); a stage always has rows of 128 bytes.  ``light``: at
     most 64 accumulators a thread.
     """
-    rows, columns, step = row.extent, column.extent, 2 * STEP // operand.bytes
+    rows, columns, step = row.extent, column.extent, step_within(products, 2 * STEP // operand.bytes)
     if rows < 128 or columns < 64 or extent(unified, loop) < 2 * step:
         return None
     sides = {x for s in (row, column) for x, _, _ in s.axes}

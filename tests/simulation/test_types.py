@@ -9,6 +9,7 @@ import pytest
 
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
+from nautilus.ma_tile.ir.ops import MmaOp, walk_ops
 from tests.endtoend.collection.decode import Decode, schedule
 from tests.simulation.compared import Case, differences, prepare
 from tests.simulation.simulate import MISSING, Fault
@@ -50,6 +51,12 @@ PRODUCTS = {
     "u8, warps": (product("u8", "i32", transposed=True), "sm_80"),
     "u8, warpgroup": (product("u8", "i32", transposed=True), "sm_90a"),
 }
+SCALED = """
+dim M = 130, N = 136, K = 384
+input A: f8e4m3[M, K], B: f8e4m3[N, K], s: f32[M, K // 128], t: f32[(N + 127) // 128, K // 128]
+output C: f32[M, N]
+C[i, j] = sum[k](A[i, k] * s[i, k // 128] * (B[j, k] * t[j // 128, k // 128]))
+"""
 #: title -> element type, type of the sum, type and value of an elementwise result
 ELEMENTWISE = {
     "f64": ("f64", "f64", "f64", "exp(A[i, j]) / S[i]"),
@@ -136,6 +143,13 @@ def test_elementwise(name: str, tmp_path: Path) -> None:
 
 def test_bits(tmp_path: Path) -> None:
     check(compiled(BITS), tmp_path, 1)
+
+
+def test_scaled_groups(tmp_path: Path) -> None:
+    """The matrix units read the tensors of 8 bits as they are."""
+    case = compiled(SCALED, integers=True)
+    assert [x.instr for k in case.module.kernels for x in walk_ops(k.body) if isinstance(x, MmaOp)] == ["wgmma.e4m3"]
+    check(case, tmp_path, 1)
 
 
 def test_packed_types(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import gcd
 
 from nautilus.core.expr.nodes import Op
-from nautilus.core.expr.products import bare, matrix_product
+from nautilus.core.expr.products import matrix_product
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.scales import matrix_part, scaled_product
 from nautilus.scalar.analysis.definitions import Def
 
 
@@ -30,7 +33,7 @@ def floor_pow2(n: int) -> int:
 def dot_of(d: Def) -> Dot | None:
     """``d`` as a matrix product: a sum of products whose factors have free axes of their own."""
     parallel, inner = [a.name for a in d.par], tuple(a.name for a in d.red)
-    found = matrix_product(bare(d.value), parallel) if d.op == "sum" else None
+    found = matrix_product(matrix_part(d), parallel) if d.op == "sum" else None
     if found is None or not inner or not found.shared.issuperset(inner):
         return None
     rows, columns = (tuple(x for x in parallel if x in side) for side in (found.rows, found.columns))
@@ -39,7 +42,7 @@ def dot_of(d: Def) -> Dot | None:
 
 def full_operands(d: Def) -> bool:
     """Whether a factor of the product ``d`` needs all bits of f32, so that its matrices are multiplied in parts."""
-    value = bare(d.value)
+    value = matrix_part(d)
     if not (isinstance(value, Op) and value.op == "mul" and value.dtype is DType.F32):
         return False
     return not all(isinstance(e, Op) and e.op == "cast" and _is_narrow(e.args[0].dtype) for e in value.args)
@@ -47,3 +50,8 @@ def full_operands(d: Def) -> bool:
 
 def _is_narrow(dtype: DType) -> bool:
     return dtype.bits < 32 or dtype is DType.TF32
+
+
+def step_within(defs: Iterable[Def], step: int) -> int:
+    """The largest step of a reduction loop, at most ``step``, that lies within the groups of every scaled product."""
+    return gcd(step, *(found.group for d in defs if (found := scaled_product(d)) is not None))

@@ -12,7 +12,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import free_vars
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.planner.draft import Draft
-from nautilus.planner.products.dots import ceil_pow2, full_operands
+from nautilus.planner.products.dots import ceil_pow2, full_operands, step_within
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID
 
@@ -74,7 +74,7 @@ def step(g: Draft) -> int:
     assert g.loop is not None
     contracted_only = all(a.name != g.loop for d in g.defs for a in d.par)
     least = (1 if _is_thin(g) else FEW_TERMS) if _is_small(g) else 16
-    return max(least, min(32 if contracted_only else 64, ceil_pow2(g.extent(g.loop))))
+    return step_within(_products(g), max(least, min(32 if contracted_only else 64, ceil_pow2(g.extent(g.loop)))))
 
 
 def mapping(g: Draft) -> WarpPlan:

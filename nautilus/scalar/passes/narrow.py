@@ -47,6 +47,7 @@ from nautilus.core.index.groups import over_groups, shared_group
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.ranges.precision import SHORT, feeding_wide_outputs, sources
 from nautilus.scalar.analysis.value_range import Ranges
@@ -196,7 +197,7 @@ class Narrowed:
 
 def narrowed(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
     """How factors of ``d`` become narrow; None where ``d`` has no factor that does."""
-    if d.op != "sum" or d.value.dtype is not DType.F32:
+    if d.op != "sum" or d.value.dtype is not DType.F32 or scaled_product(d) is not None:
         return None
     parts = factors(d.value)
     if len(parts) > _MOST_FACTORS:

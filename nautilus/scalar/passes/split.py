@@ -143,12 +143,12 @@ def _leaf(s: Store | Update, ctx: _Context, around: tuple[Loop, ...]) -> Store |
 
 
 def _in_tiles(s: Store | Update, ctx: _Context) -> bool:
-    """Whether ``s`` divides an axis into parts of the size of its tile, each of which is one block variable then."""
+    """Whether ``s`` divides an axis into parts of whole tiles, so that the quotient is one of a block variable."""
     tiles = {a.name: a.tile for a in ctx.plan.axes if is_tiled(a) and has_tile(a)}
     sides = (s.value, *s.index, *(() if s.guard is None else (s.guard,)))
     for e in (n for side in sides for n in walk(side)):
         match e:
-            case Op(op="floordiv" | "mod", args=(Var(name=name), Const(value=value))) if tiles.get(name) == value:
+            case Op(op="floordiv" | "mod", args=(Var(name=name), Const(value=n))) if n % tiles.get(name, n + 1) == 0:
                 return True
     return False
 
