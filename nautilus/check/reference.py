@@ -19,7 +19,7 @@ import numpy as np
 
 from nautilus.check.bound.errors import Probe, roundings, unit
 from nautilus.check.bound.program import rounded
-from nautilus.check.bound.stated import PROBES, Bound, disturbed, margin, wide
+from nautilus.check.bound.stated import PROBES, Bound, disturbed, margin, probes, wide
 from nautilus.check.compare import floor, norm
 from nautilus.check.inputs import RANDOM, InputSet
 from nautilus.core.numerics import Array, eval_op
@@ -64,8 +64,9 @@ def reference(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> R
     spec = made.spec
     values = run_spec(spec, given.arrays, given.scalars, given.sizes)
     regular = given.kind not in RANDOM
-    probes = tuple(Probe(p.seed, p.coherent, p.size, regular) for p in PROBES)
-    kernel, reals = _effects(made, given, probes), _effects(made, given, _REALS)
+    fewest = min((values[t.name].size for t in spec.outputs if t.dtype.is_float), default=1)
+    drawn = tuple(Probe(p.seed, p.coherent, p.size, regular) for p in probes(fewest))
+    kernel, reals = _effects(made, given, drawn), _effects(made, given, _REALS)
     rounded_: dict[str, Array] = {}
     allowed: dict[str, float] = {}
     noise: dict[str, float] = {}
@@ -87,8 +88,8 @@ def in_range(made: Compiled, given: InputSet) -> bool:
     return finite and all(isfinite(x) for x in _effects(made, given, PROBES[:1]).values())
 
 
-def _effects(made: Compiled, given: InputSet, probes: tuple[Probe, ...]) -> dict[str, float]:
+def _effects(made: Compiled, given: InputSet, drawn: tuple[Probe, ...]) -> dict[str, float]:
     program = made.program
     values = run_spec(program, given.arrays, given.scalars, given.sizes)
     how = roundings(program, made.precision)
-    return disturbed(program, given.arrays, given.scalars, given.sizes, how, values, probes)
+    return disturbed(program, given.arrays, given.scalars, given.sizes, how, values, drawn)

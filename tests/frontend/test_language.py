@@ -144,6 +144,18 @@ def test_guarded_reads_and_gathers() -> None:
     assert got[1] == -1 and got[4] == -1 and got[3] == X[3, 3]
 
 
+def test_the_position_of_an_extremum_is_that_of_the_first_nan() -> None:
+    x = X.copy()
+    x[1, [2, 4]] = np.nan
+    x[2, :] = -np.inf
+    x[3, 5] = np.nan
+    for op, want in (("argmax", x.argmax(1)), ("argmin", x.argmin(1))):
+        got = run_spec(load_text(HEAD + f"output O: i32[M]\nO[i] = {op}[j](X[i, j])\n"), {"X": x})["O"]
+        np.testing.assert_array_equal(got, want)
+    got = run_spec(load_text(HEAD + "output O: i32[M]\nO[i] = argmax[j | j < 5](X[i, j])\n"), {"X": x})["O"]
+    np.testing.assert_array_equal(got, x[:, :5].argmax(1))  # a NaN behind a false condition does not count
+
+
 def test_masked_infinities_do_no_harm() -> None:
     x = X.copy()
     x[:, 3] = np.nan

@@ -43,7 +43,8 @@ bound is the largest of three such runs.  In two further runs, all elements of a
 1.25 u: equal inputs are rounded in one direction.  A unit roundoff of the output is added.  Where an output has many
 elements, its error hardly varies between inputs, and the bound holds with a margin of about three.  A single number
 has an error that is normally distributed, six standard deviations of which are allowed: the error of n elements is
-multiplied by 1 + 1 / sqrt(n).  Few elements are evaluated on six inputs together.
+multiplied by 1 + 1 / sqrt(n).  Few elements are evaluated on six inputs together, and on given inputs in twelve random
+runs instead of three.
 
 The sizes.  The stated figure is evaluated at sampled elements of the outputs.  Sums longer than the budget allows are
 evaluated on evenly spaced terms; their own errors are those of the full length.  Of a recurrence the first 64 steps are

@@ -27,6 +27,8 @@ from nautilus.frontend.spec import Spec, Tensor
 #: Every bound is of three choices of independent errors of up to 2 units of roundoff, and of two of common errors of
 #: up to 1.25 units.
 PROBES = (*(Probe(n, False, 2.0) for n in range(3)), *(Probe(n, True, 1.25) for n in range(2)))
+#: Those of an output of few elements on given inputs: three errors of a single number may all be small by chance.
+_MORE_PROBES = tuple(Probe(n, False, 2.0) for n in range(3, 12))
 _BUDGET = 1 << 18  # points of the sampled evaluation
 _FAR = 16  # the excess over the budget at which sums are shortened by two steps at once
 _NODES = 16  # operations of a definition that count as one
@@ -160,6 +162,11 @@ def _sampled(program: Spec, precision: str, wanted: Sequence[Tensor], parts: boo
         relative = (errors[t.name] / sizes[t.name]) ** 0.5 if sizes[t.name] > 0.0 else 0.0
         out[t.name] = margin(elements[t.name]) * relative * longer + unit(t.dtype)
     return out
+
+
+def probes(elements: int) -> tuple[Probe, ...]:
+    """The choices of errors for given inputs, where the smallest output has so many elements."""
+    return PROBES + _MORE_PROBES if elements < _FEW else PROBES
 
 
 def margin(elements: int) -> float:

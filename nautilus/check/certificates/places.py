@@ -5,7 +5,7 @@ and the conditions of the two forms of a sum.  Of rewrites that follow each othe
 the program that the earlier ones have made: what it starts from stands in their results, or in the module before the
 step where readers of a sum have its element.  A sum that lost a factor, ``S[i] = sum(x) * f[i]``, is ``S[i]`` again
 where its readers have ``S[k] * f[k]``; where the value is chosen by a condition, a reduction may have that among its
-own conditions instead.
+own conditions instead.  The conditions of a repair term hold in the module after the step (``extrema``).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 
+from nautilus.check.certificates.extrema import unproved
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, rewrite, substitute, walk
 from nautilus.core.text.expressions import format_expr
@@ -30,6 +31,8 @@ def misplaced(
     old, new = Parts.of(before), Parts.of(after)
     if c.subject not in old.names | new.names:
         return f"the modules have no {c.subject}"
+    if c.rule in ("rolling-update", "split-k-update", "distribute"):
+        return unproved(c, after)
     if c.rule not in ("narrow", "factor"):
         return ""
     ends = new.expressions.union(*(walk(o.before) for o in later))

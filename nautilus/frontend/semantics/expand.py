@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from nautilus.core.errors import Note, nearest
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Param, Reduce, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, free_vars, substitute
 from nautilus.core.functions import NAMED
 from nautilus.core.source import Span
 from nautilus.core.types import DType
@@ -383,8 +383,7 @@ class Expander:
             typed.condition(cond, f"'{name}[... | ...]'", span)
             axes = tuple(Axis(b.var.name, s.extent, b.span) for b, s in zip(bounds, sizes, strict=True) if s)
             if peak is not None:
-                wide = typed.widen(body)
-                hit = typed.logic("and", cond, typed.compare("eq", wide, peak, span), span)
+                hit = typed.logic("and", cond, _is_peak(typed.widen(body), peak, span), span)
                 return self._make("min", axes, hit, _flat_index(axes, span), span)
             return self._mean(axes, cond, body, span) if name == "mean" else self._make(name, axes, cond, body, span)
 
@@ -455,6 +454,12 @@ def _resolve(node: ast.Expr, frame: Frame) -> ast.Expr:
     while isinstance(node, ast.Name) and node.id in frame.args and frame.caller is not None:
         node, frame = frame.args[node.id], frame.caller
     return node
+
+
+def _is_peak(e: Expr, peak: Expr, span: Span) -> Expr:
+    """Whether an element equals the extremum of all, or is NaN, as the extremum is then."""
+    same = typed.compare("eq", e, peak, span)
+    return Op("or", (same, typed.compare("ne", e, e, span)), DType.BOOL, span) if e.dtype.is_float else same
 
 
 def _flat_index(axes: tuple[Axis, ...], span: Span) -> Expr:

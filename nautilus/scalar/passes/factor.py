@@ -9,14 +9,20 @@ So, unless the factors are finite for certain:
   (:mod:`nautilus.scalar.analysis.domains`); or
 * an auxiliary ``any`` over the guard alone says so, where there is no closed form.
 
+A divisor leaves the sum only if it is not 0, or if a factor of the element is 0 wherever it is: ``x_j / 0`` is NaN
+where ``x_j`` is 0, and elements of both signs make inf - inf, but the sum of all ``x_j`` divided by 0 is infinite.
+:mod:`nautilus.scalar.analysis.value_range` proves either: the range of the divisor excludes 0, or the quotient of the
+two has a bound, as that of an element by the sum of all has.
+
 The sum keeps its name where it is a temp, and its readers take the factor; an output's sum moves into
 a temp of its own.  Only floats: integer division does not distribute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
@@ -27,6 +33,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import nonempty
+from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.inline import replace_reads
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
@@ -47,7 +54,7 @@ class Factor(CertifyingPass[Program]):
             defs = find_defs(program)
             for name in [k.name for k in program.kernels]:
                 d = defs.get(name)
-                split = None if d is None else split_sum(d)
+                split = None if d is None else split_sum(d, defs)
                 if d is not None and split is not None:
                     program = _take_out(program, d, split, certificates)
                     defs = find_defs(program)
@@ -71,22 +78,32 @@ class Split:
         return total
 
 
-def split_sum(d: Def) -> Split | None:
+def split_sum(d: Def, defs: Mapping[str, Def]) -> Split | None:
     """The invariant factors of ``d``'s element, or None where there is nothing to take out."""
     if d.op != "sum" or not d.value.dtype.is_float:
         return None
     up, down = _factors(d.value)
     names = {a.name for a in d.red}
     fixed_up = tuple(f for f in up if not free_vars(f) & names)
-    fixed_down = tuple(g for g in down if not free_vars(g) & names)
     moving = [f for f in up if free_vars(f) & names]
-    below = [g for g in down if free_vars(g) & names]
+    ranges = Ranges(defs, d.axes, d.guard)
+    fixed_down = tuple(g for g in down if not free_vars(g) & names and _divides(g, moving, ranges))
+    below = [g for g in down if g not in fixed_down]
     if not (fixed_up or fixed_down) or not (moving or below):
         return None
     varying = _product(moving, d.value.dtype)
     for g in below:
         varying = Op("div", (varying, g), varying.dtype)
     return Split(varying, fixed_up, fixed_down)
+
+
+def _divides(g: Expr, moving: Sequence[Expr], ranges: Ranges) -> bool:
+    """Whether ``g`` is not 0, unless one of the factors ``moving`` is 0 as well (module docstring)."""
+    low, high = ranges.of(g)
+    if low > 0.0 or high < 0.0:
+        return True
+    quotients = (ranges.of(Op("div", (x, g), g.dtype)) for x in moving)
+    return any(isfinite(low) and isfinite(high) for low, high in quotients)
 
 
 def _factors(e: Expr) -> tuple[list[Expr], list[Expr]]:

@@ -1,8 +1,9 @@
 """``narrow``: a computed f32 factor of a matrix product is rounded to the 16-bit type it meets.
 
 The contract (``grammar/README.md``, "Numbers") permits this for tensor cores; ``strict`` forbids it.
-A factor of a sum's product qualifies where the other factor is a loaded f16, bf16 or 8-bit tensor and
-each of the two has a parallel axis of its own (so it *is* a matrix product).  A bf16 tensor beside an f16 tensor
+A factor of a sum's product qualifies where the other factor is a loaded f16, bf16 or 8-bit tensor,
+each of the two has a parallel axis of its own (so it *is* a matrix product), and the spec has not rounded the factor to
+that type.  A bf16 tensor beside an f16 tensor
 counts as a computed factor, because f16 has room for its mantissa, and so does an 8-bit tensor beside one of 16 bits,
 which holds its numbers exactly.  What it becomes:
 
@@ -251,7 +252,7 @@ def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed 
     made_from = [sources(side, tile, defs) for side, tile in zip(pair, own, strict=True)]
     types = {ld.dtype for found in made_from for ld in found}
     target = DType.BF16 if DType.BF16 in types and DType.F16 not in types else DType.F16
-    if not all(made_from) or any(_tensor(side) is not None or _is_typed(side) for side in pair):
+    if not all(made_from) or any(_tensor(side) is not None or _typed(side) is not None for side in pair):
         return None
     (left, one), (right, other) = (_side(d, side, target, defs) for side in pair)
     if DType.TF32 in (left.dtype, right.dtype):
@@ -354,12 +355,12 @@ def _tensor(e: Expr) -> DType | None:
     return None
 
 
-def _is_typed(e: Expr) -> bool:
-    """Whether ``e`` is an element of a typed definition, which the spec rounds to 16 bits."""
+def _typed(e: Expr) -> DType | None:
+    """The 16-bit type to which the spec rounds ``e``, an element of a typed definition."""
     match e:
-        case Op(op="cast", args=(Op(op="cast", dtype=dtype),)):
-            return dtype.is_half
-    return False
+        case Op(op="cast", args=(Op(op="cast", dtype=dtype),)) if dtype.is_half:
+            return dtype
+    return None
 
 
 def _qualifies(d: Def, parts: Sequence[Expr], k: int) -> bool:
@@ -380,8 +381,13 @@ def _qualifies(d: Def, parts: Sequence[Expr], k: int) -> bool:
 
 
 def _computed(e: Expr, met: DType) -> bool:
-    """Not narrowed already, and no tensor but one of bf16 that meets f16, or one of 8 bits that meets 16 bits."""
+    """Not narrowed already, and no tensor but one of bf16 that meets f16, or one of 8 bits that meets 16 bits.
+
+    What the spec rounds to the type that it meets stays as it is, as a tensor of that type does.
+    """
     if isinstance(e, Op) and e.op == "cast" and isinstance(e.args[0], Op) and e.args[0].op == "narrow":
+        return False
+    if _typed(e) is met:
         return False
     own = _tensor(e)
     return own is None or (own is DType.BF16 and met is DType.F16) or (own in SHORT and met.is_half)

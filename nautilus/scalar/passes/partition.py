@@ -372,16 +372,26 @@ def _carried(loop: Loop) -> frozenset[str]:
 def _neutral(e: Expr) -> Expr:
     """``a * exp(0)``, ``a * (b / b)``, ``a + 0`` and ``select(b == b, a, c)`` are ``a``; anything else is itself.
 
-    Where ``b`` is NaN, an accumulator over the elements that equal it is ``c``, its identity, already.
+    So is ``select(b == b or b != b, a, c)``.  Where ``b`` is NaN, an accumulator over the elements that equal it is
+    ``c``, its identity, already.
     """
     match e:
-        case Op(op="select", args=(Op(op="eq", args=(b, c)), a, _)) if b == c:
+        case Op(op="select", args=(test, a, _)) if _is_same(test):
             return a
         case Op(op="mul", args=(a, b)) if _is_one(b):
             return a
         case Op(op="add", args=(a, b)) if _is_zero(b):
             return a
     return e
+
+
+def _is_same(e: Expr) -> bool:
+    match e:
+        case Op(op="or", args=(a, _)):
+            return _is_same(a)
+        case Op(op="eq", args=(a, b)):
+            return a == b
+    return False
 
 
 def _is_zero(e: Expr) -> bool:

@@ -8,7 +8,8 @@ Where a statement divides an axis into parts of the size of its tile (``t // 64`
 simplified: the part is the block, and the place in it is the inner variable.
 
 Where a tile exceeds its axis, a statement gets the guard ``index < extent`` only if it accesses global memory at that
-index, reduces over it, scatters, or reads a local that is only written under that guard.
+index, reduces over it, scatters, or reads a local that is only written under that guard.  It also gets it if it
+accesses global memory at a position that a local holds, because beyond the axis that is no position.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class _Context:
     plan: KernelPlan
     extents: dict[str, int | Param]
     locals: frozenset[str]
+    grid: frozenset[str]  # the axes that every local has, besides those of its indices
     partial: dict[str, frozenset[str]]  # local -> ragged axes whose overhang it leaves undefined
 
     def ragged(self, axis: str) -> bool:
@@ -70,8 +72,8 @@ def split_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
         extent = extents.get(a.name)
         if a.tile < 1 or (a.role == "tile" and (not isinstance(extent, int) or a.tile < extent)):
             raise ScheduleError(f"a tile of {a.tile} does not hold axis {a.name!r}", kernel=plan.name)
-    ctx = _Context(plan, extents, frozenset(b.name for b in kernel.locals), {})
     grid, body = grid_chain(kernel)
+    ctx = _Context(plan, extents, frozenset(b.name for b in kernel.locals), frozenset(a.var for a in grid), {})
     shapes = _shapes(kernel, ctx)
     inner = tuple(out for s in body for out in _stmt(s, ctx, ()))
     outer: list[Loop] = []
@@ -187,4 +189,5 @@ def _needs(s: Store | Update, axis: str, ctx: _Context, around: tuple[Loop, ...]
 def _reads_past(ld: Load, axis: str, ctx: _Context) -> bool:
     if ld.buffer in ctx.locals:
         return axis in ctx.partial.get(ld.buffer, frozenset())
-    return any(axis in free_vars(e) for e in ld.index)
+    held = any(inner.buffer in ctx.locals for e in ld.index for inner in loads(e))
+    return (held and axis in ctx.grid) or any(axis in free_vars(e) for e in ld.index)

@@ -112,3 +112,19 @@ def test_a_single_number_is_within_the_bound_for_all_inputs() -> None:
         want = sqrt(float(np.sum(x.astype(np.float64) ** 2))) / 3
         errors.append(abs(float(np.sqrt(total) / np.float32(3)) - want) / want)
     assert max(errors) <= bound <= USEFUL * max(errors)
+
+
+@pytest.mark.parametrize("n", [17, 53, 100])
+def test_a_single_sum_that_cancels_is_within_what_is_allowed(n: int) -> None:
+    """Two orders of a sum in f32: that of numpy, and that of 32 lanes and their tree."""
+    spec = load_text(f"dim N = {n}\ninput X: f32[N]\noutput S: f32\nS = sum[j](X[j])\n")
+    bounds = stated(spec)
+    for seed in range(20):
+        given = generate(spec, "random", seed)
+        x = given.arrays["X"].astype(np.float32)
+        lanes = np.append(x, np.zeros(-n % 32, np.float32)).reshape(-1, 32).sum(0)
+        while len(lanes) > 1:
+            lanes = lanes[::2] + lanes[1::2]
+        allowed = reference(Compiled(spec), given, bounds).allowed["S"]
+        for total in (np.sum(x), lanes[0]):
+            assert abs(float(total) - float(np.sum(given.arrays["X"]))) <= allowed

@@ -52,6 +52,14 @@ def test_reduce_across_warps() -> None:
     assert np.allclose(out["Y"], e / e.sum(axis=1, keepdims=True), atol=1e-6)
 
 
+def test_lanes_may_store_nan_of_either_sign() -> None:
+    """Lanes that hold the same element made it in different orders, and arithmetic leaves the sign of NaN open."""
+    x = p.random(6, 8, 256)
+    x[1, 3], x[1, 200] = np.nan, -np.nan
+    out = run_module(parse(p.REDUCE), {"X": x})
+    assert np.array_equal(out["M"], x.max(axis=1), equal_nan=True)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_roles_under_every_policy(seed: int) -> None:
     x = p.random(7, 384, 32)

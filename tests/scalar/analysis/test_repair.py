@@ -94,17 +94,20 @@ def equal(a: Expr, b: Expr) -> Op:
     return Op("eq", (a, b), DType.BOOL)
 
 
-EXTREMA: dict[str, tuple[Expr, str, Running, str]] = {
-    "position": (v("j"), "min", run(), "select(old0 == new0, a, 2147483647)"),
-    "count": (f(1.0), "sum", run(), "select(old0 == new0, a, 0.0)"),
-    "value of another tensor": (x("V"), "max", run(combiner="min"), "select(old0 == new0, a, -inf)"),
-}
+FIRST = Op("or", (equal(x(), r()), Op("ne", (x(), x()), DType.BOOL)), DType.BOOL)  # an extremum, or NaN
+EXTREMA: dict[str, tuple[Expr, Expr, str, Running, str]] = {
+    "position": (v("j"), FIRST, "min", run(), "select(old0 == new0 or old0 != old0, a, 2147483647)"),
+    "count": (f(1.0), equal(x(), r()), "sum", run(), "select(old0 == new0, a, 0.0)"),
+    "value of another tensor": (
+        x("V"), equal(r(), x()), "max", run(combiner="min"), "select(old0 == new0, a, -inf)"
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EXTREMA)
 def test_what_equals_an_extremum_starts_again(name: str) -> None:
-    value, combiner, running, text = EXTREMA[name]
-    got = derive(value, (equal(x(), r()),), combiner, [running], REDUCED)
+    value, condition, combiner, running, text = EXTREMA[name]
+    got = derive(value, (condition,), combiner, [running], REDUCED)
     assert isinstance(got, Repair), got
     assert format_expr(got.t).replace(":f32", "") == text
     for certificate in certify("A", got):
@@ -117,6 +120,7 @@ BELOW = op("lt", x(), f(3.0))
 CONDITIONS: dict[str, tuple[Expr, Running, str]] = {
     "another element": (equal(x("Z"), r()), run(), "does not ask"),
     "another comparison": (op("lt", x(), r()), run(), "does not ask"),
+    "another NaN": (replace(FIRST, args=(FIRST.args[0], op("ne", x("Z"), x("Z")))), run(), "does not ask"),
     "a sum": (equal(x(), r()), run(combiner="sum"), "does not ask"),
     "an extremum of fewer elements": (equal(x(), r()), Running(r(), "max", x(), (BELOW,)), "not proved to bound"),
 }

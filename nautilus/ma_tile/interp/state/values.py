@@ -71,13 +71,14 @@ def _round_bits(x: NDArray[np.float32], drop: int) -> Array:
 
 
 def encode(x: Array, dtype: DType) -> Array:
-    """Registers to memory bits (unsigned, as wide as the type)."""
+    """Registers to memory bits (unsigned, as wide as the type); every NaN has the same bits."""
     x = np.ascontiguousarray(x, register_type(dtype))
+    if dtype.is_float and not dtype.is_float8:
+        x = np.where(np.isnan(x), np.array(np.nan, x.dtype), x)
     if dtype.is_float8:
         return storage_array(x, dtype)
     if dtype is DType.BF16:
-        bits = x.view(np.uint32) >> np.uint32(16)
-        return np.where(np.isnan(x), np.uint32(0x7FC0), bits).astype(np.uint16)
+        return (x.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return np.asarray(x.view(bits_type(dtype)))
 
 

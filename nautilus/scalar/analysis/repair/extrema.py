@@ -10,15 +10,19 @@ block has a larger element, none of the earlier ones equals the new ``r``, so ``
 
     t(A) = select(old == new, A, identity)
 
-With the element ``f(x, r) = select(x == r, y, identity)``, the equations of ``repair.terms`` hold where
-``x <= old <= new`` (``>=`` for a minimum).  The first inequality needs that every element of ``A`` is one of ``r``: the
-other conditions of ``A`` imply those of ``r``.  If an element is NaN, so is ``r``, which then equals nothing, and ``A``
-is its identity, as over the whole domain.
+With the element ``f(x, r) = select(x == r, y, identity)``, the equations of ``repair.terms`` hold where ``x <= old``
+or ``old`` is NaN, and ``old <= new`` or ``new`` is NaN (``>=`` for a minimum).  The first one needs that every element
+of ``A`` is one of ``r``: the other conditions of ``A`` imply those of ``r``.  If an element is NaN, so is ``r``, which
+then equals nothing, and ``A`` is its identity, as over the whole domain.
+
+The position of an extremum is that of the first NaN where there is one, so its condition is ``v_j == r or v_j != v_j``.
+``A`` then goes on where ``old == new or old != old``: the same condition with ``old`` in the place of the element.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import FALSE, conjuncts
@@ -38,7 +42,8 @@ def derive(
     (r,) = running
     parts = [p for c in guard for p in _parts(c)]
     asking = [p for p in parts if r.load in loads(p)]
-    if r.op not in _BOUND or len(asking) != 1 or not _equals(asking[0], r):
+    hit = _Hit.of(asking[0], r) if len(asking) == 1 else None
+    if r.op not in _BOUND or hit is None:
         return Refusal(f"the condition does not ask whether an element of {r.load.buffer} is its extremum")
     if not {p for c in r.guard for p in _parts(c)} <= set(parts):
         return Refusal(f"{r.load.buffer} is not proved to bound every element")
@@ -46,20 +51,19 @@ def derive(
     held = Var("a", value.dtype)
     y = value if isinstance(value, Const) else Var("x1" if free_vars(value) & reduced else "c0", value.dtype)
     empty = identity(combiner, value.dtype)
-    below = _BOUND[r.op]
     return Repair(
         mode="reset",
         combiner=combiner,
-        f=Op("select", (_same(x, reference), y, empty), value.dtype),
+        f=Op("select", (hit(x, reference), y, empty), value.dtype),
         factor=None,
-        t=Op("select", (_same(old, new), held, empty), value.dtype),
+        t=Op("select", (hit(old, new), held, empty), value.dtype),
         symbols=(("x0", r.value), *([(y.name, value)] if isinstance(y, Var) else [])),
         references=(None,),
         raw_old=(True,),
         finite=(False,),
         finalise=False,
         conditions=("f(x, new) = t(f(x, old), old, new)", f"{r.load.buffer} bounds every earlier element"),
-        domain=(calc(below, x, old), calc(below, old, new)),
+        domain=(_bounded(r.op, x, old), _bounded(r.op, old, new)),
     )
 
 
@@ -74,10 +78,26 @@ def _parts(c: Expr) -> Iterator[Expr]:
             yield c
 
 
-def _equals(c: Expr, r: Running) -> bool:
-    """Whether ``c`` says that an element of ``r`` is equal to ``r``."""
-    return isinstance(c, Op) and c.op == "eq" and c.args in ((r.value, r.load), (r.load, r.value))
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """The condition that an element equals an extremum, ``or_nan``: or is NaN."""
+
+    or_nan: bool
+
+    @staticmethod
+    def of(c: Expr, r: Running) -> _Hit | None:
+        """What ``c`` says about an element of ``r``; None for another condition."""
+        x = r.value
+        same, nan = c.args if isinstance(c, Op) and c.op == "or" else (c, calc("ne", x, x))
+        if same not in (calc("eq", x, r.load), calc("eq", r.load, x)) or nan != calc("ne", x, x):
+            return None
+        return _Hit(c != same)
+
+    def __call__(self, x: Expr, r: Expr) -> Expr:
+        same = calc("eq", x, r)
+        return Op("or", (same, calc("ne", x, x)), DType.BOOL) if self.or_nan else same
 
 
-def _same(a: Expr, b: Expr) -> Op:
-    return Op("eq", (a, b), DType.BOOL)
+def _bounded(op: str, x: Expr, r: Expr) -> Expr:
+    """Whether ``r`` is an extremum that ``x`` may be an element of."""
+    return Op("or", (calc(_BOUND[op], x, r), calc("ne", r, r)), DType.BOOL)
