@@ -109,7 +109,7 @@ def _launch(module: MemModule, kernel: MemKernel) -> str:
 
 def compact(schedule: Schedule) -> Iterator[str]:
     """``schedule`` as JSON with a few lines a kernel: :meth:`Schedule.from_json` reads them back."""
-    raw = asdict(schedule)
+    raw = {name: value for name, value in asdict(schedule).items() if value is not None}  # None is the default
     kernels = raw.pop("kernels")
     for kernel, plan in zip(kernels, schedule.kernels, strict=True):  # what is left out has its default
         kernel["mapping"] = said(plan.mapping)

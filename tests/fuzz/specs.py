@@ -317,4 +317,5 @@ GENERATORS = {
     "chains": fuzz.program,
     "products": fuzz_products.program,
     "structures": structures.program,
+    "decisions": structures.decisions,
 }

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
+from textwrap import dedent
 from zlib import crc32
 
 import pytest
 
+from nautilus.check.inputs import generate
+from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.verify.module import verify
 from tests.mutants.judge import judge
@@ -56,6 +60,38 @@ def test_every_mutant_is_noticed(name: str) -> None:
     survivors = [m for m in chosen if judge(program(name), m, range(2)).by == "survives"]
     once = {(m.kernel, m.kind, m.text) for m in survivors}
     assert chosen and len(once) == len(survivors) and once <= REDUNDANT
+
+
+#: recurrences whose states go from thread to thread: elements of the step before, and reductions over them
+RECURRENCES = {
+    "gates": """
+        dim B = 2, T = 5, H = 40
+        input Z: f32[B, T, 2, H], U: f16[H, 2, H]
+        output h: f16[B, T, H]
+        recur {
+          G[b, t, g, i] = Z[b, t, g, i] + (sum[j](h[b, t - 1, j] * U[j, g, i]) if t > 0 else 0)
+          h[b, t, i] = max(min(G[b, t, 0, i] * G[b, t, 1, i], 2), -2)
+        }
+        """,
+    "best path": """
+        dim T = 5, S = 50
+        input A: f32[S, S], E: f32[T, S]
+        output V: f32[T, S]
+        recur V[t, s] = E[t, s] + max[r](V[t - 1, r] + A[r, s]) if t > 0 else E[0, s]
+        """,
+}
+
+
+@pytest.mark.parametrize("name", RECURRENCES)
+def test_every_mutant_of_a_recurrence_is_noticed(name: str) -> None:
+    text = dedent(RECURRENCES[name]).lstrip()
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="ma-tile"))
+    given = generate(result.modules["spec"])
+    whole = Program(name, result.modules["ma-tile"], given.arrays, given.scalars)
+    found = list(mutants(whole.module))
+    assert [m for m in found if m.kind == "Barrier: deleted"]
+    for m in found:
+        assert judge(whole, m, range(2)).by != "survives", f"{m.kind}: {m.text}"
 
 
 def test_the_mutants_differ_and_cover_every_kind_of_op() -> None:

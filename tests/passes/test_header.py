@@ -69,7 +69,7 @@ def test_the_schedule_in_it_replays(spec: Path) -> None:
     assert schedule is not None
     lines = list(compact(schedule))
     assert Schedule.from_json("\n".join(lines)) == schedule
-    assert len(lines) <= 4 + 12 * len(schedule.kernels)
+    assert len(lines) <= 3 + 12 * len(schedule.kernels)
 
 
 def test_the_comment_in_the_file_is_the_schedule() -> None:

@@ -9,7 +9,7 @@ import pytest
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.driver import Request
 from tests.simulation.compared import differences, prepare
-from tests.simulation.simulate import MISSING
+from tests.simulation.simulate import MISSING, Fault
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
 
@@ -78,3 +78,12 @@ def test_a_state_that_a_later_level_refused_is_in_memory(tmp_path: Path) -> None
 def _same(request: Request, seed: int, folder: Path) -> None:
     found = differences(prepare(request, integers=True), [0, 1 + seed], folder)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", ["gates", "best path, and back along it"])
+def test_a_lost_barrier_of_a_step_is_found(name: str, tmp_path: Path) -> None:
+    case = prepare(Request(Path("given.naut"), "sm_90a", text=CASES[name]), integers=True)
+    before, barrier, behind = case.result.cuda.partition("__syncthreads();")
+    assert barrier
+    with pytest.raises(Fault):
+        differences(case, range(5), tmp_path, f"{before};{behind}")

@@ -11,7 +11,7 @@ import pytest
 from nautilus.check.levels import run
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
-from tests.simulation.compared import differences, prepare
+from tests.simulation.compared import at_sizes, compiled, differences, differing, prepare
 from tests.simulation.simulate import MISSING
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
@@ -55,6 +55,29 @@ def test_scatters(name: str, keys: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(case.want["Y"].astype(np.float64), expected)
     found = differences(case, (0, 3), tmp_path)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("body, given", [
+    ("Y[e: E, d] = sum[t | K[t] == e](X[t, d])", "f32"),
+    ("Y[e: E, d] = max[t | K[t] == e](X[t, d])", "f32"),
+    ("Y[e: E, d] = sum[t | K[t] == e](X[t, d])", "i32"),
+])  # fmt: skip
+def test_scatters_of_terms_whose_number_is_known_at_launch(body: str, given: str, tmp_path: Path) -> None:
+    text = f"dim T = runtime <= 300, E = 9, D = 5\ninput X: {given}[T, D]\ninput K: i32[T]\n"
+    text += f"output Y: {given}[E, D]\n{body}\n"
+    request = Request(Path("given.naut"), "sm_90a", text=text, schedule=Schedule(scatters=("Y",)))
+    case = prepare(request, integers=True)
+    assert "atomic" in case.result.cuda
+    program, drawn = compiled(case, tmp_path), np.random.default_rng(7)
+    for size in (0, 1, 77):
+        here = at_sizes(case, {"T": size})
+        arrays = {**here.given.arrays, "K": drawn.integers(-2, 12, size)}
+        inputs = replace(here.given, arrays=arrays)
+        here = replace(here, given=inputs, want=run(case.last, inputs, "typed"))
+        expected = _expected(arrays, given, body, here.want["Y"].shape)
+        np.testing.assert_array_equal(here.want["Y"].astype(np.float64), expected)
+        found = differing(here, [size], program)
+        assert not found, f"{size}: " + "\n".join(found)
 
 
 def _expected(arrays: dict[str, np.ndarray], out: str, body: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.fuzz.structures import factors, late, masks, scans, shifts
+from tests.fuzz.structures import factors, late, masks, places, scans, shifts, steps, tables
 
 _FAMILIES: tuple[Callable[[random.Random], str], ...] = (
     *(masks.program, masks.program, shifts.program, shifts.program),
@@ -16,7 +16,16 @@ _FAMILIES: tuple[Callable[[random.Random], str], ...] = (
 )
 
 
+_NEWER: tuple[Callable[[random.Random], str], ...] = (places.program, tables.program, steps.program)
+
+
 def program(seed: int) -> str:
     """The text of a spec."""
     r = random.Random(seed)
     return r.choice(_FAMILIES)(r) + "\n"
+
+
+def decisions(seed: int) -> str:
+    """The text of a spec in which elements of tensors, or earlier elements, decide what is computed."""
+    r = random.Random(seed)
+    return r.choice(_NEWER)(r) + "\n"

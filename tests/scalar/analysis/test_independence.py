@@ -1,4 +1,4 @@
-"""Which parallel variables the position of a store determines."""
+"""Which parallel variables the position of a store determines, and which steps a recurrence reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
-from nautilus.scalar.analysis.independence import undetermined
+from nautilus.scalar.analysis.independence import outside_of_step, undetermined
 from nautilus.scalar.ir import Kind, Loop
 
 LOOPS = tuple(Loop(name, integer(0), integer(n), Kind.GRID, ()) for name, n in (("q", 19), ("r0", 1), ("r", 4)))
@@ -38,3 +38,41 @@ def test_a_guard_bounds_a_digit_that_a_position_has_a_multiple_of(position: Expr
 ])  # fmt: skip
 def test_positions_that_meet_are_found(position: Expr) -> None:
     assert undetermined((position,), LOOPS, below(3)) != ()
+
+
+@pytest.mark.parametrize("first", [-1, 0])
+def test_a_guard_does_not_bound_a_sum_of_negative_terms_from_below(first: int) -> None:
+    r = Loop("r", integer(first), integer(4), Kind.GRID, ())
+    loops, negative = (LOOPS[0], r), calc("neg", Var("r"))
+    for term in (negative, Var("r")):
+        guard, position = calc("lt", term, 3), calc("add", THREE, term)
+        bounded = term == Var("r") and first == 0  # -1 and 2 meet, in different rows
+        assert (undetermined((position,), loops, guard) == ()) == bounded
+
+
+def test_a_guard_does_not_bound_a_sum_with_an_unknown_term() -> None:
+    term = calc("add", RESIDUE, Var("z"))
+    assert undetermined((calc("add", THREE, term),), LOOPS, calc("lt", term, 3)) != ()
+
+
+STEPS = (LOOPS[0], Loop("t", integer(0), integer(9), Kind.SEQ, ()), LOOPS[2])
+T = Var("t")
+
+
+@pytest.mark.parametrize(
+    "read, write, outside",
+    [
+        ((Var("q"), calc("sub", T, 1)), (Var("q"), T), 1),
+        ((Var("q"), calc("add", T, 2)), (Var("q"), T), 1),
+        ((Var("q"), T), (Var("q"), T), 3),  # the same step
+        ((Var("q"), calc("sub", T, Var("r"))), (Var("q"), T), 3),  # r may be 0
+        ((Var("q"), calc("floordiv", T, 2)), (Var("q"), T), 3),  # 0 // 2 is 0
+        ((Var("q"), calc("sub", T, 1)), (Var("q"), calc("floordiv", T, 2)), 3),
+        ((Var("q"), calc("sub", T, 1)), (Var("q"), calc("add", T, Var("r"))), 3),  # not of t alone
+        ((calc("sub", Var("q"), 1), T), (Var("q"), T), 3),  # another row, which no step separates
+    ],
+)
+def test_a_step_reads_what_other_steps_wrote(
+    read: tuple[Expr, ...], write: tuple[Expr, ...], outside: int
+) -> None:  # fmt: skip
+    assert outside_of_step(read, write, STEPS) == STEPS[:outside]
