@@ -54,7 +54,7 @@ def _ends(r: random.Random) -> str:
     )
     body = r.choice((f"sum[j: {ends}](X[i, j]) / 8", f"max(max[j: {ends}](X[i, j]), -9)",
                      f"sum[j: N](softmax[j: {ends}](X[i, j]) * (j + 1)) / N",
-                     f"sum[j: {ends}](square(X[i, j] - m[i])) / N", f"f32(argmin[j: {ends}](X[i, j])) / 1e9"))  # fmt: skip
+                     f"sum[j: {ends}](square(X[i, j] - m[i])) / N", f"argmin[j: {ends}](X[i, j]) / 1e9"))  # fmt: skip
     lines = [f"dim M = {m}, N = {n}", f"input X: {r.choice(('f32', 'f16'))}[M, N]"]
     lines += [f"input {t}: i32[M]" for t in ("lo", "hi") if f"{t}[" in ends]
     lines += ["scalar a: i32 = 2", "scalar b: i32 = 9"] * ("a .." in ends)
