@@ -49,6 +49,7 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
     while True:
         result = Result(Context(request.arch, request.precision, dict(request.dims), request.schedule))
         result.context = replace(result.context, fallbacks=request.fallbacks, keep_runtime=request.keep_runtime)
+        result.context = replace(result.context, unaligned=request.unaligned)
         try:
             _run(request, result, Pipeline([Verify(), repeated, *instruments]), spec)
             if MA_TILE.name in result.modules and not request.gives_kernels:
@@ -137,7 +138,7 @@ def _with_variants(
         return None
     from nautilus.cuda.variants import lower_variants
     from nautilus.passes.header import variants_header
-    from nautilus.passes.selection.variants import GENERAL, find
+    from nautilus.passes.selection.variants import GENERAL, UNALIGNED, find
 
     dropped = set[str]()
     while True:
@@ -146,7 +147,9 @@ def _with_variants(
             return None
         spec = result.modules[SPEC.name]
         about = variants_header(found, result.modules[MA_TILE.name], result.context, spec)
-        text = lower_variants([v.module for v in found.all], found.dispatch, result.modules[MA_TILE.name].name, about)
+        other = None if found.unaligned is None else found.unaligned.module
+        name = result.modules[MA_TILE.name].name
+        text = lower_variants([v.module for v in found.sized], found.dispatch, name, about, other)
         made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
         try:
             spilling = [r for r in assemble(made) if r.spill_stores > SPILLED]
@@ -157,7 +160,7 @@ def _with_variants(
         if not refused:
             return made
         bad = {v.name for v in found.all if any(k.startswith(f"{v.module.name}.") for k in refused)}
-        if GENERAL in bad or not bad:
+        if bad <= {GENERAL, UNALIGNED}:
             return None
         dropped |= bad
 

@@ -98,8 +98,9 @@ def _load(request: Request, dims: Mapping[str, int]) -> Spec:
 
     if request.text is not None:
         folder = Path(request.path).parent
-        return load_text(request.text, str(request.path), dims=dims, folder=folder, keep_runtime=True)
-    return load_spec(request.path, dims=dims, keep_runtime=True)
+        name, loose = str(request.path), request.unaligned
+        return load_text(request.text, name, dims=dims, folder=folder, keep_runtime=True, unaligned=loose)
+    return load_spec(request.path, dims=dims, keep_runtime=True, unaligned=request.unaligned)
 
 
 @dataclass

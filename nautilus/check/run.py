@@ -7,7 +7,7 @@ from dataclasses import replace
 from nautilus.check.check import check_spec
 from nautilus.check.report import Report
 from nautilus.driver import Request, compile_checked
-from nautilus.passes.selection.variants import GENERAL
+from nautilus.passes.selection.variants import GENERAL, UNALIGNED
 
 
 def check(request: Request, *, seed: int = 0, device: str = "auto", full_size: bool = False) -> Report:
@@ -17,6 +17,7 @@ def check(request: Request, *, seed: int = 0, device: str = "auto", full_size: b
     found = compile_checked(replace(request, keep_runtime=True)).variants if request.variants > 1 else None
     for v in found.all if found is not None else ():
         if v.name != GENERAL:
-            own = check_spec(replace(one, schedule=v.schedule), seed=seed, device=device, full_size=full_size)
+            changed = replace(one, unaligned=True) if v.name == UNALIGNED else replace(one, schedule=v.schedule)
+            own = check_spec(changed, seed=seed, device=device, full_size=full_size)
             report.outcomes += (replace(o, subject=f"{o.subject} of variant {v.name}") for o in own.outcomes)
     return report

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from re import sub
 from typing import Any
 
-from nautilus.core.expr.nodes import Expr, substitute
+from nautilus.core.expr.nodes import Expr, Param, substitute, walk
 from nautilus.core.index.sizes import Extent, as_extent, extent_value
 from nautilus.core.index.strides import row_major
 from nautilus.core.op_fields import DTYPE, EXPR, INTEGER, LITERAL, NAME
@@ -76,6 +76,13 @@ class Buffer:
     def stride(self, axis: int) -> Extent:
         """Elements between neighbours along ``axis``."""
         return row_major(self.shape)[axis] if self.strides is None else self.strides[axis]
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the address is a multiple of 16 bytes: without strides, or where a stride is promised to be."""
+        found = (n for e in self.strides or () if not isinstance(e, int) for n in walk(e))
+        promised = (isinstance(n, Param) and n.dtype is DType.I64 and n.multiple > 1 for n in found)
+        return self.strides is None or any(promised) or all(isinstance(e, int) for e in self.strides)
 
     @property
     def array_shape(self) -> tuple[Extent, ...]:

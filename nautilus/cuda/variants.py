@@ -10,6 +10,10 @@ dispatch::
     }
 
 A plan begins with the number of its variant; behind the first :data:`PLAN_HEAD` bytes lies the plan of that variant.
+
+The last variant may be one for unaligned tensors.  It is launched where an address, or a stride that is given at
+launch, is not a multiple of 16 bytes.  Its scratch memory counts at all sizes, because the function for scratch memory
+does not get addresses.
 """
 
 from __future__ import annotations
@@ -17,27 +21,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from nautilus.core.buffers import Space
 from nautilus.core.errors import InternalError
 from nautilus.core.schedule.dispatch import Dispatch
+from nautilus.core.types import DType
 from nautilus.cuda.emit import device_part, whole_text
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.launcher import PLAN_HEAD, declarations, host_part, parameters, plan_bytes
-from nautilus.cuda.host.workspace import workspace_bytes, workspace_sizes
+from nautilus.cuda.host.workspace import ALIGNMENT, larger, workspace_bytes, workspace_sizes
 from nautilus.cuda.module import CudaModule
 from nautilus.cuda.names import ModuleNames, kernel_symbols, module_names
 from nautilus.ma_tile.ir import ops as ma
 
 
 def lower_variants(
-    modules: Sequence[ma.MemModule], dispatch: Dispatch, name: str, header: tuple[str, ...] = ()
-) -> CudaModule:
-    """``modules``, variants of one spec with names of their own, in one text. Raises UnsupportedError.
+    sized: Sequence[ma.MemModule], dispatch: Dispatch, name: str, header: tuple[str, ...] = (),
+    unaligned: ma.MemModule | None = None,
+) -> CudaModule:  # fmt: skip
+    """Variants of one spec with names of their own in one text. Raises UnsupportedError.
 
-    ``name``: of the public functions.
+    ``sized``: those that ``dispatch`` numbers; ``name``: of the public functions.
     """
+    modules = sized if unaligned is None else (*sized, unaligned)
     if len({tuple((p.name, p.dtype) for p in m.params) for m in modules}) != 1:
         raise InternalError("variants of one spec have different params")
-    entries = _entry_points(modules, dispatch, replace(modules[0], name=name, kernels=()))
+    entries = _entry_points(modules, dispatch, replace(sized[0], name=name, kernels=()), unaligned)
     text = whole_text(header, [*map(device_part, modules)], host_part(modules, entries))
     kernels = {symbol: f"{m.name}.{kernel}" for m in modules for symbol, kernel in kernel_symbols(m).items()}
     return CudaModule(text, kernels)
@@ -48,7 +56,9 @@ def variants_plan_bytes(modules: Sequence[ma.MemModule]) -> int:
     return PLAN_HEAD + max(map(plan_bytes, modules))
 
 
-def _entry_points(modules: Sequence[ma.MemModule], dispatch: Dispatch, public: ma.MemModule) -> Iterator[str]:
+def _entry_points(
+    modules: Sequence[ma.MemModule], dispatch: Dispatch, public: ma.MemModule, unaligned: ma.MemModule | None
+) -> Iterator[str]:
     """Lines with the functions of C linkage. ``public``: the name and the arguments of all variants."""
     names, declared = module_names(public), declarations(public)
     given = ", ".join(p.split()[-1].lstrip("*") for p in parameters(public))
@@ -56,6 +66,7 @@ def _entry_points(modules: Sequence[ma.MemModule], dispatch: Dispatch, public: m
     sizes = [names.arguments[s] for s in workspace_sizes(public)]
     number = f"{names.launch}_variant"
     choose = f"{number}({', '.join(sizes)})"
+    chosen, other = choose, 0 if unaligned is None else workspace_bytes(unaligned)
 
     def branch(n: int) -> str:
         return f"return {n};  // {modules[n].name}"
@@ -64,8 +75,15 @@ def _entry_points(modules: Sequence[ma.MemModule], dispatch: Dispatch, public: m
     yield from _choice(dispatch, names.arguments, branch)
     yield "}"
     yield ""
+    if unaligned is not None:
+        chosen = f"{names.launch}_is_aligned({given}) ? {choose} : {len(modules) - 1}"
+        yield f"static bool {names.launch}_is_aligned({', '.join(parameters(public))}) {{"
+        yield f"    return {' && '.join(_aligned(public, names.arguments))};"
+        yield "}"
+        yield ""
+    scratch = [extent_text(larger(workspace_bytes(m), other), names.arguments) for m in modules]
     yield f'extern "C" {declared["workspace"]} {{'
-    yield from _switch(choose, [f"return {extent_text(workspace_bytes(m), names.arguments)};" for m in modules])
+    yield from _switch(choose, [f"return {size};" for size in scratch])
     yield "}"
     yield ""
     yield f'extern "C" {declared["plan_size"]} {{ return {variants_plan_bytes(modules)}; }}'
@@ -73,7 +91,7 @@ def _entry_points(modules: Sequence[ma.MemModule], dispatch: Dispatch, public: m
     yield f'extern "C" {declared["prepare"]} {{'
     yield f"    void* const own = static_cast<char*>(plan) + {PLAN_HEAD};"
     fill = [f"return {x}::prepare(static_cast<{x}::Plan*>(own), {given}, {names.stream});" for x in inner]
-    yield from _switch(f"*static_cast<int*>(plan) = {choose}", fill)
+    yield from _switch(f"*static_cast<int*>(plan) = {chosen}", fill)
     yield "}"
     yield ""
     yield f'extern "C" {declared["launch_prepared"]} {{'
@@ -83,8 +101,18 @@ def _entry_points(modules: Sequence[ma.MemModule], dispatch: Dispatch, public: m
     yield "}"
     yield ""
     yield f'extern "C" {declared["launch"]} {{'
-    yield from _switch(choose, [_launch(x, given, names) for x in inner])
+    yield from _switch(chosen, [_launch(x, given, names) for x in inner])
     yield "}"
+
+
+def _aligned(module: ma.MemModule, names: Mapping[str, str]) -> Iterator[str]:
+    """C conditions under which addresses and strides are as the kernels of ``module`` need them."""
+    for b in module.buffers:
+        if b.space is not Space.TEMP and b.strides is not None and b.aligned:
+            yield f"reinterpret_cast<size_t>({names[b.name]}) % {ALIGNMENT} == 0"
+    for p in module.params:
+        if p.dtype is DType.I64 and p.multiple > 1:
+            yield f"{names[p.name]} % {p.multiple} == 0"
 
 
 def _launch(inner: str, given: str, names: ModuleNames) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nautilus.core.expr.build import calc
-from nautilus.core.index.sizes import Extent, extent_expr
+from nautilus.core.index.sizes import Extent
 from nautilus.cuda.host.driver_api import DECLARATIONS, DRIVER, code_table
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.launcher import PLAN_HEAD, declarations, internal, parameters, plan_bytes
-from nautilus.cuda.host.workspace import workspace_bytes
+from nautilus.cuda.host.workspace import larger, workspace_bytes
 from nautilus.cuda.names import module_names
 from nautilus.export.forms import version
 from nautilus.ma_tile.ir.ops import MemModule
@@ -83,7 +82,7 @@ def _entry_points(parts: Sequence[Part]) -> Iterator[str]:
     scope, visible = names.namespace, '__attribute__((visibility("default")))'
     size: Extent = 0
     for p in parts:
-        size = _larger(size, workspace_bytes(p.module))
+        size = larger(size, workspace_bytes(p.module))
     room = library_plan_bytes([p.module for p in parts])
     yield f'extern "C" {visible} {declared["workspace"]} {{ return {extent_text(size, names.arguments)}; }}'
     yield ""
@@ -118,9 +117,3 @@ def _entry_points(parts: Sequence[Part]) -> Iterator[str]:
     yield f"    const int status = {names.prepare}(plan, {given}, {names.stream});"
     yield f"    return status ? status : {names.launch_prepared}(plan, {names.stream});"
     yield "}"
-
-
-def _larger(a: Extent, b: Extent) -> Extent:
-    if isinstance(a, int) and isinstance(b, int):
-        return max(a, b)
-    return b if a == 0 or a == b else calc("max", extent_expr(a), extent_expr(b))

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule
 from nautilus.core.schedule.dispatch import Dispatch, chosen, leaves
+from nautilus.core.types import DType
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.dumps import stage_of
@@ -27,7 +28,9 @@ class Request:
     ``keep_runtime``: a runtime dim in ``dims`` stays one, and its value there is where tools run the kernel.
     ``name``: of the C functions, instead of the name of the file.
     ``schedule`` None: the schedule that ``lookup`` finds for the Spec in a tuning database, else one by rules.
-    ``variants``: the most schedules among which the launcher chooses by runtime sizes.
+    ``variants``: the most schedules among which the launcher chooses by runtime sizes; with more than one, a variant
+    for tensors that are not aligned joins them.  ``unaligned``: strides that are given at launch, and the addresses of
+    their tensors, are not promised to be multiples of 16 bytes.
     """
 
     path: Path
@@ -43,6 +46,7 @@ class Request:
     keep_runtime: bool = False
     name: str = ""
     variants: int = 1
+    unaligned: bool = False
 
     @property
     def is_spec(self) -> bool:
@@ -78,15 +82,34 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Variants:
-    """What the launcher chooses from. ``dispatch`` numbers ``all``; ``points``: the predictions behind it."""
+    """What the launcher chooses from. ``dispatch`` numbers ``sized``; ``points``: the predictions behind it.
 
-    all: tuple[Variant, ...]
+    ``unaligned``: the variant for strides and addresses that are not multiples of 16 bytes;
+    None where no tensor has such strides.
+    """
+
+    sized: tuple[Variant, ...]
     dispatch: Dispatch
     points: tuple[Prediction, ...]
+    unaligned: Variant | None = None
+
+    @property
+    def all(self) -> tuple[Variant, ...]:
+        return self.sized if self.unaligned is None else (*self.sized, self.unaligned)
 
     def text(self) -> list[str]:
-        """A line for each leaf of the dispatch: its condition and its variant."""
-        return [f"{self.all[n].name} {f'where {c}' if c else 'always'}" for c, n in leaves(self.dispatch)]
+        """A line for each leaf of the dispatch, and for the variant of unaligned tensors: the variant and when."""
+        lines = [f"{self.sized[n].name} {f'where {c}' if c else 'always'}" for c, n in leaves(self.dispatch)]
+        if self.unaligned is None:
+            return lines
+        return [f"{self.unaligned.name} where a stride or an address is not a multiple of 16 bytes, else", *lines]
+
+    def launched(self, numbers: Mapping[str, Any]) -> MemModule:
+        """The module that the launcher chooses for aligned addresses and ``numbers``, which are sizes and strides."""
+        strides = [p for p in self.sized[0].module.params if p.dtype is DType.I64 and p.multiple > 1]
+        if self.unaligned is not None and any(int(numbers[p.name]) % p.multiple for p in strides):
+            return self.unaligned.module
+        return self.sized[chosen(self.dispatch, numbers)].module
 
 
 @dataclass
@@ -115,11 +138,11 @@ class Result:
         return (self.modules["ma-tile"],) if self.variants is None else tuple(v.module for v in self.variants.all)
 
     def launched(self, sizes: Mapping[str, Any]) -> MemModule:
-        """The MA-tile module that the launcher chooses at ``sizes``."""
+        """The MA-tile module that the launcher chooses at ``sizes``, which has strides too."""
         if self.variants is None:
             module: MemModule = self.modules["ma-tile"]
             return module
-        return self.variants.all[chosen(self.variants.dispatch, sizes)].module
+        return self.variants.launched(sizes)
 
     @property
     def cuda_module(self) -> CudaModule:

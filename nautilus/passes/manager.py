@@ -32,7 +32,7 @@ class Context:
     """The options of a compilation besides its input. Passes and lowerings take fields by name.
 
     ``spec``: the Spec, if the compilation starts from one.  ``trial``: the planner follows its rules alone.
-    ``keep_runtime``: as in a Request.
+    ``keep_runtime``, ``unaligned``: as in a Request.
     """
 
     arch: str = DEFAULT_TARGET
@@ -44,6 +44,7 @@ class Context:
     spec: Any = None
     trial: bool = False
     keep_runtime: bool = False
+    unaligned: bool = False
 
     @property
     def target(self) -> str:

@@ -18,7 +18,7 @@ def describe_variants(found: Variants | None) -> dict[str, Any] | None:
         n = chosen(found.dispatch, p.sizes)
         rows.append({
             "sizes": dict(p.sizes),
-            "variant": found.all[n].name,
+            "variant": found.sized[n].name,
             "microseconds": round(p.seconds[n] * 1e6, 3),
             "without_variants_microseconds": round(p.general * 1e6, 3),
         })  # fmt: skip
@@ -29,8 +29,9 @@ def variant_lines(data: Mapping[str, Any] | None) -> list[str]:
     """The text of :func:`describe_variants`."""
     if data is None:
         return []
-    lines = ["", "the launcher chooses by sizes:", *(f"  {line}" for line in data["dispatch"])]
-    lines.append("predicted with the chosen variant, and with the schedule above alone:")
+    lines = ["", "the launcher chooses:", *(f"  {line}" for line in data["dispatch"])]
+    if data["predicted"]:
+        lines.append("predicted with the chosen variant, and with the schedule above alone:")
     for row in data["predicted"]:
         sizes = ", ".join(f"{name} = {size}" for name, size in row["sizes"].items())
         times = f"{row['microseconds']:.4g} us ({row['variant']}), {row['without_variants_microseconds']:.4g} us"

@@ -1,4 +1,4 @@
-"""The printed text of a kernel whose sizes are known only at launch, at several sizes; variants among them."""
+"""The printed text of a kernel whose sizes are known only at launch, at several sizes; also of variants."""
 
 from __future__ import annotations
 
@@ -157,3 +157,27 @@ def test_every_size_reaches_its_variant_with_scratch_memory_of_its_own(tmp_path:
         case = at_sizes(cut if m <= 40 else whole, {"M": m})
         assert differing(case, [m], program) == [], m
     assert made.kernels.keys() == {f"{x.name}__{k.name}" for x in modules for k in x.kernels}
+
+
+STRIDED = """
+dim M = runtime <= 500, N = 72, K = 128
+input A: f16[M, K] strided
+input B: f16[K, N] strided
+output C: f16[M, N] strided
+C[i, j] = sum[k](A[i, k] * B[k, j])
+"""
+
+
+def test_strides_that_are_no_whole_vectors_reach_their_variant(tmp_path: Path) -> None:
+    request = Request(Path("given.naut"), "sm_90a", text=STRIDED.lstrip())
+    aligned, any_stride = (prepare(replace(request, unaligned=x), integers=True) for x in (False, True))
+    modules = [replace(c.module, name=f"spec_{n}") for n, c in enumerate((aligned, any_stride))]
+    text = lower_variants(modules[:1], 0, "spec", (), modules[1]).text
+    assert "tma_load" in aligned.result.cuda
+    program = build(text, aligned.module, aligned.given, tmp_path)
+    for m in (0, 1, 70):
+        for case in (aligned, any_stride):
+            here = at_sizes(case, {"M": m})
+            odd = any(here.given.sizes[p.name] % 8 for p in aligned.module.params if "stride" in p.name)
+            assert odd == (case is any_stride)
+            assert differing(here, [m], program) == [], m

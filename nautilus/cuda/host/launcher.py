@@ -196,7 +196,7 @@ def _checks(module: ma.MemModule) -> Iterator[str]:
             n = names.arguments[p.name]
             yield f"    if ({n} < 0 || {n} > {p.most}) return cudaErrorInvalidValue;"
     yield from fact_checks(module.facts, names.arguments, module.name)
-    given = [(b.name, names.arguments[b.name]) for b in module.buffers if b.space is not Space.TEMP]
+    given = [(b.name, names.arguments[b.name]) for b in module.buffers if b.space is not Space.TEMP and b.aligned]
     tensors = [*given, *([("the workspace", names.scratch)] if workspace_bytes(module) != 0 else [])]
     listed = ", ".join(f'{{"{name}", {c}}}' for name, c in [*tensors, ("the plan", "plan")])
     yield f"    const struct {{ const char* name; const void* address; }} tensors[] = {{{listed}}};"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.index.sizes import Extent, rounded_up, total, volume
+from nautilus.core.expr.build import calc
+from nautilus.core.index.sizes import Extent, extent_expr, rounded_up, total, volume
 from nautilus.core.types import DType
 from nautilus.cuda.ops.tile_scheduler import uses_counter
 from nautilus.ma_tile.ir import ops as ma
@@ -36,3 +37,10 @@ def workspace_bytes(module: ma.MemModule) -> Extent:
 def workspace_sizes(module: ma.MemModule) -> tuple[str, ...]:
     """The runtime sizes, which the size of the workspace may depend on, in the order of the module's params."""
     return tuple(p.name for p in module.params if p.most is not None and p.dtype is DType.I32)
+
+
+def larger(a: Extent, b: Extent) -> Extent:
+    """The larger one of two extents."""
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    return b if a == 0 or a == b else calc("max", extent_expr(a), extent_expr(b))

@@ -43,18 +43,20 @@ _RECURSION = 50_000  # Python frames; the depth limits of the language apply lon
 
 
 def load_spec(
-    source: str | PathLike[str], *, dims: Mapping[str, int] | None = None, keep_runtime: bool = False
-) -> Spec:
+    source: str | PathLike[str], *, dims: Mapping[str, int] | None = None, keep_runtime: bool = False,
+    unaligned: bool = False,
+) -> Spec:  # fmt: skip
     """The Spec of a file, or of a text if ``source`` is a str with a newline.
 
-    ``dims`` overrides sizes, as ``--dim`` does.  With ``keep_runtime`` a runtime dim stays one, and its value there is
-    where tools run the spec.  Raises DiagnosticError with all errors and warnings; the warnings of a
-    valid spec are in ``Spec.warnings``.
+    ``dims`` overrides sizes, as ``--dim`` does. With ``keep_runtime`` a runtime dim stays one, and its value there
+    is where tools run the spec. ``unaligned``: strides that are given at launch are any numbers of elements, and so
+    are the addresses of their tensors; else they are multiples of 16 bytes. Raises DiagnosticError with all errors
+    and warnings; the warnings of a valid spec are in ``Spec.warnings``.
     """
     if isinstance(source, str) and "\n" in source:
-        return load_text(source, dims=dims, keep_runtime=keep_runtime)
+        return load_text(source, dims=dims, keep_runtime=keep_runtime, unaligned=unaligned)
     with _raised_recursion_limit():
-        return _checked(read_path(Path(source)), dims or {}, keep_runtime)
+        return _checked(read_path(Path(source)), dims or {}, keep_runtime, unaligned)
 
 
 def load_text(
@@ -64,10 +66,11 @@ def load_text(
     dims: Mapping[str, int] | None = None,
     folder: Path | None = None,
     keep_runtime: bool = False,
+    unaligned: bool = False,
 ) -> Spec:
     """The Spec of ``text``; ``name`` is its name in diagnostics, ``folder`` contains its includes."""
     with _raised_recursion_limit():
-        return _checked(read_text(text, name, folder), dims or {}, keep_runtime)
+        return _checked(read_text(text, name, folder), dims or {}, keep_runtime, unaligned)
 
 
 @contextmanager
@@ -81,13 +84,13 @@ def _raised_recursion_limit() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def _checked(program: Program, dims: Mapping[str, int], keep_runtime: bool) -> Spec:
+def _checked(program: Program, dims: Mapping[str, int], keep_runtime: bool, unaligned: bool) -> Spec:
     if any(e.span.line == 0 for e in program.errors):  # the file itself could not be read
         raise DiagnosticError(program.errors)
     sym = collect(program.statements, prelude(), dims, keep_runtime, note_sizes)
     facts = assumptions(sym)
     found = _definitions(sym, facts)
-    strides = {name: _strides(sym, decl) for name, decl in sym.decls.items()}
+    strides = {name: _strides(sym, decl, unaligned) for name, decl in sym.decls.items()}
     _unused(sym, found)
     everything = [*program.errors, *(_drop_consequential(sym.errors) if program.errors else sym.errors)]
     everything.sort(key=_position)
@@ -277,7 +280,7 @@ def _assemble(
     )
 
 
-def _strides(sym: Symbols, decl: ast.TensorDecl) -> tuple[AnyExtent, ...] | None:
+def _strides(sym: Symbols, decl: ast.TensorDecl, unaligned: bool) -> tuple[AnyExtent, ...] | None:
     """The strides of a declared tensor: of the axes that it names, params; of the others, what lies behind them."""
     shape = sym.tensors[decl.name.id].shape
     if decl.strided is None or shape is None:
@@ -296,7 +299,7 @@ def _strides(sym: Symbols, decl: ast.TensorDecl) -> tuple[AnyExtent, ...] | None
     dtype = sym.tensors[decl.name.id].dtype
     for n in reversed(range(len(shape))):
         behind = volume((shape[n + 1].extent, found[0])) if found else 1
-        aligned = 1 if n == len(shape) - 1 else max(1, 128 // dtype.bits)  # 16 bytes
+        aligned = 1 if unaligned or n == len(shape) - 1 else max(1, 128 // dtype.bits)  # 16 bytes
         label = unused(f"{decl.name.id}_stride{n}", set(sym.names()))
         param = Param(label, DType.I64, decl.span, MOST_STRIDE, 0, aligned)
         found.insert(0, param if n in named else behind)

@@ -61,7 +61,7 @@ def vector_width(
     buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None, axis: str, limit: int, refs: RefAxes
 ) -> int:
     """Largest power of two up to ``limit`` that is a legal vector along ``axis`` (1: none is)."""
-    if any(isinstance(n, Load) for e in index for n in walk(e)):
+    if not buffer.aligned or any(isinstance(n, Load) for e in index for n in walk(e)):
         return 1
     form = offset(buffer, index)
     v = 1 << max(limit.bit_length() - 1, 0)

@@ -83,7 +83,7 @@ def whole_rows(buffer: Buffer) -> bool:
     if buffer.strides is None:
         return divisible_by(extent_expr(volume((buffer.shape[-1], buffer.dtype.bytes))), ROW_BYTES)
     outer = (volume((n, buffer.dtype.bytes)) for n in buffer.strides[:-1])
-    return buffer.strides[-1] == 1 and all(divisible_by(extent_expr(n), ROW_BYTES) for n in outer)
+    return buffer.aligned and buffer.strides[-1] == 1 and all(divisible_by(extent_expr(n), ROW_BYTES) for n in outer)
 
 
 def aligned(e: Expr, tile: Iterable[str], width: int) -> bool:

@@ -47,6 +47,7 @@ LEVELS = 3  # thresholds one below the other in the decision tree
 SAVES = 0.1  # least logarithm of the ratio of times that a variant or a threshold saves, summed over the grid
 FINE = 16  # a threshold is found to one part in so many of the next size of the grid
 GENERAL = "general"  # name of the variant that a compilation without variants would have
+UNALIGNED = "unaligned"
 
 Point: TypeAlias = "Mapping[str, int]"  # sizes of the varied dims
 
@@ -63,14 +64,27 @@ class Candidate:
 def find(
     request: Request, general: Result, compile_one: Callable[[Request], Result], without: Collection[str] = ()
 ) -> Variants | None:
-    """The variants of ``general``, the result of ``request``; None where its schedule serves all sizes.
+    """The variants of ``general``, the result of ``request``; None where it serves all sizes and strides.
 
     ``compile_one`` runs the passes to the end of MA-tile IR.  ``without``: names of variants that failed later.
     """
     spec: Spec | None = general.modules.get("spec")
-    given = request.schedule is not None or general.tuned or not request.is_spec
-    if request.variants < 2 or spec is None or given or general.context.schedule is None or not spec.runtime_dims:
+    if request.variants < 2 or spec is None or request.schedule is not None or general.context.schedule is None:
         return None
+    sized = None if general.tuned or not spec.runtime_dims else _sized(request, general, spec, compile_one, without)
+    whole = Candidate(GENERAL, general.context.schedule, general.modules["ma-tile"])
+    own = _unaligned(request, spec, whole.module.name, compile_one)
+    if own is None:
+        return sized
+    if sized is None:
+        sized = Variants((_variant(whole, whole.module.name),), 0, ())
+    return replace(sized, unaligned=own)
+
+
+def _sized(
+    request: Request, general: Result, spec: Spec, compile_one: Callable[[Request], Result], without: Collection[str]
+) -> Variants | None:
+    """The variants by sizes; None where one schedule serves all of them."""
     candidates = _candidates(request, general, spec, compile_one, without)
     if len(candidates) < 2:
         return None
@@ -133,6 +147,15 @@ def _points(spec: Spec, sizes: Mapping[int, Sequence[int]]) -> Iterator[Point]:
 def _steps(dim: Dim, sizes: Sequence[int]) -> list[int]:
     """The allowed sizes of ``dim`` that are nearest to ``sizes``, but none without elements."""
     return sorted({n for size in sizes if (n := nearest(dim, size)) > 0})
+
+
+def _unaligned(request: Request, spec: Spec, name: str, compile_one: Callable[[Request], Result]) -> Variant | None:
+    """The variant for any strides and addresses; None where no tensor has strides with a promise about them."""
+    if request.unaligned or not any(p.multiple > 1 for p in spec.stride_params):
+        return None
+    made = compile_one(replace(request, lookup=None, variants=1, until="ma-tile", unaligned=True))
+    assert made.context.schedule is not None
+    return _variant(Candidate(UNALIGNED, made.context.schedule, made.modules["ma-tile"]), name)
 
 
 class _Times:
