@@ -56,10 +56,10 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, use_cache: bo
         raise click.UsageError(str(error)) from None
     if output is not None and os.path.exists(output) and os.path.exists(spec) and os.path.samefile(spec, output):
         raise click.UsageError(f"output and input are the same file: {output}")
-    key = _key(spec, asked, options) if use_cache else None
+    key = entry_key(spec, asked, options) if use_cache else None
     entry = find(key) if key is not None else None
     if entry is None:
-        entry = _compiled(spec, asked, options)
+        entry = compiled_entry(spec, asked, options)
         if key is not None:
             store(key, entry)
     elif not options["quiet"]:
@@ -67,7 +67,7 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, use_cache: bo
     _write(entry, asked, options)
 
 
-def _key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
+def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
     """The key in the cache; None for a compilation that prints more than its output, or whose files are unreadable."""
     shows = ("dump_ir", "dump_dir", "time_passes", "verbose")
     if asked.resource_usage or any(options[name] for name in shows) or options["level"] == 3:
@@ -92,7 +92,7 @@ def _write(entry: Entry, asked: Asked, options: dict[str, Any]) -> None:
         click.echo(json.dumps({"output": asked.output, **entry.about["summary"]}), err=asked.output == "-")
 
 
-def _compiled(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
+def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     from nautilus.cli.request import make_request
     from nautilus.export.outputs import outputs
     from nautilus.passes.dumps import stage_of

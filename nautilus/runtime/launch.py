@@ -22,6 +22,7 @@ from nautilus.core.index.strides import places, span, spread
 from nautilus.core.numerics import Array, storage_array, storage_numpy
 from nautilus.core.types import FORMATS, DType
 from nautilus.runtime.device import Device, bindings, check, open_device, runs_on
+from nautilus.runtime.prepared import Prepared, cells_of, step
 
 _STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory without opt-in
 
@@ -89,6 +90,7 @@ class Session:
         self._maps: dict[tuple[str, str], Array] = {}
         self._module: Any = None
         self._functions: dict[str, Any] = {}
+        self._prepared: Prepared | None = None
         d = self.driver
         self._handle = check(d, d.cuDeviceGet(ordinal), "opening the GPU")
         context = check(d, d.cuDevicePrimaryCtxRetain(self._handle), "opening a context")
@@ -136,6 +138,7 @@ class Session:
     def upload(self, inputs: Mapping[str, Array], scalars: Mapping[str, int | float | bool]) -> None:
         """Set inputs (raw storage arrays) and scalars.  Raises ToolchainError for a wrong shape or a missing scalar."""
         d = self.driver
+        self._prepared = None
         for a in self.plan.by_role("input"):
             if a.name in self._shared:
                 continue
@@ -157,23 +160,20 @@ class Session:
 
     def launch(self, stream: Any = 0) -> None:
         """Enqueue all kernels in order, in ``stream`` (a CUstream; 0: the legacy default stream)."""
-        d = self.driver
-        for launch in self.plan.launches:
-            cells = [self._cell(name) for name in launch.args]
-            cells += [self._maps[(launch.kernel, m.name)] for m in launch.maps]
-            if launch.counter:
-                cells.append(self._cell(launch.kernel))
-            pointers = np.array([c.ctypes.data for c in cells], dtype=np.uint64)
-            check(
-                d,
-                enqueue(d, self._functions[launch.kernel], launch, pointers.ctypes.data, stream),
-                f"launching {launch.kernel}",
-            )
+        if self._prepared is None:
+            self._prepared = self._prepare()
+        self._prepared.launch(int(stream))
 
-    def _cell(self, name: str) -> Array:
-        if name in self._buffers:
-            return np.array([int(self._buffers[name])], dtype=np.uint64)
-        return self._scalars[name]
+    def _prepare(self) -> Prepared:
+        """The launches with the scalars of the last :meth:`upload`."""
+        address = {name: int(pointer) for name, pointer in self._buffers.items()}
+        steps = []
+        for launch in self.plan.launches:
+            maps = {m.name: self._maps[(launch.kernel, m.name)] for m in launch.maps}
+            counter = address.get(launch.kernel, 0) if launch.counter else 0
+            cells = cells_of(launch, address, self._scalars, maps, counter)
+            steps.append(step(launch, int(self._functions[launch.kernel]), cells))
+        return Prepared(steps)
 
     def wait(self) -> None:
         """Wait for the kernels.  Raises ToolchainError after a fault in a kernel."""
@@ -228,24 +228,6 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def enqueue(driver: Any, function: Any, launch: Launch, arguments: int, stream: int = 0) -> Any:
-    """Enqueue ``launch`` in ``stream`` (CUDA Driver API, cuLaunchKernelEx).
-
-    ``arguments`` is the address of an array of argument addresses.
-    """
-    d = driver
-    config = d.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
-    config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
-    config.sharedMemBytes, config.hStream = launch.smem, stream
-    if launch.programmatic:
-        attribute = d.CUlaunchAttribute()
-        attribute.id = d.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        attribute.value.programmaticStreamSerializationAllowed = 1
-        config.attrs, config.numAttrs = [attribute], 1
-    return d.cuLaunchKernelEx(config, function, arguments, 0)
 
 
 def encode(driver: Any, m: TensorMap, base: int) -> Array:

@@ -1,0 +1,1 @@
+"""The Python interface: specs as functions on arrays of the device."""

@@ -1,0 +1,88 @@
+"""Arrays of the device that other libraries own: address, type, shape and strides.
+
+An array offers DLPack (``__dlpack__``; dmlc/dlpack, dlpack.h) or the CUDA array interface
+(``__cuda_array_interface__``; Numba documentation, "CUDA Array Interface (Version 3)").  DLPack comes first, because
+the interface has no bfloat16.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from nautilus.core.errors import InputError
+
+_CUDA, _MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
+_LEGACY_STREAM = 1  # in DLPack
+_KINDS = {0: "i", 1: "u", 2: "f", 4: "b", 6: "B"}  # DLDataTypeCode; b: bfloat16, B: bool
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """``kind``: i, u, f, B (bool) or b (bfloat16). ``bits``: of an element. ``strides``: in elements."""
+
+    address: int
+    kind: str
+    bits: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: int | None = None  # where it is known
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int), ("device_id", ctypes.c_int), ("ndim", ctypes.c_int),
+        ("dtype", _DataType), ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+def view(name: str, array: Any, stream: int = 0) -> View:
+    """What ``array`` is. ``stream``: in which it is used. Raises InputError, naming the tensor, for another object.
+
+    The array is not kept: the caller does that until the work in the stream has ended.
+    """
+    if hasattr(array, "__dlpack__"):
+        return _dlpack(name, array, stream)
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        what = type(array).__name__
+        raise InputError(f"{name}: {what} has neither __dlpack__ nor __cuda_array_interface__")
+    shape, code = tuple(interface["shape"]), str(interface["typestr"])
+    item = int(code[2:])
+    strides = interface.get("strides")
+    steps = row_major(shape) if strides is None else tuple(s // item for s in strides)
+    return View(int(interface["data"][0]), {"b": "B"}.get(code[1], code[1]), 8 * item, shape, steps)
+
+
+def _dlpack(name: str, array: Any, stream: int) -> View:
+    kind = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else _CUDA
+    if int(kind) not in (_CUDA, _MANAGED):
+        raise InputError(f"{name}: the array is not in the memory of a CUDA device")
+    try:
+        capsule = array.__dlpack__(stream=stream or _LEGACY_STREAM)
+    except Exception as error:  # each library raises errors of its own
+        raise InputError(f"{name}: {error}") from error
+    t = _Tensor.from_address(_pointer(capsule, b"dltensor"))  # the capsule frees the tensor when it goes
+    shape = tuple(t.shape[n] for n in range(t.ndim))
+    strides = tuple(t.strides[n] for n in range(t.ndim)) if t.strides else row_major(shape)
+    code = _KINDS.get(t.dtype.code, "?") if t.dtype.lanes == 1 else "?"
+    return View((t.data or 0) + t.byte_offset, code, t.dtype.bits, shape, strides, t.device_id)
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an array without gaps, in elements."""
+    out, step = list[int](), 1
+    for n in reversed(shape):
+        out.insert(0, step)
+        step *= n
+    return tuple(out)

@@ -1,0 +1,56 @@
+"""``nautilus.compile``: a spec as a function on arrays of the device, compiled once and kept in the cache."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nautilus.api.kernel import Kernel
+from nautilus.cli.compiling import Asked, compiled_entry, entry_key
+from nautilus.core.errors import InputError
+from nautilus.export.cache import find, store
+from nautilus.export.forms import MANIFEST
+
+
+def compile_kernel(
+    spec: str | PathLike[str],
+    dims: Mapping[str, int] | None = None,
+    *,
+    arch: str | None = None,
+    precision: str | None = None,
+    schedule: str | PathLike[str] | None = None,
+    level: int = 2,
+    name: str = "",
+    cache: bool = True,
+) -> Kernel:
+    """The kernel of the file ``spec``.  The options are those of the command line, which shares its cache.
+
+    Warnings about the spec are Python warnings.  Raises what a compilation raises (DiagnosticError, ScheduleError,
+    UnsupportedError, ToolchainError), and InputError for wrong options.
+    """
+    path = Path(spec)
+    options: dict[str, Any] = {
+        "arch": arch, "dims": dict(dims or {}), "level": level, "precision": precision, "variants": 4,
+        "schedule": Path(schedule) if schedule is not None else None, "werror": frozenset(), "quiet": True,
+        "dump_ir": None, "dump_dir": None, "time_passes": False, "verbose": False, "as_json": False,
+        "diagnostics": "text",
+    }  # fmt: skip
+    asked = Asked(None, "cubin", name, "", resource_usage=False)
+    key = entry_key(path, asked, options) if cache else None
+    entry = find(key) if key is not None else None
+    if entry is None:
+        try:
+            entry = compiled_entry(path, asked, options)
+        except click.UsageError as error:
+            raise InputError(error.format_message()) from None
+        if key is not None:
+            store(key, entry)
+    for message in entry.about["messages"]:
+        warnings.warn(message["text"], stacklevel=3)
+    return Kernel(json.loads(entry.files[MANIFEST]), entry.files[""])

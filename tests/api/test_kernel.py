@@ -1,0 +1,173 @@
+"""The Python interface on a driver that writes down its calls."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nautilus
+from nautilus.api import arrays
+from nautilus.api.kernel import Kernel
+from nautilus.core.errors import InputError
+from nautilus.export import cache
+from nautilus.runtime.nvrtc import include_paths
+
+pytest.importorskip("cuda.bindings.driver")
+GXX = shutil.which("g++")
+SPEC = (
+    "dim M = runtime, N = 256, K = 128\nassume M % 8 == 0\ninput A: f16[M, K]\ninput B: f16[N, K]\n"
+    "scalar s: f32 = 2.0\n"
+    "output C: f32[M, N]\nC[i, j] = sum[k](A[i, k] * B[j, k]) * s\n"
+)  # fmt: skip
+
+
+class Fake:
+    """An array at an address, by the CUDA array interface."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], code: str = "<f2", strides: Any = None) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": shape, "typestr": code, "data": (address, False), "strides": strides, "version": 3,
+        }  # fmt: skip
+
+
+class OnDevice:
+    """A numpy array that says that it is on a device."""
+
+    def __init__(self, array: Any, device: int = 0) -> None:
+        self.array, self.device = array, device
+
+    def __dlpack__(self, stream: int | None = None) -> Any:
+        assert stream == 1
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, self.device)
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("api") / "k.naut"
+    path.write_text(SPEC)
+    return path
+
+
+@pytest.fixture(scope="module")
+def compiled(spec: Path) -> Kernel:
+    return nautilus.compile(spec, arch="sm_90a")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The stand-in for libcuda, which writes to standard output."""
+    if GXX is None or not include_paths():
+        pytest.skip("needs g++ and the headers of CUDA")
+    target = tmp_path_factory.mktemp("driver") / "libcuda.so"
+    source = Path(__file__).parents[1] / "export" / "driver.cpp"
+    subprocess.run([GXX, "-shared", "-fPIC", f"-I{include_paths()[0]}", source, "-o", target], check=True)
+    return ctypes.CDLL(str(target))
+
+
+@pytest.fixture
+def kernel(compiled: Kernel, library: Any) -> Kernel:
+    """The kernel with bindings that write down their calls in ``calls``."""
+    from cuda.bindings import driver as real
+
+    names = [n for n in dir(real) if n.startswith(("CU", "cuuint"))]
+    stub = SimpleNamespace(calls=[], **{n: getattr(real, n) for n in names})
+    results: dict[str, tuple[Any, ...]] = {
+        "cuCtxGetCurrent": (1,), "cuCtxGetDevice": (0,), "cuModuleLoadData": (1,), "cuModuleGetFunction": (9,),
+        "cuFuncSetAttribute": (), "cuMemsetD8Async": (), "cuMemAlloc": (1 << 20,), "cuMemFree": (),
+        "cuTensorMapEncodeTiled": (SimpleNamespace(opaque=[7] * 16),),
+    }  # fmt: skip
+
+    def call(name: str, result: tuple[Any, ...]) -> Any:
+        def made(*arguments: Any) -> Any:
+            stub.calls.append(name)
+            return (real.CUresult.CUDA_SUCCESS, *result)
+
+        return made
+
+    for name, result in results.items():
+        setattr(stub, name, call(name, result))
+    return Kernel(compiled.manifest, b"cubin", stub, library)
+
+
+A, B, C = Fake(64, (16, 128)), Fake(4096, (256, 128)), Fake(8192, (16, 256), "<f4")
+
+
+def test_a_launch_is_one_call_of_the_driver(kernel: Kernel, capfd: pytest.CaptureFixture[str]) -> None:
+    ready = kernel.prepare(A, B, out=C, stream=5)
+    before = list(kernel.driver.calls)
+    assert "cuTensorMapEncodeTiled" in before and capfd.readouterr().out == ""
+    ready.launch()
+    ready.launch(6)
+    assert kernel.driver.calls == before
+    library = ctypes.CDLL(None)
+    library.fflush(None)
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == 2 and lines[0].startswith("launch 9 grid ") and lines[0].endswith("stream 5 first 64")
+    assert lines[1] == lines[0].replace("stream 5", "stream 6")
+    kernel.prepare(A, B, out=C)
+    assert kernel.driver.calls.count("cuModuleLoadData") == 1
+
+
+def test_outputs_are_allocated(kernel: Kernel) -> None:
+    out = kernel(A, B)
+    assert out.__cuda_array_interface__["shape"] == (16, 256) and out.__cuda_array_interface__["typestr"] == "<f4"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "scalars", "message"),
+    [
+        ((A,), {}, r"k has 2 inputs \(A, B\), not 1"),
+        ((A, Fake(4096, (256, 64))), {}, r"B has shape \[256, 64\] instead of \[256, 128\]"),
+        ((Fake(66, (16, 128)), B), {}, "the address of A is no multiple of 16 bytes"),
+        ((Fake(64, (16, 128), "<f4"), B), {}, "A has elements of 32 bits of another kind than f16"),
+        ((Fake(64, (16, 128), strides=(512, 2)), B), {}, r"A has strides \[256, 1\] instead of \[128, 1\]; it must be"),
+        ((Fake(64, (12, 128)), B), {}, r"'assume M % 8 == 0' does not hold: M is 12"),
+        ((Fake(64, (16,)), B), {}, "A has 1 axes instead of 2"),
+        ((A, B), {"M": 24}, "A has M = 16, but M is 24"),
+        ((A, B), {"t": 1}, "unknown scalar 't'; scalars: s, M"),
+        ((A, object()), {}, "B: object has neither __dlpack__ nor __cuda_array_interface__"),
+        ((np.zeros((16, 128), np.float16), B), {}, "A: the array is not in the memory of a CUDA device"),
+        ((OnDevice(np.zeros((16, 128), np.float16), 0), OnDevice(np.zeros((256, 64), np.float16))), {}, "B has shape"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_tensor(inputs: tuple[Any, ...], scalars: dict[str, Any], message: str, kernel: Kernel) -> None:
+    with pytest.raises(InputError, match=message):
+        kernel(*inputs, **scalars)
+
+
+def test_arrays_are_read_by_dlpack() -> None:
+    whole = np.zeros((6, 8), np.float32)
+    part = whole[1:5:2, 3:]
+    found = arrays.view("X", OnDevice(part))
+    assert found == arrays.View(part.ctypes.data, "f", 32, (2, 5), (16, 1), 0)
+    assert arrays.view("X", OnDevice(np.zeros((), np.int64))).shape == ()
+    assert arrays.view("X", Fake(64, (3, 2), "|b1")).kind == "B"
+
+
+def test_the_second_compilation_is_read_from_the_cache(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nautilus.api import compile as module
+
+    monkeypatch.setenv("NAUTILUS_CACHE", str(tmp_path))
+    first = nautilus.compile(spec, {"M": 64}, arch="sm_80")
+    monkeypatch.setattr(module, "compiled_entry", None)
+    again = nautilus.compile(str(spec), {"M": 64}, arch="sm_80")
+    assert again.manifest == first.manifest and "A: f16[64, 128]" in repr(again) and cache.folder() == tmp_path
+    with pytest.raises(TypeError):
+        nautilus.compile(spec, {"M": 64}, arch="sm_80", cache=False)
+
+
+def test_wrong_options_are_input_errors(spec: Path) -> None:
+    with pytest.raises(InputError, match="unknown architecture 'sm_1'"):
+        nautilus.compile(spec, arch="sm_1")
