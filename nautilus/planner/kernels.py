@@ -18,7 +18,7 @@ from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Load, children, free_vars, loads
+from nautilus.core.expr.nodes import Load, Op, children, free_vars, loads
 from nautilus.core.expr.products import bare
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
@@ -249,9 +249,13 @@ def _apart(operand: Def, reader: Def) -> bool:
 
 
 def _copied(defs: dict[str, Def], name: str, reader: Def) -> bool:
-    """Whether ``name`` has elements of inputs in the order in which the product ``reader`` reads them, many times."""
+    """Whether ``name`` has elements of inputs in the order in which the product ``reader`` reads them, many times.
+
+    They may be 0 elsewhere.
+    """
     d = defs[name]
-    if not isinstance(d.value, Load) or d.value.buffer in defs or dot_of(reader) is None:
+    value = d.value.args[1] if isinstance(d.value, Op) and d.value.op == "select" and d.buffer.support else d.value
+    if not isinstance(value, Load) or value.buffer in defs or dot_of(reader) is None:
         return False
     terms, elements = (prod(size(a) or SHORT for a in x.axes) for x in (reader, d))
     factors = map(bare, children(bare(reader.value)))

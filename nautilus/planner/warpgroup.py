@@ -20,17 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
 from nautilus.core.expr.nodes import walk as nested
+from nautilus.core.expr.products import bare
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.planner.products.boxes import Side
-from nautilus.planner.products.dots import Dot, step_within
+from nautilus.planner.products.dots import Dot, digit, step_within
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
@@ -45,6 +46,7 @@ WAVES = 3  # of tiles in a supertile, so that long and short tiles balance
 OUTER = 16  # the least number of outer grid points in a supertile, if it has fewer waves
 L2_BYTES = 16 << 20  # of operands that resident blocks may share
 SPECIAL = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
+SHORTEST = 32  # bytes of the shortest rows of a stage
 RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 
@@ -106,10 +108,14 @@ def gemm(
 ) -> KernelPlan | None:  # fmt: skip
     """Tiles of a GEMM with ``dots`` accumulators that share their left operand; None where it is too small.
 
-    ``operand``: type of the operands (measured for 16 bits); a stage always has rows of 128 bytes.  ``light``: at
-    most 64 accumulators a thread.
+    ``operand``: type of the operands (measured for 16 bits); a stage has rows of 128 bytes, or shorter ones where the
+    innermost digit of the loop has fewer positions.  ``light``: at most 64 accumulators a thread.
     """
-    rows, columns, step = row.extent, column.extent, step_within(products, 2 * STEP // operand.bytes)
+    rows, columns = row.extent, column.extent
+    operands = [e for d in products for e in map(bare, children(bare(d.value))) if isinstance(e, Load)]
+    step = gcd(step_within(products, 2 * STEP // operand.bytes), digit(operands, loop))
+    if step * operand.bytes < SHORTEST:
+        return None
     if rows < 128 or columns < 64 or extent(unified, loop) < 2 * step:
         return None
     sides = {x for s in (row, column) for x, _, _ in s.axes}
@@ -126,7 +132,7 @@ def gemm(
             continue
         if operand in SHORT and (tile.pingpong or tile.rows * tile.columns > WARPGROUPS * ROWS * TWICE):
             continue
-        stage = 2 * STEP * (tile.rows + tile.columns)
+        stage = step * operand.bytes * (tile.rows + tile.columns)
         stages = min(8, (limits.smem_block - RESERVE - tile.warpgroups * 2 * 2 * ROWS * CHUNK) // stage)
         if stages < (4 if tile.pingpong else 3):
             continue

@@ -19,7 +19,7 @@ ROW: Final = 16  # bytes of which rows of a tensor that copies of boxes load are
 GAIN: Final = 0.8  # time with stored windows, at most, as a share of that by warps
 RATE: Final = 600e12  # operations a second of 16-bit operands in whole tiles
 WARPS: Final = 150e12  # the same by warps
-WARPS_F32: Final = 18e12  # of f32 by warps (measured on an H200: 12.7 with 3 channels, 15.4 with 64 and a stride of 3)
+WARPS_F32: Final = 15e12  # of f32 by warps (measured on an H200: 12.7 and 14.3 with 3 channels, 15.4 with a stride)
 MEMORY: Final = 3.6e12  # bytes a second
 LINE: Final = 16  # elements of the shortest line of a box
 WHOLE: Final = 0.85  # share of tiles that boxes of several axes use, about
@@ -32,9 +32,11 @@ def columns(dtype: DType) -> int:
     return 16 if dtype is DType.F32 else 64
 
 
-def by_warps(dtype: DType) -> float:
-    """Operations a second by warps."""
-    return WARPS_F32 if dtype is DType.F32 else WARPS
+def warp_seconds(dtype: DType, operations: int, longest: int) -> float:
+    """The time of ``operations`` by warps; ``longest``: the contracted axis of which the loop has whole steps."""
+    if dtype is DType.F32:
+        return operations / WARPS_F32
+    return operations * (-(-longest // MMA) * MMA) / longest / WARPS
 
 
 def product_seconds(

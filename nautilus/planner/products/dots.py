@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from nautilus.core.expr.nodes import Op
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import matrix_part, scaled_product
@@ -55,3 +55,18 @@ def _is_narrow(dtype: DType) -> bool:
 def step_within(defs: Iterable[Def], step: int) -> int:
     """The largest step of a reduction loop, at most ``step``, that lies within the groups of every scaled product."""
     return gcd(step, *(found.group for d in defs if (found := scaled_product(d)) is not None))
+
+
+def digit(operands: list[Load], loop: str) -> int:
+    """The number of positions of ``loop`` after which all of its digits but the innermost one stay the same, or 0."""
+    return gcd(*(n for ld in operands for e in ld.index for n in _periods(e, loop)))
+
+
+def _periods(e: Expr, loop: str) -> Iterator[int]:
+    """The divisors by which ``e`` divides ``loop``."""
+    match e:
+        case Op(op="floordiv" | "mod", args=(Var(name=name), Const(value=value))) if name == loop:
+            yield int(value)
+        case _:
+            for x in children(e):
+                yield from _periods(x, loop)

@@ -8,15 +8,15 @@ The engine is chosen where the time that the product saves is longer than the ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import gcd, prod
+from math import prod
 
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children
+from nautilus.core.expr.nodes import Load, Op, Var
 from nautilus.core.expr.products import bare
 from nautilus.core.functions.parts import STORED
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.planner.products.boxes import LINE, Side
+from nautilus.planner.products.dots import digit
 from nautilus.planner.warpgroup import RESERVE, STEP, WARPGROUPS, extent, shape_of, useful, with_tiles
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
@@ -45,7 +45,7 @@ def gemm_in_parts(
     if not step or extent(unified, loop) < LEAST * step:
         return None
     tiles = [t for t in rates.TILES if shifted or t == rates.TILES[0]]
-    tiles = [(m, n, r) for m, n, r in tiles if row.extent >= m and (column.extent >= n or n == rates.TILES[-1][1])]
+    tiles = [(m, n, r) for m, n, r in tiles if row.extent >= m and (column.extent > n // 2 or n == rates.TILES[-1][1])]
     tiles = [t for t in tiles if _stages(limits, t[0], t[1], step) >= LEAST]
     if not tiles:
         return None
@@ -78,18 +78,3 @@ def gemm_in_parts(
 def _stages(limits: Limits, rows: int, columns: int, step: int) -> int:
     """Stages of both operands that fit in shared memory."""
     return min(4, (limits.smem_block - RESERVE) // (STORED * (rows + columns) * step * DType.BF16.bytes))
-
-
-def digit(operands: list[Load], loop: str) -> int:
-    """The number of positions of ``loop`` after which all of its digits but the innermost one stay the same, or 0."""
-    return gcd(*(n for ld in operands for e in ld.index for n in _periods(e, loop)))
-
-
-def _periods(e: Expr, loop: str) -> Iterator[int]:
-    """The divisors by which ``e`` divides ``loop``."""
-    match e:
-        case Op(op="floordiv" | "mod", args=(Var(name=name), Const(value=value))) if name == loop:
-            yield int(value)
-        case _:
-            for x in children(e):
-                yield from _periods(x, loop)

@@ -23,9 +23,9 @@ from math import gcd, prod
 
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import TRUE, conjunction
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, substitute
 from nautilus.core.index.linear import Linear, linear
-from nautilus.core.index.simplify import simplify
+from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.types import DType
 
 MOST_AXES = 5  # of a tensor map
@@ -93,7 +93,7 @@ class _Work:
 def windows(
     ld: Load, rows: Collection[str], inner: Sequence[Axis], axes: Mapping[str, Axis], last: bool
 ) -> Windows | None:
-    """The windows of ``ld``, whose index is affine in ``axes``; None where they are no tensor of five axes.
+    """The windows of ``ld``, whose index is affine in its lines and in ``inner``; None where they need over five axes.
 
     ``rows``: the axes of the result that only ``ld`` has; ``last``: the axis of ``inner`` is contiguous.
     """
@@ -118,24 +118,26 @@ def _dimension(
 ) -> tuple[Linear, int | None, int, int, int] | None:
     """One axis of the tensor: what ``inner`` adds, the line (or None), its step, that of residues, and their digit."""
     named = {a.name: c for a, c in form.terms.items() if isinstance(a, Var)}
-    if len(named) != len(form.terms) or not named.keys() <= axes.keys():
-        return None
     line = [x for x in named if x in rows]
-    own = Linear({Var(x): c for x, c in named.items() if x in inner})
-    outer = Linear({Var(x): c for x, c in named.items() if x not in inner and x not in rows})
-    if len(line) > 1 or any(named[x] <= 0 for x in line):
+    own = Linear({a: c for a, c in form.terms.items() if isinstance(a, Var) and a.name in inner})
+    outer = Linear({a: c for a, c in form.terms.items() if not (isinstance(a, Var) and a.name in {*inner, *rows})})
+    used = frozenset[str]().union(*map(free_vars, outer.terms))
+    if len(line) > 1 or any(named[x] <= 0 for x in line) or not used <= axes.keys() - {*inner, *rows}:
         return None
     if not line:
         for v in outer.terms:
-            assert isinstance(v, Var)
+            if not isinstance(v, Var):
+                return None
             if v.name not in work.names:
                 work.names[v.name] = len(work.lead)
                 work.lead.append((extent(axes[v.name]), v))
         return (own + outer).shift(form.const), None, 0, 0, -1
     axis, step = axes[line[0]], named[line[0]]
-    ends = [(c * (extent(axes[v.name]) - 1) if isinstance(v, Var) else 0) for v, c in outer.terms.items()]
-    low, high = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends)
+    low, high = bounds(_expr(outer), {x: (0, extent(axes[x]) - 1) for x in used})
+    if low is None or high is None:
+        return None
     shared = gcd(step, *outer.terms.values())
+    low -= low % shared
     residues = step // shared if outer.terms else 1
     digit = -1
     index: Expr = Var(axis.name)
@@ -168,9 +170,7 @@ def _assembled(
         lengths[-1] = -(-lengths[-1] // each) * each
         line, before = work.lines[-1][0].name, min(before, len(lengths) - 1)
     many = prod(n for n, _ in work.lead)
-    merged = many > 1 and len(lengths) + 2 > MOST_AXES
-    if merged and work.lines[0][3]:
-        return None
+    merged = many > 1 and not work.lines[0][3] and len(lengths) + 3 > MOST_AXES  # one axis is left for parts
     shape, where = [*lengths], [*index]
     moved = int(many > 1 and not merged)  # the first axis is that of the digits
     position: Expr = integer(0)

@@ -11,7 +11,7 @@ from nautilus.core.expr.nodes import Load, Var
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
-from nautilus.planner.products.parts import digit
+from nautilus.planner.products.dots import digit
 
 CONVOLUTION = (
     "dim B = 8, C = {c}, K = {k}, H = 256, W = {w}\ninput X: f32[B, C, H, W]\ninput F: f32[K, C, 3, 3]\n"

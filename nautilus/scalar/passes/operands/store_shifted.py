@@ -102,7 +102,7 @@ def shifted(program: Program, d: Def, multiprocessors: int) -> Shifted | None:
         return None
     factors = [e for e in d.value.args if isinstance(e, Load) and e.dtype is DType.F32]
     plain = [all(isinstance(e, Var) for e in ld.index) for ld in factors]
-    if len(factors) < 2 or plain not in ([True, False], [False, True]) or not is_inside(program, d):
+    if len(factors) < 2 or plain not in ([True, False], [False, True]) or conditions(program, d):
         return None
     side = plain.index(False)
     own = [product.rows, product.columns]
@@ -133,8 +133,8 @@ def is_affine(d: Def) -> bool:
     return not any(loads(e) or any(linear_in(e, x) is None for x in free_vars(e) & names) for e in found)
 
 
-def is_inside(program: Program, d: Def) -> bool:
-    """Whether the condition of ``d`` says no more than that its operands are inside of their tensors."""
+def conditions(program: Program, d: Def) -> tuple[Expr, ...]:
+    """The parts of the condition of ``d`` that do not follow from its operands being inside of their tensors."""
     inside = [
         c
         for ld in loads(d.value)
@@ -142,7 +142,7 @@ def is_inside(program: Program, d: Def) -> bool:
         for c in within(e, n)
     ]
     ranges = {a.name: (0, _length(a) - 1) for a in d.axes}
-    return all(simplify(c, ranges, inside) == TRUE for c in conjuncts(d.guard))
+    return tuple(c for c in conjuncts(d.guard) if simplify(c, ranges, inside) != TRUE)
 
 
 def is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> bool:

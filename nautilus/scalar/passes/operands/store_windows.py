@@ -28,18 +28,20 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute
 from nautilus.core.expr.products import bare, matrix_product
+from nautilus.core.index.groups import shared_group
 from nautilus.core.index.simplify import simplify
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import PackPlan, Schedule
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.windows import INNER, Windows, at, digits, extent, outside, windows
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.flatten_contractions import contracted
-from nautilus.scalar.passes.operands.store_shifted import is_affine, is_box, is_inside
-from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.scalar.passes.operands.store_shifted import conditions, is_box
+from nautilus.scalar.passes.pack import pack
+from nautilus.scalar.rewriting import all_defs, find_defs, fresh_name, put_defs
 from nautilus.targets import window_rates as rates
 from nautilus.targets.limits import limits
 from nautilus.targets.records import DEFAULT_TARGET
@@ -63,19 +65,32 @@ class StoreWindows:
         if not target.warpgroup:
             return program
         in_parts = self.precision == "fast" and (self.schedule is None or self.schedule.decompose_operands)
-        for d in find_defs(program).values():
-            made = convolution(program, d, in_parts)
+        for name in find_defs(program):
+            grouped = _in_groups(program, name)
+            made = convolution(grouped, find_defs(grouped)[name], in_parts)
             choice = None if made is None else _best(made, target.multiprocessors)
             if made is not None and choice is not None:
-                program = with_windows(program, made, choice)
+                program = with_windows(grouped, made, choice)
         return program
+
+
+def _in_groups(program: Program, name: str) -> Program:
+    """``program`` where an axis of a product is two if a factor has only the first one (``pack``)."""
+    d = find_defs(program)[name]
+    if d.op == "sum" and isinstance(d.value, Op) and d.value.op == "mul":
+        for a in d.par:
+            group = shared_group(d.value.args[0], d.value.args[1], a.name)
+            if group is not None and (size(a) or 1) % group == 0 and all_defs(program) is not None:
+                return pack(program, PackPlan(name, a.name, group))
+    return program
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
     """Product ``d`` of tensors of ``dtype``, of which ``load`` is read at ``rows`` and not at ``column``.
 
-    ``side``: the place of ``load`` among the factors; ``shared``: the axes of the result that both factors have.
+    ``side``: the place of ``load`` among the factors; ``shared``: the axes of the result that both factors have;
+    ``kept``: conditions on contracted axes and on axes of the result that no factor has, such as phases without terms.
     """
 
     d: Def
@@ -86,6 +101,7 @@ class Convolution:
     column: Axis
     shared: tuple[Axis, ...]
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    kept: tuple[Expr, ...]
 
     @property
     def dtype(self) -> DType:
@@ -101,7 +117,7 @@ def convolution(program: Program, d: Def, in_parts: bool) -> Convolution | None:
         return None
     found = [_tensor(e) for e in d.value.args]
     types = {ld.dtype for ld in found if ld is not None}
-    if None in found or len(types) != 1 or not is_affine(d) or not is_inside(program, d):
+    if None in found or len(types) != 1 or not _is_regular(d):
         return None
     dtype = types.pop()
     if not (dtype.is_half or (dtype is DType.F32 and in_parts)):
@@ -116,8 +132,17 @@ def convolution(program: Program, d: Def, in_parts: bool) -> Convolution | None:
     if any(len(n) != len(ld.index) for n, ld in zip(shapes, (first, second), strict=True)):
         return None
     shared = tuple(a for a in d.par if a.name in product.shared)
-    made = Convolution(d, side, first, second, tuple(own[side]), own[1 - side][0], shared, (shapes[0], shapes[1]))
+    kept = conditions(program, d)
+    alone = {a.name for a in (*d.par, *d.red)} - product.rows - product.columns - {a.name for a in shared}
+    if any(loads(c) or not free_vars(c) <= alone for c in kept):
+        return None
+    made = Convolution(d, side, first, second, tuple(own[side]), own[1 - side][0], shared, (shapes[0], shapes[1]), kept)
     return None if _has_boxes(program, made) else made
+
+
+def _is_regular(d: Def) -> bool:
+    """Whether no place depends on elements of tensors."""
+    return not any(loads(e) for ld in loads(d.value) for e in ld.index)
 
 
 def _tensor(e: Expr) -> Load | None:
@@ -132,7 +157,8 @@ def _has_boxes(program: Program, c: Convolution) -> bool:
     found = contracted(program, c.d) or c.d.red[:1] * (len(c.d.red) == 1)
     rows = frozenset(a.name for a in c.rows)
     whole = c.shapes[0][-1] * c.dtype.bytes % rates.ROW == 0
-    return bool(found) and whole and is_box(c.load, rows, found[-1], program)
+    plain = all(isinstance(e, Var) for e in c.other.index)  # flatten-contractions and store-operands take it
+    return bool(found) and whole and plain and is_box(c.load, rows, found[-1], program)
 
 
 # -- the division of the contracted axes ----------------------------------------------------------------
@@ -159,7 +185,7 @@ def _best(c: Convolution, multiprocessors: int) -> Choice | None:
     if _volume(c.rows) < rates.ROWS or extent(c.column) < rates.columns(c.dtype):
         return None
     best = min(choices(c, multiprocessors), key=lambda x: x.seconds, default=None)
-    by_warps = 2 * _volume(c.d.axes) / rates.by_warps(c.dtype)
+    by_warps = rates.warp_seconds(c.dtype, 2 * _volume(c.d.axes), max(map(extent, c.d.red)))
     return best if best is not None and best.seconds <= rates.GAIN * by_warps else None
 
 
@@ -170,6 +196,8 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
     for n in range(1, len(c.d.red) + 1):
         for inner in combinations(c.d.red, n):
             outer = tuple(a for a in c.d.red if a not in inner)
+            if any(a.name in free_vars(e) for e in c.kept for a in inner):
+                continue
             length = _volume(inner)
             for last in (False, True):
                 temp = windows(c.load, rows, inner, axes, last)
@@ -204,19 +232,20 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
     name = fresh_name(program, "_".join(a.name for a in (*x.outer, *x.inner)), taken)
     flat, length = Var(name), _volume(x.inner)
     tap: Expr = calc("floordiv", flat, x.padded)
-    inside: Expr = calc("mod", flat, x.padded) if x.outer else flat
+    place: Expr = calc("mod", flat, x.padded) if x.outer else flat
     taps = dict(digits(tap, x.outer))
     left = _window_temp(program, c, x)
-    index = tuple(simplify(substitute(e, {**taps, INNER: inside})) for e in x.temp.index)
+    index = tuple(simplify(substitute(e, {**taps, INNER: place})) for e in x.temp.index)
     right = None if x.is_plain else _filter_temp(program, c, x)
     if right is None:
         other = replace(c.other, index=tuple(substitute(e, {x.inner[0].name: flat}) for e in c.other.index))
     else:
-        where = (*(Var(a.name) for a in c.shared), *([tap] if x.outer else []), inside, Var(c.column.name))
+        where = (*(Var(a.name) for a in c.shared), *([tap] if x.outer else []), place, Var(c.column.name))
         other = Load(right.name, where, c.dtype, d.span)
-    conditions: list[Expr | None] = [calc("lt", inside, length)] if x.padded != length else []
+    kept: list[Expr | None] = [calc("lt", place, length)] if x.padded != length else []
     if d.guard is not None:
-        conditions += [left.buffer.supported(index), None if right is None else right.buffer.supported(other.index)]
+        inside = [left.buffer.supported(index), None if right is None else right.buffer.supported(other.index)]
+        kept += [*inside, *(substitute(e, taps) for e in c.kept)]
     factors: list[Expr] = [Load(left.name, index, c.dtype, d.span), other]
     if c.dtype is not DType.F32:
         factors = [Op("cast", (e,), DType.F32, d.span) for e in factors]
@@ -225,7 +254,7 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
         factors.reverse()
     axis = Axis(name, _volume(x.outer) * x.padded, x.inner[0].span)
     value = Op("mul", tuple(factors), DType.F32, d.span)
-    made = replace(d, red=(axis,), value=value, guard=conjunction(conditions))
+    made = replace(d, red=(axis,), value=value, guard=conjunction(kept))
     return put_defs(program, d.name, (*(t for t in (left, right) if t is not None), made))
 
 

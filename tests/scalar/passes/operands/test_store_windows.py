@@ -10,6 +10,7 @@ from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.interp import program as interp
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.axes.split_residues import SplitResidues
 from nautilus.scalar.passes.operands import store_windows
 from nautilus.scalar.passes.operands.store_windows import StoreWindows
 from nautilus.scalar.rewriting import find_defs
@@ -70,10 +71,31 @@ CASES = [
     # groups, whose channels are side by side
     "input X: f32[B, 4 * C, L]\ninput F: f32[4, K, C, R]\noutput Y: f32[B, 4, K, 7]\n"
     "Y[b, g, k, x] = sum[c, r | 0 <= 2 * x + r - 1 < L](X[b, g * C + c, 2 * x + r - 1] * F[g, k, c, r])\n",
+    # groups of a result's axis
+    "input X: f32[B, 4 * C, L]\ninput F: f32[4 * K, C, R]\noutput Y: f32[B, 4 * K, 7]\n"
+    "Y[b, k, x] = sum[c: C, r | 0 <= 2 * x + r - 1 < L](X[b, k // K * C + c, 2 * x + r - 1] * F[k, c, r])\n",
     # three axes with steps, so that digits and images share an axis
     "input X: f32[B, C, 8, 8, 8]\ninput F: f32[K, C, 2, 2, 2]\noutput Y: f32[B, K, 4, 4, 4]\n"
     "Y[b, k, z, y, x] = sum[c, q, r, s](X[b, c, 2 * z + q, 2 * y + r, 2 * x + s] * F[k, c, q, r, s])\n",
 ]
+
+
+#: transposed convolutions: phases whose shift is no multiple of their number, and phases without terms
+PHASES = [
+    IMAGES + "output Y: f32[B, K, 3 * L, W]\nY[b, k, y, x] = sum[c, r, s | (y + 1 - 2 * r) % 3 == 0 and "
+    "0 <= (y + 1 - 2 * r) // 3 < L and 0 <= x - s < W](X[b, c, (y + 1 - 2 * r) // 3, x - s] * F[c, k, r, s])\n",
+    "input X: f32[B, C, L]\ninput F: f32[C, K, R]\noutput Y: f32[B, K, 2 * L]\nY[b, k, x] = "
+    "sum[c, r | (x - 2 * r) % 2 == 0 and 0 <= (x - 2 * r) // 2 < L](X[b, c, (x - 2 * r) // 2] * F[c, k, r])\n",
+]
+
+
+@pytest.mark.parametrize("text", PHASES)
+def test_phases(text: str) -> None:
+    before = SplitResidues().apply(lower(load_text(DIMS + text.replace("F: f32[K, C", "F: f32[C, K"))))
+    after = StoreWindows().apply(before)
+    verify(after)
+    assert len(after.kernels) == len(before.kernels) + 2
+    same_results(before, after)
 
 
 @pytest.mark.parametrize("text", CASES)
@@ -84,6 +106,10 @@ def test_the_result_is_the_same(text: str, taps: str, monkeypatch: pytest.Monkey
     before, after = stored(text)
     verify(after)
     assert len(after.kernels) == 3
+    same_results(before, after)
+
+
+def same_results(before: Program, after: Program) -> None:
     rng = np.random.default_rng(0)
     given = {
         b.name: rng.integers(-4, 5, extents(b.shape, {})).astype(float)
