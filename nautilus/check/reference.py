@@ -12,7 +12,7 @@ between a finite result and another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 
 import numpy as np
@@ -65,7 +65,7 @@ def reference(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> R
     values = run_spec(spec, given.arrays, given.scalars, given.sizes)
     regular = given.kind not in RANDOM
     fewest = min((values[t.name].size for t in spec.outputs if t.dtype.is_float), default=1)
-    drawn = tuple(Probe(p.seed, p.coherent, p.size, regular) for p in probes(fewest))
+    drawn = tuple(replace(p, regular=regular) for p in probes(fewest))
     kernel, reals = _effects(made, given, drawn), _effects(made, given, _REALS)
     rounded_: dict[str, Array] = {}
     allowed: dict[str, float] = {}

@@ -119,6 +119,25 @@ def _atomic_extreme(name: str, up: str, down: str, nan: str, bits: str) -> Helpe
     )
 
 
+def _combine(name: str, combined: str, needs: tuple[str, ...] = ()) -> Helper:
+    """Atomics on one address run one after another, so lanes that all have it combine their values beforehand."""
+    return Helper(
+        "// Combines x into *p in each active lane; a warp whose lanes have one element in common does it once.\n"
+        f"template <class T> __device__ __forceinline__ void combine_{name}(bool active, T* p, T x) {{\n"
+        "    const u64 first = __shfl_sync(0xffffffffu, reinterpret_cast<u64>(p), 0);\n"
+        "    if (__all_sync(0xffffffffu, active && reinterpret_cast<u64>(p) == first)) {\n"
+        "        #pragma unroll\n"
+        "        for (int by = 16; by; by /= 2) {\n"
+        "            const T y = __shfl_xor_sync(0xffffffffu, x, by);\n"
+        f"            x = {combined};\n"
+        "        }\n"
+        "        active = threadIdx.x % 32 == 0;\n"
+        "    }\n"
+        f"    if (active) {needs[0] if needs else f'atomic{name.title()}'}(p, x);\n}}",
+        needs,
+    )
+
+
 def _swizzle(width: int, xor: str) -> Helper:
     shift = {128: 7, 64: 6, 32: 5}[width]
     return Helper(
@@ -408,6 +427,11 @@ HELPERS: Mapping[str, Helper] = {
     ),
     "atomic_max_f32": _atomic_extreme("max", "Max", "Min", "int", "0x7fffffff"),
     "atomic_min_f32": _atomic_extreme("min", "Min", "Max", "u32", "0xffffffffu"),
+    "combine_add": _combine("add", "x + y"),
+    "combine_max": _combine("max", "x > y ? x : y"),
+    "combine_min": _combine("min", "x < y ? x : y"),
+    "combine_max_f32": _combine("max_f32", "max_nan(x, y)", ("atomic_max_f32", "max_nan")),
+    "combine_min_f32": _combine("min_f32", "min_nan(x, y)", ("atomic_min_f32", "min_nan")),
     "registers_less": Helper(
         "template <int COUNT> __device__ __forceinline__ void registers_less() "
         '{ asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COUNT)); }'

@@ -40,7 +40,10 @@ not derived by formulas but evaluated: the program runs in float64 with an error
 arithmetic (Parker, 1997), and the change of the result is its norm-wise sensitivity, with all correlations and all
 cancellation.  An error is uniform in [-2 u, 2 u], which is three times the root mean square of a rounding error; the
 bound is the largest of three such runs.  In two further runs, all elements of a rounding have one relative error of
-1.25 u: equal inputs are rounded in one direction.  A unit roundoff of the output is added.  Where an output has many
+1.25 u: equal inputs are rounded in one direction.  One of these two has the errors that cancel least.  Where many
+elements have a term in common, as in ``x - mean``, the elements of a binade have one rounding error: the term is
+rounded to their spacing.  Where a tensor core adds one sum to another in its accumulator, what it cuts off the second
+sum has the sign of the first one.  A unit roundoff of the output is added.  Where an output has many
 elements, its error hardly varies between inputs, and the bound holds with a margin of about three.  A single number
 has an error that is normally distributed, six standard deviations of which are allowed: the error of n elements is
 multiplied by 1 + 1 / sqrt(n).  Few elements are evaluated on six inputs together, and on given inputs in twelve random

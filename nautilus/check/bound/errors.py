@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count as numbers
 from itertools import pairwise
 from math import log2, prod, sqrt
 from typing import Any, Final
@@ -54,14 +55,16 @@ _DISCONTINUOUS = frozenset({"floor", "ceil", "round", "sign", "floordiv"})
 class Probe:
     """One choice of errors.
 
-    ``coherent``: all elements of a rounding have the same relative error, else independent ones.  ``size``: the
-    largest relative error in units of roundoff.  ``regular``: sums of equal or ordered terms, whose errors do not
-    average out.  ``reals``: only the errors of an interpreter over the reals, which computes in f64.
+    ``coherent``: all elements of a rounding have the same relative error, else independent ones.  ``opposed``: of
+    coherent errors, those that do not cancel in a sum of sums, and those that a common term gives to all elements.
+    ``size``: the largest relative error in units of roundoff.  ``regular``: sums of equal or ordered terms, whose
+    errors do not average out.  ``reals``: only the errors of an interpreter over the reals, which computes in f64.
     """
 
     seed: int
     coherent: bool = False
     size: float = 1.0
+    opposed: bool = False
     regular: bool = False
     reals: bool = False
 
@@ -194,8 +197,10 @@ def run(
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of ``program``, unrounded, with the errors of ``probe``; ``steps``: of recurrences, at most."""
 
+    sums = numbers()
+
     def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
-        evaluator = _Rounding(d, buffers, params, how, probe)
+        evaluator = _Rounding(d, buffers, params, how, probe, sums)
         made = evaluator.run()
         if not d.is_output:
             return made, made
@@ -206,15 +211,17 @@ def run(
 
 
 class _Rounding(Evaluator):
-    """The evaluation of one definition with an error at every rounding."""
+    """The evaluation of one definition with an error at every rounding; ``sums`` numbers those of tensor cores."""
 
     def __init__(
-        self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any], how: Roundings, probe: Probe
-    ) -> None:
+        self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any], how: Roundings, probe: Probe,
+        sums: Iterator[int],
+    ) -> None:  # fmt: skip
         super().__init__(d, buffers, params)
         self.how, self.probe = how, probe
         self.rng = np.random.default_rng([probe.seed, zlib.crc32(d.name.encode())])
         self.matrix: dict[int, DType | None] = {}
+        self.sums = sums
 
     # ---- errors
     def signs(self, shape: tuple[int, ...]) -> Array:
@@ -292,7 +299,19 @@ class _Rounding(Evaluator):
             error = max(u, error / self.probe.size / (_MEAN if self.probe.coherent else 1.0))
         if self.how.fast and self.d.name in self.how.hardware and not self.probe.reals:
             error = max(error, _hardware_error(e.op) / self.probe.size)
+        if self.probe.opposed and e.op in ("add", "sub") and self.has_common(e, value):
+            return self.offset(x, u)
         return self.moved(x, error, self.floor(dtype)) if error > 0.0 and not _scales(e) else x
+
+    def has_common(self, e: Op, value: Value) -> bool:
+        """Whether many elements of the sum ``e`` have one term in common."""
+        return any(set(self.value(a).names) < set(value.names) for a in e.args)
+
+    def offset(self, x: Array, u: float) -> Array:
+        """``x`` with the rounding error that all elements of a binade share, in one direction everywhere."""
+        _, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
+        step = np.where((x != 0.0) & np.isfinite(x), np.ldexp(u, exponent - 1), 0.0)
+        return np.asarray(x + step * self.signs(()))
 
     def argument_errors(self, e: Expr, names: tuple[str, ...]) -> Array:
         """Errors of the terms of an argument in units of roundoff; one for each element of a term, not of the sum."""
@@ -421,7 +440,8 @@ class _Rounding(Evaluator):
         size = np.maximum(size, least * (total != 0.0))
         moved = total + np.where(np.isfinite(size), size, 0.0) * self.signs(total.shape)
         if cuts and self.probe.coherent:  # every partial sum loses magnitude
-            moved = moved - self.probe.size * _CUT * u * chain * prefixes / number
+            side = -1.0 if self.probe.opposed and next(self.sums) % 2 else 1.0
+            moved = moved - side * self.probe.size * _CUT * u * chain * prefixes / number
         return np.where(np.isfinite(total), moved, total)
 
     def short(self, total: Array, squares: Array, count: int) -> Array:

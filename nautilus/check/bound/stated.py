@@ -25,8 +25,8 @@ from nautilus.frontend.restrict import restrict, sampled
 from nautilus.frontend.spec import Spec, Tensor
 
 #: Every bound is of three choices of independent errors of up to 2 units of roundoff, and of two of common errors of
-#: up to 1.25 units.
-PROBES = (*(Probe(n, False, 2.0) for n in range(3)), *(Probe(n, True, 1.25) for n in range(2)))
+#: up to 1.25 units, of which one has errors that cancel least.
+PROBES = (*(Probe(n, False, 2.0) for n in range(3)), *(Probe(n, True, 1.25, opposed=n == 1) for n in range(2)))
 #: Those of an output of few elements on given inputs: three errors of a single number may all be small by chance.
 _MORE_PROBES = tuple(Probe(n, False, 2.0) for n in range(3, 12))
 _BUDGET = 1 << 18  # points of the sampled evaluation
@@ -220,13 +220,23 @@ def _cut(program: Spec, budget: int) -> tuple[Spec, Mapping[str, Array]]:
     chosen = sampled(program, 0, inner=8, last=16)
     most = min(max(extents, default=1), _LONGEST)
     while True:
-        kept = {n: np.linspace(0, n - 1, most).astype(np.int64) for n in sorted(extents) if n > most}
+        kept = {n: _terms(program, chosen, n, most) for n in sorted(extents) if n > most}
         same = {t.name: _same_indices(t, chosen.get(t.name, {}), kept) for t in program.outputs}
         cut = min((restrict(program, c, kept) for c in (chosen, same)), key=lambda r: _points(r.spec))
         points = _points(cut.spec)
         if most <= 32 or points <= budget:
             return cut.spec, cut.rows
         most //= 2 if points < _FAR * budget else 4
+
+
+def _terms(program: Spec, chosen: Mapping[str, Mapping[int, Array]], extent: int, most: int) -> Array:
+    """The terms of sums over ``extent`` indices: ``most`` of them, and those at which outputs are ``chosen``.
+
+    A condition such as ``j <= i and key[j] == key[i]`` then keeps a term for each index ``i``.
+    """
+    spaced = np.linspace(0, extent - 1, most).astype(np.int64)
+    shared = (chosen.get(t.name, {}).get(p) for t in program.outputs for p, n in enumerate(t.shape) if n == extent)
+    return np.unique(np.concatenate([spaced, *(x for x in shared if x is not None)]))
 
 
 def _same_indices(t: Tensor, chosen: Mapping[int, Array], kept: Mapping[int, Array]) -> dict[int, Array]:

@@ -311,25 +311,24 @@ def print_global_store(w: Writer, op: ma.GlobalStore) -> None:
     exprs = place_exprs(w, op, frag.layout)
     with w.registers("r", layout.registers, vec) as r, w.positions(frag.layout, exprs, r):
         pointer = global_pointer(w, op.buffer, op.index, frag.layout, r)
-        if op.combiner is None:
-            store, first = _store_text(w, frag, name, r, vec, pointer), ""
-        else:
-            store = atomic_text(w, op.combiner, buffer.dtype, pointer, f"{name}[{r}]")
-            first = w.first_holder(layout)
         mask = "" if op.mask is None else w.expr(op.mask, layout, r)
-        when = f"{first} && ({mask})" if first and mask else first or mask
-        with w.braces(f"if ({when})") if when else nullcontext():
-            w.line(store)
+        if op.combiner is not None:
+            first = w.first_holder(layout)
+            active = f"{first} && ({mask})" if first and mask else first or mask or "true"
+            w.line(atomic_text(w, op.combiner, buffer.dtype, active, pointer, f"{name}[{r}]"))
+        else:
+            with w.braces(f"if ({mask})") if mask else nullcontext():
+                w.line(_store_text(w, frag, name, r, vec, pointer))
 
 
-def atomic_text(w: Writer, combiner: str, dtype: DType, pointer: str, value: str) -> str:
+def atomic_text(w: Writer, combiner: str, dtype: DType, active: str, pointer: str, value: str) -> str:
     """The statement that combines ``value`` into the element at ``pointer``, whose old value nobody reads."""
     if dtype.is_float:
-        return f"{w.speller.use(f'atomic_{combiner}_f32')}({pointer}, {value});"
-    name = {"sum": "atomicAdd", "max": "atomicMax", "min": "atomicMin"}[combiner]
-    if combiner == "sum" and dtype.bytes == 8:
-        return f"{name}(reinterpret_cast<u64*>({pointer}), (u64){value});"
-    return f"{name}({pointer}, {value});"
+        return f"{w.speller.use(f'combine_{combiner}_f32')}({active}, {pointer}, {value});"
+    if combiner == "sum":  # unsigned, which wraps
+        kind = "u64" if dtype.bytes == 8 else "u32"
+        return f"{w.speller.use('combine_add')}({active}, reinterpret_cast<{kind}*>({pointer}), ({kind}){value});"
+    return f"{w.speller.use(f'combine_{combiner}')}({active}, {pointer}, {value});"
 
 
 def print_shared_store(w: Writer, op: ma.SharedStore) -> None:
