@@ -30,6 +30,7 @@ PROBES = (*(Probe(n, False, 2.0) for n in range(3)), *(Probe(n, True, 1.25, oppo
 #: Those of an output of few elements on given inputs: three errors of a single number may all be small by chance.
 _MORE_PROBES = tuple(Probe(n, False, 2.0) for n in range(3, 12))
 _BUDGET = 1 << 18  # points of the sampled evaluation
+_ELEMENTS = ((8, 16), (4, 8))  # sampled indices of the last axis but one of an output, and of the last one
 _FAR = 16  # the excess over the budget at which sums are shortened by two steps at once
 _NODES = 16  # operations of a definition that count as one
 _GATHERED = 1 << 17  # elements of an input, where it is read at computed indices only
@@ -155,6 +156,7 @@ def _sampled(program: Spec, precision: str, wanted: Sequence[Tensor], parts: boo
         values = run_spec(wide(cut), arrays, given.scalars, steps=_STEPS)
         moved = disturbed(wide(cut), arrays, given.scalars, {}, how, values, steps=_STEPS)
         for t in wanted:
+            elements[t.name] = min(elements[t.name], values[t.name].size)
             errors[t.name] += moved[t.name] ** 2
             sizes[t.name] += norm(values[t.name]) ** 2
     out = {}
@@ -214,10 +216,16 @@ def _count(e: Reduce) -> int:
 def _cut(program: Spec, budget: int) -> tuple[Spec, Mapping[str, Array]]:
     """``program`` at sampled elements of its outputs, and its new inputs.
 
-    Where that is too much work, long sums are shortened, and the outputs are taken at the same indices as the sums are.
+    Where that is too much work, there are fewer elements, because a sum of fewer terms cancels less.  After that,
+    long sums are shortened, and the outputs are taken at the same indices as the sums are.
     """
     extents = {a.extent for _, e in _reductions(program) for a in e.axes if isinstance(a.extent, int)}
-    chosen = sampled(program, 0, inner=8, last=16)
+    for inner, last in _ELEMENTS:
+        chosen = sampled(program, 0, inner=inner, last=last)
+        few = restrict(program, chosen, {})
+        if _points(few.spec) <= budget:
+            return few.spec, few.rows
+    chosen = sampled(program, 0, inner=_ELEMENTS[0][0], last=_ELEMENTS[0][1])
     most = min(max(extents, default=1), _LONGEST)
     while True:
         kept = {n: _terms(program, chosen, n, most) for n in sorted(extents) if n > most}
