@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nautilus.core.types import DType
+from nautilus.cuda.atomics import ATOMICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,34 +108,6 @@ def _cp_async(size: int) -> Helper:
         f"__device__ __forceinline__ void cp_async_{size}(u32 shared, const void* global, bool active) {{\n"
         f'    asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"\n'
         f'                 :: "r"(shared), "l"(global), "r"(active ? {size} : 0) : "memory");\n}}'
-    )
-
-
-def _atomic_extreme(name: str, up: str, down: str, nan: str, bits: str) -> Helper:
-    return Helper(
-        f"__device__ __forceinline__ void atomic_{name}_f32(float* p, float x) {{\n"
-        f"    if (x != x) atomicMax(reinterpret_cast<{nan}*>(p), {bits});  // beyond all numbers\n"
-        f"    else if (__float_as_int(x) >= 0) atomic{up}(reinterpret_cast<int*>(p), __float_as_int(x));\n"
-        f"    else atomic{down}(reinterpret_cast<u32*>(p), __float_as_uint(x));\n}}"
-    )
-
-
-def _combine(name: str, combined: str, needs: tuple[str, ...] = ()) -> Helper:
-    """Atomics on one address run one after another, so lanes that all have it combine their values beforehand."""
-    return Helper(
-        "// Combines x into *p in each active lane; a warp whose lanes have one element in common does it once.\n"
-        f"template <class T> __device__ __forceinline__ void combine_{name}(bool active, T* p, T x) {{\n"
-        "    const u64 first = __shfl_sync(0xffffffffu, reinterpret_cast<u64>(p), 0);\n"
-        "    if (__all_sync(0xffffffffu, active && reinterpret_cast<u64>(p) == first)) {\n"
-        "        #pragma unroll\n"
-        "        for (int by = 16; by; by /= 2) {\n"
-        "            const T y = __shfl_xor_sync(0xffffffffu, x, by);\n"
-        f"            x = {combined};\n"
-        "        }\n"
-        "        active = threadIdx.x % 32 == 0;\n"
-        "    }\n"
-        f"    if (active) {needs[0] if needs else f'atomic{name.title()}'}(p, x);\n}}",
-        needs,
     )
 
 
@@ -425,13 +398,7 @@ HELPERS: Mapping[str, Helper] = {
         '                 "bra again;\\n"\n'
         '                 "done: }" :: "r"(bar), "r"(parity) : "memory");\n}'
     ),
-    "atomic_max_f32": _atomic_extreme("max", "Max", "Min", "int", "0x7fffffff"),
-    "atomic_min_f32": _atomic_extreme("min", "Min", "Max", "u32", "0xffffffffu"),
-    "combine_add": _combine("add", "x + y"),
-    "combine_max": _combine("max", "x > y ? x : y"),
-    "combine_min": _combine("min", "x < y ? x : y"),
-    "combine_max_f32": _combine("max_f32", "max_nan(x, y)", ("atomic_max_f32", "max_nan")),
-    "combine_min_f32": _combine("min_f32", "min_nan(x, y)", ("atomic_min_f32", "min_nan")),
+    **{name: Helper(*text) for name, text in ATOMICS.items()},
     "registers_less": Helper(
         "template <int COUNT> __device__ __forceinline__ void registers_less() "
         '{ asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COUNT)); }'
