@@ -54,6 +54,10 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, use_cache: bo
         asked = Asked(output, emit or form_of(output), **mine)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    if asked.form == "tvm-ffi":
+        raise click.UsageError("--emit tvm-ffi is not supported yet; --emit so, torch and cubin are")
+    if asked.form == "torch" and output == "-":
+        raise click.UsageError("a torch operator is a module and a library beside it; name the module with -o FILE.py")
     if output is not None and os.path.exists(output) and os.path.exists(spec) and os.path.samefile(spec, output):
         raise click.UsageError(f"output and input are the same file: {output}")
     key = entry_key(spec, asked, options) if use_cache else None
@@ -76,7 +80,7 @@ def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
     said |= {"werror": sorted(options["werror"]), "form": asked.form, "name": asked.name, "host": asked.host_compiler}
     tools = (asked.host_compiler or os.environ.get("CXX", ""), "c++", "g++", "clang++")
     try:
-        return key_of(spec, options["schedule"], said, tools if asked.form in LIBRARIES else ())
+        return key_of(spec, options["schedule"], said, tools if asked.form in (*LIBRARIES, "torch") else ())
     except (OSError, ValueError):
         return None  # the compilation says what is wrong
 

@@ -9,10 +9,10 @@ from pathlib import Path
 #: IR -> its stage; all other outputs need the last stage
 UNTIL: Mapping[str, str] = {"scalar": "scalar", "vr": "vr-tile", "ma": "ma-tile"}
 LIBRARIES = ("so", "o")
-SEVERAL = ("h", *LIBRARIES)  # several architectures in one file
-BUILT = ("cubin", "manifest", *LIBRARIES)  # made from machine code
+SEVERAL = ("h", "torch", *LIBRARIES)  # several architectures in one file
+BUILT = ("cubin", "manifest", "torch", *LIBRARIES)  # made from machine code
 CHOOSING = ("cu", "h")  # of the host functions that choose among variants; the other forms hold one schedule
-FORMS = ("cu", "h", "so", "o", "ptx", "cubin", "manifest", "json", *UNTIL)
+FORMS = ("cu", "h", "so", "o", "torch", "tvm-ffi", "ptx", "cubin", "manifest", "json", *UNTIL)
 MANIFEST = ".manifest.json"
 
 
@@ -24,6 +24,8 @@ def form_of(output: str | None) -> str:
     suffix = target.suffix.removeprefix(".")
     if not suffix and target.exists() and not target.is_file() and not target.is_dir():
         return "cu"  # /dev/null, a pipe
+    if suffix == "py":
+        return "torch"
     if target.name.endswith(MANIFEST):
         return "manifest"
     if suffix not in FORMS:

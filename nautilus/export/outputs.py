@@ -11,6 +11,7 @@ from nautilus.export.header_file import contract, header_file
 from nautilus.export.host_compiler import compile_library
 from nautilus.export.library import Part, library_plan_bytes, library_text
 from nautilus.export.manifest import manifest_text
+from nautilus.export.torch_module import BESIDE, torch_module
 from nautilus.passes.dumps import dump_header
 from nautilus.passes.loading import load
 from nautilus.passes.manager import steps
@@ -28,6 +29,10 @@ def outputs(made: Sequence[tuple[Result, Compiled | None]], form: str, host_comp
         parts = [Part(r.context.arch, r.modules["ma-tile"], c.data) for r, c in made if c is not None]
         comment = "\n".join(contract(result.cuda_module, result.modules["ma-tile"]))
         return {"": compile_library(library_text(parts, comment), form, host_compiler)}
+    if form == "torch":
+        module = result.modules["ma-tile"]
+        text = torch_module(module, contract(result.cuda_module, module))
+        return {"": text.encode(), BESIDE: outputs(made, "so", host_compiler)[""]}
     if form == "h":
         modules = [r.modules["ma-tile"] for r, _ in made]
         size = max(library_plan_bytes(modules), *(variants_plan_bytes(r.printed) for r, _ in made))

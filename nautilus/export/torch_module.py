@@ -1,0 +1,228 @@
+"""A Python file that makes a library an operator of PyTorch (``torch.library``).
+
+The operator allocates its outputs and its scratch memory with PyTorch and launches in the current stream, so that it
+may be recorded in a CUDA graph and traced by ``torch.compile``; its fake kernel computes shapes only.  The library lies
+beside the file, with the suffix :data:`BESIDE`.  Sizes that are known at launch are read from the shapes of the inputs.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nautilus.core.buffers import Buffer, ScalarParam, Space
+from nautilus.core.errors import InternalError, UnsupportedError
+from nautilus.core.expr.nodes import Const, Op, Param
+from nautilus.core.index.sizes import Extent
+from nautilus.core.text.names import unused
+from nautilus.core.types import FORMATS, DType
+from nautilus.cuda.host.workspace import ALIGNMENT, workspace_bytes, workspace_sizes
+from nautilus.cuda.names import module_names
+from nautilus.ma_tile.ir.ops import MemModule
+
+BESIDE = ".kernels.so"  # a file with the suffix .so would be imported in the place of the module
+_TAKEN = frozenset({
+    "torch", "ctypes", "Path", "scratch", "stream", "status", "bits", "tensor", "check", "stride", "LIBRARY",
+    "WORKSPACE", "LAUNCH",
+})  # fmt: skip
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
+_CTYPES = {
+    DType.F64: "double", DType.F32: "float", DType.TF32: "float", DType.F16: "ushort", DType.BF16: "ushort",
+    DType.I64: "int64", DType.I32: "int", DType.I16: "short", DType.I8: "byte", DType.U8: "ubyte", DType.BOOL: "bool",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """``names``: Python names of tensors and scalars. ``shown``: scalar -> the expression of tensors that shows it."""
+
+    module: MemModule
+    names: Mapping[str, str]
+    shown: Mapping[str, str]
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        return tuple(b for b in self.module.buffers if b.space is Space.INPUT)
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        return tuple(b for b in self.module.buffers if b.space is Space.OUTPUT)
+
+    @property
+    def given(self) -> tuple[ScalarParam, ...]:
+        """Scalars that are arguments of the operator; those with a default come last."""
+        given = [p for p in self.module.params if p.name not in self.shown]
+        return tuple(sorted(given, key=lambda p: p.default is not None))
+
+
+def torch_module(module: MemModule, contract: Sequence[str]) -> str:
+    """The file. ``contract``: comment lines about the kernel. Raises UnsupportedError for what torch does not have."""
+    for b in module.buffers:
+        if b.space is not Space.TEMP and not FORMATS[b.dtype].torch:
+            raise UnsupportedError(f"elements of type {b.dtype} in a torch operator", b.name, b.span)
+    if not any(b.space is Space.INPUT for b in module.buffers):
+        raise UnsupportedError("a torch operator without inputs", module.name)
+    op = _operator(module)
+    name = _python(module.name, set())
+    lines = [
+        *(line.replace("//", "#", 1) for line in contract),
+        f'"""The operator ``torch.ops.nautilus.{name}``, which this file defines as :func:`{name}`."""',
+        "",
+        "import ctypes",
+        "from pathlib import Path",
+        "",
+        "import torch",
+        "",
+        f'LIBRARY = ctypes.CDLL(str(Path(__file__).with_suffix("{BESIDE}").resolve()))',
+        *_declared(op),
+        *_HELPERS.splitlines(),
+        "",
+        "",
+        f'@torch.library.custom_op("nautilus::{name}", mutates_args=(), device_types="cuda")',
+        f"def {name}({_parameters(op)}) -> {_returned(op)}:",
+        *_body(op, name),
+        "",
+        "",
+        f"@{name}.register_fake",
+        f"def _({_parameters(op)}) -> {_returned(op)}:",
+        *_sizes(op),
+        *(f"    {op.names[b.name]} = {_allocated(op, b)}" for b in op.outputs),
+        f"    return {', '.join(op.names[b.name] for b in op.outputs)}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+_HELPERS = f'''
+
+def check(name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, packed: bool) -> None:
+    """Raises ValueError, which names the tensor."""
+    if tensor.dtype != dtype:
+        raise ValueError(f"{{name}} has type {{tensor.dtype}} instead of {{dtype}}")
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{{name}} has shape {{list(tensor.shape)}} instead of {{list(shape)}}")
+    if packed and not tensor.is_contiguous():
+        raise ValueError(f"{{name}} has strides {{tensor.stride()}}; call .contiguous()")
+    if tensor.data_ptr() % {ALIGNMENT}:
+        raise ValueError(f"the address of {{name}} is no multiple of {ALIGNMENT} bytes; call .clone()")
+
+
+def stride(tensor: torch.Tensor, axis: int, multiple: int) -> int:
+    """The stride of an axis; that of an axis of one element has no meaning, and is rounded to what the kernel needs."""
+    found = tensor.stride(axis)
+    return found if tensor.shape[axis] > 1 else -(-max(found, 1) // multiple) * multiple
+
+
+def bits(value: float, dtype: torch.dtype) -> int:
+    """The bits of a 16-bit float."""
+    return torch.tensor(value, dtype=dtype).view(torch.int16).item() & 0xFFFF'''
+
+
+def _python(name: str, taken: set[str]) -> str:
+    """A Python identifier that reads like ``name``."""
+    clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    clean = f"v{clean}" if not clean or clean[0].isdigit() else clean
+    return unused(f"{clean}_" if keyword.iskeyword(clean) or clean in _TAKEN else clean, taken, first=2)
+
+
+def _operator(module: MemModule) -> _Operator:
+    names, used = dict[str, str](), set[str]()
+    for item in [*(b.name for b in module.buffers), *(p.name for p in module.params)]:
+        names[item] = _python(item, used)
+        used.add(names[item])
+    shown = dict[str, str]()
+    multiples = {p.name: p.multiple for p in module.params}
+    for b in module.buffers:
+        for n, (extent, step) in enumerate(zip(b.array_shape, b.array_strides or b.array_shape, strict=True)):
+            if b.space is Space.INPUT and isinstance(extent, Param):
+                shown.setdefault(extent.name, f"{names[b.name]}.shape[{n}]")
+            if b.space is not Space.TEMP and b.array_strides is not None and isinstance(step, Param):
+                shown.setdefault(step.name, f"stride({names[b.name]}, {n}, {multiples[step.name]})")
+    return _Operator(module, names, shown)
+
+
+def _text(op: _Operator, e: Extent) -> str:
+    """Python text of an extent."""
+    match e:
+        case int():
+            return str(e)
+        case Const(value=value):
+            return str(value)
+        case Param(name=name):
+            return op.names[name]
+        case Op(op="min" | "max" as symbol, args=(a, b)):
+            return f"{symbol}({_text(op, a)}, {_text(op, b)})"
+        case Op(op=symbol, args=(a, b)):
+            return f"({_text(op, a)} {_SYMBOLS[symbol]} {_text(op, b)})"
+    raise InternalError(f"no extent: {e!r}")
+
+
+def _declared(op: _Operator) -> Iterator[str]:
+    names = module_names(op.module)
+    pointers = ["ctypes.c_void_p"] * (len(op.inputs) + len(op.outputs))
+    scalars = [f"ctypes.c_{_CTYPES[p.dtype]}" for p in op.module.params]
+    sizes = ["ctypes.c_int"] * len(workspace_sizes(op.module))
+    yield f"WORKSPACE, LAUNCH = LIBRARY.{names.workspace}, LIBRARY.{names.launch}"
+    yield f"WORKSPACE.restype, WORKSPACE.argtypes = ctypes.c_size_t, [{', '.join(sizes)}]"
+    yield f"LAUNCH.argtypes = [{', '.join([*pointers, *scalars, 'ctypes.c_void_p', 'ctypes.c_void_p'])}]"
+
+
+def _parameters(op: _Operator) -> str:
+    out = [f"{op.names[b.name]}: torch.Tensor" for b in op.inputs]
+    for p in op.given:
+        kind = "bool" if p.dtype is DType.BOOL else "int" if p.dtype.is_int else "float"
+        default: Any = p.default
+        out.append(f"{op.names[p.name]}: {kind}" + ("" if default is None else f" = {_literal(default)}"))
+    return ", ".join(out)
+
+
+def _literal(value: Any) -> str:
+    infinite = isinstance(value, float) and (value != value or value in (float("inf"), float("-inf")))
+    return f'float("{value}")' if infinite else repr(value)
+
+
+def _returned(op: _Operator) -> str:
+    tensors = ["torch.Tensor"] * len(op.outputs)
+    return tensors[0] if len(tensors) == 1 else f"tuple[{', '.join(tensors)}]"
+
+
+def _sizes(op: _Operator) -> Iterator[str]:
+    for p in op.module.params:
+        if ".shape[" in op.shown.get(p.name, ""):
+            yield f"    {op.names[p.name]} = {op.shown[p.name]}"
+
+
+def _allocated(op: _Operator, b: Buffer) -> str:
+    shape = "".join(f"{_text(op, n)}, " for n in b.array_shape)
+    return f"{op.names[op.inputs[0].name]}.new_empty(({shape.rstrip()}), dtype=torch.{FORMATS[b.dtype].torch})"
+
+
+def _body(op: _Operator, name: str) -> Iterator[str]:
+    first = op.names[op.inputs[0].name]
+    yield from _sizes(op)
+    for b in op.inputs:
+        shape = "".join(f"{_text(op, n)}, " for n in b.array_shape).rstrip()
+        dtype, packed = f"torch.{FORMATS[b.dtype].torch}", b.array_strides is None
+        yield f'    check("{b.name}", {op.names[b.name]}, {dtype}, ({shape}), {packed})'
+    for b in op.outputs:
+        yield f"    {op.names[b.name]} = {_allocated(op, b)}"
+    for p in op.module.params:
+        if op.shown.get(p.name, "").startswith("stride("):
+            yield f"    {op.names[p.name]} = {op.shown[p.name]}"
+    arguments = [f"{op.names[b.name]}.data_ptr()" for b in (*op.inputs, *op.outputs)]
+    for p in op.module.params:
+        half = f"bits({op.names[p.name]}, torch.{FORMATS[p.dtype].torch})"
+        arguments.append(half if p.dtype.is_half else op.names[p.name])
+    room = "0"
+    if workspace_bytes(op.module) != 0:
+        sizes = ", ".join(op.names[s] for s in workspace_sizes(op.module))
+        yield f"    scratch = torch.empty(WORKSPACE({sizes}), dtype=torch.uint8, device={first}.device)"
+        room = "scratch.data_ptr()"
+    yield f"    with torch.cuda.device({first}.device):"
+    yield f"        stream = torch.cuda.current_stream({first}.device).cuda_stream"
+    yield f"        status = LAUNCH({', '.join(arguments)}, {room}, stream)"
+    yield "    if status:"
+    yield f'        raise RuntimeError(f"{name}: CUDA error {{status}}")'
+    yield f"    return {', '.join(op.names[b.name] for b in op.outputs)}"

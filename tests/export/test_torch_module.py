@@ -1,0 +1,140 @@
+"""Operators of PyTorch, with a stand-in for torch and one for the driver."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nautilus.cli.main import main
+from nautilus.core.errors import UnsupportedError
+from nautilus.driver import Request, compile_file
+from nautilus.export.torch_module import torch_module
+from nautilus.runtime.nvrtc import include_paths
+
+GXX = shutil.which("g++")
+
+#: What the operator uses of torch. Tensors have an address, and `new_empty` gives the next one.
+TORCH = """
+import types
+class Tensor:
+    def __init__(self, address, shape, dtype, strides=None):
+        self.address, self.shape, self.dtype, self.device = address, tuple(shape), dtype, "cuda:0"
+        steps = [1]
+        for n in reversed(self.shape[1:]):
+            steps.insert(0, n * steps[0])
+        self.dense = tuple(steps[: len(self.shape)])
+        self.strides = tuple(strides or self.dense)
+    def data_ptr(self):
+        return self.address
+    def stride(self, axis=None):
+        return self.strides if axis is None else self.strides[axis]
+    def is_contiguous(self):
+        return self.strides == self.dense
+    def new_empty(self, shape, dtype):
+        return Tensor(1 << 20, shape, dtype)
+class dtype(str):
+    pass
+class Context:
+    def __init__(self, *_):
+        pass
+    def __enter__(self):
+        pass
+    def __exit__(self, *_):
+        pass
+def empty(size, dtype, device):
+    return Tensor(1 << 21, (size,), dtype)
+uint8, float16, float32, int32 = map(dtype, ("uint8", "float16", "float32", "int32"))
+cuda = types.SimpleNamespace(device=Context, current_stream=lambda device: types.SimpleNamespace(cuda_stream=77))
+def custom_op(name, mutates_args, device_types):
+    assert name.startswith("nautilus::") and mutates_args == () and device_types == "cuda"
+    def made(f):
+        assert all(not isinstance(a, str) for a in f.__annotations__.values())
+        def register(fake):
+            f.fake = fake
+            return fake
+        f.register_fake = register
+        return f
+    return made
+library = types.SimpleNamespace(custom_op=custom_op)
+"""
+
+SPEC = """
+dim M = runtime, N = 256, K = 128
+assume M % 8 == 0
+input lambda: f16[M, K] strided
+input torch: f16[N, K]
+scalar s: f32 = 2.0
+scalar t: f32
+output C: f32[M, N]
+output R: f32[M]
+C[i, j] = sum[k](lambda[i, k] * torch[j, k]) * s + t
+R[i] = sum[k](f32(lambda[i, k]))
+"""
+
+USER = """
+import torch, op
+A, B = torch.Tensor(64, (16, 128), torch.float16, (256, 1)), torch.Tensor(4096, (256, 128), torch.float16)
+C, R = op.op(A, B, 3.0)
+assert (C.shape, R.shape, R.dtype) == ((16, 256), (16,), torch.float32)
+assert [t.shape for t in op.op.fake(A, B, 3.0)] == [(16, 256), (16,)]
+def message(*arguments):
+    try:
+        op.op(*arguments)
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+print(message(torch.Tensor(66, (16, 128), torch.float16), B, 3.0))
+print(message(A, torch.Tensor(4096, (256, 64), torch.float16), 3.0))
+print(message(A, torch.Tensor(4096, (256, 128), torch.float32), 3.0))
+print(message(A, torch.Tensor(4096, (256, 128), torch.float16, (256, 1)), 3.0))
+print(message(torch.Tensor(64, (12, 128), torch.float16), B, 3.0))
+"""
+
+
+@pytest.mark.skipif(GXX is None or not include_paths(), reason="needs g++ and the headers of CUDA")
+def test_the_operator_launches_in_the_current_stream(tmp_path: Path) -> None:
+    (tmp_path / "spec.naut").write_text(SPEC)
+    module = tmp_path / "op.py"
+    arguments = [str(tmp_path / "spec.naut"), "-o", str(module), "--arch", "sm_80", "-q", "--name", "op"]
+    assert main(arguments) == 0 and module.with_suffix(".kernels.so").exists()
+    (tmp_path / "torch.py").write_text(TORCH)
+    driver = Path(__file__).parent / "driver.cpp"
+    target = tmp_path / "libcuda.so.1"
+    subprocess.run([GXX or "", "-shared", "-fPIC", f"-I{include_paths()[0]}", driver, "-o", target], check=True)
+    env = os.environ | {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(tmp_path), "VERSION": "86"}
+    done = subprocess.run([sys.executable, "-c", USER], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    launches = [line for line in done.stdout.splitlines() if line.startswith("launch ")]
+    assert launches and all("stream 77" in line and line.endswith("first 64") for line in launches)
+    for said in (
+        "the address of lambda is no multiple of 16 bytes; call .clone()",
+        "torch has shape [256, 64] instead of [256, 128]",
+        "torch has type float32 instead of float16",
+        "torch has strides (256, 1); call .contiguous()",
+        "op: CUDA error 1",
+    ):
+        assert said in done.stdout
+    assert "assume M % 8 == 0" in done.stderr
+
+
+def test_types_without_one_of_torch_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "s.naut").write_text("dim N = 8\noutput Y: f32[N]\nY[i] = 1.0\n")
+    module = compile_file(Request(tmp_path / "s.naut", "sm_80")).modules["ma-tile"]
+    with pytest.raises(UnsupportedError, match="a torch operator without inputs"):
+        torch_module(module, [])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--emit", "tvm-ffi"], "tvm-ffi is not supported yet"), (["--emit", "torch", "-o", "-"], "with -o FILE.py")],
+)
+def test_what_cannot_be_written_is_said(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s.naut"
+    path.write_text("dim N = 8\ninput X: f32[N]\noutput Y: f32[N]\nY[i] = X[i] + 1\n")
+    assert main([str(path), *options]) == 2 and message in capsys.readouterr().err
