@@ -85,7 +85,7 @@ def wrong_imports(name: str, text: str) -> list[str]:
 #: What the validator imports besides itself: the definitions of the IRs, of expressions and of types, and no pass,
 #: analysis, simplifier or interpreter.  Shared code is data: nodes and their fields, and the formats of types.
 VALIDATOR = frozenset({
-    "core.buffers", "core.certificate", "core.expr.nodes", "core.numerics", "core.tiles", "core.types",
+    "core.buffers", "core.certificate", "core.expr.nodes", "core.numerics", "core.records", "core.tiles", "core.types",
     "core.expr.infer",  # the types of results
     "core.text.expressions",  # the text of a message
     "scalar.ir", "vr_tile.ir", "ma_tile.ir.async_ops", "ma_tile.ir.ops", "ma_tile.ir.tile_scheduler",

@@ -8,10 +8,10 @@ the interface has no bfloat16.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 from nautilus.core.errors import InputError
+from nautilus.core.records import dataclass
 
 _CUDA, _MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
 _LEGACY_STREAM = 1  # in DLPack

@@ -9,7 +9,6 @@ callers that launch often on the same arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -21,6 +20,7 @@ from nautilus.api.signature import Number, check_facts, check_tensor, numbers_of
 from nautilus.core.buffers import TensorMap
 from nautilus.core.errors import InputError
 from nautilus.core.numerics import Array, storage_array
+from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 from nautilus.runtime.launch import Launch, encode
 from nautilus.runtime.prepared import Prepared, cells_of, step

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from nautilus.bench.contenders import OURS, Absent, Contender, Row, reason_of
@@ -24,6 +24,7 @@ from nautilus.core.errors import InputError, ToolchainError
 from nautilus.core.index.strides import pad
 from nautilus.core.index.strides import values as stride_values
 from nautilus.core.numerics import Array, storage_array
+from nautilus.core.records import dataclass
 from nautilus.driver import Result
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.restrict import shape_of

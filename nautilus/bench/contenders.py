@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nautilus.bench.protocol import Run, Timing
 from nautilus.core.errors import NautilusError
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 
 OURS = "ours"
 

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from statistics import median
 from typing import Protocol, TypeAlias, TypeVar
+
+from nautilus.core.records import dataclass
 
 SPIN = 5e-3
 BURST = 12e-3

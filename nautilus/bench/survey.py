@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ import click
 
 from nautilus.bench.count import flops, total_bytes
 from nautilus.core.errors import NautilusError
+from nautilus.core.records import dataclass
 from nautilus.cost.model import estimate
 from nautilus.cost.roofline import roofline
 from nautilus.driver import Request, build_cubin, compile_checked

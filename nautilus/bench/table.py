@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from nautilus.bench.ceilings import COPY, GEMM
 from nautilus.bench.contenders import OURS, Absent, Row, ratio
 from nautilus.bench.protocol import Timing
+from nautilus.core.records import dataclass
 
 _HEADS = (
     "contender", "us", "spread", "TFLOP/s", "GB/s", "% GEMM", "% copy", "us sus.", "spread", "TFLOP/s",

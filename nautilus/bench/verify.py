@@ -24,7 +24,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from math import sqrt
 from typing import TypeVar
 
@@ -34,6 +33,7 @@ from nautilus.bench.contenders import Verdict
 from nautilus.check.bound.stated import Bound
 from nautilus.check.compare import exact, overflown, relative
 from nautilus.core.numerics import Array, from_storage, round_to
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.restrict import Restricted, restrict, sampled

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -32,6 +32,7 @@ from nautilus.check.report import Outcome, Report
 from nautilus.check.sizes import Variant, variants
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, first_line
 from nautilus.core.numerics import Array, Mode
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, Result, build_cubin, compile_checked
 from nautilus.frontend.spec import Spec

@@ -6,11 +6,10 @@ Errors are Frobenius norms: ``|got - want| / |want|`` over the elements that are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, LARGEST, DType
 
 _EDGE = 1 / 64  # relative distance below the largest number within which rounding decides about overflow

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -37,6 +37,7 @@ from nautilus.core.expr.nodes import COMPARISONS, Axis, Expr, Load, Op, Param, R
 from nautilus.core.index.simplify import bounds
 from nautilus.core.index.strides import pad
 from nautilus.core.numerics import Array, round_to
+from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType, integer_limits
 from nautilus.frontend.needed import with_garbage
 from nautilus.frontend.promises import keep

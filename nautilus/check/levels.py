@@ -10,13 +10,14 @@ runs after the remaining passes of :data:`FINISHING`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from nautilus.check.inputs import InputSet
 from nautilus.core.numerics import Array, Mode, eval_op
+from nautilus.core.records import dataclass
 from nautilus.passes.loading import load_pass
 from nautilus.passes.manager import Context, Record, steps
 from nautilus.passes.pipelines import Stage, stage

@@ -12,7 +12,7 @@ between a finite result and another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite, sqrt
 
 import numpy as np
@@ -23,6 +23,7 @@ from nautilus.check.bound.stated import PROBES, Bound, disturbed, margin, probes
 from nautilus.check.compare import floor, norm
 from nautilus.check.inputs import RANDOM, InputSet
 from nautilus.core.numerics import Array, eval_op
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.spec import Spec

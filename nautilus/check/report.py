@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from math import isfinite
 from typing import Any, Literal
+
+from nautilus.core.records import dataclass
 
 Status = Literal["ok", "fail", "skip"]
 

@@ -21,12 +21,12 @@ sizes that break a fact about several are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.errors import NautilusError
 from nautilus.core.expr.nodes import Axis, Reduce, free_vars, walk
 from nautilus.core.index.sizes import NOMINAL
+from nautilus.core.records import dataclass
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.sizes import nearest
 from nautilus.frontend.spec import Spec

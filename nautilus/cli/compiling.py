@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +17,7 @@ import click
 from nautilus.cli.files import write_output
 from nautilus.cli.main import dump_names
 from nautilus.cli.messages import Message, about, of_diagnostic, show
+from nautilus.core.records import dataclass
 from nautilus.export.cache import Entry, find, store
 from nautilus.export.cache_key import key_of
 from nautilus.export.forms import BUILT, CHOOSING, LIBRARIES, SEVERAL, UNTIL, form_of, ordered_archs

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from nautilus.cli.output import colored
+from nautilus.core.records import dataclass
 
 if TYPE_CHECKING:
     from nautilus.core.errors import Diagnostic

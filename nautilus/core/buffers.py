@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from re import sub
 from typing import Any
 
@@ -13,6 +13,7 @@ from nautilus.core.index.sizes import Extent, as_extent, extent_value
 from nautilus.core.index.strides import row_major
 from nautilus.core.op_fields import DTYPE, EXPR, INTEGER, LITERAL, NAME
 from nautilus.core.ops import SPAN, FieldRole, Kind, declare, part
+from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.text.assembly import Reader, Syntax
 from nautilus.core.text.expressions import format_expr

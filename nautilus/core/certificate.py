@@ -13,9 +13,8 @@ where the rewritten value is read.  ``notes`` are conditions in words, which hav
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from nautilus.core.expr.nodes import Expr
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
 

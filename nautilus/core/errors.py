@@ -14,10 +14,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span, excerpt
 
 

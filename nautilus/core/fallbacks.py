@@ -15,9 +15,10 @@ the driver then takes the next one without compiling again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.errors import Obstacle
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 
 LIGHTER, WITHOUT, SMALLER, UNFUSED, PLAIN = 1, 2, 3, 4, 5  # a kernel at step 0 has the first choice of the rules

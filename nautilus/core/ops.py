@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar, dataclass_transform, get_args
 
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN
 from nautilus.core.text.assembly import Form, Forms, Syntax, form_of, register
 

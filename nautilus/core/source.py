@@ -7,7 +7,8 @@ under it.  Tabs become spaces, control characters become ``?``, and a long line 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from nautilus.core.records import dataclass
 
 _WIDTH = 100  # columns of source shown; longer lines are cut around the span
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 

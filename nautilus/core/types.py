@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from nautilus.core.records import dataclass
 
 
 class DType(enum.Enum):

@@ -13,13 +13,14 @@ is ranking: times are within a factor of 1.5 on these kernels, and measurement d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heapreplace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nautilus.core.records import dataclass
 from nautilus.cost.estimates import estimated
 from nautilus.cost.ranking import place_of_best, spearman
 from nautilus.cost.registers import estimate_registers

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from nautilus.core.buffers import Space
 from nautilus.core.index.sizes import nominal, volume
+from nautilus.core.records import dataclass
 from nautilus.cost.model import Estimate
 from nautilus.scalar.ir import Program
 from nautilus.targets.rates import machine

@@ -10,13 +10,13 @@ A tile that reads a box in several loops finds it in L2 where the boxes of all r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.index.sizes import nominal, volume
+from nautilus.core.records import dataclass
 from nautilus.cost.work import Access, Work
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.targets.rates import Machine

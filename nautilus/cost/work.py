@@ -8,7 +8,7 @@ needs no further description of a loop's pipelining.  A condition in a loop is e
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from math import prod
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nautilus.core.expr.nodes import Expr, free_vars
 from nautilus.core.ops import declaration
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.combining import combining

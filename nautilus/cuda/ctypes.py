@@ -7,11 +7,10 @@ plain integers: conversions are explicit PTX, so the file needs no CUDA header.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nautilus.core.numerics import storage_array
+from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, walk
 from nautilus.core.functions import FUNCTIONS, Call, Function, Operator, Types
 from nautilus.core.index import simplify as index
+from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import literal
 from nautilus.cuda.intrinsics import BITS, HELPERS

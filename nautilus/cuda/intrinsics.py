@@ -9,8 +9,8 @@ Matrix Instructions" (mma), "Floating Point Instructions" (ex2, max.NaN), "mbarr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
 

@@ -7,8 +7,8 @@ separates them.  So the mapping travels with the text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from nautilus.core.records import dataclass
 from nautilus.cuda.emit import emit_module
 from nautilus.cuda.names import kernel_symbols
 from nautilus.ma_tile.ir import ops as ma

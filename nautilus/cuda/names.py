@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from nautilus.core.functions import FUNCTIONS, Call
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.cuda.intrinsics import HELPERS
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule

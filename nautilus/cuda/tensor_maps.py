@@ -10,7 +10,7 @@ runtime encode the maps (CUDA Driver API, cuTensorMapEncodeTiled).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from re import sub
 
@@ -20,6 +20,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, substitute
 from nautilus.core.index.simplify import Ranges, bounds, divisible_by, simplify
 from nautilus.core.index.sizes import Extent, extent_expr, volume
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.layout import tile_shape

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Ref, Var, walk
 from nautilus.core.index.sizes import at_most, extent_expr, volume
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import RegisterArray, literal, register_array

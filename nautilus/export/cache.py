@@ -18,9 +18,10 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from nautilus.core.records import dataclass
 
 _MAGIC = b"nautilusc cache 1\n"
 _LIMIT = 1 << 30

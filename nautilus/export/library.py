@@ -7,9 +7,9 @@ own; the library chooses by the device of the current context, and a plan begins
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from nautilus.core.index.sizes import Extent
+from nautilus.core.records import dataclass
 from nautilus.cuda.host.driver_api import DECLARATIONS, DRIVER, code_table
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.launcher import PLAN_HEAD, declarations, internal, parameters, plan_bytes

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nautilus.core.buffers import Buffer, ScalarParam, Space
 from nautilus.core.errors import InternalError, UnsupportedError
 from nautilus.core.expr.nodes import Const, Op, Param
 from nautilus.core.index.sizes import Extent
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.host.workspace import ALIGNMENT, workspace_bytes, workspace_sizes

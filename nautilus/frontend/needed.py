@@ -9,13 +9,13 @@ the condition of a reduction, the condition of a ``select`` and a structural zer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, children
 from nautilus.core.numerics import Array, eval_op, round_to
+from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import Evaluator, Tensors, evaluate_all, exactly
 from nautilus.frontend.spec import Spec

@@ -11,7 +11,7 @@ sampled rows of it, and the f32 reference is evaluated piece by piece.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -30,6 +30,7 @@ from nautilus.core.expr.nodes import (
 )
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Assumption, Definition, Spec, Tensor
 

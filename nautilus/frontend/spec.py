@@ -28,12 +28,13 @@ Invariants (established by :mod:`nautilus.frontend.semantics.check`):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from nautilus.core.expr.nodes import Axis, Expr, Load, Param, walk
 from nautilus.core.index.sizes import Extent as AnyExtent
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType

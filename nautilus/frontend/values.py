@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError
 from nautilus.core.fallbacks import Failure, Fallbacks
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, recomputed
 from nautilus.cost.registers import kernel_fault
 from nautilus.cuda.module import CudaModule

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.schedule.dispatch import Dispatch, chosen, leaves
 from nautilus.core.types import DType

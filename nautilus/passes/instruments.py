@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from nautilus.core.records import dataclass
 from nautilus.passes.dumps import CERTIFICATE, dump_header
 from nautilus.passes.loading import load
 from nautilus.passes.manager import Record

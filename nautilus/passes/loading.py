@@ -15,6 +15,7 @@ from typing import Any
 
 from nautilus.core.errors import InternalError
 from nautilus.core.passes import CertifyingPass, Pass
+from nautilus.core.records import compiled_init, is_frozen
 
 
 @cache
@@ -31,7 +32,7 @@ def load(target: str) -> Any:
 def load_pass(name: str, target: str) -> type[Pass]:
     """The class that ``target`` names. Raises InternalError unless it is a pass called ``name``."""
     made: Any = load(target)
-    if not isinstance(made, type) or not getattr(getattr(made, "__dataclass_params__", None), "frozen", False):
+    if not isinstance(made, type) or not is_frozen(made):
         raise InternalError(f"{target} is not a frozen dataclass")
     if getattr(made, "name", None) != name:
         raise InternalError(f"{target} has the name {getattr(made, 'name', None)!r}, but its file says {name!r}")
@@ -44,6 +45,8 @@ def load_pass(name: str, target: str) -> type[Pass]:
 
 @cache
 def _parameters(target: Any) -> tuple[inspect.Parameter, ...]:
+    if isinstance(target, type):
+        return tuple(inspect.signature(compiled_init(target)).parameters.values())[1:]
     return tuple(inspect.signature(target).parameters.values())
 
 

@@ -7,8 +7,10 @@ from a dump of it.  A new pass is registered only here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from nautilus.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from difflib import SequenceMatcher
 from hashlib import sha256
 from typing import Any
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Expr
+from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import format_expr, parse_expr
 
 

@@ -16,13 +16,14 @@ reductions, the loop writes nothing to memory, and a block has one tile of the r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
 from nautilus.core.fallbacks import NO_FALLBACKS, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.groups import quotients, shared_group
 from nautilus.core.index.sizes import Extent, at_most, nominal
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming
 from nautilus.planner.kernels import default_schedule, stored

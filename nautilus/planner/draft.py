@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from nautilus.core.expr.nodes import Axis
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan
 from nautilus.planner.products.dots import Dot
 from nautilus.scalar.analysis.axes import Unified

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def
 
 Group: TypeAlias = tuple[str, ...]

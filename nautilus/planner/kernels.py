@@ -11,7 +11,7 @@ The passes themselves decide legality: each candidate runs through fusion, split
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from itertools import combinations
 from math import prod
@@ -21,6 +21,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Load, Op, children, free_vars, loads
 from nautilus.core.expr.products import bare
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner import streaming
 from nautilus.planner.conservative import one_by_one, plain, smaller

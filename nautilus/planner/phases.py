@@ -7,11 +7,11 @@ computed in the next loop, which recomputes its block-wise operands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, loads, rewrite
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.repair.records import Refusal, Running

@@ -8,10 +8,11 @@ pass runs twice.  The planner keeps the choices that the schedule already has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.errors import InternalError
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.planner.cuts import plan_packs, plan_splits
 from nautilus.planner.kernels import plan_kernels

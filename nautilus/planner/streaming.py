@@ -20,11 +20,12 @@ Measured on an H200 (16-bit operands, 4096 to 65536 keys; a multiprocessor loads
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, prod
 
 from nautilus.core.expr.nodes import Var, free_vars
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.planner.products.dots import dot_of, floor_pow2
 from nautilus.scalar.analysis.axes import Unified

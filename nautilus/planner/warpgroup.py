@@ -19,7 +19,7 @@ H200.  A kernel of another structure keeps the general plan.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
@@ -28,6 +28,7 @@ from nautilus.core.expr.products import bare
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import nominal
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.planner.products.boxes import Side

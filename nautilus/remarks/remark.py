@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.errors import Diagnostic, Severity
 from nautilus.core.index.sizes import nominal
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.cost.model import Estimate
 from nautilus.frontend.spec import Spec

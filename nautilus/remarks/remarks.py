@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from nautilus.core.errors import DiagnosticError, Severity
+from nautilus.core.records import dataclass
 from nautilus.cost.model import estimate
 from nautilus.passes.compilation import Result
 from nautilus.passes.manager import Record

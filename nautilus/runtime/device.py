@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from nautilus.core.errors import ToolchainError
+from nautilus.core.records import dataclass
 from nautilus.targets.records import DEFAULT_TARGET, TARGETS
 
 DEFAULT_ARCH = DEFAULT_TARGET

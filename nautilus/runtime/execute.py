@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from nautilus.core.expr.nodes import Param
 from nautilus.core.index.sizes import Extent
 from nautilus.core.index.strides import pad
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
+from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType, integer_limits
 from nautilus.passes.compilation import Result
 from nautilus.passes.loading import load

@@ -8,7 +8,6 @@ that names the failed action.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from types import TracebackType
@@ -20,6 +19,7 @@ from nautilus.core.buffers import TensorMap
 from nautilus.core.errors import ToolchainError
 from nautilus.core.index.strides import places, span, spread
 from nautilus.core.numerics import Array, storage_array, storage_numpy
+from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 from nautilus.runtime.device import Device, bindings, check, open_device, runs_on
 from nautilus.runtime.prepared import Prepared, cells_of, step

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, ToolchainError
+from nautilus.core.records import dataclass
 from nautilus.cuda.module import CudaModule
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")

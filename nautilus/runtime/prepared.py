@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nautilus.core.errors import ToolchainError
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.runtime.device import check
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ those of the reduction or definition that a statement comes from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer, Fact, ScalarParam, Space
 from nautilus.core.expr.build import integer
@@ -45,6 +45,7 @@ from nautilus.core.expr.nodes import (
 )
 from nautilus.core.index.simplify import conjuncts
 from nautilus.core.index.sizes import MAX_DIM, Extent
+from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType

@@ -9,12 +9,13 @@ which the tensor is stored: one of another element, or of a sum that is too long
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, rewrite, substitute
 from nautilus.core.index.linear import linear
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Loop

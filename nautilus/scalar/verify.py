@@ -11,13 +11,13 @@ iteration has for itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import VerifyError
 from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Var, free_vars, identity, loads, walk
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType

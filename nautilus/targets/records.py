@@ -22,7 +22,9 @@ The numbers of the other targets are those of the vendor's data sheets, scaled i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from nautilus.core.records import dataclass
 
 _KB = 1024
 

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import click
 
 from nautilus.bench.bench import Scalars
 from nautilus.core.errors import InputError, InternalError, NautilusError, ToolchainError, first_line
+from nautilus.core.records import dataclass
 from nautilus.driver import Request
 from nautilus.frontend.spec import Spec
 from nautilus.passes.dumps import stage_of

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import CopyPlan, KernelPlan, Schedule, WarpPlan
 from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.roofline import roofline

@@ -11,10 +11,11 @@ import os
 import shlex
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from nautilus.core.errors import first_line
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.passes.compilation import Request
 

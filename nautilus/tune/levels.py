@@ -6,10 +6,11 @@ The schedule of ``-O0`` inlines, factors and narrows nothing.  Every definition 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.spec import Spec

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.tune.database.rows import Key, Row
 from nautilus.tune.search.study import Sample

@@ -12,11 +12,12 @@ all other positions are masked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Var, substitute
 from nautilus.core.ops import Kind, map_fields
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.ir import DotOp, ForOp, IndexOp, LoadOp, MapOp, TileOp, Value, expressions

@@ -9,7 +9,7 @@ an earlier one stored, and a kernel loads what it stores itself only in a loop t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 from nautilus.core.buffers import Buffer, Space
@@ -17,6 +17,7 @@ from nautilus.core.errors import VerifyError
 from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Ref, Var, free_vars, walk
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.names import repeated
 from nautilus.core.tiles import TileAxis, TileType

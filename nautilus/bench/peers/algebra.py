@@ -9,7 +9,7 @@ names of bound variables.  A spec that uses the prelude therefore matches by con
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from nautilus.core.expr.nodes import (
@@ -28,6 +28,7 @@ from nautilus.core.expr.nodes import (
     with_children,
 )
 from nautilus.core.expr.simplify import simplify_value
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Definition, Spec

@@ -10,7 +10,7 @@ orders become views, and ``h // G`` becomes a group of heads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from nautilus.bench.peers.algebra import SIZE, Found, inlined, strip_casts, temp
 from nautilus.bench.peers.text import number, operation
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, rewrite, walk
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
 

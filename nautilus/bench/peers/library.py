@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -28,6 +27,7 @@ from nautilus.bench.peers.translate import translate
 from nautilus.core.expr.nodes import Load, Op, Reduce
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.restrict import pieces, restrict, shape_of
 from nautilus.frontend.spec import Spec

@@ -6,11 +6,11 @@ Larger patterns come first.  A pattern is tried only where the outermost operati
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from nautilus.bench.peers.algebra import SIZE, Found, template, unify
 from nautilus.core.expr.nodes import Expr, Op, Reduce, free_vars
+from nautilus.core.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from nautilus.bench.peers.text import TYPES
 from nautilus.bench.peers.translate import Function
 from nautilus.core.numerics import Array, storage_numpy
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 Tensors: TypeAlias = tuple[Any, ...]

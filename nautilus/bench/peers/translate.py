@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.bench.contenders import NotApplicable
 from nautilus.bench.peers import patterns
@@ -38,6 +38,7 @@ from nautilus.core.expr.nodes import (
     walk,
 )
 from nautilus.core.expr.products import indexed_factors
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
 

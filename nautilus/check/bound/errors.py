@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from itertools import count as numbers
 from itertools import pairwise
@@ -17,6 +17,7 @@ from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce,
 from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, eval_op, reduce_array, round_to
+from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import Evaluator, product_factors, run_spec
 from nautilus.frontend.spec import Definition, Spec

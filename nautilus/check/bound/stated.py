@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import inf, prod, sqrt
 
@@ -17,6 +17,7 @@ from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Param, 
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, round_to
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes

@@ -7,7 +7,6 @@ compilation that wrote the dump, on inputs that only the interface of the module
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from nautilus.check.certificates.recheck import placed, recheck
@@ -16,6 +15,7 @@ from nautilus.check.levels import Level
 from nautilus.check.validate.verdict import Verdict
 from nautilus.check.validation import index_verdicts, same_bits, verdicts
 from nautilus.core.errors import NautilusError
+from nautilus.core.records import dataclass
 from nautilus.passes.dumps import certificate_line, read_header
 from nautilus.passes.instruments import text_of
 from nautilus.passes.loading import load

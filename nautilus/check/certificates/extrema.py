@@ -16,10 +16,10 @@ A condition that a reference is not 0 holds where the module replaces 0 by 1 in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, walk
+from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.scalar.ir import Loop, Program, Stmt, Update

@@ -11,11 +11,12 @@ own conditions instead.  The conditions of a repair term hold in the module afte
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 
 from nautilus.check.certificates.extrema import unproved
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, rewrite, substitute, walk
+from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import format_expr
 
 

@@ -8,7 +8,7 @@ selects around it, because ``select`` is lazy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from nautilus.check.validate.memory import Malformed, Memory, Unsupported
 from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 

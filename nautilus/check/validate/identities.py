@@ -21,7 +21,7 @@ count.  Samples at which the left side is inf, as after an overflow, do not coun
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -35,6 +35,7 @@ from nautilus.check.validate.sets import index_sets
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, children, walk
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 Domain: TypeAlias = Literal["everything", "finite", "generic", "positive"]

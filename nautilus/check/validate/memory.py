@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.check.validate.residues import P, Q
 from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -26,6 +26,7 @@ import numpy as np
 from nautilus.check.validate import residues
 from nautilus.check.validate.residues import P, Q
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 _CLOSE = 2.0**-50

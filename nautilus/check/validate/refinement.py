@@ -9,7 +9,7 @@ not have (``sqrt(x) ** 2 = x``) or a rounded constant.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from nautilus.check.validate.scalar_run import Given
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.buffers import Space, extents
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.scalar.ir import Program
 from nautilus.vr_tile.ir import TileModule
 

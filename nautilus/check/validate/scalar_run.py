@@ -8,7 +8,7 @@ write one element.  A loop whose bounds depend on a dimension runs over the unio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from math import prod
 
@@ -24,6 +24,7 @@ from nautilus.core.buffers import Space as Where
 from nautilus.core.expr.infer import stored_value
 from nautilus.core.expr.nodes import COMBINERS, Expr, Op, loads
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 _MOST = 1 << 25  # elements of one array

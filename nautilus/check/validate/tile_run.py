@@ -7,7 +7,7 @@ over the union of the ranges of all grid points under a mask.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from nautilus.check.validate.memory import Memory, Unsupported, contracted, redu
 from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.check.validate.scalar_run import Given, memories, parameters
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.vr_tile.ir import (
     ConstOp,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from nautilus.core.records import dataclass
 
 Status: TypeAlias = Literal["proved", "tested", "not decided", "refuted"]
 

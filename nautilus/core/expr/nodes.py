@@ -26,10 +26,11 @@ reals skips it, so a legal narrowing never hides a wrong rewrite behind a tolera
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from nautilus.core.functions import FUNCTIONS, Types
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from nautilus.core.expr.nodes import Expr, Op, free_vars
+from nautilus.core.records import dataclass
 
 
 def factors(e: Expr, through: Collection[str] = ()) -> list[Expr]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from nautilus.core.functions import intervals as iv
 from nautilus.core.functions.record import Approximation, Call, Function, Operator, Types
+from nautilus.core.records import dataclass
 
 
 def _fma(a: float, b: float, c: float) -> float:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from nautilus.core.functions.intervals import Interval
+from nautilus.core.records import dataclass
 
 
 class Types(enum.Enum):

@@ -17,13 +17,13 @@ says the reverse too: the condition holds wherever its forms are at least 0.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, walk
 from nautilus.core.index.intervals import UNKNOWN, fits, is_value
 from nautilus.core.index.linear import Linear, divide, divided
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 MOST = 16  # alternatives of one condition; of more, a part says nothing

@@ -12,11 +12,11 @@ with ``slope = -a / c`` and ``const = -k / c`` modulo ``n``.  Every ``y`` has on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import gcd
 
 from nautilus.core.expr.nodes import Const, Expr, Op
 from nautilus.core.index.linear import Linear, linear
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 

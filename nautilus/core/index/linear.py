@@ -15,11 +15,11 @@ All rules for division follow from two facts about floor division, for n > 0 and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import gcd
 from typing import TypeAlias
 
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var
+from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType, integer_limits
 

@@ -8,10 +8,10 @@ reverse ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nautilus.core.expr.nodes import Expr, Op, Var, free_vars
 from nautilus.core.index.linear import linear
+from nautilus.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ with a threshold.  Every variant computes the right result at every size, so a d
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from nautilus.core.records import dataclass
 
 Dispatch: TypeAlias = "int | Threshold"
 

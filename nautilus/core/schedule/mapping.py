@@ -5,9 +5,10 @@
 that both have stands in ``_CommonPlan``; no plan has an option that means nothing for its engine.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
+from nautilus.core.records import dataclass
 from nautilus.core.schedule.options import option, record
 
 RasterOrder = Literal["natural", "longest-first", "grouped"]

@@ -13,8 +13,10 @@ do not postpone the evaluation of annotations, which would have to be parsed at 
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from nautilus.core.records import dataclass
 
 _T = TypeVar("_T")
 

@@ -7,9 +7,10 @@ Names are those of the Scalar IR after ``fuse`` (one name a unified axis).
 of another in the *same* phase is updated by ``rolling-update``.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
+from nautilus.core.records import dataclass
 from nautilus.core.schedule.json import read_json, written
 from nautilus.core.schedule.mapping import MappingPlan, WarpPlan
 from nautilus.core.schedule.options import option, record

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import ExprParser
 from nautilus.core.text.tokens import TokenStream, token_texts
 from nautilus.core.types import DType

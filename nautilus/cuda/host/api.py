@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from nautilus.core.records import dataclass
 from nautilus.cuda.host.encode import LOOK_UP
 
 STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory without opt-in

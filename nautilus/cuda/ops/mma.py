@@ -8,9 +8,9 @@ reads a tile whose contiguous axis is not k.  Operands of other types are read b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nautilus.core.errors import UnsupportedError
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.intrinsics import HELPERS

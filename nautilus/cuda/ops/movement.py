@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const, Expr, Param, Var, walk
 from nautilus.core.index.sizes import Extent, at_most, total, volume
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
 from nautilus.cuda.expr import CONDITION, Text, operand

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import identity
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.ops.reduction import combine

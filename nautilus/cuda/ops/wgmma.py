@@ -8,13 +8,13 @@ inside a slab; groups of 8 rows are 8 w bytes apart (stride offset).  MN-major o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, prod
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index.simplify import simplify
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.intrinsics import WGMMA_TYPES, wgmma_name
 from nautilus.cuda.ops.mma import accumulator

@@ -12,9 +12,10 @@ them: expansion is hygienic.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.expr.nodes import Var
+from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.frontend.semantics.symbols import Size
 from nautilus.frontend.semantics.typed import Fault

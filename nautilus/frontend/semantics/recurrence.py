@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from nautilus.core.errors import Diagnostic, Severity
@@ -21,6 +21,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Reduce, substitute, walk
 from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.index.sizes import at_most, extent_expr
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.bounds import conditional_loads
 from nautilus.frontend.semantics.symbols import Shaped, Symbols

@@ -9,12 +9,13 @@ depend on its value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nautilus.core.errors import Diagnostic, Note, Severity, nearest
 from nautilus.core.expr.nodes import Param
 from nautilus.core.functions import NAMED
 from nautilus.core.index.sizes import MAX_DIM
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_ELEMENTS, MAX_TENSORS

@@ -15,9 +15,10 @@ adds no depth.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from nautilus.core.records import dataclass
 from nautilus.core.source import Source, Span
 
 

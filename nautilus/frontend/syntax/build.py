@@ -6,10 +6,10 @@ tokens are kept for their positions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from nautilus.core.errors import Diagnostic
+from nautilus.core.records import dataclass
 from nautilus.core.source import Source, Span
 from nautilus.frontend.codes import MAX_DEPTH
 from nautilus.frontend.syntax import ast

@@ -6,11 +6,12 @@ is read once.  A cycle of includes is an error at the statement that closes it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 
 from nautilus.core.errors import Diagnostic
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Source, Span
 from nautilus.frontend.codes import MAX_BYTES
 from nautilus.frontend.syntax import ast

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 from nautilus.core.errors import Diagnostic, Note
+from nautilus.core.records import dataclass
 from nautilus.core.source import Source, Span
 from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS
 from nautilus.frontend.syntax.ast import Define, File, Recur, Statement

@@ -8,10 +8,10 @@ sizes leave no gap, as in ``(16, 8), (1, 16)``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
 
 

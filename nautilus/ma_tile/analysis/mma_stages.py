@@ -17,9 +17,9 @@ interval is one body.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from nautilus.core.ops import declaration
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.async_ops import WGMMA, TmaLoad
 from nautilus.ma_tile.ir.ops import (
     ConstOp,

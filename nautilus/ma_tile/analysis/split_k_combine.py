@@ -21,7 +21,7 @@ ScheduleError where the kernels do not fit together so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Const, Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import simplify
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType

@@ -12,7 +12,6 @@ illegal instruction.  Along the other axes it may start anywhere, before the buf
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from nautilus.core.buffers import Buffer, show_shape
 from nautilus.core.errors import Cause, Obstacle
@@ -20,6 +19,7 @@ from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.nodes import Expr, Load, Ref, free_vars, substitute, walk
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, divisible_by, simplify
 from nautilus.core.index.sizes import extent_expr, volume
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.ir.layout import tile_shape

@@ -8,12 +8,13 @@ Bytes outside the buffer arrive as zeros and count too.  A store reads its stage
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nautilus.core.expr.nodes import free_vars
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.interp.state.shared_memory import Flight
 from nautilus.ma_tile.interp.state.sync import Actor, Arrival, Program, Wait

@@ -53,7 +53,6 @@ Meaning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import (
@@ -69,6 +68,7 @@ from nautilus.core.op_fields import (
     flag,
 )
 from nautilus.core.ops import SPAN, Effect, declare, op
+from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.instruction_tables import check_instructions

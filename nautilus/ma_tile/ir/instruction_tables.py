@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
+from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 
 _STEP_BITS = 256  # of one row of an operand that an instruction contracts, the same for every element type

@@ -14,12 +14,12 @@ has no :class:`ScanLevels`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from nautilus.core.common_ops import CommonScan
 from nautilus.core.ops import declare, op
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.layout import FragLayout, Ints, Mode
 from nautilus.ma_tile.ir.values import MA, SCRATCH, Frag
 

@@ -6,11 +6,12 @@ Everything here derives from the declarations of the ops (:mod:`nautilus.core.op
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.nodes import Expr, Ref, substitute, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.ops import Access, Kind, declaration, map_fields, map_regions, regions
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import MappingPlan, Schedule, WarpgroupPlan, WarpPlan, mapping_of
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,

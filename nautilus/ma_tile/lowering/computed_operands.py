@@ -8,10 +8,10 @@ would be for the other one, which then goes to shared memory once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, walk
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import MappingPlan
 from nautilus.ma_tile.analysis.access import RefAxes, vector_width
 from nautilus.ma_tile.ir.async_ops import WGMMA

@@ -14,9 +14,10 @@ One warp grid serves all dots of a kernel where their tiles allow it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import WGMMA, WgInstr

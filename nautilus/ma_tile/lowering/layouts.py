@@ -16,11 +16,12 @@ class's lanes and warps hold copies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import gcd, prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, free_vars
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.analysis.access import RefAxes, affine, contiguous_axis, vector_width
 from nautilus.ma_tile.ir.async_ops import WGMMA, wg_a_layout, wg_acc_layout

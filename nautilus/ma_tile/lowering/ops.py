@@ -12,10 +12,11 @@ between threads, how operands reach its dots, and how results are stored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Const, Expr, Ref, Var, rewrite
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import MappingPlan
 from nautilus.core.source import Span
 from nautilus.core.tiles import TileAxis, TileType

@@ -10,9 +10,9 @@ rows to different banks (32-bit rows along N: 32 bytes, four rows are read at on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nautilus.core.buffers import Buffer
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, register_run, vector_width

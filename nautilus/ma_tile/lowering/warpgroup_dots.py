@@ -9,10 +9,11 @@ PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
 from nautilus.core.errors import Obstacle, ScheduleError
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, WGMMA
 from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots

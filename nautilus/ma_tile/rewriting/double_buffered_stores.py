@@ -11,8 +11,8 @@ first store has a wait and a barrier before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.ops import GlobalStore, MemOp
 from nautilus.ma_tile.ir.traverse import blocks
 

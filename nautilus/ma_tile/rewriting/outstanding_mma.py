@@ -20,12 +20,13 @@ advances wherever the pipeline's own state advances outside of such loops, so th
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.index.simplify import FALSE, TRUE, Ranges, simplify
 from nautilus.core.ops import map_regions, regions
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.mma_stages import is_wgmma
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import (

@@ -21,11 +21,12 @@ stage that is large enough and a multiple of the buffer's stage.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.pipelines import Block, TmaPipeline, filled_in_loop, is_load
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, TmaWait, WgCommit
 from nautilus.ma_tile.ir.ops import IfOp, MatrixStore, MbarArrive, MbarWait, MemKernel, MemOp, Slot, Smem, walk_ops

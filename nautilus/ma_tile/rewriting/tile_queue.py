@@ -6,10 +6,11 @@ counter of the launch and pushes each, the number behind the last tile included,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp
 from nautilus.ma_tile.ir.ops import MbarArrive, MbarWait, MemKernel, MemOp

@@ -8,7 +8,7 @@ phases) is not decided here: that is what the interpreter is for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -16,6 +16,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import TargetLimitError, VerifyError
 from nautilus.core.expr.infer import DTypeError, result_dtype
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, walk
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.names import repeated
 from nautilus.core.tiles import TileType

@@ -14,12 +14,13 @@ waits, the state is unknown and the check rejects nothing; the interpreter check
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NoReturn
 
 from nautilus.core.errors import VerifyError
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.ops import declaration
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.async_ops import WGMMA, MbarExpect, TmaLoad, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import ForOp, Frag, IfOp, MemKernel, MemOp, MmaOp, RolesOp, UndefinedOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp

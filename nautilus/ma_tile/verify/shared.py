@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nautilus.core.errors import TargetLimitError, VerifyError
 from nautilus.core.ops import declaration
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir import traverse
 from nautilus.ma_tile.ir.async_ops import TmaLoad, TmaStore, TmaWait, WgWait
 from nautilus.ma_tile.ir.ops import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Var
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import MbarArrive, MbarWait, MemOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import (

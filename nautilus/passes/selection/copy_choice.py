@@ -9,8 +9,9 @@ definitions take alone is longer than that of the program with all copies, the p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import CopyPlan
 from nautilus.passes.manager import Context
 from nautilus.passes.selection import split_choice

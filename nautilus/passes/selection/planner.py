@@ -7,9 +7,10 @@ gain is clear.  Candidates are generated for few programs, so most compilations 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context
 from nautilus.passes.selection import copy_choice, inline_choice, split_choice

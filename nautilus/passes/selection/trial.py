@@ -6,11 +6,12 @@ that of the kernels that the driver would emit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError
 from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.cost.model import Estimate, estimate
 from nautilus.ma_tile.ir.ops import MemModule

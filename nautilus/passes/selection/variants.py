@@ -17,13 +17,14 @@ All dims beyond the first :data:`VARIED` have their nominal sizes meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import exp, log
 from typing import TypeAlias
 
 from nautilus.core.errors import DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
 from nautilus.core.index.sizes import NOMINAL
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.schedule.dispatch import Dispatch, Threshold, compared, leaves, renumbered
 from nautilus.cost.model import estimate

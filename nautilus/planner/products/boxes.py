@@ -8,11 +8,11 @@ bulk copy loads it as a box if each axis counts an axis of the tensor by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.expr.nodes import Load, free_vars
 from nautilus.core.index.simplify import linear_in
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan
 from nautilus.planner.products.dots import ceil_pow2
 from nautilus.scalar.analysis.axes import Unified

@@ -18,11 +18,11 @@ reads most elements from memory once, and all of them have the same weights.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 
 from nautilus.core.expr.nodes import Load, Var, free_vars
 from nautilus.core.index.linear import divided
+from nautilus.core.records import dataclass
 from nautilus.planner.products.dots import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
 

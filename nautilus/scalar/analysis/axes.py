@@ -11,9 +11,10 @@ Invariants: a class contains at most one axis of each definition; all its axes h
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Var
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, rename_axes
 

@@ -10,12 +10,11 @@ Interleaved chunks share a range.  With ``n`` of them and tiles of ``T`` element
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var, free_vars
 from nautilus.core.index.linear import divided
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import blocks
 

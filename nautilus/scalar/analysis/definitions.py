@@ -13,7 +13,7 @@ again.  Every read of ``X`` in another kernel is a plain ``Load``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
@@ -30,6 +30,7 @@ from nautilus.core.expr.nodes import (
     loads,
     substitute,
 )
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 

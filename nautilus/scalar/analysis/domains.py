@@ -21,7 +21,7 @@ closed form if its guard permits one.  Four ways lead to it, in order:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from itertools import islice, product
 
@@ -34,6 +34,7 @@ from nautilus.core.index.linear import Interval, build, linear
 from nautilus.core.index.prefixes import Prefix, only_prefix
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, linear_in, simplify
 from nautilus.core.index.sizes import extent_expr
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.blocks.spans import solve
 from nautilus.scalar.analysis.definitions import Def

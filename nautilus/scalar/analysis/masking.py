@@ -10,13 +10,13 @@ definition is inlined or stored: :func:`presence` is the condition that the read
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Var, children, identity, substitute, with_children
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
 from nautilus.core.index.sizes import Extent, at_most
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 

@@ -10,9 +10,9 @@ Both are canonical up to the atoms, so structural equality proves equality.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nautilus.core.expr.nodes import Const, Expr, Op
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 Term = tuple[Expr, Expr | None]

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nautilus.core.expr.build import within
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, children, substitute
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.functions.intervals import EVERYTHING, Interval, div, joined, mul, outward, power, square, sub, times
 from nautilus.core.index.simplify import TRUE, bounds, conjuncts, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType, value_limits
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import nonempty

@@ -18,7 +18,7 @@ Elements whose place is outside of the tensor are 0 (:attr:`~nautilus.core.buffe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd, prod
 
 from nautilus.core.expr.build import calc, integer, within
@@ -26,6 +26,7 @@ from nautilus.core.expr.conditions import TRUE, conjunction
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, substitute
 from nautilus.core.index.linear import Linear, linear
 from nautilus.core.index.simplify import bounds, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
 MOST_AXES = 5  # of a tensor map

@@ -15,7 +15,7 @@ are never written raise :class:`ScalarRunError`, and so does an element that is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -28,6 +28,7 @@ from nautilus.core.expr.infer import stored_value
 from nautilus.core.expr.nodes import COMBINERS, Expr, Load, Param, Var, free_vars, identity, loads, walk
 from nautilus.core.index.simplify import conjuncts
 from nautilus.core.numerics import Array, Mode, combine_at, eval_op, from_storage, reduce_array, round_to
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.interp.contraction import contract
 from nautilus.scalar.interp.space import Access, Mask, Memory, Range, ScalarRunError, Space, Tables, both

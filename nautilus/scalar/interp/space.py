@@ -11,7 +11,7 @@ unused.  A read outside a buffer or of an uninitialised element raises :class:`S
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -21,6 +21,7 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var
 from nautilus.core.index.linear import Linear
 from nautilus.core.index.simplify import affine
 from nautilus.core.numerics import Array, Mode, eval_op, round_to, working
+from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 

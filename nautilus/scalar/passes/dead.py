@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Space
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import reads_of, writes_of
 from nautilus.scalar.ir import Program
 

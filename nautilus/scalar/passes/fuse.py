@@ -15,13 +15,13 @@ Establishes: one kernel a plan; under its grid loops one nest a definition, in p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, rewrite
 from nautilus.core.index.sizes import extent_expr
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.definitions import Def, read_defs

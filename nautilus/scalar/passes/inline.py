@@ -12,7 +12,7 @@ make an expression larger than :data:`LIMIT` nodes, counted as it prints (every 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from nautilus.core.buffers import Space
@@ -20,6 +20,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Expr, Load, Op, children, loads, rewrite, substitute, walk
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.masking import absorb_selects

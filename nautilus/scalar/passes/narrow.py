@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
@@ -46,6 +46,7 @@ from nautilus.core.expr.products import factors, product_of, two_sides
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.groups import over_groups, shared_group
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product

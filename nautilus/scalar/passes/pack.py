@@ -13,13 +13,14 @@ a read at position ``e`` becomes a read at ``e // 8, e % 8``.  An output keeps i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, rewrite, substitute
 from nautilus.core.index.simplify import simplify
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import PackPlan, Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import Unified, unify

@@ -21,7 +21,7 @@ nothing when no guarded statement runs: ``rolling_update`` repairs by ``r_new``,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError, in_kernel
@@ -33,6 +33,7 @@ from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.order import certainly_less
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import Extent
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.blocks.cover import full_part, largest, smallest

@@ -12,12 +12,13 @@ refused.  Locals that still span the whole reduced axis become tiles in ``rollin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Expr, Load, Var, free_vars, loads, rewrite
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.scalar.analysis.derived_names import grid_chain, has_tile, nest, plan_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements

@@ -18,7 +18,7 @@ reduction inside the block that needs a running result.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
@@ -28,6 +28,7 @@ from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
 from nautilus.core.index.linear import divided
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.derived_names import (

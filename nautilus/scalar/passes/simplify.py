@@ -12,11 +12,12 @@ are aligned by.  Only a guard that reads nothing may use that it is a number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Expr, loads
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify, simplify_value
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.masking import absorb_selects
 from nautilus.scalar.ir import Loop, Program, Store, Update
 from nautilus.scalar.rewriting import loop_assumptions, map_kernels, map_statements, with_body

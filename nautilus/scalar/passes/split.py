@@ -14,13 +14,14 @@ accesses global memory at a position that a local holds, because beyond the axis
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute, walk
 from nautilus.core.index.simplify import Ranges, divisible_by
 from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, rounded_up
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.derived_names import block_var, grid_chain, has_tile, is_tiled, nest, plan_of

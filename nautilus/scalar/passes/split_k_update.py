@@ -27,7 +27,7 @@ elementwise definitions that contain ``r`` are copied into ``f``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
@@ -35,6 +35,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, identity, loads, rewrite, substitute
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import Unified, unify

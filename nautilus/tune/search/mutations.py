@@ -9,10 +9,11 @@ decide.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import log
 from typing import Any
+
+from nautilus.core.records import dataclass
 
 Values = Mapping[str, Any]
 Change = tuple[str, str]  # a choice and its value as text, because values need not be hashable

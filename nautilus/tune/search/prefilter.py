@@ -16,10 +16,11 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.tune.database.rows import schedule_hash
 from nautilus.tune.search.mutations import difference, single_changes

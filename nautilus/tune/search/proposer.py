@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import log
 from typing import Any
 
 import numpy as np
 
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.tune.search.mutations import difference, effects, proposals, single_changes
 from nautilus.tune.search.prefilter import Prefilter
 from nautilus.tune.search.residual import Fields, corrections, errors_of

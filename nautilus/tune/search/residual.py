@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from math import log
 from typing import Any
 
 import numpy as np
 
 from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpPlan
 
 LENGTH = 6.0  # fields

@@ -22,12 +22,13 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nautilus.core.errors import InputError
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.tune.database.store import data_folder
 from nautilus.tune.space.choices import SearchSpace

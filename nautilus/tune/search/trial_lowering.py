@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.cost.registers import register_fault
 from nautilus.driver import Request, compile_file

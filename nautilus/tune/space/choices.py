@@ -11,13 +11,14 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise, product
 from math import prod
 from typing import Any, Protocol
 
 from nautilus.core.errors import is_internal
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.passes.loading import load
 from nautilus.tune.database.rows import schedule_hash

@@ -7,9 +7,10 @@ pass ``inline``, which the :class:`Origin` of a program holds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context, steps
 from nautilus.passes.pipelines import SCALAR

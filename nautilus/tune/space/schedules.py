@@ -19,11 +19,12 @@ without a proof, a product that the engine has not) is refused with their words.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.fallbacks import WITHOUT, Fallbacks
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
 from nautilus.planner.streaming import Cut
 from nautilus.scalar.ir import Program

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan
 from nautilus.planner.products.dots import Dot, dot_of
 from nautilus.planner.warpgroup import extent

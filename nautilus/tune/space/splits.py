@@ -10,10 +10,10 @@ only where blocks are few and the loop is long.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming
 from nautilus.planner.cuts import twice

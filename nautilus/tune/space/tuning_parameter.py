@@ -7,9 +7,10 @@ measurement.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, option_of
 from nautilus.planner.warpgroup import with_tiles
 

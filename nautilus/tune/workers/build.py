@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, ToolchainError, UnsupportedError, first_line
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.cost.registers import register_fault
 from nautilus.driver import Request, Result, build_cubin, compile_file

@@ -13,7 +13,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -24,6 +23,7 @@ from nautilus.bench.protocol import SPIN, cool
 from nautilus.bench.verify import References, judge, references
 from nautilus.check.bound.stated import stated
 from nautilus.core.errors import ToolchainError, first_line
+from nautilus.core.records import dataclass
 from nautilus.driver import Request
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec

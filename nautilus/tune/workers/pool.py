@@ -16,11 +16,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from nautilus.core.errors import NautilusError, first_line, is_internal
+from nautilus.core.records import dataclass
 from nautilus.passes.loading import load
 from nautilus.tune.internal_errors import described
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nautilus.core.expr.nodes import COMPARISONS
+from nautilus.core.records import dataclass
 from nautilus.vr_tile.ir import (
     ConstOp,
     DotOp,

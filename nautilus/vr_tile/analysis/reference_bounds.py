@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from nautilus.core.records import dataclass
 from nautilus.core.types import LARGEST
 from nautilus.vr_tile.analysis.invariance import Forms
 from nautilus.vr_tile.ir import ConstOp, ForOp, MapOp, ReduceOp, TileOp, Value, operands, walk_ops

@@ -19,9 +19,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nautilus.core.expr.nodes import COMPARISONS
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.invariance import Forms, moved
 from nautilus.vr_tile.ir import ConstOp, DotOp, ForOp, MapOp, TileKernel, TileOp, Value, operands, results, walk_ops

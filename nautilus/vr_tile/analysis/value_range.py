@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nautilus.core.expr.nodes import Const
 from nautilus.core.functions import FUNCTIONS
@@ -27,6 +27,7 @@ from nautilus.core.functions.intervals import (
     times,
 )
 from nautilus.core.index.simplify import bounds
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType, value_limits
 from nautilus.vr_tile.analysis.assumptions import Assumptions
 from nautilus.vr_tile.ir import (

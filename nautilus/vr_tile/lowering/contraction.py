@@ -9,11 +9,11 @@ plain load, because a plain load as operand keeps its storage type.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Const, Expr, Load, Op
+from nautilus.core.records import dataclass
 
 Axes = frozenset[str]
 AxesOf = Callable[[Expr], Axes]

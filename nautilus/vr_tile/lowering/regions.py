@@ -8,12 +8,13 @@ more nodes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import FALSE, TRUE, conjuncts, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update
 

@@ -6,10 +6,10 @@ The tiles of ``u`` and of ``t`` have one size.  Without scans the lowering would
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.index.prefixes import Prefix, only_prefix
+from nautilus.core.records import dataclass
 from nautilus.vr_tile.lowering.build import Builder
 
 

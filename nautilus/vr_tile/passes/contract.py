@@ -17,9 +17,8 @@ depends on the readers of a value.  Therefore modules that compare computed floa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from nautilus.core.expr.nodes import COMPARISONS
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.ir import ConstOp, MapOp, TileModule, TileOp, Value, walk_ops

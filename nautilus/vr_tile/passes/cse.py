@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Hashable, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from nautilus.core.records import dataclass
 from nautilus.vr_tile.ir import (
     ConstOp,
     DotOp,

@@ -6,9 +6,10 @@ A loop without results and without stores is removed too, because every loop ter
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 
+from nautilus.core.records import dataclass
 from nautilus.vr_tile.ir import ForOp, StoreOp, TileKernel, TileModule, TileOp, expressions, operands, results
 from nautilus.vr_tile.lowering.build import refs
 from nautilus.vr_tile.rewriting import each_kernel

@@ -24,9 +24,9 @@ two).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from nautilus.core.functions.intervals import Interval, magnitude
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.value_range import Ranges, value_ranges

@@ -7,8 +7,8 @@ factor.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.ir import MapOp, TileModule, TileOp, Value

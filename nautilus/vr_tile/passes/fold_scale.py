@@ -31,8 +31,8 @@ depends on them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType, value_limits
 from nautilus.vr_tile.ir import ConstOp, MapOp, ReduceOp, TileModule, TileOp, Value

@@ -7,9 +7,10 @@ that the kernel itself stores stays where it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.nodes import free_vars
+from nautilus.core.records import dataclass
 from nautilus.vr_tile.ir import (
     ForOp,
     LoadOp,

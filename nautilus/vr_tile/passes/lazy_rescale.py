@@ -32,11 +32,12 @@ Sources: conditional rescaling of FlashAttention-4, generalised; Neptune (arXiv 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.tiles import TileType
 from nautilus.vr_tile.analysis.invariance import Forms

@@ -6,10 +6,11 @@ condition with one value becomes a constant, and a select on it becomes one of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.index.simplify import TRUE
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.assumptions import Assumptions
 from nautilus.vr_tile.ir import (

@@ -14,8 +14,7 @@ range of the mask through the reduction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from nautilus.core.records import dataclass
 from nautilus.vr_tile.ir import DotOp, ForOp, MapOp, ReduceOp, TileKernel, TileModule, TileOp, Value, operands, walk_ops
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 

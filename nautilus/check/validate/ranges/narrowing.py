@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from nautilus.check.validate.ranges import intervals
 from nautilus.check.validate.ranges.intervals import EVERYTHING, FUNCTIONS, Interval
 from nautilus.check.validate.sets.index_sets import conjuncts, implied
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, rewrite, walk
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType, value_limits
 from nautilus.scalar.ir import Loop, Program, Store, Update, statements
 

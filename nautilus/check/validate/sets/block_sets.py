@@ -11,13 +11,13 @@ That every tile is taken once by the blocks of a launch is the meaning of ``tile
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nautilus.check.validate.sets.index_sets import INSTALL
 from nautilus.check.validate.sets.isl_text import NotAffine, isl_text
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.expr.nodes import Expr, Var, loads, rewrite, walk
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.async_ops import LetOp
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule, RolesOp
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp

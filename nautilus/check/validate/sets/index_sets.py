@@ -22,7 +22,6 @@ done twice, the combiner is not idempotent.  Every other difference is not decid
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nautilus.check.validate.sets.isl_text import RELATIONS, NotAffine, condition, isl_text, iterations, pieces
@@ -40,6 +39,7 @@ from nautilus.core.expr.nodes import (
     walk,
     with_children,
 )
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.ir import Kind, Loop, Program, Store, Update, statements
 

@@ -14,9 +14,10 @@ Source: Open Compute Project, "OCP Microscaling Formats (MX) Specification", ver
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var
+from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.frontend.semantics import typed

@@ -7,9 +7,10 @@ changed in place: ``written`` contains those that threads wrote since the last `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.interp.state.shared_memory import PendingRead
 from nautilus.ma_tile.interp.state.values import Array, Fault
 

@@ -20,11 +20,10 @@ writes to the bytes until its release, which counts as one more read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints
 
 MANY = -2

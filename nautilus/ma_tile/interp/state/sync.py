@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.interp.state.outstanding import Engines
 from nautilus.ma_tile.interp.state.shared_memory import Clock, Flight, OpFault, SharedMemory
 from nautilus.ma_tile.interp.state.values import Fault

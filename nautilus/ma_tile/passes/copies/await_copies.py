@@ -11,12 +11,13 @@ Runs last: up to here a synchronous load orders what ``synchronize`` needs order
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import simplify
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.pipelines import Block, at_consumer, explicit_consumers
 from nautilus.ma_tile.ir.async_ops import CONSUMER, AdvanceOp, MbarExpect, ProxyFence, TmaLoad
 from nautilus.ma_tile.ir.ops import Barrier, ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops

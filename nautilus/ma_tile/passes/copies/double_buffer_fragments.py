@@ -22,11 +22,12 @@ share an operand), where no copy goes to a stage that its own iteration reads.  
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Var, free_vars, substitute
 from nautilus.core.index.simplify import FALSE, TRUE, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType

@@ -21,10 +21,11 @@ size, where no load is the same in both blocks, and for dynamic tile scheduling.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Const, Expr, free_vars
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.block_values import BLOCK, grid_values
 from nautilus.ma_tile.analysis.pipelines import Block

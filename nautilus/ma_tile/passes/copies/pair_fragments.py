@@ -6,8 +6,9 @@ of several k-steps stay single, because the blocks of two column tiles are then 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.ops import MMA, MatrixLoad, MemKernel, MemModule, MemOp, MmaOp, Slot
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
 

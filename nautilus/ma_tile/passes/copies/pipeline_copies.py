@@ -23,12 +23,13 @@ Waits and barriers are gone afterwards and shared memory is allocated anew: run 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Ref, Var, walk
 from nautilus.core.index.simplify import FALSE, TRUE, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import (

@@ -6,8 +6,9 @@ are half as many.  ``ahead`` fragments cost registers; 1 is double buffering.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.ir.ops import MMA, MemKernel, MemModule, MemOp, MmaOp, Slot
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, warp_plan_of

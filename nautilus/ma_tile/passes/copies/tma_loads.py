@@ -22,13 +22,14 @@ does not fill all pipelined buffers at once, or if threads write bytes that a pi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op
 from nautilus.core.index.simplify import Ranges, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import fresh
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box

@@ -25,11 +25,12 @@ Stores whose tiles have the same shape are processed together, chunk by chunk.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import gcd
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA, TmaLoad, TmaStore, wg_acc_layout

@@ -29,13 +29,14 @@ accumulator's, columns that fill no swizzled row, rows in memory that are no mul
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.nodes import Expr, Op, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import TRUE, bounds, conjuncts, linear_in, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.schedule.mapping import WarpgroupEpilogue
 from nautilus.core.text.names import fresh

@@ -16,10 +16,11 @@ Raises ScheduleError when a kernel needs more shared memory than a block of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.ops import declaration, regions
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.async_ops import TmaLoad, TmaStore
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, ReduceOp, RolesOp, ScanOp, Smem, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp

@@ -8,9 +8,10 @@ earlier passes rewrite the exact functions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.functions import FUNCTIONS
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import MapOp, MemModule, MemOp
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild

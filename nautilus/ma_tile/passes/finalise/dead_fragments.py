@@ -6,9 +6,10 @@ copies, waits and barriers stay.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.ops import Kind, declaration
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule, MemOp, walk_ops
 from nautilus.ma_tile.ir.traverse import bound, buffers_of, defined, each_kernel, reads, rebuild
 

@@ -19,12 +19,13 @@ release each other's stages, and keep all of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Op, Var, free_vars
 from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.ops import Kind, declaration
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.ir.ops import (
     AdvanceOp,

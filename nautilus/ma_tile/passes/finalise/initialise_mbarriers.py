@@ -6,8 +6,9 @@ the cluster are, and a second barrier at the end keeps each block until no other
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.mbarriers import shared_in_cluster
 from nautilus.ma_tile.ir.ops import Barrier, ClusterArrive, ClusterWait, MbarInit, MemKernel, MemModule, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel

@@ -10,9 +10,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.ops import declaration
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.consumers import has_warpgroups
 from nautilus.ma_tile.ir.ops import (
     ConstOp,

@@ -7,10 +7,11 @@ it names has advanced, because it would wait for another phase.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.nodes import free_vars
 from nautilus.core.ops import declaration, map_regions
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.ops import AdvanceOp, MbarWait, MemKernel, MemModule, MemOp, WgWait
 from nautilus.ma_tile.ir.traverse import each_kernel
 

@@ -6,8 +6,9 @@ The launch allocates the same number of registers to each thread.  A role with a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.ops import DECREASE, INCREASE, MemKernel, MemModule, MemOp, Role, RolesOp
 from nautilus.ma_tile.ir.traverse import each_kernel
 from nautilus.targets.limits import Limits, limits

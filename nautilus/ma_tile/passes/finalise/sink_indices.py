@@ -6,8 +6,9 @@ before a wait lives across it, and no longer prints in one register loop with wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.ops import IndexOp, MemModule, MemOp, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel, reads
 from nautilus.ma_tile.rewriting.renaming import each_block

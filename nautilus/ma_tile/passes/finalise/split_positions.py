@@ -6,9 +6,10 @@ registers: the term of the thread is computed once, and the term of a register i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.nodes import free_vars
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.consumers import has_warpgroups
 from nautilus.ma_tile.ir.ops import IndexOp, MemKernel, MemModule, MemOp
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild

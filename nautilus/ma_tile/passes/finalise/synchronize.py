@@ -27,13 +27,14 @@ loads have waits already.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.linear import ZERO, Linear, atom, constant
 from nautilus.core.index.simplify import bounds, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir.async_ops import TmaLoad

@@ -24,11 +24,12 @@ ScheduleError: the kernels do not fit together in this way.  Runs late: both ker
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.split_k_combine import Pair, SplitKFusion, merged, pair_of, several
 from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp, MbarExpect, TmaLoad

@@ -28,11 +28,12 @@ ScheduleError: the kernels do not fit together in this way.  Runs behind ``combi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpPlan
 from nautilus.core.text.names import fresh
 from nautilus.ma_tile.analysis.block_values import BLOCK

@@ -19,9 +19,10 @@ A kernel that fetches tiles from the tile counter is left alone, because the cou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.nodes import Const
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpPlan, recomputed
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents, GridWait
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule, TileFetch, walk_ops

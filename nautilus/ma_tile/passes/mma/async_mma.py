@@ -27,9 +27,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.expr.nodes import Expr, Var, free_vars
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.mma_stages import is_wgmma
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, WgCommit, WgFence, WgWait

@@ -12,10 +12,11 @@ ScheduleError where the number of passes through the barrier would depend on the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import free_vars
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA, NamedArrive

@@ -28,13 +28,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.index.order import certainly_less
 from nautilus.core.index.simplify import FALSE, TRUE, Ranges, bounds, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.mma_stages import Stages, chains, split
 from nautilus.ma_tile.ir.layout import FragLayout

@@ -15,9 +15,10 @@ makes it, is live beside the register-resident one and keeps its registers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.expr.nodes import Ref, free_vars, walk
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.tiles import TileType
 from nautilus.ma_tile.analysis.mma_stages import chains, is_wgmma

@@ -13,12 +13,13 @@ constant 0 has no accumulator.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import copysign
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Var
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
+from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA
 from nautilus.ma_tile.ir.ops import ConstOp, ForOp, Frag, MemKernel, MemModule, MemOp, MmaOp, UndefinedOp, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild

@@ -12,12 +12,12 @@ body has one index for each position.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.index.linear import Linear, build, divided
 from nautilus.core.index.linear_bounds import Ranges
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.blocks.cover import (
     conditional,

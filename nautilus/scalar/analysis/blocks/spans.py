@@ -19,12 +19,12 @@ nowhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, substitute, walk
 from nautilus.core.index.alternatives import MOST, alternatives, isolated
 from nautilus.core.index.linear import Linear, atom, build, constant, divide, divided, floordiv
 from nautilus.core.index.linear_bounds import Ranges, bounds
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType, integer_limits
 from nautilus.scalar.analysis.blocks.tensor_ends import Readable, ends, with_names
 

@@ -21,7 +21,6 @@ not hold.  Only inputs are read, at positions that depend on grid variables: suc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -43,6 +42,7 @@ from nautilus.core.expr.nodes import (
 from nautilus.core.index.linear import ZERO, Linear, build, divided, linear
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.sizes import Extent, as_extent
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType, integer_limits
 
 MOST = 32  # points of a tile for each of which a value is read

@@ -6,12 +6,12 @@ Only ratios matter: an order is taken where it is predicted to be clearly faster
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.expr.nodes import Axis, Expr, Load, free_vars, loads
 from nautilus.core.expr.products import bare
 from nautilus.core.index.sizes import Extent, nominal
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.trees import Sum, matrix_sides, points
 from nautilus.targets.rates import Machine

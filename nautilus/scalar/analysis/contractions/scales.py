@@ -8,12 +8,12 @@ step of the reduction loop lies within a group, so the group is a multiple of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
 from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
 from nautilus.core.expr.products import bare, factors, matrix_product, product_of
 from nautilus.core.index.groups import quotients
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 

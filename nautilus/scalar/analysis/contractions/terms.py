@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.build import integer
@@ -22,6 +22,7 @@ from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, substitute
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.functions.intervals import EVERYTHING
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import FORMATS, DType
 from nautilus.scalar.analysis.definitions import Def, rename_axes

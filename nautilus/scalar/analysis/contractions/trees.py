@@ -9,9 +9,10 @@ splits for ``n`` operands.  A fence (:mod:`.terms`) excludes a sum over its axes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
+
+from nautilus.core.records import dataclass
 
 MOST_OPERANDS = 6
 

@@ -15,7 +15,6 @@ its terms form blocks, which ``partition`` and ``split-residues`` know without r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.expr.build import within
@@ -23,6 +22,7 @@ from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Op, Var, free_vars, loads, substitute
 from nautilus.core.index.linear import build, linear
 from nautilus.core.index.sizes import Extent, at_most
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.masking import certainly_in_range

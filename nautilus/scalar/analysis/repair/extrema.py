@@ -22,11 +22,11 @@ The position of an extremum is that of the first NaN where there is one, so its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import FALSE, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, identity, loads
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from nautilus.core.expr.nodes import Expr, Load
+from nautilus.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ depends on the reference itself, so it is not finalised after the loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.expr.nodes import (
     Const,
@@ -60,6 +60,7 @@ from nautilus.core.expr.nodes import (
     with_children,
 )
 from nautilus.core.functions.intervals import Interval
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.ranges.repair_range import interval, partial_sums, unproved
 from nautilus.scalar.analysis.repair import extrema

@@ -26,7 +26,7 @@ All partial results have the accumulation type.  Reductions may be associated ag
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
@@ -37,6 +37,7 @@ from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Load, Op, Reduce, Va
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.prefixes import Prefix
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.analysis.domains import Scan, prefix_of, split_guard

@@ -17,13 +17,14 @@ matrix product, with all that has to follow.  Others are coordinates of blocks a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, rewrite
 from nautilus.core.expr.products import bare, matrix_product
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program

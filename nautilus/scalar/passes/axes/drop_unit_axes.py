@@ -15,12 +15,13 @@ that they stay aligned.  An argument keeps the shape that the caller gives it (`
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, rewrite, substitute
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Kernel, Program, extent, statements

@@ -20,7 +20,7 @@ under a condition, where that adds at most one term for :data:`PADDED` of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.expr.build import calc, within
@@ -28,6 +28,7 @@ from nautilus.core.expr.conditions import TRUE, conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, children, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.simplify import linear_in, simplify
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of

@@ -12,13 +12,14 @@ associated again (``grammar/README.md``, "Numbers").
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Expr, Load, Reduce, substitute
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, rename_axes
 from nautilus.scalar.ir import Program

@@ -10,12 +10,13 @@ A product that reads another reduction keeps its order: rows of the inner produc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Expr, Op
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, kernel_of

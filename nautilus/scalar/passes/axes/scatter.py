@@ -26,7 +26,7 @@ in memory.  ``schedule.scatters`` names the reductions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, prod
 
 from nautilus.core.buffers import Buffer, Space
@@ -35,6 +35,7 @@ from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Const, Expr, Load, Var, free_vars, identity
 from nautilus.core.index.sizes import at_most
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def

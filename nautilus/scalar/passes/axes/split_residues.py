@@ -25,7 +25,7 @@ more, and one whose largest operand would no longer be read along its rows, unle
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer, within
@@ -35,6 +35,7 @@ from nautilus.core.expr.products import bare, matrix_product
 from nautilus.core.index.congruences import Congruence, Residues, congruence, solved
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import TRUE, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program

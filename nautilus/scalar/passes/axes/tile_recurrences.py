@@ -18,13 +18,14 @@ tile of two axes, except that a reduction takes :data:`TERMS` terms at once besi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Axis, Expr, Load, rewrite
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.index.sizes import at_most
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, grid_chain, nest

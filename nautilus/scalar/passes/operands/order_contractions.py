@@ -18,13 +18,14 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, loads, rewrite, substitute
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.scalar.analysis.contractions.orders import Ordered, has_orders, least, number, ordered, product, seconds
 from nautilus.scalar.analysis.contractions.price import Price

@@ -13,11 +13,12 @@ definition, so each reader may be fused with a copy of its own:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Expr, Load, rewrite
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import CopyPlan, Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Kernel, Program

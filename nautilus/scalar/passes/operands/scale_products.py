@@ -7,11 +7,12 @@ tensors as they are.  Over the reals, multiplication is commutative and associat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Expr, free_vars
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program

@@ -8,12 +8,13 @@ factors with a parallel axis of their own on either side.  Sums may be associate
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var
 from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum

@@ -28,13 +28,14 @@ temp of f32.  An operand is stored where
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, walk
 from nautilus.core.expr.products import bare
 from nautilus.core.index.groups import over_groups
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.masking import certainly_in_range

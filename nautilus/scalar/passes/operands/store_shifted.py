@@ -28,7 +28,7 @@ fast, for products of many terms with enough rows and columns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
@@ -37,6 +37,7 @@ from nautilus.core.expr.conditions import TRUE, conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.simplify import linear_in, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size

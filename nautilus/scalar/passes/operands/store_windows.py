@@ -21,7 +21,7 @@ precision fast.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import prod
 
@@ -32,6 +32,7 @@ from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, ident
 from nautilus.core.expr.products import bare, matrix_product
 from nautilus.core.index.groups import shared_group
 from nautilus.core.index.simplify import simplify
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import PackPlan, Schedule
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType

@@ -14,13 +14,14 @@ and where a stored value has some of them only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.ops import Kind, map_fields
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.vr_tile.ir import DotOp, ForOp, ReduceOp, StoreOp, TileKernel, TileModule, TileOp, Value, walk_ops

@@ -39,8 +39,9 @@ Both forms are equations over the reals, except for far rows.  Requires: ``x``, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType, value_limits
 from nautilus.vr_tile.analysis.references import Element, Group, References, Repair

@@ -20,8 +20,9 @@ the largest f16 are in the range of f32; operands with the range of f32 lose 15 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType

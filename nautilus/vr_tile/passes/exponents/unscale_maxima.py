@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.ir import ConstOp, ForOp, MapOp, TileKernel, TileModule, TileOp, Value, walk_ops

@@ -27,7 +27,7 @@ anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
@@ -35,6 +35,7 @@ from nautilus.core.expr.nodes import Expr, Ref, Var, substitute
 from nautilus.core.functions.parts import PARTS, STORED
 from nautilus.core.index.sizes import Extent, as_extent, blocks, extent_expr, volume
 from nautilus.core.ops import Kind, map_fields
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.core.schedule.recomputed import ROWS, recomputing
 from nautilus.core.text.names import fresh

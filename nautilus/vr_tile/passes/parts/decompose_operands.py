@@ -21,13 +21,14 @@ A product is one of f32 operands if not both are exact conversions of a narrower
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import within
 from nautilus.core.functions.parts import PARTS, STORED
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
 from nautilus.core.index.sizes import at_most
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, mapping_of
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.not_a_number import finished

@@ -25,13 +25,14 @@ the masks of loads admit them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.functions.parts import PAIRS, STORED
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import storing
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
