@@ -140,7 +140,7 @@ def tune_specs(
         raise click.exceptions.Exit(code)
 
 
-def explain_spec(spec: Path, **options: Any) -> None:
+def explain_spec(spec: Path, alternatives: bool, **options: Any) -> None:
     """``nautilusc explain``."""
     from nautilus.tune.explain import explain, text
 
@@ -149,7 +149,7 @@ def explain_spec(spec: Path, **options: Any) -> None:
     request = make_request(spec, options, "ma-tile")
     if options["dump_ir"] or options["dump_dir"] is not None or options["time_passes"]:
         run_and_build(request, options, "checked")
-    found = explain(request)
+    found = explain(request, alternatives)
     if options["as_json"]:
         click.echo(json.dumps(found))
     elif not options["quiet"]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from nautilus.cli.files import write_output
-from nautilus.cli.main import dump_names
 from nautilus.cli.messages import Message, about, of_diagnostic, show
+from nautilus.cli.options import dump_names, given_text
 from nautilus.core.records import dataclass
 from nautilus.export.cache import Entry, find, store
 from nautilus.export.cache_key import key_of
@@ -41,6 +41,9 @@ class Asked:
     name: str
     host_compiler: str
     resource_usage: bool
+    line_info: bool = False
+    dependencies: bool = False
+    rule_file: str | None = None
 
     @property
     def until(self) -> str:
@@ -48,9 +51,13 @@ class Asked:
         return "cuda" if self.resource_usage else UNTIL.get(self.form, "cuda")
 
 
-def compile_spec(spec: Path, output: str | None, emit: str | None, use_cache: bool, **options: Any) -> None:
-    """``nautilusc compile``.  Without ``-o`` the compilation runs without output."""
-    mine = {name: options.pop(name) for name in ("name", "host_compiler", "resource_usage")}
+_OPTIONS = ("name", "host_compiler", "resource_usage", "line_info", "dependencies", "rule_file")
+
+
+def compile_spec(spec: Path, output: str, emit: str | None, use_cache: bool, **options: Any) -> None:
+    """``nautilusc compile`` of one spec."""
+    mine = {name: options[name] for name in _OPTIONS}
+    options = {name: value for name, value in options.items() if name not in mine}
     try:
         asked = Asked(output, emit or form_of(output), **mine)
     except ValueError as error:
@@ -59,7 +66,11 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, use_cache: bo
         raise click.UsageError("--emit tvm-ffi is not supported yet; --emit so, torch and cubin are")
     if asked.form == "torch" and output == "-":
         raise click.UsageError("a torch operator is a module and a library beside it; name the module with -o FILE.py")
-    if output is not None and os.path.exists(output) and os.path.exists(spec) and os.path.samefile(spec, output):
+    if asked.line_info and asked.form not in ("ptx", "cubin"):
+        raise click.UsageError("-lineinfo belongs to a .cubin or .ptx output")
+    if asked.dependencies and asked.rule_file is None and output == "-":
+        raise click.UsageError("-MD needs a file: -o FILE, or -MF FILE")
+    if os.path.exists(output) and os.path.exists(spec) and os.path.samefile(spec, output):
         raise click.UsageError(f"output and input are the same file: {output}")
     key = entry_key(spec, asked, options) if use_cache else None
     entry = find(key) if key is not None else None
@@ -70,12 +81,17 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, use_cache: bo
     elif not options["quiet"]:
         show([Message(**m) for m in entry.about["messages"]], options["diagnostics"])
     _write(entry, asked, options)
+    if asked.dependencies or asked.rule_file is not None:
+        from nautilus.cli.dependencies import read_files, rule
+
+        files = [*read_files(spec, given_text(spec)), *map(str, [options["schedule"]] if options["schedule"] else [])]
+        write_output(asked.rule_file or str(Path(output).with_suffix(".d")), rule(output, files).encode())
 
 
 def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
     """The key in the cache; None for a compilation that prints more than its output, or whose files are unreadable."""
     shows = ("dump_ir", "dump_dir", "time_passes", "verbose")
-    if asked.resource_usage or any(options[name] for name in shows) or options["level"] == 3:
+    if asked.resource_usage or asked.line_info or any(options[name] for name in shows) or options["level"] == 3:
         return None
     said = {name: options[name] for name in ("arch", "dims", "level", "precision", "variants")}
     said |= {"werror": sorted(options["werror"]), "form": asked.form, "name": asked.name, "host": asked.host_compiler}
@@ -102,6 +118,7 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     from nautilus.export.outputs import outputs
     from nautilus.passes.dumps import stage_of
     from nautilus.remarks.remarks import Watch, refuse, remarks
+    from nautilus.runtime.nvrtc import build
 
     several = (options["arch"] or "").split(",") if asked.form in SEVERAL else [options["arch"]]
     archs: list[str | None] = [*ordered_archs([a for a in several if a])] or [None]
@@ -129,6 +146,9 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
         summary["variants"] = result.variants.text()
     summary["remarks"] = [r.diagnostic().as_dict() for r in missed]
     files = outputs(made, asked.form, asked.host_compiler)
+    if asked.line_info:
+        text = f"{Path(asked.output or asked.name).stem}.cu"
+        files[""] = build(result.cuda_module, result.context.arch, asked.form, text).data
     if cubin is not None and asked.resource_usage:
         summary["resources"] = _usage(result, cubin)
         if not options["as_json"]:

@@ -13,20 +13,41 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nautilus import __version__
+from nautilus.cli.help.completion import ARGUMENTS, SHELLS, completed, script
+from nautilus.cli.options import (
+    COMMANDS,
+    arch_option,
+    common,
+    common_several,
+    dim_option,
+    identifier,
+    names,
+    normalize,
+    ordinals,
+    pairs,
+    specs_argument,
+)  # fmt: skip
 from nautilus.cli.remark_options import werror
 from nautilus.export.forms import FORMS
-from nautilus.passes.pipelines import STAGE_NAMES, STAGES, listing
+from nautilus.passes.pipelines import STAGE_NAMES
 
-_COMMANDS = ("compile", "check", "run", "bench", "tune", "db", "explain", "schedule")
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+#: the exit codes and their meanings
+EXIT_CODES = {
+    "0": "done", "1": "the spec is wrong, or a check failed", "2": "the command line is wrong",
+    "3": "the toolchain or the GPU is missing or failed", "4": "no legal schedule",
+    "5": "the budget is spent without a result", "70": "internal error", "128 + n": "stopped by signal n",
+}  # fmt: skip
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -35,46 +56,30 @@ class _Main(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = normalize(args)
+        ctx.meta[ARGUMENTS] = args
         own = {"-h", "--help", "--version"}
-        if args and not (set(args[:1]) & own) and args[0] not in _COMMANDS:
+        if args and not (set(args[:1]) & own) and args[0] not in COMMANDS:
+            _refuse_misspelt(args[0], ctx)
             args = ["compile", *args]
         return super().parse_args(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, and what ``compile`` takes."""
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            return found
+        from click.shell_completion import CompletionItem
 
-def normalize(args: Sequence[str]) -> list[str]:
-    """Rewrite spellings that click does not support: ``-arch=sm_90a``, and ``--dump-ir`` with an optional value."""
-    out: list[str] = []
-    rest = list(args)
-    while rest:
-        arg = rest.pop(0)
-        if arg == "--":
-            return [*out, arg, *rest]
-        if arg == "-arch" or arg.startswith("-arch="):
-            arg = "-" + arg
-        if arg == "--dump-ir":
-            value = rest.pop(0) if rest and _is_dump_list(rest[0]) else "all"
-            arg = f"--dump-ir={value}"
-        out.append(arg)
-    return out
+        return [CompletionItem(incomplete, type="file"), *found]  # bash forgets what stands before a file
 
 
-def _is_dump_list(text: str) -> bool:
-    """Whether ``text`` is the value of ``--dump-ir``: known names, or a misspelt one that is no option and no file."""
-    if all(part in dump_names() for part in text.split(",")):
-        return True
-    return text not in _COMMANDS and not text.startswith("-") and "." not in text and not os.path.exists(text)
+def _refuse_misspelt(word: str, ctx: click.Context) -> None:
+    """Refuse a first word that is nearly a command and no file.  Raises UsageError."""
+    from difflib import get_close_matches
 
-
-@cache
-def dump_names() -> frozenset[str]:
-    """The values of ``--dump-ir``: ``all``, stages, passes (every run), one run (``cse-2``), and ``stage/pass``."""
-    names = {"all", "parse", *STAGE_NAMES, "check", "spec/check"}
-    for stage in STAGES[1:]:
-        steps = ("lower", "parse", *stage.step_names)
-        once = {f"{name}-1" for name in (p.name for p in stage.passes)}
-        own = {*steps, *once}
-        names |= own | {f"{stage.name}/{name}" for name in own}
-    return frozenset(names)
+    near = get_close_matches(word, COMMANDS, n=1, cutoff=0.7)
+    if near and not ctx.resilient_parsing and "." not in word and not os.path.exists(word):
+        raise click.UsageError(f"{word!r} is no command and no file; did you mean {near[0]!r}?", ctx)
 
 
 @click.group(cls=_Main, context_settings=_CONTEXT, invoke_without_command=True)
@@ -91,123 +96,56 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-def _dims(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for value in values:
-        for part in value.split(","):
-            name, equals, number = part.partition("=")
-            try:
-                found[name.strip()] = int(number.replace("_", ""), 0)
-            except ValueError:
-                raise click.BadParameter(f"{part!r} is not NAME=INTEGER") from None
-            if not equals or not name.strip().isidentifier():
-                raise click.BadParameter(f"{part!r} is not NAME=INTEGER")
-    return found
-
-
-def _pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for value in values:
-        name, equals, right = value.partition("=")
-        if not equals or not name.isidentifier() or not right:
-            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
-        found[name] = right
-    return found
-
-
-def _identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
-    if value is not None and not (value.isidentifier() and value.isascii()):
-        raise click.BadParameter(f"{value!r} is no name in C")
-    return value or ""
-
-
-def _show_pipeline(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    if value:
-        click.echo(listing(), nl=False)
-        ctx.exit()
-
-
-def common(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the argument and the options of every command on one spec."""
-    return click.argument("spec", type=click.Path(path_type=Path))(common_options(f))
-
-
-def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of every command."""
-    options = [
-        click.option("--arch", metavar="SM", help="Target, e.g. sm_80. Default: the local GPU's, else sm_90a."),
-        click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size."),
-        click.option("--schedule", type=click.Path(path_type=Path), help="Replay a schedule (JSON)."),
-        click.option(
-            "-O",
-            "level",
-            type=click.IntRange(0, 3),
-            default=2,
-            show_default=True,
-            metavar="0|1|2|3",
-            help="Schedule: 0 unoptimised, 1 default rules, 2 tuning database, else rules, 3 tune first.",
-        ),
-        click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast, or that of the dump]"),
-        click.option("--variants", type=click.IntRange(1), default=4, metavar="N", help="Most schedules by sizes."),
-        click.option("--dump-ir", metavar="STAGE,...|all", help="Print the IR after stages or passes to stderr."),
-        click.option("--dump-dir", type=click.Path(path_type=Path), help="Write the IR after every pass to files."),
-        click.option(
-            "--print-passes",
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_show_pipeline,
-            help="Print the pass pipeline and exit.",
-        ),
-        click.option("--time-passes", is_flag=True, help="Print the time of each pass to stderr."),
-        click.option("--diagnostics", type=click.Choice(["text", "json"]), default="text", show_default=True),
-        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout."),
-        click.option("-v", "--verbose", is_flag=True, help="Print more messages to stderr."),
-        click.option("-q", "--quiet", is_flag=True, help="Print only errors."),
-    ]
-    for option in reversed(options):
-        f = option(f)
-    return f
-
-
 @cli.command("compile")
-@common
-@click.option("-o", "--output", metavar="FILE", help="Output file; its suffix selects the format; - is stdout.")
+@common_several
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(allow_dash=True),
+    metavar="FILE",
+    help="Output file or folder; the suffix selects the format; - is stdout. [default: SPEC.cu beside SPEC]",
+)
 @click.option("--emit", type=click.Choice(FORMS), help="Format of the output; overrides the suffix.")
-@click.option("--name", callback=_identifier, metavar="NAME", help="Name of the C functions. [default: the file's]")
+@click.option("--name", callback=identifier, metavar="NAME", help="Name of the C functions. [default: the file's]")
 @click.option(
     "--host-compiler", default="", metavar="CXX", help="C++ compiler of libraries. [default: CXX, c++, g++ or clang++]"
 )
 @click.option("--cache/--no-cache", "use_cache", default=True, help="Use outputs of earlier compilations.")
 @click.option("--resource-usage", is_flag=True, help="Report registers, spills, shared memory (uses NVRTC).")
+@click.option("-lineinfo", "line_info", is_flag=True, help="Keep the lines of the .cu text in a cubin or in PTX.")
+@click.option("-MD", "dependencies", is_flag=True, help="Write a makefile rule with the read files beside the output.")
+@click.option("-MF", "rule_file", metavar="FILE", help="The file of -MD.")
 @werror
-def compile_command(**options: Any) -> None:
-    """Compile SPEC (.naut, or a dump: .scalar .vr .ma) to CUDA C++, PTX, cubin or an IR.
+def compile_command(specs: tuple[Path, ...], **options: Any) -> None:
+    """Compile each SPEC (.naut, or a dump: .scalar .vr .ma; - is stdin) to CUDA C++, PTX, cubin or an IR.
 
     For sm_90a, ptxas checks kernels with wgmma instructions before any output. If ptxas serialises wgmma or spills
     registers, the compiler plans the kernel again, and outputs and dumps show the last plan. With --schedule or a dump
     as input, the compiler prints a warning instead (an error for a cubin). Without NVRTC it prints a note.
     """
     from nautilus.cli.compiling import compile_spec
+    from nautilus.cli.several import for_each, outputs
 
-    compile_spec(**options)
+    files = dict(zip(specs, outputs(specs, options.pop("output"), options["emit"]), strict=True))
+    for_each(specs, lambda spec: compile_spec(spec, files[spec], **options))
 
 
 @cli.command("check")
-@common
+@common_several
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", show_default=True)
-def check_command(**options: Any) -> None:
-    """Validate the compilation of SPEC: certificates, both sides of every lowering, and the result."""
+def check_command(specs: tuple[Path, ...], **options: Any) -> None:
+    """Validate the compilation of each SPEC: certificates, both sides of every lowering, and the result."""
     from nautilus.cli.commands import check_spec
+    from nautilus.cli.several import for_each
 
-    check_spec(**options)
+    for_each(specs, lambda spec: check_spec(spec, **options))
 
 
 @cli.command("run")
 @common
-@click.option("--input", "inputs", multiple=True, callback=_pairs, metavar="Q=q.npy", help="An input array.")
-@click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
+@click.option("--input", "inputs", multiple=True, callback=pairs, metavar="Q=q.npy", help="An input array.")
+@click.option("--set", "scalars", multiple=True, callback=pairs, metavar="eps=1e-5", help="A scalar argument.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs.")
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write each output to NAME.npy in this folder.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
@@ -219,16 +157,11 @@ def run_command(**options: Any) -> None:
     run_spec(**options)
 
 
-def _names(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
-
-
 @cli.command("bench")
-@click.argument("specs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="SPEC...")
-@common_options
+@common_several
 @click.option(
     "--against",
-    callback=_names,
+    callback=names,
     metavar="PEER,...",
     default="cudnn,fa2,flex,cublas,torch,compile",
     show_default=True,
@@ -247,9 +180,9 @@ def _names(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[st
     help="Largest spread of cool times with a ratio.",
 )
 @click.option(
-    "--input", "inputs", multiple=True, callback=_pairs, metavar="Q=q.npy", help="An input that is not random."
+    "--input", "inputs", multiple=True, callback=pairs, metavar="Q=q.npy", help="An input that is not random."
 )
-@click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
+@click.option("--set", "scalars", multiple=True, callback=pairs, metavar="eps=1e-5", help="A scalar argument.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of inputs and order.")
 def bench_command(**options: Any) -> None:
     """Time the kernel of each SPEC and of every installed peer on the GPU."""
@@ -258,17 +191,10 @@ def bench_command(**options: Any) -> None:
     bench_specs(**options)
 
 
-def _ordinals(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in value.split(",")]
-    if not all(part.isdigit() for part in parts) or len(set(parts)) < len(parts):
-        raise click.BadParameter(f"{value!r} is not a list of device numbers such as 0,1")
-    return tuple(map(int, parts))
-
-
 @cli.command("tune")
-@click.argument("specs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="SPEC...")
-@click.option("--arch", metavar="SM", help="Target, e.g. sm_80. Default: the local GPU's, else sm_90a.")
-@click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size.")
+@specs_argument
+@arch_option
+@dim_option
 @click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast]")
 @click.option("--trials", type=click.IntRange(min=1), default=64, show_default=True, help="Candidates to build.")
 @click.option(
@@ -278,7 +204,7 @@ def _ordinals(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple
     "--jobs", type=click.IntRange(min=0), default=0, metavar="J", help="Parallel compilers; 0: one for each processor."
 )
 @click.option(
-    "--devices", callback=_ordinals, default="0", show_default=True, metavar="0,1", help="GPUs to measure on."
+    "--devices", callback=ordinals, default="0", show_default=True, metavar="0,1", help="GPUs to measure on."
 )
 @click.option(
     "--storage", default="", metavar="URL", help="Optuna storage: sqlite:///F, journal:F, postgresql://..., memory."
@@ -293,7 +219,7 @@ def _ordinals(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple
     is_flag=True,
     help="Search without the default schedule and the schedules of the database.",
 )
-@click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
+@click.option("--set", "scalars", multiple=True, callback=pairs, metavar="eps=1e-5", help="A scalar argument.")
 @click.option("--diagnostics", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print each result as a line of JSON on stdout.")
 @click.option("-v", "--verbose", is_flag=True, help="Print more messages to stderr.")
@@ -375,11 +301,16 @@ def db_gc(**options: Any) -> None:
 
 @cli.command("explain")
 @common
-def explain_command(**options: Any) -> None:
-    """Show the schedule of SPEC, its source, refused alternatives, and the estimate of the cost model."""
+@click.option("--alternatives", is_flag=True, help="Try every single change of the schedule too, which takes longer.")
+def explain_command(spec: Path, **options: Any) -> None:
+    """Show the schedule of SPEC, its source, and the estimate of the cost model; or explain an error code (N0303)."""
     from nautilus.cli.commands import explain_spec
+    from nautilus.cli.help.codes import explained
 
-    explain_spec(**options)
+    if (text := explained(spec)) is not None:
+        click.echo(text, nl=False)
+        return
+    explain_spec(spec, **options)
 
 
 @cli.command("schedule")
@@ -389,6 +320,21 @@ def schedule_command(**_options: Any) -> None:
     from nautilus.core.schedule.reference import reference
 
     click.echo(reference(), nl=False)
+
+
+@cli.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion_command(shell: str) -> None:
+    """Print the script that completes nautilusc in a shell, to be sourced by its start-up file."""
+    click.echo(script(shell))
+
+
+@cli.command("man")
+def man_command() -> None:
+    """Print the manual page."""
+    from nautilus.cli.help.man import manual
+
+    click.echo(manual(cli, __version__, EXIT_CODES), nl=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -471,4 +417,5 @@ def entry() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # respects nohup
             signal.signal(number, terminate)
-    sys.exit(main())
+    answered = completed(cli)
+    sys.exit(main() if answered is None else answered)

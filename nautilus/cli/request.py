@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from nautilus.cli.options import given_text
 from nautilus.core.errors import InputError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
@@ -33,7 +34,7 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
     lookup = tuned_schedule if level >= 2 else None
     made = Request(
         spec, arch, dict(options["dims"]), schedule, precision, until,
-        explicit=explicit, lookup=lookup, variants=options.get("variants", 1),
+        explicit=explicit, lookup=lookup, variants=options.get("variants", 1), text=given_text(spec),
     )  # fmt: skip
     if level in (1, 2) or spec.suffix != ".naut":
         return made

@@ -35,7 +35,8 @@ def read_input(request: Request, result: Result, pipeline: Pipeline, known: Any 
 def _read_spec(request: Request, result: Result, pipeline: Pipeline, known: Any) -> Any:
     function, started = load(SPEC.lower), time.perf_counter()
     source: Any = request.path if request.text is None else request.text
-    spec = known if known is not None else function(source, **bind(function, result.context, {}, skip=1))
+    options = {"name": str(request.path)} if request.path.stem.startswith("<") else {}  # no file: a name for messages
+    spec = known if known is not None else function(source, **bind(function, result.context, options, skip=1))
     result.context = replace(result.context, spec=spec)
     pipeline.show(Step(SPEC, "check", None, is_last=True), spec, True, time.perf_counter() - started, result.context)
     return spec

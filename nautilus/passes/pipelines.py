@@ -186,3 +186,15 @@ def listing() -> str:
         names = ", ".join(p.name for p in s.passes)
         lines.append(f"{s.name} ({s.suffix})" + (f": {names}" if names else ""))
     return "\n".join(lines) + "\n"
+
+
+def listing_data() -> list[dict[str, Any]]:
+    """The stages and their passes in order as data for JSON."""
+    return [
+        {
+            "stage": s.name,
+            "suffix": s.suffix,
+            "passes": [{"name": p.name, "class": p.target, "options": dict(p.options)} for p in s.passes],
+        }
+        for s in STAGES
+    ]

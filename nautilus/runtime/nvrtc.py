@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,9 +49,13 @@ class Compiled:
     resources: tuple[Resources, ...]
 
 
-def build(module: CudaModule, arch: str, form: str = "cubin") -> Compiled:
-    """Compile ``module`` as :func:`compile_cuda` does; errors name kernels as the schedule does."""
-    return compile_cuda(module.text, arch, form, kernels=module.kernels)
+def build(module: CudaModule, arch: str, form: str = "cubin", line_info: str = "") -> Compiled:
+    """Compile ``module`` as :func:`compile_cuda` does; errors name kernels as the schedule does.
+
+    ``line_info``: the name of the text, whose lines the result then has.
+    """
+    more = ("--generate-line-info",) if line_info else ()
+    return compile_cuda(module.text, arch, form, line_info or "kernel.cu", module.kernels, more)
 
 
 def check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
@@ -68,16 +72,23 @@ def check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
 
 
 def compile_cuda(
-    text: str, arch: str, form: str = "cubin", name: str = "kernel.cu", kernels: Mapping[str, str] = _NO_KERNELS
+    text: str,
+    arch: str,
+    form: str = "cubin",
+    name: str = "kernel.cu",
+    kernels: Mapping[str, str] = _NO_KERNELS,
+    more: Sequence[str] = (),
 ) -> Compiled:
     """Compile for ``arch`` (``sm_80``) to ``form`` cubin or ptx. ``kernels``: symbol -> name in the schedule.
+
+    ``more``: further options of NVRTC.
 
     Raises ToolchainError with the compiler's log where the text does not compile, and without one
     where NVRTC is missing or too old for ``arch``; ScheduleError as :func:`refuse_serialised` does.
     """
     nvrtc = _bindings()
     target = arch if form == "cubin" else arch.replace("sm_", "compute_")
-    options = [f"--gpu-architecture={target}", *OPTIONS, *(f"-I{p}" for p in include_paths())]
+    options = [f"--gpu-architecture={target}", *OPTIONS, *more, *(f"-I{p}" for p in include_paths())]
     program = _call(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], []))
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])[0]

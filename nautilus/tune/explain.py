@@ -88,9 +88,10 @@ def _carried_out(request: Request, watch: Watch) -> Result | None:
         return None
 
 
-def explain(request: Request) -> dict[str, Any]:
+def explain(request: Request, every: bool = True) -> dict[str, Any]:
     """Schedule, estimate, roofline, alternatives and measurements of ``request`` as JSON data.
 
+    ``every``: with the alternatives, of which each is lowered; None stands for them otherwise.
     Raises ScheduleError where no schedule is legal.
     """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
@@ -105,7 +106,7 @@ def explain(request: Request) -> dict[str, Any]:
     roof = roofline(program, predicted, request.arch)
     plans = {k.name: k for k in c.schedule.kernels}
     own = c.trials.split(c.schedule)
-    others = [] if c.point is None else alternatives(*c.point)
+    others = [] if c.point is None or not every else alternatives(*c.point)
     legal, refused = split(others)
     return {
         "spec": str(request.path),
@@ -118,7 +119,7 @@ def explain(request: Request) -> dict[str, Any]:
         "packed": [f"{p.op} along {p.axis} by {p.size}" for p in c.schedule.packs or ()],
         "split": [f"{p.op} over {p.axis} into {p.splits} chunks" for p in c.schedule.splits or ()],
         "copied": [_copy(x) for x in c.schedule.copies or ()],
-        "copy_alternatives": _copies(c, request),
+        "copy_alternatives": _copies(c, request) if every else [],
         "kernels": [
             describe_kernel(own, plans[k.name], k, e, request.arch, _joined(c.schedule, own, plans[k.name]))
             for k, e in zip(done.module.kernels, predicted.kernels, strict=True)
@@ -134,8 +135,8 @@ def explain(request: Request) -> dict[str, Any]:
         },
         "variants": describe_variants(None if compiled is None else find(request, compiled, compile_file)),
         "space": _space_size(c.point[0]) if c.point is not None else None,
-        "alternatives": [_plain(a, predicted) for a in legal],
-        "refused": [_plain(a, predicted) for a in refused],
+        "alternatives": [_plain(a, predicted) for a in legal] if every else None,
+        "refused": [_plain(a, predicted) for a in refused] if every else None,
         "measured": [_row(r) for r in rows],
         "remarks": []
         if compiled is None
@@ -284,7 +285,10 @@ def _copied_text(a: Mapping[str, Any]) -> str:
 def _choices_text(e: Mapping[str, Any]) -> list[str]:
     if e["space"] is None:
         return []
-    lines = ["", f"search space: {e['space']['choices']} choices, {e['space']['points']:.3g} points; single changes:"]
+    space = f"search space: {e['space']['choices']} choices, {e['space']['points']:.3g} points"
+    if e["alternatives"] is None:
+        return ["", f"{space}; --alternatives tries every single change"]
+    lines = ["", f"{space}; single changes:"]
     better = [a for a in e["alternatives"] if a["time_ratio"] is not None and a["time_ratio"] < 1 - _CLOSE]
     lines += [f"  faster by the cost model: {_change(a)}" for a in better[:_SHOWN]]
     worse = [a for a in e["alternatives"] if a not in better]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.cli.main import dump_names, main
+from nautilus.cli.main import main
+from nautilus.cli.options import dump_names
 from nautilus.passes.pipelines import STAGES
 
 SPEC = """

@@ -16,7 +16,8 @@ import pytest
 from nautilus import driver
 from nautilus.cli import files
 from nautilus.cli import output as report
-from nautilus.cli.main import main, normalize
+from nautilus.cli.main import main
+from nautilus.cli.options import normalize
 from nautilus.cli.output import write_reproducer
 from nautilus.core.errors import InputError
 
@@ -69,7 +70,8 @@ def test_normalize() -> None:
         (["x.naut", "--dump-ir=nope"], 2),
         (["x.naut", "--dump-ir", "nope"], 2),
         (["x.naut", "--arch"], 2),
-        (["x.naut", "y.naut"], 2),
+        (["x.naut", "y.naut"], 1),
+        (["run", "x.naut", "y.naut"], 2),
         (["x.naut", "-o", ""], 2),
         (["x.naut", "--diagnostics", "json", "--nonsense"], 2),
         (["/nonexistent.naut"], 1),

@@ -12,7 +12,8 @@ import click
 import pytest
 
 from nautilus.bench.bench import PEERS
-from nautilus.cli.main import cli, normalize
+from nautilus.cli.main import cli
+from nautilus.cli.options import normalize
 from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.passes.manager import Context

@@ -79,7 +79,7 @@ def test_a_fused_cluster_combine_is_listed() -> None:
 
 def test_definitions_that_readers_compute_again_have_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nautilus.tune.explain.alternatives", lambda *_: [])
-    monkeypatch.setattr("nautilus.tune.explain._carried_out", lambda _: None)
+    monkeypatch.setattr("nautilus.tune.explain._carried_out", lambda *_: None)
     found = explain(Request(Path("given.naut"), text=BOTH_SIDES))
     assert len(found["copied"]) == 1 and found["copied"][0].startswith("S_sum for ")
     again, stored = found["copy_alternatives"]

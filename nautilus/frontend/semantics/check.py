@@ -44,9 +44,9 @@ _RECURSION = 50_000  # Python frames; the depth limits of the language apply lon
 
 def load_spec(
     source: str | PathLike[str], *, dims: Mapping[str, int] | None = None, keep_runtime: bool = False,
-    unaligned: bool = False,
+    unaligned: bool = False, name: str = "<text>",
 ) -> Spec:  # fmt: skip
-    """The Spec of a file, or of a text if ``source`` is a str with a newline.
+    """The Spec of a file, or of a text called ``name`` if ``source`` is a str with a newline.
 
     ``dims`` overrides sizes, as ``--dim`` does. With ``keep_runtime`` a runtime dim stays one, and its value there
     is where tools run the spec. ``unaligned``: strides that are given at launch are any numbers of elements, and so
@@ -54,7 +54,7 @@ def load_spec(
     and warnings; the warnings of a valid spec are in ``Spec.warnings``.
     """
     if isinstance(source, str) and "\n" in source:
-        return load_text(source, dims=dims, keep_runtime=keep_runtime, unaligned=unaligned)
+        return load_text(source, name, dims=dims, keep_runtime=keep_runtime, unaligned=unaligned)
     with _raised_recursion_limit():
         return _checked(read_path(Path(source)), dims or {}, keep_runtime, unaligned)
 

@@ -24,11 +24,12 @@ SUFFIX = ".naut"
 
 @dataclass
 class Program:
-    """All statements of a spec with its includes, and the errors met while reading."""
+    """All statements of a spec with its includes, the files read, and the errors met while reading."""
 
     name: str
     statements: list[ast.Statement] = field(default_factory=list)
     errors: list[Diagnostic] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
 
 
 @lru_cache(maxsize=1)
@@ -44,13 +45,14 @@ def read_path(path: Path) -> Program:
     program = Program(path.stem or str(path))
     text = _read(path, str(path), "N0101", NO_SPAN, program.errors)
     if text is not None:
+        program.files.append(str(path))
         _add(program, Source(str(path), text), path.parent, (_key(path),), {_key(path)})
     return program
 
 
 def read_text(text: str, name: str = "<text>", folder: Path | None = None) -> Program:
     """The program of ``text``; includes are looked up in ``folder`` (default: the current one)."""
-    program = Program(Path(name).stem if name != "<text>" else "spec")
+    program = Program(Path(name).stem.strip("<>") if name != "<text>" else "spec")
     start = Span(Source(name, ""), 0, 0, 0, 0)
     clean = _decode(text.encode("utf-8", "surrogatepass"), name, start, program.errors)
     if clean is not None:
@@ -134,4 +136,5 @@ def _add(program: Program, source: Source, folder: Path, stack: tuple[str, ...],
             seen.add(key)
             text = _read(path, statement.path, "N0107", statement.span, program.errors)
             if text is not None:
+                program.files.append(str(path))
                 _add(program, Source(str(path), text), path.parent, (*stack, key), seen)

@@ -1,0 +1,43 @@
+"""``nautilusc explain N0303``: what a diagnostic code means, from the page ``grammar/errors.md``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from nautilus.core.errors import InputError
+from nautilus.frontend.codes import CODES
+from nautilus.frontend.syntax.grammar import grammar_file
+
+PAGE = "errors.md"
+
+
+def explained(word: Path) -> str | None:
+    """The section of the page on the code ``word``; None where the word is no code.
+
+    Raises InputError for a code that does not exist.
+    """
+    code = str(word).upper()
+    if not re.fullmatch(r"N\d{1,4}", code) or word.exists():
+        return None
+    if code not in CODES:
+        raise InputError(f"there is no code {code}; the codes are {min(CODES)} to {max(CODES)}")
+    return sections(grammar_file(PAGE).read_text(encoding="utf-8"))[code]
+
+
+def sections(page: str) -> dict[str, str]:
+    """The sections of the page by code, each with its heading as a line of text."""
+    found = re.findall(r"^### (N\d{4}): ([^\n]*)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    return {code: f"{code}: {title}\n\n{_plain(text)}\n" for code, title, text in found}
+
+
+def _plain(text: str) -> str:
+    """Markdown as text for a terminal: examples are indented, and code stands in quotes."""
+    out: list[str] = []
+    fenced = False
+    for line in text.strip().splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        else:
+            out.append(f"    {line}".rstrip() if fenced else line.replace("`", "'"))
+    return "\n".join(out)
