@@ -98,6 +98,23 @@ def _merged(program: Program, sub: Program, made: Program) -> tuple[Buffer, ...]
     return tuple(replace(b, space=spaces.get(b.name, b.space)) for b in made.buffers)
 
 
+# -- the nests of a step --------------------------------------------------------------------------
+
+
+def nests(body: Sequence[Stmt]) -> list[tuple[Stmt, ...]]:
+    """The nests of a step; one over no axes of its own is a store, or a store and its reduction."""
+    out: list[tuple[Stmt, ...]] = []
+    for s in body:
+        inside = s
+        while isinstance(inside, Loop) and inside.kind is Kind.RED:
+            (inside,) = inside.body
+        if isinstance(inside, Update):
+            out[-1] = (*out[-1], s)
+        else:
+            out.append((s,))
+    return out
+
+
 # -- making the kernel ----------------------------------------------------------------------------
 
 
@@ -145,17 +162,18 @@ def recurrence_kernel(
     for d, names in nests:
         inner = {a.name: names[a.name] if a.name in names else unused(a.name, taken) for a in d.axes}
         taken |= set(inner.values())
-        body += _nest(rename_axes(d, inner), {a.name for a in (*shared, step)}, step, reverse)
+        body += step_nest(rename_axes(d, inner), {a.name for a in (*shared, step)}, _loop(step, Kind.SEQ, ()), reverse)
     loops: tuple[Stmt, ...] = (_loop(step, Kind.SEQ, tuple(body)),)
     for a in reversed(shared):
         loops = (_loop(a, Kind.PAR, loops),)
     return Kernel(name, (), loops, nests[-1][0].span)
 
 
-def _nest(d: Def, outer: set[str], step: Axis, reverse: bool) -> tuple[Stmt, ...]:
+def step_nest(d: Def, outer: set[str], step: Loop, reverse: bool) -> tuple[Stmt, ...]:
+    """The nest of ``d`` in a step of a recurrence with the loops ``outer``, of which ``step`` counts the steps."""
     env: dict[str, Expr] = {}
     if reverse:
-        env[step.name] = calc("sub", calc("sub", extent_expr(step.extent), 1), Var(step.name))
+        env[step.var] = calc("sub", calc("sub", step.hi, 1), Var(step.var))
 
     def put(e: Expr) -> Expr:
         return substitute(e, env) if env else e

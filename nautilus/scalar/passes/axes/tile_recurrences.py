@@ -36,6 +36,7 @@ from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.recurrence_reads import Steps
 from nautilus.scalar.recurrence_tiles import on_chip
+from nautilus.scalar.recurrences import nests
 from nautilus.scalar.rewriting import map_kernels, map_statements
 
 LANES = 128  # elements at once
@@ -93,7 +94,7 @@ def _tiled(program: Program, k: Kernel, on_chip_first: bool) -> tuple[Kernel, tu
     outer = (*shared, steps)
     own = writes_of(k)
     apart = _apart(program, own)
-    defs = [_definition(apart, n, outer, own) for n in _nests(steps.body)]
+    defs = [_definition(apart, n, outer, own) for n in nests(steps.body)]
     stored = {n for n in own if program.buffer(n).space is Space.OUTPUT}
     stored |= {n for other in program.kernels if other is not k for n in reads_of(other) & own}
     read_names = {n + _EARLIER: n for n in own}
@@ -116,20 +117,6 @@ def _tiled(program: Program, k: Kernel, on_chip_first: bool) -> tuple[Kernel, tu
         locals_ += kernel.locals
     whole = nest(tuple(grid.values()), (replace(steps, body=tuple(inner)),))
     return Kernel(k.name, tuple(locals_), whole, k.span), ()
-
-
-def _nests(body: Sequence[Stmt]) -> list[tuple[Stmt, ...]]:
-    """The nests of a step; one over no axes of its own is a store, or a store and its reduction."""
-    out: list[tuple[Stmt, ...]] = []
-    for s in body:
-        inside = s
-        while isinstance(inside, Loop) and inside.kind is Kind.RED:
-            (inside,) = inside.body
-        if isinstance(inside, Update):
-            out[-1] = (*out[-1], s)
-        else:
-            out.append((s,))
-    return out
 
 
 def _apart(program: Program, own: frozenset[str]) -> Program:

@@ -1,0 +1,211 @@
+"""``join-recurrences``: what only follows or feeds the steps of a recurrence is computed in its steps.
+
+* A definition *behind* a recurrence becomes a nest of its steps, if it reads the tensors of the recurrence at its own
+  step or earlier ones, and reads each element once: its axes are those of one such read.  So a state that the
+  definition only rounds, or that it sums over, is not in memory.  An independent axis of the recurrence over which the
+  definition sums is one of its nests then.
+* An elementwise definition of inputs *in front* of a recurrence, which nothing else reads, is computed where an
+  elementwise nest reads it.
+
+What the definition reads otherwise is known before the recurrence.  A definition in front has the type in which it is
+computed, so that it is not rounded.  No value changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import Expr, Load, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.index.linear import linear
+from nautilus.core.text.names import unused
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
+from nautilus.scalar.recurrences import nests, step_nest
+from nautilus.scalar.rewriting import map_statements
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRecurrences:
+    """Join every recurrence with the definitions behind it and in front of it."""
+
+    name = "join-recurrences"
+    sees_recurrences = True
+
+    def apply(self, program: Program) -> Program:
+        """The program whose recurrences have more nests."""
+        for name in [k.name for k in program.kernels if is_recurrence(k)]:
+            while (made := _behind(program, name) or _in_front(program, name)) is not None:
+                program = made
+        return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The loops of a recurrence, and for each of its tensors the role of each axis: a loop's variable, or ""."""
+
+    shared: tuple[Loop, ...]
+    step: Loop
+    reverse: bool
+    roles: Mapping[str, tuple[str, ...]]
+
+
+def _form(k: Kernel) -> _Form | None:
+    """None where ``k`` has tiles already."""
+    shared: list[Loop] = []
+    body = k.body
+    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.PAR:
+        shared.append(body[0])
+        body = body[0].body
+    if not (len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.SEQ):
+        return None
+    step, names = body[0], {loop.var for loop in (*shared, body[0])}
+    roles: dict[str, tuple[str, ...]] = {}
+    slopes: set[int] = set()
+    for _, s in statements(step.body):
+        found = [free_vars(e) & names for e in s.index]
+        if any(len(f) > 1 for f in found):
+            return None
+        roles[s.buffer] = tuple(min(f, default="") for f in found)
+        slopes |= {linear(e).slope(step.var) for e in s.index if step.var in free_vars(e)}
+    return _Form(tuple(shared), step, slopes == {-1}, roles) if len(slopes) == 1 and slopes <= {1, -1} else None
+
+
+# -- behind ---------------------------------------------------------------------------------------
+
+
+def _behind(program: Program, name: str) -> Program | None:
+    """The program with one more definition in the steps of recurrence ``name``; None if there is none."""
+    at = next(n for n, k in enumerate(program.kernels) if k.name == name)
+    k = program.kernels[at]
+    form = _form(k)
+    if form is None:
+        return None
+    own = writes_of(k)
+    later = frozenset[str]().union(*(writes_of(x) for x in program.kernels[at + 1 :]))
+    for other in program.kernels[at + 1 :]:
+        if is_recurrence(other) or reads_of(other).isdisjoint(own) or reads_of(other) & later:
+            continue
+        d = read_def(program, other)
+        names = None if d.scatter is not None else _names(program, form, d)
+        if names is not None:
+            summed = {names[a.name] for a in d.red if a.name in names}
+            joined = _appended(_with_inner(k, form, summed), d, names, summed)
+            kernels = [joined if x is k else x for x in program.kernels if x is not other]
+            return replace(program, kernels=tuple(kernels))
+    return None
+
+
+def _names(program: Program, form: _Form, d: Def) -> dict[str, str] | None:
+    """The names of the axes of ``d`` in the recurrence; None where it does not follow the steps."""
+    reads = [ld for ld in d.reads() if ld.buffer in form.roles]
+    names: dict[str, str] = {}
+    for ld in reads:
+        for role, e, extent in zip(form.roles[ld.buffer], ld.index, program.buffer(ld.buffer).shape, strict=True):
+            if not role:
+                continue
+            axis = _axis_of(form, role, e)
+            if axis is None or names.setdefault(axis, role) != role:
+                return None
+            found = next((a for a in d.axes if a.name == axis), None)
+            if found is None or found.extent != extent or (found in d.red and role == form.step.var):
+                return None
+    roles = {loop.var for loop in (*form.shared, form.step)}
+    whole = any({a.name for a in d.axes} <= {e.name for e in ld.index if isinstance(e, Var)} for ld in reads)
+    if set(names.values()) != roles or len(names) != len(roles) or not whole or d.at is not None:
+        return None
+    return names
+
+
+def _axis_of(form: _Form, role: str, e: Expr) -> str | None:
+    """The variable that ``e`` is for a loop of the recurrence, or with steps that came before; None otherwise."""
+    if isinstance(e, Var):
+        return e.name
+    variables = free_vars(e)
+    if role != form.step.var or len(variables) != 1 or loads(e):
+        return None
+    (name,) = variables
+    back = linear(e) - linear(Var(name))
+    ahead = back.const if form.reverse else -back.const
+    return name if not back.terms and ahead > 0 else None
+
+
+def _with_inner(k: Kernel, form: _Form, names: set[str]) -> Kernel:
+    """``k`` with its independent loops ``names`` inside of the steps, around each nest."""
+    inner = [loop for loop in form.shared if loop.var in names]
+    body = tuple(s for n in nests(form.step.body) for s in _around(inner, n)) if inner else form.step.body
+    outer = [loop for loop in form.shared if loop.var not in names]
+    return replace(k, body=_around(outer, (replace(form.step, body=body),)))
+
+
+def _around(loops: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    for loop in reversed(loops):
+        body = (replace(loop, body=body),)
+    return body
+
+
+def _appended(k: Kernel, d: Def, names: Mapping[str, str], summed: set[str]) -> Kernel:
+    """``k`` with the nest of ``d`` at the end of its steps; ``names``: its axes that are loops of ``k``."""
+    form = _form(k)
+    assert form is not None
+    taken = {loop.var for loops, _ in statements(k.body) for loop in loops}
+    own: dict[str, str] = {name: role for name, role in names.items() if role not in summed}
+    for a in d.axes:
+        if a.name not in own:
+            own[a.name] = unused(a.name, taken)
+            taken.add(own[a.name])
+    roles = {loop.var for loop in (*form.shared, form.step)}
+    nest = step_nest(rename_axes(d, own), roles, form.step, form.reverse)
+    return replace(k, body=_around(form.shared, (replace(form.step, body=(*form.step.body, *nest)),)))
+
+
+# -- in front -------------------------------------------------------------------------------------
+
+
+def _in_front(program: Program, name: str) -> Program | None:
+    """The program with one definition in front of recurrence ``name`` computed in it; None if there is none."""
+    k = next(x for x in program.kernels if x.name == name)
+    if _form(k) is None:
+        return None
+    inputs = {b.name for b in program.buffers if b.space is Space.INPUT}
+    reduced = {
+        ld.buffer for loops, s in statements(k.body) if any(x.kind.is_reduction for x in loops) for ld in _loads(s)
+    }
+    for other in program.kernels:
+        if is_recurrence(other) or len(writes_of(other)) != 1 or not reads_of(other) <= inputs:
+            continue
+        (target,) = writes_of(other)
+        buffer = program.buffer(target)
+        readers = [x for x in program.kernels if target in reads_of(x)]
+        plain = buffer.space is Space.TEMP and buffer.dtype is buffer.dtype.compute
+        if readers != [k] or not plain or target in reduced:
+            continue
+        d = read_def(program, other)
+        if d.op is not None or d.scatter is not None or d.guard is not None or d.at is not None:
+            continue
+        kernels = [_with_values(x, d) if x is k else x for x in program.kernels if x is not other]
+        buffers = tuple(b for b in program.buffers if b.name != target)
+        return replace(program, buffers=buffers, kernels=tuple(kernels))
+    return None
+
+
+def _loads(s: Store | Update) -> list[Load]:
+    return [ld for e in (*s.index, s.value, *(() if s.guard is None else (s.guard,))) for ld in loads(e)]
+
+
+def _with_values(k: Kernel, d: Def) -> Kernel:
+    return replace(k, body=map_statements(k.body, lambda _, s: _computed(s, d)))
+
+
+def _computed(s: Store | Update, d: Def) -> Store | Update:
+    """``s`` with the value of ``d`` in place of its reads."""
+
+    def rule(e: Expr) -> Expr | None:
+        if not (isinstance(e, Load) and e.buffer == d.name):
+            return None
+        at = {a.name: rewrite(i, rule) for a, i in zip(d.par, e.index, strict=True)}
+        return substitute(d.value, at)
+
+    guard = None if s.guard is None else rewrite(s.guard, rule)
+    return replace(s, index=tuple(rewrite(e, rule) for e in s.index), value=rewrite(s.value, rule), guard=guard)
