@@ -29,11 +29,14 @@ def compile_kernel(
     name: str = "",
     cache: bool = True,
 ) -> Kernel:
-    """The kernel of the file ``spec``.  The options are those of the command line, which shares its cache.
+    """The kernel of the file ``spec``.
 
+    The options are those of the command line, which shares its cache; ``level``: that of ``-O``.
     Warnings about the spec are Python warnings.  Raises what a compilation raises (DiagnosticError, ScheduleError,
     UnsupportedError, ToolchainError), and InputError for wrong options.
     """
+    if level not in (0, 1, 2):
+        raise InputError(f"the level is {level}; allowed are 0, 1 and 2 (nautilusc tune searches)")
     path = Path(spec)
     options: dict[str, Any] = {
         "arch": arch, "dims": dict(dims or {}), "level": level, "precision": precision, "variants": 4,
@@ -49,7 +52,7 @@ def compile_kernel(
             entry = compiled_entry(path, asked, options)
         except click.UsageError as error:
             raise InputError(error.format_message()) from None
-        if key is not None:
+        if key is not None and key == entry_key(path, asked, options):  # no file has changed meanwhile
             store(key, entry)
     for message in entry.about["messages"]:
         warnings.warn(message["text"], stacklevel=3)

@@ -76,7 +76,7 @@ def compile_spec(spec: Path, output: str, emit: str | None, use_cache: bool, **o
     entry = find(key) if key is not None else None
     if entry is None:
         entry = compiled_entry(spec, asked, options)
-        if key is not None:
+        if key is not None and key == entry_key(spec, asked, options):  # no file has changed meanwhile
             store(key, entry)
     elif not options["quiet"]:
         show([Message(**m) for m in entry.about["messages"]], options["diagnostics"])

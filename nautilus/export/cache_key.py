@@ -7,6 +7,7 @@ GPUs of the machine, NVRTC, and for libraries the host compiler.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -29,7 +30,7 @@ _MOST_FILES = 10_000
 def key_of(spec: Path, schedule: Path | None, options: Mapping[str, Any], tools: Iterable[str] = ()) -> str:
     """The key. ``options``: all that JSON can say of the request; ``tools``: programs whose output is in the result.
 
-    Raises OSError where the spec or the schedule cannot be read.
+    Raises OSError where the spec or the schedule cannot be read, or is no regular file.
     """
     whole = hashlib.sha256()
     about = {"options": options, "spec": str(spec), "cwd": os.getcwd() if not spec.is_absolute() else ""}
@@ -37,7 +38,7 @@ def key_of(spec: Path, schedule: Path | None, options: Mapping[str, Any], tools:
     for part in (sources(), json.dumps([about, stats], sort_keys=True), *_texts(spec)):
         whole.update(hashlib.sha256(part.encode("utf-8", "surrogateescape")).digest())
     if schedule is not None:
-        whole.update(schedule.read_bytes())
+        whole.update(_regular(schedule))
     return whole.hexdigest()
 
 
@@ -49,12 +50,7 @@ def _texts(spec: Path) -> Iterator[str]:
         if path in seen:
             continue
         seen.add(path)
-        try:
-            text = path.read_bytes().decode("utf-8", "surrogateescape")
-        except OSError:
-            if path is spec:
-                raise
-            text = ""
+        text = _regular(path).decode("utf-8", "surrogateescape") if path is spec or path.is_file() else ""
         yield f"{path}\n{text}"
         todo += [path.parent / name for name in _INCLUDE.findall(text)]
 
@@ -100,6 +96,13 @@ def gpus() -> list[str]:
 
         found = [default_arch(), device_here()]
     return [*found, os.environ.get("CUDA_VISIBLE_DEVICES", ""), os.environ.get("CUDA_DEVICE_ORDER", "")]
+
+
+def _regular(path: Path) -> bytes:
+    """The contents of a file.  Raises OSError for a pipe, which can be read once only, and for an unreadable file."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.ESPIPE, "not a regular file", str(path))
+    return path.read_bytes()
 
 
 def _tool(name: str) -> list[str]:

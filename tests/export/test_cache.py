@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,26 @@ def test_processes_share_entries(place: Path) -> None:
     ]
     assert [(p.communicate()[1], p.returncode) for p in running] == [("", 0)] * 3
     assert [p.name for p in entries(place)] == ["shared.entry"]
+
+
+def test_pipes_are_read_once(place: Path, spec: Path, tmp_path: Path) -> None:
+    schedule = tmp_path / "schedule.json"
+    assert main([str(spec), "-o", str(schedule), "--arch", "sm_80", "-q", "--no-cache"]) == 0
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    with subprocess.Popen([sys.executable, "-c", f"open({str(pipe)!r}, 'w').write(open({str(schedule)!r}).read())"]):
+        assert compiled(spec, "-q", "--schedule", str(pipe)) == compiled(spec, "-q", "--schedule", str(schedule))
+    assert len(entries(place)) == 1
+
+
+def test_a_file_that_changes_meanwhile_is_not_kept(place: Path, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = driver.compile_checked
+
+    def changes(*arguments: Any) -> Any:
+        made = real(*arguments)
+        spec.write_text(SPEC.replace("+ 1", "+ 2"))
+        return made
+
+    monkeypatch.setattr(driver, "compile_checked", changes)
+    compiled(spec, "-q")
+    assert entries(place) == []
