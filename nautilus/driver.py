@@ -149,7 +149,7 @@ def _with_variants(
         about = variants_header(found, result.modules[MA_TILE.name], result.context, spec)
         other = None if found.unaligned is None else found.unaligned.module
         name = result.modules[MA_TILE.name].name
-        text = lower_variants([v.module for v in found.sized], found.dispatch, name, about, other)
+        text = lower_variants([v.module for v in found.sized], found.dispatch, name, about, other, spec)
         made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
         try:
             spilling = [r for r in assemble(made) if r.spill_stores > SPILLED]

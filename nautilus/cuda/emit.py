@@ -16,7 +16,8 @@ from nautilus.core.buffers import Space
 from nautilus.core.errors import UnsupportedError, in_kernel
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index import simplify as index
-from nautilus.cuda.ctypes import memory_type, scalar_type
+from nautilus.core.types import DType
+from nautilus.cuda.ctypes import literal, memory_type, scalar_type
 from nautilus.cuda.expr import SUM, Speller, operand
 from nautilus.cuda.host.launcher import launcher
 from nautilus.cuda.intrinsics import render
@@ -28,6 +29,7 @@ from nautilus.cuda.ops import wgmma as warpgroup
 from nautilus.cuda.ops.mma_parts import print_parts
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
+from nautilus.cuda.text.statements import Statements
 from nautilus.cuda.writer import Printers, Writer, axis_ranges
 from nautilus.ma_tile.analysis.consumers import has_warpgroups
 from nautilus.ma_tile.ir import ops as ma
@@ -37,10 +39,13 @@ from nautilus.ma_tile.ir.traverse import bound
 from nautilus.ma_tile.ir.values import MA
 from nautilus.targets.limits import limits
 
+NONE = Statements()
+_NO_STATEMENT = (ma.ForOp, ma.IfOp, ma.RolesOp, ma.TileSchedulerOp, ma.ConstOp)  # no part of one statement
 
-def emit_module(module: ma.MemModule, header: tuple[str, ...] = ()) -> str:
+
+def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), statements: Statements = NONE) -> str:
     """The whole ``.cu`` text. ``header``: lines of the leading comment. Raises UnsupportedError."""
-    return whole_text(header, [device_part(module)], launcher(module))
+    return whole_text(header, [device_part(module, statements)], launcher(module))
 
 
 def whole_text(header: Sequence[str], devices: Sequence[str], host: str) -> str:
@@ -49,7 +54,7 @@ def whole_text(header: Sequence[str], devices: Sequence[str], host: str) -> str:
     return "\n".join(p for p in (comment, *devices, host) if p)
 
 
-def device_part(module: ma.MemModule) -> str:
+def device_part(module: ma.MemModule, statements: Statements = NONE) -> str:
     """The namespace of a module with its kernels and the helpers that they call. Raises UnsupportedError."""
     for b in module.buffers:
         if b.dtype.is_float8 and not limits(module.target).float8:
@@ -59,17 +64,19 @@ def device_part(module: ma.MemModule) -> str:
     for kernel in module.kernels:
         speller = Speller()
         with in_kernel(kernel.name):
-            kernels.append(emit_kernel(module, kernel, speller))
+            kernels.append(emit_kernel(module, kernel, speller, statements))
         helpers |= speller.helpers
     opening, closing = f"namespace {module_names(module).namespace} {{\n", "}  // namespace\n"
     return "\n".join(p for p in (opening, render(helpers), *kernels, closing) if p)
 
 
-def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> str:
+def emit_kernel(
+    module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, statements: Statements = NONE
+) -> str:
     """One ``__global__`` function."""
     if kernel.mbars and not any(isinstance(op, ma.MbarInit) for op in kernel.body):
         raise UnsupportedError("mbarriers without mbar.init", kernel.name, kernel.span)
-    w = start(module, kernel, speller)
+    w = start(module, kernel, speller, statements)
     decode: dict[str, tuple[str, set[str]]] = {}
     for var, e in kernel.decode:
         with speller.mentions() as names:
@@ -93,6 +100,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         if name != "0"
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
     w.lines[:0] = [*_decode(w, decode), *bases]
+    _name_infinity(w)
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
     if kernel.cluster > 1:
         bound += f" __cluster_dims__({kernel.cluster}, 1, 1)"
@@ -119,6 +127,7 @@ def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
         lines.append("    extern __shared__ __align__(1024) unsigned char smem[];")
     if "shared" in used:
         lines.append(f"    const u32 shared = {w.speller.use('shared_address')}(smem);")
+    lines += _places(kernel, w)
     if "lane" in used:
         lines.append("    const int lane = threadIdx.x % 32;")
     if "warp" in used:
@@ -129,9 +138,39 @@ def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
     return lines
 
 
-def start(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> Writer:
+def _name_infinity(w: Writer) -> None:
+    """Give inf a name where the kernel has it."""
+    inf = literal(float("inf"), DType.F32)
+    if any(inf in line for line in w.lines):
+        name = w.unique("inf")
+        w.lines = [f"    const float {name} = {inf};", *(line.replace(inf, name) for line in w.lines)]
+
+
+def _places(kernel: ma.MemKernel, w: Writer) -> list[str]:
+    """Declarations of the places in shared memory that the kernel uses, in their order, with what lies there.
+
+    They are ``static``: NVRTC gives a kernel with automatic constants other code than one with literals.
+    """
+    stages = {f"{s.name}_at": _contents(s) for s in kernel.smem}
+    lines = []
+    for key, (name, value) in sorted(w.constants.items(), key=lambda c: (c[0].endswith("_bytes"), c[1][1], c[0])):
+        if key.endswith("_bytes"):
+            continue
+        size = w.constants.get(f"{key.removesuffix('_at')}_bytes")
+        more = "" if size is None else f", {size[0]} = {size[1]}"
+        lines.append(f"    static constexpr int {name} = {value}{more};  // {stages.get(key, 'mbarriers')}")
+    return lines
+
+
+def _contents(s: ma.Smem) -> str:
+    axes = ", ".join(f"{a.name}: {a.size}" for a in s.axes)
+    stages = f", {s.stages} stages" if s.stages > 1 else ""
+    return f"{s.dtype}[{axes}]{stages}" + (f", swizzle {s.swizzle}" if s.swizzle else "")
+
+
+def start(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, statements: Statements = NONE) -> Writer:
     """A writer with the kernel's names bound."""
-    w = Writer(module, kernel, speller)
+    w = Writer(module, kernel, speller, statements=statements)
     w.env["block"] = "block"
     names = module_names(module).arguments
     w.taken.update(names.values())
@@ -171,6 +210,8 @@ def print_body(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
     n = 0
     while n < len(body):
         op = body[n]
+        if not isinstance(op, _NO_STATEMENT):
+            w.mark(op.span)
         if isinstance(op, ma.MapOp) and elementwise.is_skippable(op):
             w.owned = frozenset(f.name for x in body[:n] for f in bound(x)) | w.loop_args
             elementwise.print_skippable(w, op)

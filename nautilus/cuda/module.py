@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from nautilus.core.records import dataclass
 from nautilus.cuda.emit import emit_module
 from nautilus.cuda.names import kernel_symbols
+from nautilus.cuda.text.statements import Spec, Statements
+from nautilus.cuda.text.wrapping import wrapped
 from nautilus.ma_tile.ir import ops as ma
 
 
@@ -22,9 +24,13 @@ class CudaModule:
     kernels: Mapping[str, str]
 
 
-def lower(module: ma.MemModule, header: tuple[str, ...] = ()) -> CudaModule:
-    """``module`` in CUDA C++. ``header``: lines of the leading comment. Raises UnsupportedError."""
-    return CudaModule(emit_module(module, header), kernel_symbols(module))
+def lower(module: ma.MemModule, header: tuple[str, ...] = (), spec: Spec | None = None) -> CudaModule:
+    """``module`` in CUDA C++. ``header``: lines of the leading comment. Raises UnsupportedError.
+
+    ``spec``: the Spec, whose statements name values and stand in comments; None for a dump.
+    """
+    text = emit_module(module, header, Statements.of(spec))
+    return CudaModule(wrapped(text), kernel_symbols(module))
 
 
 def format(module: CudaModule) -> str:

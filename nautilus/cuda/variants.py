@@ -31,24 +31,27 @@ from nautilus.cuda.host.launcher import PLAN_HEAD, declarations, host_part, para
 from nautilus.cuda.host.workspace import ALIGNMENT, larger, workspace_bytes, workspace_sizes
 from nautilus.cuda.module import CudaModule
 from nautilus.cuda.names import ModuleNames, kernel_symbols, module_names
+from nautilus.cuda.text.statements import Spec, Statements
+from nautilus.cuda.text.wrapping import wrapped
 from nautilus.ma_tile.ir import ops as ma
 
 
 def lower_variants(
     sized: Sequence[ma.MemModule], dispatch: Dispatch, name: str, header: tuple[str, ...] = (),
-    unaligned: ma.MemModule | None = None,
+    unaligned: ma.MemModule | None = None, spec: Spec | None = None,
 ) -> CudaModule:  # fmt: skip
     """Variants of one spec with names of their own in one text. Raises UnsupportedError.
 
-    ``sized``: those that ``dispatch`` numbers; ``name``: of the public functions.
+    ``sized``: those that ``dispatch`` numbers; ``name``: of the public functions; ``spec``: as in :func:`.module.lower`.
     """
     modules = sized if unaligned is None else (*sized, unaligned)
     if len({tuple((p.name, p.dtype) for p in m.params) for m in modules}) != 1:
         raise InternalError("variants of one spec have different params")
     entries = _entry_points(modules, dispatch, replace(sized[0], name=name, kernels=()), unaligned)
-    text = whole_text(header, [*map(device_part, modules)], host_part(modules, entries))
+    statements = Statements.of(spec)
+    text = whole_text(header, [device_part(m, statements) for m in modules], host_part(modules, entries))
     kernels = {symbol: f"{m.name}.{kernel}" for m in modules for symbol, kernel in kernel_symbols(m).items()}
-    return CudaModule(text, kernels)
+    return CudaModule(wrapped(text), kernels)
 
 
 def variants_plan_bytes(modules: Sequence[ma.MemModule]) -> int:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Ref, Var, walk
 from nautilus.core.index.sizes import at_most, extent_expr, volume
 from nautilus.core.records import dataclass
+from nautilus.core.source import Span
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import RegisterArray, literal, register_array
@@ -22,6 +23,7 @@ from nautilus.cuda.expr import Speller
 from nautilus.cuda.intrinsics import HALF
 from nautilus.cuda.names import sanitize
 from nautilus.cuda.registers import first_holder, projected_register, register_offset, thread_base, thread_parts
+from nautilus.cuda.text.statements import Statements, spelled
 from nautilus.ma_tile.analysis.consumers import consumer_warps
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -55,12 +57,17 @@ class Writer:
     aliased: set[str] = field(default_factory=set)
     indices: dict[str, ma.IndexOp] = field(default_factory=dict)  # of the elementwise run printed now
     single: bool = False  # one thread runs what is printed now
+    statements: Statements = field(default_factory=Statements)
+    statement: str = ""  # the one that is printed now
+    constants: dict[str, tuple[str, int]] = field(default_factory=dict)  # places in shared memory: C name and bytes
+    hints: dict[str, str] = field(init=False)  # number of a value -> what its name begins with
     operands: frozenset[str] = field(init=False)  # arrays of an MMA, whose block mentions fragments and loops
     consumer_warps: int = field(init=False)  # warps of each consumer (:mod:`nautilus.ma_tile.analysis.consumers`)
 
     def __post_init__(self) -> None:
         self.all_layouts.update(self.kernel.layouts)
         self.consumer_warps = consumer_warps(self.kernel)
+        self.hints = self.statements.names(self.kernel)
         mmas = [op for op in ma.walk_ops(self.kernel.body) if isinstance(op, ma.MmaOp)]
         of_warps = [ma.MMA[op.instr] for op in mmas if op.instr in ma.MMA]
         more = ("a_low", "b_low", "part", "bad") if any(i.parts > 1 for i in of_warps) else ()
@@ -108,9 +115,26 @@ class Writer:
 
     def unique(self, name: str) -> str:
         """A fresh C identifier like ``name``."""
-        out = unused(sanitize(name), self.taken, first=2)
+        out = unused(sanitize(spelled(name, self.hints)), self.taken, first=2)
         self.taken.add(out)
         return out
+
+    def constant(self, name: str, value: int) -> str:
+        """C name of a number of bytes, which the top of the kernel declares."""
+        if name not in self.constants:
+            self.constants[name] = self.unique(name), value
+        return self.constants[name][0]
+
+    def place(self, buffer: str) -> str:
+        """C name of the byte offset at which a shared buffer begins."""
+        return self.constant(f"{buffer}_at", self.smem[buffer].offset)
+
+    def mark(self, span: Span) -> None:
+        """Print the statement that ``span`` lies in as a comment, if it is another one than before."""
+        d = self.statements.at(span)
+        if d is not None and d.name != self.statement:
+            self.statement = d.name
+            self.line(f"// {self.statements.comment(d)}")
 
     def value(self, name: str) -> str:
         """A value that the kernel declares at its top if it is used (``nautilus.cuda.emit``)."""

@@ -36,21 +36,21 @@ CHECK-NEXT: "mbarrier.arrive.shared::cluster.b64 _, [there]; }"
 CHECK: barrier.cluster.arrive;
 CHECK: barrier.cluster.wait;
 CHECK: void __launch_bounds__(256, 1) __cluster_dims__(2, 1, 1)
-CHECK: mbarrier_init(shared + 32776, 8);
+CHECK: mbarrier_init(shared + empty_at, 8);
 CHECK-NEXT: fence_mbarrier_init();
 CHECK-NEXT: }
 CHECK-NEXT: cluster_arrive();
 CHECK-NEXT: cluster_wait();
 CHECK: // producer
-CHECK: mbarrier_expect(shared + 32768 + (0) * 8, 32768);
-CHECK-NEXT: tma_load_2d(shared + 0 + (0) * 16384 + 0, &map_A_64_64, shared + 32768 + (0) * 8, 0, block * 64);
-CHECK-NEXT: tma_load_2d(shared + 0 + (0) * 16384 + 8192, &map_A_64_64, shared + 32768 + (0) * 8, 64, block * 64);
-CHECK-NEXT: tma_load_2d_multicast(shared + 16384 + (0) * 16384 + 0 + block % 2 * 8192, {{.*}}, block % 2 * 64, 0, 3);
+CHECK: mbarrier_expect(shared + full_at, 32768);
+CHECK-NEXT: tma_load_2d(shared + sa_at, &map_A_64_64, shared + full_at, 0, block * 64);
+CHECK-NEXT: tma_load_2d(shared + sa_at + 8192, &map_A_64_64, shared + full_at, 64, block * 64);
+CHECK-NEXT: tma_load_2d_multicast(shared + sb_at + block % 2 * 8192, {{.*}}, block % 2 * 64, 0, 3);
 CHECK-NOT: tma_load
 CHECK: // consumer
 CHECK: __syncwarp();
 CHECK-NEXT: if (lane < 2) {
-CHECK-NEXT: mbarrier_arrive_at(shared + 32776 + (0) * 8, lane);
+CHECK-NEXT: mbarrier_arrive_at(shared + empty_at, lane);
 CHECK: cluster_arrive();
 CHECK-NEXT: cluster_wait();
 CHECK-NEXT: }
@@ -85,7 +85,7 @@ def test_a_single_slab_is_cut_by_rows() -> None:
     alone = copy_of(m, m.kernels[0], replace(load, multicast=1))
     assert (alone.map.box, alone.part_bytes) == ((64, 64), 0) and alone.map.name != copy.map.name
     text = emit_module(m)
-    assert "+ 0 + block % 2 * 4096, &map_B_32_64, shared + 32768 + (0) * 8, 0, block % 2 * 32, 3);" in text
+    assert "+ block % 2 * 4096, &map_B_32_64, shared + full_at, 0, block % 2 * 32, 3);" in text
 
 
 @pytest.mark.parametrize(
@@ -133,12 +133,12 @@ def test_stores_into_the_first_block(filecheck: Callable[..., None]) -> None:
         CHECK: const int rank = block % 4;
         CHECK: cluster_arrive_relaxed();
         CHECK: cluster_wait();
-        CHECK: *reinterpret_cast<u32*>(shared_of_block(smem, 0) + 2048 + (rank) * 128
-        CHECK: *reinterpret_cast<u32*>(shared_of_block(smem, 0) + 2560 + (rank) * 4
+        CHECK: *reinterpret_cast<u32*>(shared_of_block(smem, 0) + part_T_at + rank * part_T_bytes
+        CHECK: *reinterpret_cast<u32*>(shared_of_block(smem, 0) + part_M_at + rank * part_M_bytes
         CHECK: cluster_arrive();
         CHECK-NEXT: if (rank == 0) {
         CHECK-NEXT: cluster_wait();
-        CHECK: (smem + 2048
+        CHECK: (smem + parts_T_at
         CHECK: <<<8, 32, 2576, stream>>>
         """,
     )

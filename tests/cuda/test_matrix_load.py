@@ -47,6 +47,7 @@ def delivered(text: str, warp: int, memory: Ints, registers: int) -> Ints:
     env: dict[str, object] = {"thread": 32 * warp + np.arange(32), "swizzle": swizzle}
     out: Ints = np.full((32, registers), -1, np.int64)
     loops: list[tuple[str, range]] = []
+    env.update((name, int(value)) for name, value in re.findall(r"\b(\w+_(?:at|bytes)) = (\d+)", text))
     for line in text.splitlines():
         if found := _CONST.search(line):
             if not re.search(r"\bX\b|\br\b", line):  # the loads that fill the stage are not run

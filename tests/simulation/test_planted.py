@@ -13,6 +13,7 @@ from textwrap import dedent
 
 import pytest
 
+from nautilus.cuda.text import wrapping
 from nautilus.driver import Request
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.targets.limits import limits
@@ -50,7 +51,13 @@ def _warpgroups(text: str, change: schedules.Change, *, integers: bool) -> Case:
 
 @cache
 def kernel(kind: str) -> Case:
-    """The kernel in whose text faults of ``kind`` are planted."""
+    """The kernel in whose text faults of ``kind`` are planted, each statement on one line."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wrapping, "WIDTH", 10_000)
+        return _kernel(kind)
+
+
+def _kernel(kind: str) -> Case:
     if kind == "attention":
         return _warpgroups(ATTENTION, schedules.Change(_DYNAMIC), integers=False)
     if kind == "gemm":

@@ -320,7 +320,7 @@ def print_matrix_load(w: Writer, op: ma.MatrixLoad) -> None:
         w.line("#pragma unroll")
         with w.braces(f"for (int k = 0; k < {steps}; ++k)"):
             x, size = ("m", 16) if is_a else ("n", 8)
-            at = {other: f"{x} * {size}", op.axis: f"(k + {op.start // 16}) * 16"}
+            at = {other: f"{x} * {size}", op.axis: f"({plus('k', op.start // 16)}) * 16"}
             w.line("#pragma unroll")
             with w.braces(f"for (int {x} = 0; {x} < {tiles}; ++{x})"):
                 load_matrix(w, op.slot, lane, at, op.axis, target(f"(k + {steps} * {x})"), width, is_a=is_a)

@@ -7,12 +7,13 @@ from contextlib import nullcontext
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr.nodes import Const, Expr, Param, Var, walk
+from nautilus.core.expr.nodes import Expr, Param, Var, walk
+from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import Extent, at_most, total, volume
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
-from nautilus.cuda.expr import CONDITION, Text, operand
+from nautilus.cuda.expr import CONDITION, PRODUCT, Text, operand
 from nautilus.cuda.ops.elementwise import pack_text, print_cast
 from nautilus.cuda.registers import register_offset
 from nautilus.cuda.writer import Printers, Writer, calls, mentions
@@ -141,10 +142,11 @@ def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str, r
 def slot_offset(w: Writer, slot: ma.Slot) -> str:
     """Byte offset of a stage of a shared buffer."""
     buffer = w.smem[slot.buffer]
-    if isinstance(slot.stage, Const):
-        return str(buffer.offset + int(slot.stage.value) * buffer.stage_bytes)
-    stage = w.expr(slot.stage)
-    return f"{buffer.offset} + ({stage}) * {buffer.stage_bytes}"
+    base, low, high = w.place(slot.buffer), *bounds(slot.stage, w.ranges)
+    if low == high == 0:
+        return base
+    size = w.constant(f"{slot.buffer}_bytes", buffer.stage_bytes)
+    return f"{base} + {low if low == high else operand(w.expr(slot.stage), PRODUCT)} * {size}"
 
 
 def tile_byte(w: Writer, slot: ma.Slot, row: str, col: str) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
+from nautilus.core.index.simplify import simplify
 from nautilus.core.types import DType
 from nautilus.cuda.expr import PRODUCT, SUM, operand
 from nautilus.cuda.ops.movement import slot_offset
@@ -18,6 +20,8 @@ from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.traverse import expressions
+
+MBARRIER = 8  # bytes
 
 
 def declare_pipeline_states(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
@@ -64,9 +68,10 @@ def issuing(w: Writer) -> Iterator[None]:
 def barrier_address(w: Writer, name: str, stage: Expr) -> str:
     """Shared address of the mbarrier of ``stage``."""
     bar = next(b for b in w.kernel.mbars if b.name == name)
-    if isinstance(stage, Const):
-        return f"{w.shared} + {bar.offset + 8 * int(stage.value)}"
-    return f"{w.shared} + {bar.offset} + ({w.expr(stage)}) * 8"
+    base, stage = w.constant(f"{bar.name}_at", bar.offset), simplify(stage, w.ranges)
+    if isinstance(stage, Const) and stage.value == 0:
+        return f"{w.shared} + {base}"
+    return f"{w.shared} + {base} + {operand(w.expr(stage), PRODUCT)} * {MBARRIER}"
 
 
 def print_wait(w: Writer, op: ma.MbarWait) -> None:
@@ -116,7 +121,7 @@ def print_load(w: Writer, op: ma.TmaLoad) -> None:
     with issuing(w):
         bar = barrier_address(w, *op.mbar)
         for slab, step in enumerate(copy.steps):
-            at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
+            at = f"{w.shared} + {slot_offset(w, op.slot)}{_more(slab * copy.slab_bytes)}"
             where = _coordinates(w, copy.origin, step)
             w.line(f"{call}({at}, &{w.env['&' + copy.map.name]}, {bar}, {where});")
 
@@ -130,7 +135,8 @@ def _print_multicast(w: Writer, op: ma.TmaLoad, copy: Copy, mbar: tuple[str, Exp
         bar, name = barrier_address(w, *mbar), f"&{w.env['&' + copy.map.name]}"
         here = operand(w.expr(rank), PRODUCT)
         for slab, step in enumerate(copy.steps):
-            at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes} + {here} * {copy.part_bytes}"
+            slot = f"{slot_offset(w, op.slot)}{_more(slab * copy.slab_bytes)}"
+            at = f"{w.shared} + {slot} + {here} * {copy.part_bytes}"
             where = _coordinates(w, copy.origin, step, (copy.part_axis, f"{here} * {copy.part_size}"))
             w.line(f"{call}({at}, {name}, {bar}, {where}, {mask});")
 
@@ -141,9 +147,13 @@ def print_store(w: Writer, op: ma.TmaStore) -> None:
     call = w.speller.use(f"tma_store_{len(copy.origin)}d")
     with issuing(w):
         for slab, step in enumerate(copy.steps):
-            at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
+            at = f"{w.shared} + {slot_offset(w, op.slot)}{_more(slab * copy.slab_bytes)}"
             where = _coordinates(w, copy.origin, step)
             w.line(f"{call}(&{w.env['&' + copy.map.name]}, {at}, {where});")
+
+
+def _more(offset: int) -> str:
+    return f" + {offset}" if offset else ""
 
 
 def print_commit(w: Writer, op: ma.TmaCommit) -> None:
@@ -179,7 +189,7 @@ def print_init(w: Writer, op: ma.MbarInit) -> None:
     with w.braces("if (threadIdx.x == 0)"):
         for bar in w.kernel.mbars:
             for stage in range(bar.stages):
-                w.line(f"{init}({w.shared} + {bar.offset + 8 * stage}, {bar.arrivals});")
+                w.line(f"{init}({barrier_address(w, bar.name, integer(stage))}, {bar.arrivals});")
         w.line(f"{w.speller.use('fence_mbarrier_init')}();")
 
 

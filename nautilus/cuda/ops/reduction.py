@@ -60,13 +60,13 @@ def combine(w: Writer, combiner: str, a: str, b: str, dtype: DType) -> str:
 def across_warps(w: Writer, op: ma.ReduceOp, name: str, count: int, digits: tuple[tuple[int, int], ...]) -> None:
     """Every warp writes its partials to scratch, a barrier, every warp combines all in one order."""
     assert op.scratch is not None, "the verifier demands scratch where warps split a reduced axis"
-    buffer, dtype = w.smem[op.scratch], op.result.type.dtype
+    dtype = op.result.type.dtype
     ctype = memory_type(dtype)
     total = 1
     for _, size in digits:
         total *= size
     with w.braces(""):
-        w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {buffer.offset});")
+        w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {w.place(op.scratch)});")
         with w.registers("r", count) as r:
             w.line(f"partial[({w.warp} * {count} + {r}) * 32 + {w.lane}] = {name}[{r}];")
         w.line("__syncthreads();")

@@ -133,7 +133,7 @@ def _warps(s: _Scan) -> None:
     w, d = s.w, s.levels.warps
     assert s.op.scratch is not None, "the verifier demands scratch where warps split the axis"
     ctype, count = memory_type(s.dtype), s.levels.totals
-    w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {w.smem[s.op.scratch].offset});")
+    w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {w.place(s.op.scratch)});")
     with w.registers("t", count) as t:
         w.line(f"partial[({w.warp} * {count} + {t}) * 32 + {w.lane}] = total[{t}];")
     w.line("__syncthreads();")

@@ -66,7 +66,7 @@ def print_reset(w: Writer, op: ma.TileReset) -> None:
 
 
 def _place(w: Writer, slot: ma.Slot) -> str:
-    return f"reinterpret_cast<volatile int*>({w.pointer} + {w.smem[slot.buffer].offset})[{w.expr(slot.stage)}]"
+    return f"reinterpret_cast<volatile int*>({w.pointer} + {w.place(slot.buffer)})[{w.expr(slot.stage)}]"
 
 
 def print_push(w: Writer, op: ma.QueuePush) -> None:

@@ -3,6 +3,7 @@
 ; CASE: strides and offsets are expressions of the sizes, in 64 bits where their largest values need them
 ; ARCH: sm_80
 ; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
 module sums target sm_80 {
   input X: f32[M, N, 4]
   temp T: f32[(M + 63) // 64, 4]

@@ -3,6 +3,7 @@
 ; CASE: rows: packed halves, 16-byte vectors, a mask on rows, a scalar argument
 ; ARCH: sm_80
 ; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
 module run target sm_80 {
   input X: f16[77, 64]
   input W: f16[64]
@@ -110,6 +111,7 @@ module wide target sm_80 {
 ; 16 elements a copy, four to a register, 32-bit accumulators.
 ; ARCH: sm_80
 ; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
 module bytes target sm_80 {
   input A: i8[32, 64]
   input B: i8[16, 64]
@@ -372,6 +374,7 @@ module chained target sm_80 {
 ; CASE: masked copies read nothing and write zeros
 ; ARCH: sm_80
 ; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
 module masked target sm_80 {
   input X: f16[77, 64]
   output Y: f16[77, 64]
@@ -410,7 +413,7 @@ module once target sm_80 {
 }
 ; CHECK: if (lane / 16 == 0 && warp == 0) {
 ; CHECK-NEXT: const int at_i =
-; CHECK-NEXT: cp_async_16(shared + 0 + {{.*}} < 7);
+; CHECK-NEXT: cp_async_16(shared + s_at + {{.*}} < 7);
 ; CHECK-NEXT: }
 ; CHECK-NEXT: cp_async_commit();
 ; CHECK-NEXT: cp_async_wait<0>();
@@ -420,6 +423,7 @@ module once target sm_80 {
 ; The condition is one test in front of the loop over the registers.
 ; ARCH: sm_80
 ; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
 module once target sm_80 {
   input X: f32[32, 16]
   output Y: f32[32, 16]
@@ -468,9 +472,9 @@ module once target sm_80 {
   }
 }
 ; CHECK: if (warp == 0) {
-; CHECK-NEXT: *reinterpret_cast<u32*>(smem + 0 + {{.*}} = __float_as_uint(x[0]);
+; CHECK-NEXT: *reinterpret_cast<u32*>(smem + s_at + {{.*}} = __float_as_uint(x[0]);
 ; CHECK-NEXT: }
 ; CHECK-NEXT: {
-; CHECK-NEXT: *reinterpret_cast<u32*>(smem + 64 + {{.*}} = __float_as_uint(z[0]);
+; CHECK-NEXT: *reinterpret_cast<u32*>(smem + u_at + {{.*}} = __float_as_uint(z[0]);
 ; CHECK-NEXT: }
 ; CHECK-NEXT: __syncthreads();

@@ -4,6 +4,7 @@
 ; C = A . B in tiles of 128 x 128: a producer and two consumers with 64 rows each, pipelines of two stages.
 ; RUN: request-registers
 ; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
 module mm target sm_90a {
   input A: f16[512, 256]
   input B: f16[256, 512]
@@ -62,10 +63,10 @@ module mm target sm_90a {
 ; CHECK-NEXT: const __grid_constant__ TensorMap map_A_64_64, {{.*}} TensorMap map_B_64_64, {{.*}} map_C_64_64) {
 ; CHECK: const int warp = threadIdx.x / 32 % 4;
 ; CHECK: if (threadIdx.x == 0) {
-; CHECK-NEXT: mbarrier_init(shared + 98304, 1);
-; CHECK-NEXT: mbarrier_init(shared + 98312, 1);
-; CHECK-NEXT: mbarrier_init(shared + 98320, 8);
-; CHECK-NEXT: mbarrier_init(shared + 98328, 8);
+; CHECK-NEXT: mbarrier_init(shared + full_at, 1);
+; CHECK-NEXT: mbarrier_init(shared + full_at + 1 * 8, 1);
+; CHECK-NEXT: mbarrier_init(shared + empty_at, 8);
+; CHECK-NEXT: mbarrier_init(shared + empty_at + 1 * 8, 8);
 ; CHECK-NEXT: fence_mbarrier_init();
 ; CHECK-NEXT: }
 ; CHECK-NEXT: __syncthreads();
@@ -76,12 +77,12 @@ module mm target sm_90a {
 ; CHECK-NEXT: int r_stage = 0;
 ; CHECK-NEXT: u32 r_phase = 0;
 ; CHECK: for (int k0 = 0; k0 < 4; ++k0) {
-; CHECK-NEXT: mbarrier_wait(shared + 98320 + (r_stage) * 8, 1 - r_phase);
-; CHECK-NEXT: mbarrier_expect(shared + 98304 + (r_stage) * 8, 32768);
-; CHECK-NEXT: tma_load_2d(shared + 0 + (r_stage * 2) * 8192 + 0, &map_A_64_64, {{.*}}, k0 * 64, i0 * 128);
-; CHECK-NEXT: tma_load_2d(shared + 0 + (r_stage * 2 + 1) * 8192 + 0, &map_A_64_64, {{.*}}, k0 * 64, i0 * 128 + 64);
-; CHECK-NEXT: tma_load_2d(shared + 32768 + (r_stage) * 16384 + 0, &map_B_64_64, {{.*}}, j0 * 128, k0 * 64);
-; CHECK-NEXT: tma_load_2d(shared + 32768 + (r_stage) * 16384 + 8192, &map_B_64_64, {{.*}}, j0 * 128 + 64, k0 * 64);
+; CHECK-NEXT: mbarrier_wait(shared + empty_at + r_stage * 8, 1 - r_phase);
+; CHECK-NEXT: mbarrier_expect(shared + full_at + r_stage * 8, 32768);
+; CHECK-NEXT: tma_load_2d(shared + s_a_at + r_stage * 2 * s_a_bytes, &map_A_64_64, {{.*}}, k0 * 64, i0 * 128);
+; CHECK-NEXT: tma_load_2d(shared + s_a_at + (r_stage * 2 + 1) * s_a_bytes, &map_A_64_64, {{.*}}, k0 * 64, i0 * 128 + 64);
+; CHECK-NEXT: tma_load_2d(shared + s_b_at + r_stage * s_b_bytes, &map_B_64_64, {{.*}}, j0 * 128, k0 * 64);
+; CHECK-NEXT: tma_load_2d(shared + s_b_at + r_stage * s_b_bytes + 8192, &map_B_64_64, {{.*}}, j0 * 128 + 64, k0 * 64);
 ; CHECK-NEXT: if (++r_stage == 2) {
 ; CHECK-NEXT: r_stage = 0;
 ; CHECK-NEXT: r_phase ^= 1;
@@ -89,10 +90,10 @@ module mm target sm_90a {
 ; CHECK-NEXT: else {
 ; CHECK-NEXT: registers_more<240>();
 ; CHECK-NEXT: const int consumer = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0) - 1;
-; CHECK: mbarrier_wait(shared + 98304 + ({{.*}}) * 8, {{.*}});
+; CHECK: mbarrier_wait(shared + full_at + {{.*}} * 8, {{.*}});
 ; CHECK-NEXT: wgmma_fence();
-; CHECK: wgmma_descriptor<16, 1024, 128>(shared + 0 + ({{.*}} * 2 + consumer) * 8192);
-; CHECK: wgmma_descriptor<8192, 1024, 128>(shared + 32768 + ({{.*}}) * 16384);
+; CHECK: wgmma_descriptor<16, 1024, 128>(shared + s_a_at + ({{.*}} * 2 + consumer) * s_a_bytes);
+; CHECK: wgmma_descriptor<8192, 1024, 128>(shared + s_b_at + {{.*}} * s_b_bytes);
 ; CHECK-NEXT: wgmma_m64n128_f16_st(&x[0], desc_a, desc_b, 1);
 ; CHECK-NEXT: wgmma_m64n128_f16_st(&x[0], desc_a + 2, desc_b + 128, 1);
 ; CHECK: wgmma_commit();
@@ -101,15 +102,15 @@ module mm target sm_90a {
 ; CHECK-NEXT: __syncwarp();
 ; CHECK-NEXT: if (lane == 0) {
 ; CHECK-NEXT: mbarrier_arrive(
-; CHECK: const u32 stage = shared + 65536 + (consumer) * 16384;
+; CHECK: const u32 stage = shared + s_c_at + consumer * s_c_bytes;
 ; CHECK-NEXT: const u32 lane_row = swizzle_128<64>(warp * 16 + lane % 16, lane / 16 * 16);
 ; CHECK: for (int n = 0; n < 16; n += 2) {
 ; CHECK-NEXT: stmatrix_x4(stage + (lane_row ^ (n * 16) % 128) + (n * 16) / 128 * 8192, &h[2 * (n + 0)]);
 ; CHECK: fence_proxy();
 ; CHECK-NEXT: named_barrier(consumer + 1, 128);
 ; CHECK-NEXT: if (threadIdx.x % 128 == 0) {
-; CHECK-NEXT: tma_store_2d(&map_C_64_64, shared + 65536 + (consumer) * 16384 + 0, {{.*}} * 128 + consumer * 64);
-; CHECK-NEXT: tma_store_2d(&map_C_64_64, shared + 65536 + (consumer) * 16384 + 8192, {{.*}} * 128 + 64, {{.*}});
+; CHECK-NEXT: tma_store_2d(&map_C_64_64, shared + s_c_at + consumer * s_c_bytes, {{.*}} * 128 + consumer * 64);
+; CHECK-NEXT: tma_store_2d(&map_C_64_64, shared + s_c_at + consumer * s_c_bytes + 8192, {{.*}} * 128 + 64, {{.*}});
 ; CHECK: tma_commit();
 ; CHECK: tma_wait_read<0>();
 ; CHECK: #ifndef __CUDACC_RTC__
@@ -159,10 +160,10 @@ module copy target sm_90a {
 }
 ; CHECK: TensorMap map_X_1_64_64_swizzle_0_of_20_64_64
 ; CHECK: for (int q = 0, v = block; v < 20; ++q, v += gridDim.x) {
-; CHECK: tma_load_3d(shared + 0 + 0, &map_X_1_64_64_swizzle_0_of_20_64_64, shared + 8448, 0, 0, {{.*v.*}});
+; CHECK: tma_load_3d(shared + s_at, &map_X_1_64_64_swizzle_0_of_20_64_64, shared + full_at, 0, 0, {{.*v.*}});
 ; CHECK: r_phase ^= 1;
 ; CHECK: for (int q_2 = 0, v_2 = block; v_2 < 20; ++q_2, v_2 += gridDim.x) {
-; CHECK: tma_store_3d(&map_Y_1_64_64_swizzle_0_of_20_64_64, shared + 0 + 0, 0, 0, {{.*v_2.*}});
+; CHECK: tma_store_3d(&map_Y_1_64_64_swizzle_0_of_20_64_64, shared + s_at, 0, 0, {{.*v_2.*}});
 ; CHECK: tma_wait<0>();
 ; CHECK: const cuuint64_t sizes[] = {64, 64, 20};
 ; CHECK-NEXT: const cuuint64_t strides[] = {128, 8192};
@@ -212,6 +213,7 @@ module copy target sm_90a {
 ; The producer takes tiles from a counter and sends them through a queue.
 ; RUN: request-registers
 ; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
 module copy target sm_90a {
   input X: f16[5, 4, 64, 64]
   output Y: f16[5, 4, 64, 64]
@@ -265,22 +267,22 @@ module copy target sm_90a {
 }
 ; CHECK: copy__Y(const f16* __restrict__ X, f16* __restrict__ Y, {{.*}}, u32* tile_counter) {
 ; CHECK: for (int q = 0;; ++q) {
-; CHECK-NEXT: mbarrier_wait(shared + 8480 + (t_stage) * 8, 1 - t_phase);
+; CHECK-NEXT: mbarrier_wait(shared + tempty_at + t_stage * 8, 1 - t_phase);
 ; CHECK-NEXT: const int v = next;
 ; CHECK-NEXT: if (v == gridDim.x + 20 - 1) *tile_counter = 0;
-; CHECK-NEXT: reinterpret_cast<volatile int*>(smem + 8192)[t_stage] = v;
-; CHECK-NEXT: mbarrier_arrive(shared + 8464 + (t_stage) * 8);
+; CHECK-NEXT: reinterpret_cast<volatile int*>(smem + box_at)[t_stage] = v;
+; CHECK-NEXT: mbarrier_arrive(shared + tfull_at + t_stage * 8);
 ; CHECK-NEXT: if (++t_stage == 2) {
 ; CHECK: if (v >= 20) break;
 ; CHECK: mbarrier_expect(shared
 ; CHECK: next = gridDim.x + atomicAdd(tile_counter, 1u);
 ; CHECK-NEXT: }
 ; CHECK: for (int q_2 = 0;; ++q_2) {
-; CHECK-NEXT: mbarrier_wait(shared + 8464 + (t_stage_2) * 8, t_phase_2);
-; CHECK-NEXT: const int v_2 = __shfl_sync(0xffffffffu, lane == 0 ? {{.*}}(smem + 8192)[t_stage_2] : 0, 0);
+; CHECK-NEXT: mbarrier_wait(shared + tfull_at + t_stage_2 * 8, t_phase_2);
+; CHECK-NEXT: const int v_2 = __shfl_sync(0xffffffffu, lane == 0 ? {{.*}}(smem + box_at)[t_stage_2] : 0, 0);
 ; CHECK-NEXT: __syncwarp();
 ; CHECK-NEXT: if (lane == 0) {
-; CHECK-NEXT: mbarrier_arrive(shared + 8480 + (t_stage_2) * 8);
+; CHECK-NEXT: mbarrier_arrive(shared + tempty_at + t_stage_2 * 8);
 ; CHECK: if (v_2 >= 20) break;
 ; CHECK: plan->tile_counter = reinterpret_cast<u32*>(static_cast<char*>(workspace) + 0);
 ; CHECK-NEXT: cudaMemsetAsync(plan->tile_counter, 0, sizeof(u32), stream);

@@ -24,10 +24,10 @@ module product target sm_90a {
     st.global C[i, j], %c vec 2
   }
 }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
-; CHECK: desc_a = wgmma_descriptor<16, 1024, 128>(shared + 0);
-; CHECK-NEXT: desc_b = wgmma_descriptor<16, 1024, 128>(shared + 8192);
+; CHECK: desc_a = wgmma_descriptor<16, 1024, 128>(shared + s_a_at);
+; CHECK-NEXT: desc_b = wgmma_descriptor<16, 1024, 128>(shared + s_b_at);
 ; CHECK: wgmma_m64n64_f16_ss{{(_zero)?}}(&c[0], desc_a, desc_b{{(, 0)?}});
 ; CHECK-NEXT: wgmma_m64n64_f16_ss(&c[0], desc_a + 2, desc_b + 2, 1);
 ; CHECK-NEXT: wgmma_m64n64_f16_ss(&c[0], desc_a + 4, desc_b + 4, 1);
@@ -60,9 +60,9 @@ module product target sm_90a {
     st.global C[i, j], %c vec 2
   }
 }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
-; CHECK: desc_b = wgmma_descriptor<16, 1024, 128>(shared + 16384);
+; CHECK: desc_b = wgmma_descriptor<16, 1024, 128>(shared + s_b_at);
 ; CHECK: wgmma_m64n32_f16_ss(&c[0], desc_a + 6, desc_b + 6, 1);
 ; CHECK-NEXT: wgmma_m64n32_f16_ss(&c[0], desc_a + 512, desc_b + 256, 1);
 ; CHECK: wgmma_commit();
@@ -92,10 +92,10 @@ module product target sm_90a {
     st.global C[i, j], %c vec 2
   }
 }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
-; CHECK: desc_a = wgmma_descriptor<16, 512, 64>(shared + 0);
-; CHECK-NEXT: desc_b = wgmma_descriptor<16, 512, 64>(shared + 8192);
+; CHECK: desc_a = wgmma_descriptor<16, 512, 64>(shared + s_a_at);
+; CHECK-NEXT: desc_b = wgmma_descriptor<16, 512, 64>(shared + s_b_at);
 ; CHECK: wgmma_m64n64_f16_ss(&c[0], desc_a + 2, desc_b + 2, 1);
 ; CHECK-NEXT: wgmma_m64n64_f16_ss(&c[0], desc_a + 256, desc_b + 256, 1);
 ; CHECK: wgmma_commit();
@@ -125,10 +125,10 @@ module product target sm_90a {
     st.global C[i, j], %c vec 2
   }
 }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
-; CHECK: desc_a = wgmma_descriptor<16, 256, 32>(shared + 0);
-; CHECK-NEXT: desc_b = wgmma_descriptor<16, 256, 32>(shared + 8192);
+; CHECK: desc_a = wgmma_descriptor<16, 256, 32>(shared + s_a_at);
+; CHECK-NEXT: desc_b = wgmma_descriptor<16, 256, 32>(shared + s_b_at);
 ; CHECK: wgmma_m64n64_bf16_ss{{(_zero)?}}(&c[0], desc_a, desc_b{{(, 0)?}});
 ; CHECK-NEXT: wgmma_m64n64_bf16_ss(&c[0], desc_a + 128, desc_b + 128, 1);
 ; CHECK: wgmma_commit();
@@ -158,9 +158,9 @@ module product target sm_90a {
     st.global C[i, j], %c vec 2
   }
 }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
-; CHECK: desc_b = wgmma_descriptor<8192, 1024, 128>(shared + 8192);
+; CHECK: desc_b = wgmma_descriptor<8192, 1024, 128>(shared + s_b_at);
 ; CHECK: wgmma_m64n128_f16_st{{(_zero)?}}(&c[0], desc_a, desc_b{{(, 0)?}});
 ; CHECK-NEXT: wgmma_m64n128_f16_st(&c[0], desc_a + 2, desc_b + 128, 1);
 ; CHECK: wgmma_commit();
@@ -190,9 +190,9 @@ module product target sm_90a {
     st.global C[i, j], %c vec 2
   }
 }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
-; CHECK: desc_b = wgmma_descriptor<4096, 512, 64>(shared + 8192);
+; CHECK: desc_b = wgmma_descriptor<4096, 512, 64>(shared + s_b_at);
 ; CHECK: wgmma_m64n32_f16_st{{(_zero)?}}(&c[0], desc_a, desc_b{{(, 0)?}});
 ; CHECK-NEXT: wgmma_m64n32_f16_st(&c[0], desc_a + 2, desc_b + 64, 1);
 ; CHECK: wgmma_commit();
@@ -223,9 +223,9 @@ module product target sm_90a {
     st.global C[i, j], %c vec 2
   }
 }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
-; CHECK: desc_a = wgmma_descriptor<8192, 1024, 128>(shared + 0);
+; CHECK: desc_a = wgmma_descriptor<8192, 1024, 128>(shared + s_a_at);
 ; CHECK: wgmma_m64n64_f16_tt{{(_zero)?}}(&c[0], desc_a, desc_b{{(, 0)?}});
 ; CHECK-NEXT: wgmma_m64n64_f16_tt(&c[0], desc_a + 128, desc_b + 128, 1);
 ; CHECK: wgmma_m64n64_f16_tt{{(_zero)?}}(&c[32], desc_a + 512, desc_b{{(, 0)?}});
@@ -257,7 +257,7 @@ module product target sm_90a {
     st.global C[i, j], %c vec 2
   }
 }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
 ; CHECK: desc_b
 ; CHECK: wgmma_m64n64_f16_ss(&c[0], desc_a + 6, desc_b + 6, 1);
@@ -289,7 +289,7 @@ module product target sm_90a {
     st.global C[i, j], %c vec 2
   }
 }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
 ; CHECK: desc_b
 ; CHECK: wgmma_m64n192_f16_st{{(_zero)?}}(&c[0], desc_a, desc_b{{(, 0)?}});
@@ -323,7 +323,7 @@ module product target sm_90a {
   }
 }
 ; CHECK: u32 a[32];
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
 ; CHECK-NOT: desc_a
 ; CHECK: desc_b
@@ -359,7 +359,7 @@ module product target sm_90a {
 }
 ; CHECK: wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16
 ; CHECK: p, 1, 1, 0, 1; }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
 ; CHECK: desc_b
 ; CHECK: wgmma_m64n64_bf16_st{{(_zero)?}}(&c[0], desc_a, desc_b{{(, 0)?}});
@@ -392,7 +392,7 @@ module product target sm_90a {
 }
 ; CHECK: wgmma.mma_async.sync.aligned.m64n24k8.f32.tf32.tf32
 ; CHECK: p, 1, 1; }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
 ; CHECK: desc_b
 ; CHECK: wgmma_m64n24_tf32_ss{{(_zero)?}}(&c[0], desc_a, desc_b{{(, 0)?}});
@@ -426,7 +426,7 @@ module product target sm_90a {
 }
 ; CHECK: "r"(__float_as_uint(a[0]))
 ; CHECK: float a[16];
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
 ; CHECK: desc_b
 ; CHECK: wgmma_m64n64_tf32_rs{{(_zero)?}}(&c[0], &a[0], desc_b{{(, 0)?}});
@@ -462,7 +462,7 @@ module product target sm_90a {
 ; CHECK: wgmma.mma_async.sync.aligned.m64n48k32.s32.s8.s8
 ; CHECK: p; }
 ; CHECK-NOT: float
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
 ; CHECK: desc_b
 ; CHECK: wgmma_m64n48_s8_ss{{(_zero)?}}(&c[0], desc_a, desc_b{{(, 0)?}});
@@ -494,7 +494,7 @@ module product target sm_90a {
     st.global C[i, j], %c vec 2
   }
 }
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
 ; CHECK: desc_b
 ; CHECK: wgmma_m64n16_u8_ss{{(_zero)?}}(&c[0], desc_a, desc_b{{(, 0)?}});
@@ -506,6 +506,7 @@ module product target sm_90a {
 ; CASE: 8-bit floats
 ; RUN: async-mma
 ; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
 module product target sm_90a {
   input A: f8e4m3[64, 128]
   input B: f8e4m3[256, 128]
@@ -529,7 +530,7 @@ module product target sm_90a {
 ; CHECK: wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3
 ; CHECK: p, 1, 1; }
 ; CHECK: product__C(const unsigned char* __restrict__ A,{{.*}} TensorMap map_A_64_128) {
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
 ; CHECK: desc_b
 ; CHECK: wgmma_m64n256_e4m3_ss{{(_zero)?}}(&c[0], desc_a, desc_b{{(, 0)?}});
@@ -562,7 +563,7 @@ module product target sm_90a {
   }
 }
 ; CHECK: u32 a[16];
-; CHECK: mbarrier_wait(shared + {{[0-9]+}}, 0);
+; CHECK: mbarrier_wait(shared + {{\w+}}, 0);
 ; CHECK: wgmma_fence();
 ; CHECK: desc_b
 ; CHECK: wgmma_m64n64_e5m2_rs{{(_zero)?}}(&c[0], &a[0], desc_b{{(, 0)?}});

@@ -88,6 +88,6 @@ def test_blocks_of_a_cluster_wait_for_each_other() -> None:
 
 def test_the_emitter_prints_what_stands_there() -> None:
     text = emit_module(parse(COPY))
-    assert text.count("mbarrier_init(shared + 1024, 1);") == 1
+    assert text.count("mbarrier_init(shared + full_at, 1);") == 1
     with pytest.raises(UnsupportedError, match=r"mbarriers without mbar\.init"):
         emit_module(parse(edited(COPY, "    mbar.init\n    barrier\n", "")))

@@ -1,0 +1,1 @@
+"""How a kernel reads: the statements of the spec in it, and where its lines end."""

@@ -1,0 +1,63 @@
+"""Breaks long lines of C++ behind a comma or an operator, where few parentheses are open, inside string literals too.
+
+Adjacent string literals are one, so the text means the same.
+"""
+
+from __future__ import annotations
+
+WIDTH = 140  # columns of the longest line
+_INDENT = "    "
+_ENDS = (", ", "; ", "{ ", " = ", " ? ", " : ", " && ", " || ", " + ", "> ", ") ", " ")  # best first
+
+
+def wrapped(text: str) -> str:
+    """``text`` with no line longer than :data:`WIDTH`, where it can be broken."""
+    return "\n".join(part for line in text.split("\n") for part in _broken(line)) if _is_long(text) else text
+
+
+def _is_long(text: str) -> bool:
+    return any(len(line) > WIDTH for line in text.split("\n"))
+
+
+def _broken(line: str) -> list[str]:
+    """The lines into which ``line`` is broken; comments and macros are as long as they are."""
+    start = line.lstrip()
+    indent = line[: len(line) - len(start)] + 2 * _INDENT
+    out: list[str] = []
+    while len(line) > WIDTH and not start.startswith(("//", "#")):
+        at, quoted = _place(line, len(indent) if out else 0)
+        if at == 0:
+            break
+        head, rest = line[:at], line[at:]
+        out.append(f'{head}"' if quoted else head.rstrip())
+        line = indent + (f'"{rest}' if quoted else rest.lstrip())
+    return [*out, line]
+
+
+def _place(line: str, least: int) -> tuple[int, bool]:
+    """Where to break ``line``, and whether that is inside a string; 0 for nowhere."""
+    depths, inside = _nesting(line)
+    found: list[tuple[int, int, int]] = []
+    for at in range(WIDTH - 1, max(WIDTH // 2, least + 1), -1):
+        rank = next((n for n, end in enumerate(_ENDS) if line.startswith(end, at - len(end))), None)
+        if rank is not None and inside[at - len(_ENDS[rank])] == inside[at]:
+            found.append((depths[at], rank, -at))
+    if not found:
+        return 0, False
+    at = -min(found)[2]
+    return at, inside[at]
+
+
+def _nesting(line: str) -> tuple[list[int], list[bool]]:
+    """For each character, how many parentheses are open before it, and whether it is inside a string literal."""
+    depths, strings = [0], [False]
+    depth, inside, escaped = 0, False, False
+    for c in line:
+        if c == '"' and not escaped:
+            inside = not inside
+        elif not inside:
+            depth += (c in "([") - (c in ")]")
+        escaped = c == "\\" and not escaped
+        depths.append(depth)
+        strings.append(inside)
+    return depths, strings
