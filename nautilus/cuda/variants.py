@@ -42,7 +42,7 @@ def lower_variants(
 ) -> CudaModule:  # fmt: skip
     """Variants of one spec with names of their own in one text. Raises UnsupportedError.
 
-    ``sized``: those that ``dispatch`` numbers; ``name``: of the public functions; ``spec``: as in :func:`.module.lower`.
+    ``sized``: those that ``dispatch`` numbers; ``name``: of the public functions; ``spec``: as :func:`.module.lower`.
     """
     modules = sized if unaligned is None else (*sized, unaligned)
     if len({tuple((p.name, p.dtype) for p in m.params) for m in modules}) != 1:
