@@ -17,7 +17,8 @@ temp of f32.  An operand is stored where
 
 * the product has one axis of the operand's own, and both operands have all contracted axes; a tensor that is only
   strided has one of several contracted axes last, if ``flatten-contractions`` then makes one loop of them;
-* it has no condition, or the operand reads nothing outside of a tensor where the condition is false;
+* it has no condition, or the operand reads nothing outside of a tensor where the condition is false; where its position
+  is read from memory, as that of a page behind a length, the temp has 0 for what lies outside;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
   the launch of one more kernel take a small part of the time that the product saves;
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more), or
@@ -27,14 +28,17 @@ temp of f32.  An operand is stored where
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, walk
+from nautilus.core.expr.build import calc, within
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, walk
 from nautilus.core.expr.products import bare
 from nautilus.core.index.groups import over_groups
+from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
@@ -80,9 +84,14 @@ class Operand:
 
 
 def _is_box(program: Program, d: Def, made: Operand) -> bool:
-    """Whether the operand is a tensor that other contracted axes shift, which copies of boxes load as it is."""
+    """Whether the operand is a tensor that other contracted axes shift, which copies of boxes load as it is.
+
+    Rows whose positions are read from memory, such as those of pages, are no box.
+    """
     shifted = any(not isinstance(e, Var) for ld in loads(made.factor) for e in ld.index)
-    return shifted and (bool(contracted(program, d)) or any(_has_digits(ld, d) for ld in loads(made.factor)))
+    gathered = any(_reads(e) for ld in loads(made.factor) for e in ld.index)
+    whole = bool(contracted(program, d)) or any(_has_digits(ld, d) for ld in loads(made.factor))
+    return shifted and not gathered and whole
 
 
 def _has_digits(ld: Load, d: Def) -> bool:
@@ -133,10 +142,32 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
     if not order or order[-1].name not in tile or (size(order[-1]) or 1) * dtype.bytes % _ROW:
         return None
     shapes = {b.name: b.shape for b in buffers.values()}
-    if d.guard is not None and not certainly_in_range(factor, shapes, {a.name: a.extent for a in axes}):
-        return None
+    if d.guard is not None:
+        inside = _within_tensors(factor, shapes, axes)
+        if inside is None:
+            return None
+        factor = inside
     place = {a.name: i for a, i in zip(axes, index, strict=True)}
     return Operand(factor, order, tuple(place[a.name] for a in order), dtype)
+
+
+def _within_tensors(factor: Expr, shapes: Mapping[str, tuple[Extent, ...]], axes: Sequence[Axis]) -> Expr | None:
+    """``factor``, or 0 where a position that is read from memory lies outside; None where others may lie outside.
+
+    What the product leaves out need not be an element of a tensor, such as the page behind a length.
+    """
+    positions = [
+        (i, n) for ld in loads(factor) for i, n in zip(ld.index, shapes[ld.buffer], strict=True) if _reads(i)
+    ]
+    inside = tuple(dict.fromkeys(c for i, n in positions for c in within(i, n)))
+    if not certainly_in_range(factor, shapes, {a.name: a.extent for a in axes}, inside):
+        return None
+    condition = conjunction(inside)
+    return factor if condition is None else calc("select", condition, factor, Const(0.0, factor.dtype))
+
+
+def _reads(e: Expr) -> bool:
+    return any(isinstance(n, Load) for n in walk(e))
 
 
 def _dtype(factor: Expr, tile: set[str]) -> DType | None:
