@@ -360,7 +360,7 @@ class _Lower:
         return found
 
     def is_free(self, s: Update, term: Expr, cond: Expr, reduced: frozenset[str]) -> bool:
-        """Whether ``cond``, over other axes of the tile, masks an operand of the dot ``term`` at no cost.
+        """Whether ``cond``, over other axes of the tile or none, masks an operand of the dot ``term`` at no cost.
 
         The dot then adds 0 where it is false, because an operand is outside of its tensor there.
         """
@@ -368,7 +368,6 @@ class _Lower:
             not self.warpgroup
             or s.op != "sum"
             or not reduced
-            or not self.b.names(cond)
             or self.matched(term, reduced, ()) is None
         ):
             return False
