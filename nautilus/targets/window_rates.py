@@ -16,6 +16,7 @@ STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.8))  # terms of a step of the loop
 ROWS: Final = 128  # of the smallest product
 TILE: Final = 128  # rows of a tile
 ROW: Final = 16  # bytes of which rows of a tensor that copies of boxes load are multiples
+LOOP: Final = 128  # terms of the shortest loop without taps
 GAIN: Final = 0.8  # time with stored windows, at most, as a share of that by warps
 RATE: Final = 600e12  # operations a second of 16-bit operands in whole tiles
 WARPS: Final = 150e12  # the same by warps
@@ -30,6 +31,11 @@ LAUNCHES: Final = 6e-6  # seconds
 def columns(dtype: DType) -> int:
     """The least number of columns of a product."""
     return 16 if dtype is DType.F32 else 64
+
+
+def is_long(dtype: DType, terms: int, columns: int) -> bool:
+    """Whether a product of so many terms and columns, whose loop has no taps, has tiles for warpgroup MMAs."""
+    return terms >= LOOP and (dtype is not DType.F32 or columns > TILE // 2)
 
 
 def warp_seconds(dtype: DType, operations: int, longest: int) -> float:

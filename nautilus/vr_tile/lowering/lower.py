@@ -364,12 +364,7 @@ class _Lower:
 
         The dot then adds 0 where it is false, because an operand is outside of its tensor there.
         """
-        if (
-            not self.warpgroup
-            or s.op != "sum"
-            or not reduced
-            or self.matched(term, reduced, ()) is None
-        ):
+        if not self.warpgroup or s.op != "sum" or not reduced or self.matched(term, reduced, ()) is None:
             return False
         return any(
             bool(inside := self.b.nonzero(self.b.buffers[e.buffer], e.index)) and self.b.implied(cond, inside)

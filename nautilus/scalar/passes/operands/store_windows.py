@@ -200,6 +200,8 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
             if any(a.name in free_vars(e) for e in c.kept for a in inner):
                 continue
             length = _volume(inner)
+            if _volume(outer) == 1 and not rates.is_long(c.dtype, length, extent(c.column)):
+                continue
             for last in (False, True):
                 temp = windows(c.load, rows, inner, axes, last)
                 if temp is None:
