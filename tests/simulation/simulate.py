@@ -23,6 +23,7 @@ from nautilus.core.buffers import Buffer, Space, extents
 from nautilus.core.index.strides import places, span, spread
 from nautilus.core.numerics import Array, from_storage, storage_array
 from nautilus.core.types import DType
+from nautilus.cuda.host.launcher import plan_bytes
 from nautilus.cuda.host.workspace import buffer_bytes, workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir.ops import MemModule
@@ -56,13 +57,14 @@ class Program:
     module: MemModule
 
 
-def build(text: str, module: MemModule, given: InputSet, folder: Path) -> Program:
+def build(text: str, module: MemModule, given: InputSet, folder: Path, *, planned: bool = False) -> Program:
     """Compile ``text``, which was printed for ``module``, with the scalars of ``given``. Raises HostError.
 
+    ``planned``: a plan is prepared once and launched twice, and the outputs are those of the second launch.
     Runtime sizes are read when the program runs, so that it serves all of them.
     """
     source, target = folder / "kernel.cpp", folder / "kernel"
-    source.write_text(translate(text) + _main(module, given))
+    source.write_text(translate(text) + _main(module, given, planned))
     _compile([*_KERNEL, "-c", str(source), "-o", f"{target}.o"])
     _compile([f"{target}.o", *map(str, _machine()), "-o", str(target)])
     return Program(target, module)
@@ -109,7 +111,7 @@ def _read(path: Path, b: Buffer, sizes: Mapping[str, int]) -> Array:
     return from_storage(stored.reshape(extents(b.array_shape, sizes)), b.dtype)
 
 
-def _main(module: MemModule, given: InputSet) -> str:
+def _main(module: MemModule, given: InputSet, planned: bool) -> str:
     names = module_names(module)
     count = sum(b.space is not Space.TEMP for b in module.buffers)
     scalars = {**given.scalars, **given.sizes}
@@ -117,9 +119,19 @@ def _main(module: MemModule, given: InputSet) -> str:
     values = [sizes.get(p.name) or _literal(scalars.get(p.name, p.default), p.dtype) for p in module.params]
     args = ", ".join([*(f"a.buffers[{n}]" for n in range(count)), *values, "a.workspace", "nullptr"])
     call = f"[](host::Arguments a) {{ return {names.launch}({args}); }}"
+    if planned:
+        given_buffers = [b for b in module.buffers if b.space is not Space.TEMP]
+        outputs = [(n, _bytes(b, given.sizes)) for n, b in enumerate(given_buffers) if b.space is Space.OUTPUT]
+        poison = " ".join(f"memset(a.buffers[{n}], 0xff, {size});" for n, size in outputs)
+        again = f"{names.launch_prepared}(plan, nullptr)"
+        call = (
+            f"[](host::Arguments a) {{ alignas(64) static unsigned char plan[{plan_bytes(module)}];"
+            f" if (int status = {names.prepare}(plan, {args})) return status;"
+            f" if (int status = {again}) return status; {poison} return {again}; }}"
+        )
     scratch = f"{names.workspace}({', '.join(sizes[name] for name in workspace_sizes(module))})"
     main = f"int main(int count, char** words) {{ return host::main(count, words, {scratch}, {call}); }}"
-    return f"\n#include <stdlib.h>\n{main}\n"
+    return f"\n#include <stdlib.h>\n#include <string.h>\n{main}\n"
 
 
 def _literal(value: object, dtype: DType) -> str:

@@ -15,8 +15,8 @@ from nautilus.driver import Request
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.targets.limits import limits
 from tests.endtoend import schedules
-from tests.simulation.compared import differences, prepare
-from tests.simulation.simulate import MISSING
+from tests.simulation.compared import differences, differing, prepare
+from tests.simulation.simulate import MISSING, build
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
 
@@ -69,3 +69,13 @@ def test_runs(name: str, tmp_path: Path) -> None:
     number = list(CHANGES).index(name)
     found = differences(case, [0, 1 + number % 4, 1 + (number + 2) % 4], tmp_path)
     assert not found, "\n".join(found)
+
+
+def test_a_plan_is_launched_again(tmp_path: Path) -> None:
+    """Nothing but the kernels runs between two launches of a plan: they leave the tile counter at 0."""
+    text = dedent(GEMM).lstrip()
+    schedule = schedules.changed(schedules.default(text), schedules.GEMM["dynamic"])
+    case = prepare(Request(Path("given.naut"), "sm_90a", text=text, schedule=schedule), integers=True)
+    assert "plan->tile_counter" in case.result.cuda
+    program = build(case.result.cuda, case.module, case.given, tmp_path, planned=True)
+    assert differing(case, [1], program) == []
