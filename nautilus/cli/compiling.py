@@ -91,7 +91,8 @@ def compile_spec(spec: Path, output: str, emit: str | None, use_cache: bool, **o
 def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
     """The key in the cache; None for a compilation that prints more than its output, or whose files are unreadable."""
     shows = ("dump_ir", "dump_dir", "time_passes", "verbose")
-    if asked.resource_usage or asked.line_info or any(options[name] for name in shows) or options["level"] == 3:
+    shown = any(options[name] for name in shows) or options.get("report") is not None
+    if asked.resource_usage or asked.line_info or shown or options["level"] == 3:
         return None
     said = {name: options[name] for name in ("arch", "dims", "level", "precision", "variants")}
     said |= {"werror": sorted(options["werror"]), "form": asked.form, "name": asked.name, "host": asked.host_compiler}
@@ -118,6 +119,8 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     from nautilus.export.outputs import outputs
     from nautilus.passes.dumps import stage_of
     from nautilus.remarks.remarks import Watch, refuse, remarks
+    from nautilus.report.history import History
+    from nautilus.report.report import report
     from nautilus.runtime.nvrtc import build
 
     several = (options["arch"] or "").split(",") if asked.form in SEVERAL else [options["arch"]]
@@ -130,8 +133,11 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
         given = options | {"arch": arch, "variants": options["variants"] if asked.form in CHOOSING else 1}
         request, watch = replace(make_request(spec, given, asked.until), name=asked.name), Watch()
         how: How = "cubin" if asked.resource_usage or asked.form in BUILT else "checked"
-        made.append(run_and_build(request, options | {"quiet": True}, how, watch))
+        history = [History()] if options.get("report") is not None else []
+        made.append(run_and_build(request, options | {"quiet": True}, how, watch, *history))
         missed += remarks(made[-1][0], watch, request.gives_kernels)
+        if history and len(made) == 1:
+            write_output(str(options["report"]), report(made[0][0], history[0], watch, missed).encode())
         messages += [m for m in about(request, made[-1][0]) if m not in messages]
     refuse(missed, options["werror"])
     seen = [of_diagnostic(r.diagnostic()) for r in missed if r.hint is not None or options["verbose"]]

@@ -115,6 +115,7 @@ def cli(ctx: click.Context) -> None:
 @click.option("-lineinfo", "line_info", is_flag=True, help="Keep the lines of the .cu text in a cubin or in PTX.")
 @click.option("-MD", "dependencies", is_flag=True, help="Write a makefile rule with the read files beside the output.")
 @click.option("-MF", "rule_file", metavar="FILE", help="The file of -MD.")
+@click.option("--report", metavar="FILE.html", help="Write a page with the spec, the IRs and the kernel side by side.")
 @werror
 def compile_command(specs: tuple[Path, ...], **options: Any) -> None:
     """Compile each SPEC (.naut, or a dump: .scalar .vr .ma; - is stdin) to CUDA C++, PTX, cubin or an IR.

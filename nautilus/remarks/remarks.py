@@ -15,6 +15,7 @@ from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.recurrences import has_recurrences
 from nautilus.remarks import memory, order, plans, products
 from nautilus.remarks.remark import NAMES, Facts, Kind, Remark
+from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs
 
 _ORDERED = "order-contractions"
@@ -30,6 +31,11 @@ class Watch:
     def after(self, record: Record) -> None:
         if record.stage is SCALAR and record.name in (_ORDERED, _PLANNED):
             self.seen[record.name] = record.module
+
+    @property
+    def planned(self) -> Program | None:
+        """The program that ``fuse`` received; None before that."""
+        return self.seen.get(_PLANNED)
 
 
 def remarks(result: Result, watch: Watch, given: bool = False) -> tuple[Remark, ...]:
