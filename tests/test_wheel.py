@@ -23,6 +23,7 @@ def test_the_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
     names = set(ZipFile(wheel).namelist())
     assert {"nautilus/grammar/naut.lark", "nautilus/grammar/prelude.naut", "nautilus/cli/main.py"} <= names
     assert "nautilus/tune/database/shipped.jsonl" in names
+    assert {"nautilus/specs/attention/causal_prefill.naut", "nautilus/grammar/README.md"} <= names
     assert not any(n.startswith(("tests/", "specs/")) for n in names)
 
     site = tmp_path / "site"

@@ -75,9 +75,13 @@ def _target(folder: Path, name: str) -> str:
 
 def check_spec(spec: Path, seed: int, device: str, **options: Any) -> None:
     """``nautilusc check``; the exit code is 1 after a failure."""
+    from nautilus.check.device import gpu_missing
     from nautilus.check.run import check
 
-    report = check(make_request(spec, options, "cuda"), seed=seed, device=device)
+    request = make_request(spec, options, "cuda")
+    if device == "cuda" and (missing := gpu_missing(request.arch)):
+        raise ToolchainError("check", missing)
+    report = check(request, seed=seed, device=device)
     if options["as_json"]:
         click.echo(json.dumps(report.as_dict()))
     elif not report.ok or not options["quiet"]:

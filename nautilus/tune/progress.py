@@ -86,9 +86,11 @@ def describe(p: Progress, seconds: float, counts: bool = True) -> str:
         parts.append(f"best {duration(p.best)}{gain}")
     if p.done and seconds > 0.0 and p.phase == "search":
         rate = p.done / seconds
-        parts.append(f"{rate:.2f} trials/s, {max(0, p.trials - p.done) / rate:.0f} s left")
-    if counts and (p.refused or p.duplicates or p.failed):
-        parts.append(f"{p.refused} refused, {p.duplicates} duplicates, {p.failed} failed")
+        left = f", {(p.trials - p.done) / rate:.0f} s left" if p.done < p.trials else ""
+        parts.append(f"{rate:.2f} trials/s{left}")
+    if counts:
+        named = (("refused", p.refused), ("duplicates", p.duplicates), ("failed", p.failed))
+        parts += [f"{number} {name}" for name, number in named if number]
     return ", ".join(parts)
 
 

@@ -149,6 +149,23 @@ def test_every_code_has_its_section() -> None:
 def test_a_code_is_explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "n0303"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("N0303: range disagreement\n") and "    O[i: M] = X[i]" in said and "```" not in said
+    assert said.startswith("N0303: range disagreement\n") and "    hint: " in said and "```" not in said
     assert main(["explain", "N0999"]) == 2
     assert "there is no code N0999" in capsys.readouterr().err
+
+
+# ---- machines without a GPU
+def test_without_a_gpu_the_exit_code_is_that_of_the_toolchain(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("nautilus.check.device.gpu_missing", lambda _: "no driver")
+    assert main(["check", "a.naut", "--device", "cuda"]) == 3
+    assert capsys.readouterr().err == "nautilusc: error: check: no driver\n"
+
+
+def test_rows_of_the_database_are_found_by_the_file_of_a_spec(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["db", "ls", "specs/attention/causal_prefill.naut"]) == 0
+    named = capsys.readouterr().out
+    assert named and all(" causal_prefill [" in line for line in named.splitlines())
+    assert main(["db", "show", "elsewhere/causal_prefill.naut", "--count", "1"]) == 0
+    assert main(["db", "show", "causal.naut"]) == 2

@@ -1,4 +1,4 @@
-"""``nautilusc explain N0303``: what a diagnostic code means, from the page ``grammar/errors.md``."""
+"""``nautilusc explain N0303``: what a diagnostic code means, from the reference of the language."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nautilus.core.errors import InputError
 from nautilus.frontend.codes import CODES
 from nautilus.frontend.syntax.grammar import grammar_file
 
-PAGE = "errors.md"
+PAGE = "README.md"
 
 
 def explained(word: Path) -> str | None:
@@ -26,9 +26,9 @@ def explained(word: Path) -> str | None:
 
 
 def sections(page: str) -> dict[str, str]:
-    """The sections of the page by code, each with its heading as a line of text."""
-    found = re.findall(r"^### (N\d{4}): ([^\n]*)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
-    return {code: f"{code}: {title}\n\n{_plain(text)}\n" for code, title, text in found}
+    """The entries of the page by code, each with the meaning of the code as its first line."""
+    found = re.findall(r"^\*\*(N\d{4})\*\*: (.*?)(?=^\*\*N\d{4}\*\*: |^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    return {code: f"{code}: {CODES[code]}\n\n{_plain(text[:1].upper() + text[1:])}\n" for code, text in found}
 
 
 def _plain(text: str) -> str:
@@ -37,7 +37,9 @@ def _plain(text: str) -> str:
     fenced = False
     for line in text.strip().splitlines():
         if line.startswith("```"):
+            out += [""] if not fenced and out and out[-1] else []
             fenced = not fenced
         else:
-            out.append(f"    {line}".rstrip() if fenced else line.replace("`", "'"))
+            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line).replace("`", "'")
+            out.append(f"    {line}".rstrip() if fenced else plain)
     return "\n".join(out)

@@ -31,12 +31,13 @@ from nautilus.frontend.semantics.expand import Expander, expand_definition
 from nautilus.frontend.semantics.frames import Bound, Frame, Use
 from nautilus.frontend.semantics.order import broken_functions, dependence_order
 from nautilus.frontend.semantics.recurrence import define_recurrence, unguarded
-from nautilus.frontend.semantics.symbols import Shaped, Symbols, collect
+from nautilus.frontend.semantics.symbols import REDUCTIONS, Shaped, Symbols, collect
 from nautilus.frontend.semantics.types.index_width import exact_indices
 from nautilus.frontend.semantics.types.packed import PACKED, packed_output
 from nautilus.frontend.sizes import samples
 from nautilus.frontend.spec import Assumption, Definition, Dim, Scalar, Spec, Tensor
 from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.lint import lint
 from nautilus.frontend.syntax.load import Program, prelude, read_path, read_text
 
 _RECURSION = 50_000  # Python frames; the depth limits of the language apply long before
@@ -95,11 +96,16 @@ def _checked(program: Program, dims: Mapping[str, int], keep_runtime: bool, unal
     everything = [*program.errors, *(_drop_consequential(sym.errors) if program.errors else sym.errors)]
     everything.sort(key=_position)
     if any(d.severity is Severity.ERROR for d in everything):
+        everything = [d for d in everything if d.code not in _UNUSED]  # what is wrong may be the use
         if len(everything) > MAX_ERRORS:
             everything = [d for d in everything if d.severity is Severity.ERROR][:MAX_ERRORS]
         raise DiagnosticError(everything)
-    made = _assemble(program.name, sym, found, facts, strides, tuple(everything))
+    warnings = tuple(sorted([*everything, *lint(program.statements, REDUCTIONS)], key=_position))
+    made = _assemble(program.name, sym, found, facts, strides, warnings)
     return replace(made, family=family(program.statements, sym.functions))
+
+
+_UNUSED = ("N0209", "N0210")
 
 
 def _drop_consequential(errors: list[Diagnostic]) -> list[Diagnostic]:

@@ -20,6 +20,7 @@ from nautilus.core.source import Source, Span
 from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS
 from nautilus.frontend.syntax.ast import Define, File, Recur, Statement
 from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
+from nautilus.frontend.syntax.elsewhere import statement_fault
 from nautilus.frontend.syntax.faults import explain
 from nautilus.frontend.syntax.grammar import build_parser
 from nautilus.frontend.syntax.words import mark_bars, mark_words
@@ -35,6 +36,7 @@ _BAD_HINTS = {
     "}": "brackets are '(' ')' and '[' ']'",
     "\\": "a statement goes on over a newline inside brackets",
     "'": "text is written in double quotes",
+    ".": "functions have plain names, as in 'exp(x)', and tensors have no methods",
     "@": "a product-sum is written 'sum[k](A[i, k] * B[k, j])'",
 }
 
@@ -110,7 +112,7 @@ def _parse_one(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
     except UnexpectedToken as error:
         source = parser.options.transformer.source
         accepts = machine.accepts()
-        message, hint = explain(parser, error, accepts)
+        message, hint = statement_fault(tokens, error.token) or explain(parser, error, accepts)
         span = token_span(source, error.token)
         if error.token.type == "$END":
             last = token_span(source, tokens[-1])

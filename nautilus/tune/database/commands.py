@@ -20,11 +20,15 @@ def sources(path: Path | None) -> list[tuple[str, Path]]:
 
 
 def groups(path: Path | None, wanted: str) -> dict[tuple[str, str], list[Row]]:
-    """Rows by source and key.  ``wanted`` is a part of the spec's name or a prefix of a key; empty selects all."""
+    """Rows by source and key.
+
+    ``wanted`` is a part of the spec's name, the path of its file, or a prefix of a key; empty selects all.
+    """
+    file_name = Path(wanted).stem if wanted.endswith(".naut") else None
     found: dict[tuple[str, str], list[Row]] = {}
     for source, file in sources(path):
         for r in rows(file):
-            if not wanted or wanted in r.name or r.key.startswith(wanted):
+            if r.name == file_name or (not file_name and (wanted in r.name or r.key.startswith(wanted))):
                 found.setdefault((source, r.key), []).append(r)
     return found
 

@@ -68,7 +68,7 @@ def optuna() -> Any:
     try:
         import optuna as found
     except ImportError as error:
-        raise InputError(f"tuning needs optuna, which is not installed: {error}") from error
+        raise InputError(f"tuning needs optuna ({error}); pip install 'nautilusc[tune]'") from error
     found.logging.set_verbosity(found.logging.WARNING)
     warnings.filterwarnings("ignore", category=found.exceptions.ExperimentalWarning)
     return found

@@ -1,0 +1,77 @@
+"""Words of Python, numpy and PyTorch that the language does not have, with what to write instead.
+
+The tables are asked only where a spec has an error anyway, so every word may still be the name of a tensor or of a
+function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_SUM = "a product-sum is written 'sum[k](A[i, k] * B[k, j])'"
+_INDEX = "an index of the definition takes its place, as in 'Y[i, j] = X[j, i]'"
+_RANGE = "an index variable is a value: 'Y[i: N] = i'"
+
+#: unknown function -> hint
+FUNCTIONS: Mapping[str, str] = {
+    "where": "a choice is written 'a if condition else b'",
+    "select": "a choice is written 'a if condition else b'",
+    "topk": "'argmax[j](x)' and 'max[j](x)' give the largest element; for more of them, exclude those that are found",
+    "sort": "the language has no sort; 'argmax[j](x)' and 'argmin[j](x)' give positions",
+    "argsort": "the language has no sort; 'argmax[j](x)' and 'argmin[j](x)' give positions",
+    "clip": "write 'min(max(x, low), high)'",
+    "clamp": "write 'min(max(x, low), high)'",
+    "power": "write 'x ** y'",
+    "norm": "write 'sqrt(sum[j](x ** 2))'",
+    "cumsum": "write 'sum[k | k <= i](X[k])'",
+    "cumprod": "write 'prod[k | k <= i](X[k])'",
+    "roll": "write 'X[(i + k) % N]'",
+    "pad": "write 'X[i - p] if 0 <= i - p and i - p < N else 0'",
+    **dict.fromkeys(("matmul", "dot", "mm", "bmm", "einsum", "tensordot", "linear"), _SUM),
+    **dict.fromkeys(("transpose", "permute", "reshape", "view", "squeeze", "unsqueeze", "expand"), _INDEX),
+    **dict.fromkeys(("arange", "range"), _RANGE),
+    **dict.fromkeys(("zeros", "ones", "full"), "a number stands for a tensor of equal elements: 'Y[i: N] = 0'"),
+    **dict.fromkeys(("float", "float32"), "write 'f32(x)'"),
+    **dict.fromkeys(("int", "int32"), "write 'i32(x)'"),
+    **dict.fromkeys(("float16", "half"), "write 'f16(x)'"),
+    "bfloat16": "write 'bf16(x)'",
+    "len": "the size of a dimension is its dim, such as 'N'",
+}
+
+#: first word of a statement that is no statement -> hint
+_STATEMENTS: Mapping[str, str] = {
+    **dict.fromkeys(("param", "arg", "float", "parameter"), "a number for the launch is 'scalar eps: f32 = 1e-5'"),
+    **dict.fromkeys(("let", "var", "val", "auto"), "a definition has no keyword: 'S[i, j] = ...'"),
+    **dict.fromkeys(("for", "while"), "a definition holds for every index: 'Y[i] = ...'; a sum is 'sum[k](...)'"),
+    **dict.fromkeys(("import", "from", "use"), "another file is read by 'include \"norms.naut\"'"),
+    **dict.fromkeys(("tensor", "buffer"), "a tensor is declared 'input X: f16[M, N]' or 'output Y: f16[M, N]'"),
+    **dict.fromkeys(("return", "yield"), "a result is declared 'output Y: f16[M, N]' and defined 'Y[i, j] = ...'"),
+    **dict.fromkeys(("fn", "func", "function", "lambda"), "a function is written 'def f(x) = ...'"),
+    **dict.fromkeys(("size", "shape", "int"), "a size is declared 'dim N = 4096'"),
+}
+
+
+def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
+    """Message and hint for a statement that does not parse at ``bad``, where it is written as elsewhere; else None."""
+    place = next((n for n, t in enumerate(tokens) if t is bad), None)
+    if place is None:
+        return None
+    before = tokens[place - 1] if place else None
+    after = tokens[place + 1] if place + 1 < len(tokens) else None
+    if place == 1 and str(before) in _STATEMENTS:
+        return f"'{before}' begins no statement", _STATEMENTS[str(before)]
+    if bad == "for":
+        return "a generator expression", "a reduction names its index variables: 'sum[k](X[i, k])'"
+    if before == "lambda":
+        return "'lambda' is no expression", "a function is written 'def f(x) = ...'"
+    named = after is not None and after == "=" and bad.type in ("NAME", "DIM")
+    if named and before is not None and before in (",", "("):
+        return "a function takes no arguments by name", "an axis is an index variable in brackets: 'softmax[j](x)'"
+    if after is not None and after == "=" and bad in ("+", "-", "*", "/"):
+        return f"'{bad}=' changes a tensor", "a tensor is defined once; a sum over an index is 'sum[k](...)'"
+    if bad == ":" and before is not None and before in ("[", ",") and after is not None and after in ("]", ","):
+        return "':' is no index", "a definition is about one element: 'Y[i, j] = X[i, j]'"
+    if bad == "[" and before == "]":
+        return "indices in two brackets", "all indices stand in one pair of brackets: 'X[i, j]'"
+    return None
