@@ -22,7 +22,6 @@ from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS, Sha
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.semantics.types.packed import PACKED
 from nautilus.frontend.syntax import ast
-from nautilus.frontend.syntax.elsewhere import FUNCTIONS
 
 _BALANCE = 32  # longer chains of one associative operator become balanced trees
 
@@ -301,8 +300,7 @@ class Expander:
                 self._list(node.args, frame)
             if name in self.sym.tensors or name in self.sym.defines:
                 raise Fault("N0211", f"'{name}' is a tensor; its indices stand in '[...]'", where)
-            hint = FUNCTIONS.get(name) or nearest(name, [*BUILTINS, *self.sym.functions])
-            raise Fault("N0203", f"unknown function '{name}'", where, hint)
+            raise Fault("N0203", f"unknown function '{name}'", where, self.sym.function_hint(name))
         links = link(function, binders, cond, where)
         if len(node.args) != len(function.params):
             raise _count_fault(name, len(function.params), len(node.args), where)

@@ -23,6 +23,7 @@ from nautilus.frontend.semantics.constant import NotConstant, evaluate
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.semantics.types.packed import PACKED, Packed
 from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.elsewhere import FUNCTIONS
 from nautilus.frontend.syntax.unsupported import refusal
 
 REDUCTIONS = ("sum", "max", "min", "prod", "any", "all", "mean", "argmax", "argmin")
@@ -113,6 +114,10 @@ class Symbols:
 
     def warn(self, code: str, message: str, span: Span) -> None:
         self.report(Diagnostic(code, message, span, severity=Severity.WARNING))
+
+    def function_hint(self, name: str) -> str | None:
+        """What to write instead of the unknown function ``name``."""
+        return FUNCTIONS.get(name) or nearest(name, [*BUILTINS, *self.functions])
 
     def names(self) -> list[str]:
         """Every value name, for hints."""

@@ -14,11 +14,12 @@ computed, so that it is not rounded.  No value changes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Expr, Load, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.index.linear import linear
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
