@@ -48,6 +48,11 @@ def test_where_no_step_is_left_the_error_is_the_users(request_: Request) -> None
     assert error.value is FAILED
 
 
+def test_a_kernel_that_a_given_schedule_leaves_out_falls_back() -> None:
+    given = replace(SPEC, schedule=Schedule(kernels=(KernelPlan("other", (), ()),)))
+    assert next_request(given, False, FAILED).fallbacks == ONCE
+
+
 def test_a_stated_need_reaches_the_planner() -> None:
     deep = replace(SPEC, fallbacks=Fallbacks.of({"out": WITHOUT}))
     large = ScheduleError("too much shared memory", kernel="out", excess=3.0)

@@ -103,8 +103,8 @@ def next_request(
     """``request`` after its schedule failed with ``error``. Raises ``error`` where nothing else is to be tried.
 
     A schedule from the tuning database (``tuned``) is replaced by the default rules.  These have a ladder of
-    conservative fallbacks for each kernel (:mod:`nautilus.core.fallbacks`).  What the user gave is kept.  ``again``,
-    ``schedule``: as for :func:`next_rung`.
+    conservative fallbacks for each kernel (:mod:`nautilus.core.fallbacks`).  What the user gave is kept; a schedule
+    says nothing about the kernel of a recurrence.  ``again``, ``schedule``: as for :func:`next_rung`.
     """
     if tuned:
         return replace(request, lookup=None)
@@ -112,10 +112,17 @@ def next_request(
         kernel = recomputed(error.kernel, schedule)
         known = request.fallbacks if again else request.fallbacks.noting(_failure(error, kernel, request.fallbacks))
         return replace(request, fallbacks=known.after_spill(kernel, error.excess, again))
-    found = None if request.gives_kernels else next_rung(request.fallbacks, error, schedule, again)
+    ours = not request.gives_kernels or _left_out(request, error.kernel)
+    found = next_rung(request.fallbacks, error, schedule, again) if ours else None
     if found is None:
         raise error
     return replace(request, fallbacks=found)
+
+
+def _left_out(request: Request, kernel: str) -> bool:
+    """Whether the schedule that the user gave has no plan of ``kernel``."""
+    plans = () if request.schedule is None else request.schedule.kernels
+    return request.is_spec and all(k.name != recomputed(kernel, request.schedule) for k in plans)
 
 
 def note_spills(request: Request, result: Result, module: CudaModule, resources: Sequence[Resources]) -> None:

@@ -24,7 +24,7 @@ from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 from nautilus.scalar.recurrences import nests, step_nest
-from nautilus.scalar.rewriting import map_statements
+from nautilus.scalar.rewriting import map_statements, substituted
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,17 @@ def _axis_of(form: _Form, role: str, e: Expr) -> str | None:
 def _with_inner(k: Kernel, form: _Form, names: set[str]) -> Kernel:
     """``k`` with its independent loops ``names`` inside of the steps, around each nest."""
     inner = [loop for loop in form.shared if loop.var in names]
-    body = tuple(s for n in nests(form.step.body) for s in _around(inner, n)) if inner else form.step.body
+    if not inner:
+        return k
+    taken = {loop.var for loops, _ in statements(k.body) for loop in loops}
+    body: list[Stmt] = []
+    for nest in nests(form.step.body):  # an axis of a nest has a name of its own
+        own = {loop.var: unused(loop.var, taken) for loop in inner}
+        taken |= set(own.values())
+        renamed = substituted(nest, {old: Var(new) for old, new in own.items()})
+        body += _around([replace(loop, var=own[loop.var]) for loop in inner], renamed)
     outer = [loop for loop in form.shared if loop.var not in names]
-    return replace(k, body=_around(outer, (replace(form.step, body=body),)))
+    return replace(k, body=_around(outer, (replace(form.step, body=tuple(body)),)))
 
 
 def _around(loops: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
