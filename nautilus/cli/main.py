@@ -204,9 +204,7 @@ def bench_command(**options: Any) -> None:
 @click.option(
     "--jobs", type=click.IntRange(min=0), default=0, metavar="J", help="Parallel compilers; 0: one for each processor."
 )
-@click.option(
-    "--devices", callback=ordinals, default="0", show_default=True, metavar="0,1", help="GPUs to measure on."
-)
+@click.option("--devices", callback=ordinals, default="0", show_default=True, metavar="0,1", help="GPUs to measure on.")
 @click.option(
     "--storage", default="", metavar="URL", help="Optuna storage: sqlite:///F, journal:F, postgresql://..., memory."
 )

@@ -70,9 +70,7 @@ def device_part(module: ma.MemModule, statements: Statements = NONE) -> str:
     return "\n".join(p for p in (opening, render(helpers), *kernels, closing) if p)
 
 
-def emit_kernel(
-    module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, statements: Statements = NONE
-) -> str:
+def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, statements: Statements = NONE) -> str:
     """One ``__global__`` function."""
     if kernel.mbars and not any(isinstance(op, ma.MbarInit) for op in kernel.body):
         raise UnsupportedError("mbarriers without mbar.init", kernel.name, kernel.span)

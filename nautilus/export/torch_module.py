@@ -15,6 +15,7 @@ from nautilus.core.buffers import Buffer, ScalarParam, Space
 from nautilus.core.errors import InternalError, UnsupportedError
 from nautilus.core.expr.nodes import Const, Op, Param
 from nautilus.core.index.sizes import Extent
+from nautilus.core.index.strides import row_major
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import FORMATS, DType
@@ -97,14 +98,15 @@ def torch_module(module: MemModule, contract: Sequence[str]) -> str:
 
 _HELPERS = f'''
 
-def check(name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, packed: bool) -> None:
-    """Raises ValueError, which names the tensor."""
+def check(name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple) -> None:
+    """Raises ValueError, which names the tensor. ``strides``: None where the kernel takes any."""
     if tensor.dtype != dtype:
         raise ValueError(f"{{name}} has type {{tensor.dtype}} instead of {{dtype}}")
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{{name}} has shape {{list(tensor.shape)}} instead of {{list(shape)}}")
-    if packed and not tensor.is_contiguous():
-        raise ValueError(f"{{name}} has strides {{tensor.stride()}}; call .contiguous()")
+    found = zip(shape, tensor.stride(), strides)
+    if 0 not in shape and any(size > 1 and want not in (None, have) for size, have, want in found):
+        raise ValueError(f"{{name}} has strides {{tensor.stride()}} instead of {{strides}}; call .contiguous()")
     if tensor.data_ptr() % {ALIGNMENT}:
         raise ValueError(f"the address of {{name}} is no multiple of {ALIGNMENT} bytes; call .clone()")
 
@@ -194,6 +196,12 @@ def _sizes(op: _Operator) -> Iterator[str]:
             yield f"    {op.names[p.name]} = {op.shown[p.name]}"
 
 
+def _strides(op: _Operator, tensors: Sequence[Buffer]) -> Iterator[str]:
+    for p in op.module.params:
+        if any(op.shown.get(p.name, "").startswith(f"stride({op.names[b.name]}, ") for b in tensors):
+            yield f"    {op.names[p.name]} = {op.shown[p.name]}"
+
+
 def _allocated(op: _Operator, b: Buffer) -> str:
     shape = "".join(f"{_text(op, n)}, " for n in b.array_shape)
     return f"{op.names[op.inputs[0].name]}.new_empty(({shape.rstrip()}), dtype=torch.{FORMATS[b.dtype].torch})"
@@ -202,15 +210,17 @@ def _allocated(op: _Operator, b: Buffer) -> str:
 def _body(op: _Operator, name: str) -> Iterator[str]:
     first = op.names[op.inputs[0].name]
     yield from _sizes(op)
+    yield from _strides(op, op.inputs)
     for b in op.inputs:
         shape = "".join(f"{_text(op, n)}, " for n in b.array_shape).rstrip()
-        dtype, packed = f"torch.{FORMATS[b.dtype].torch}", b.array_strides is None
-        yield f'    check("{b.name}", {op.names[b.name]}, {dtype}, ({shape}), {packed})'
+        free = b.array_strides is not None
+        steps = b.array_strides if b.array_strides is not None else row_major(b.array_shape)
+        wanted = "".join("None, " if free and isinstance(s, Param) else f"{_text(op, s)}, " for s in steps).rstrip()
+        dtype = f"torch.{FORMATS[b.dtype].torch}"
+        yield f'    check("{b.name}", {op.names[b.name]}, {dtype}, ({shape}), ({wanted}))'
     for b in op.outputs:
         yield f"    {op.names[b.name]} = {_allocated(op, b)}"
-    for p in op.module.params:
-        if op.shown.get(p.name, "").startswith("stride("):
-            yield f"    {op.names[p.name]} = {op.shown[p.name]}"
+    yield from _strides(op, op.outputs)
     arguments = [f"{op.names[b.name]}.data_ptr()" for b in (*op.inputs, *op.outputs)]
     for p in op.module.params:
         half = f"bits({op.names[p.name]}, torch.{FORMATS[p.dtype].torch})"

@@ -92,6 +92,7 @@ print(message(A, torch.Tensor(4096, (256, 64), torch.float16), 3.0))
 print(message(A, torch.Tensor(4096, (256, 128), torch.float32), 3.0))
 print(message(A, torch.Tensor(4096, (256, 128), torch.float16, (256, 1)), 3.0))
 print(message(torch.Tensor(64, (12, 128), torch.float16), B, 3.0))
+print(message(torch.Tensor(64, (16, 128), torch.float16, (1, 16)), B, 3.0))
 """
 
 
@@ -114,7 +115,8 @@ def test_the_operator_launches_in_the_current_stream(tmp_path: Path) -> None:
         "the address of lambda is no multiple of 16 bytes; call .clone()",
         "torch has shape [256, 64] instead of [256, 128]",
         "torch has type float32 instead of float16",
-        "torch has strides (256, 1); call .contiguous()",
+        "torch has strides (256, 1) instead of (128, 1); call .contiguous()",
+        "lambda has strides (1, 16) instead of (None, 1)",
         "op: CUDA error 1",
     ):
         assert said in done.stdout
