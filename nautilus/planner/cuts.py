@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
 from nautilus.core.fallbacks import NO_FALLBACKS, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.groups import quotients, shared_group
 from nautilus.core.index.sizes import Extent, at_most, nominal
@@ -109,7 +109,7 @@ def _statistics(unified: Unified, defs: dict[str, Def]) -> tuple[PackPlan, ...]:
     sizes: dict[str, set[int]] = {}
     for d in unified.defs:
         for ld in d.reads():
-            reduced = ld.buffer in defs and defs[ld.buffer].is_reduction
+            reduced = _ends_reduction(ld.buffer, defs)
             for k, a in enumerate(d.par if reduced and not d.is_reduction else ()):
                 groups = frozenset[int]().union(*(quotients(e, a.name) for e in ld.index))
                 sizes.setdefault(a.name, set()).update(groups)
@@ -117,6 +117,15 @@ def _statistics(unified: Unified, defs: dict[str, Def]) -> tuple[PackPlan, ...]:
                     found.setdefault(a.name, PackPlan(d.name, defs[d.name].par[k].name, max(groups)))
     multiplied = {a.name for d in unified.defs if dot_of(d) is not None for a in d.axes}
     return tuple(p for x, p in found.items() if sizes[x] == {p.size} and x not in multiplied)
+
+
+def _ends_reduction(name: str, defs: dict[str, Def]) -> bool:
+    """Whether ``name`` is a reduction, or made from the element of one at its own position."""
+    d = defs.get(name)
+    if d is None or d.is_reduction:
+        return d is not None
+    own = tuple(Var(a.name) for a in d.par)
+    return any(ld.index == own and ld.buffer in defs and defs[ld.buffer].is_reduction for ld in d.reads())
 
 
 def _product(d: Def) -> tuple[Dot, tuple[Expr, Expr]] | None:

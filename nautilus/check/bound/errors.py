@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nautilus.check.bound.operands import SHORT, operand_type, unscaled_factors
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, free_vars, walk
 from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.functions import FUNCTIONS
@@ -27,7 +28,7 @@ from nautilus.frontend.values import Value, line_up
 U32: Final = 2.0**-24
 U64: Final = 2.0**-53
 #: Bytes of an operand's terms in one accumulation of the tensor core, and terms of a short sum of 8-bit floats.
-_STEP, _SHORT = 32, 128
+_STEP, _SHORT = 32, SHORT
 #: Parallel partial sums of a reduction outside the tensor core.
 _LANES = 32
 #: Terms that one lane holds of a short sum.
@@ -412,7 +413,7 @@ class _Rounding(Evaluator):
     def engine(self, e: Reduce) -> DType | None:
         """The type of both operands if tensor cores may compute the sum of products ``e``, else None."""
         if id(e) not in self.matrix:
-            types = [_operand(f) for f in product_factors(e) or ()]
+            types = [operand_type(f) for f in unscaled_factors(e, product_factors(e) or [])]
             known = [t for t in types if t is not None]
             short = len(known) == len(types) and all(t.bits <= 16 or t is DType.TF32 for t in known)
             self.matrix[id(e)] = max(known, key=lambda t: t.bits) if known and short else None
@@ -482,12 +483,3 @@ def _matrices(e: Reduce) -> bool:
     summed = {a.name for a in e.axes}
     parts = [f for f in factors(e.body, _AROUND) if free_vars(f) & summed]
     return any(matrix_products(parts, frozenset[str]().union(*map(free_vars, parts)) - summed))
-
-
-def _operand(e: Expr) -> DType | None:
-    """The type in which a factor reaches the arithmetic, if it is a load or was narrowed."""
-    while isinstance(e, Op) and e.op in ("cast", "select", "neg"):
-        e = e.args[1] if e.op == "select" else e.args[0]
-    if isinstance(e, Load) or (isinstance(e, Op) and e.op == "narrow"):
-        return e.dtype
-    return None

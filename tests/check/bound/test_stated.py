@@ -47,6 +47,14 @@ def test_the_order_of_the_bound(body: str, low: float, high: float) -> None:
     assert low <= bound(body) <= high
 
 
+def test_sums_of_8_bit_floats_have_few_bits_also_under_scales() -> None:
+    plain = bound(MATMUL.format(t="f8e4m3", o="f32"))
+    scales = "input s: f32[M, K // 128]\ninput t: f32[K // 128, N]\n"
+    scaled = MATMUL.format(t="f8e4m3", o="f32").replace("A[i, k] *", "A[i, k] * s[i, k // 128] * t[k // 128, j] *")
+    assert 1e-5 < plain / 3 < bound(scales + scaled) < plain * 3
+    assert bound(scales + scaled, "strict") < 1e-5
+
+
 def test_strict_precision_has_no_narrowing() -> None:
     assert bound(MIXED.format(o="f32"), "strict") < 1e-5 < 1e-4 < bound(MIXED.format(o="f32"))
     assert bound(SQUARE, "strict") < 1e-5

@@ -3,21 +3,26 @@
 ``sum[k](A[i, k] * s[i, k // 128] * B[j, k] * t[j // 128, k // 128])`` is a matrix product of ``A`` and ``B`` whose sums
 over groups of 128 are multiplied by ``s * t`` before they are added.  The instructions of 8-bit floats add in few bits,
 and the sums of their steps are added in f32 anyway, so the scale costs one multiplication where the addition is.  A
-step of the reduction loop lies within a group, so the group is a multiple of the depth of an instruction.
+step of the reduction loop lies within a group.  Groups are multiples of :data:`DEPTH`: with shorter steps the additions
+take longer than the product, and operands that ``narrow`` rounds to 16 bits are faster by the cost model.
+
+The groups may also be an axis of their own, ``sum[t, k](A[i, t, k] * s[i, t] * B[j, t, k])``, which
+``flatten-contractions`` joins with the one inside of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 
-from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars
 from nautilus.core.expr.products import bare, factors, matrix_product, product_of
 from nautilus.core.index.groups import quotients
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, size
 
-DEPTH = 32  # elements of an 8-bit operand in one instruction
+DEPTH = 128  # terms of a step: a line of 128 bytes of an operand, and one short sum of the instructions
 _MOST_FACTORS = 64
 
 
@@ -40,12 +45,14 @@ def scaled_product(d: Def) -> ScaledProduct | None:
     if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul" and value.dtype is DType.F32):
         return None
     parts = factors(value)
-    tensors = [p for p in parts if _float8(p) is not None]
-    scales = [p for p in parts if _float8(p) is None or _group(p, d)]
-    tensors = [p for p in tensors if p not in scales]
+    inner = _inner(parts, d)
+    if inner is None:
+        return None
+    tensors = [p for p in parts if _float8(p) is not None and _group(p, d, inner) is None]
+    scales = [p for p in parts if p not in tensors]
     if not 2 < len(parts) <= _MOST_FACTORS or len(tensors) != 2 or _float8(tensors[0]) is not _float8(tensors[1]):
         return None
-    groups = [_group(p, d) for p in scales]
+    groups = [_group(p, d, inner) for p in scales]
     group = gcd(*(g for g in groups if g is not None))
     found = Op("mul", (tensors[0], tensors[1]), DType.F32, value.span)
     if None in groups or not group or group % DEPTH or matrix_product(found, [a.name for a in d.par]) is None:
@@ -53,10 +60,15 @@ def scaled_product(d: Def) -> ScaledProduct | None:
     return ScaledProduct(found, product_of(scales), group)
 
 
-def matrix_part(d: Def) -> Expr:
-    """The element of ``d`` without conversions around it and, where it is such a product, without its scale."""
+def unscaled(d: Def) -> Expr:
+    """The element of ``d``, without its scale where it is such a product."""
     found = scaled_product(d)
-    return bare(d.value) if found is None else found.product
+    return d.value if found is None else found.product
+
+
+def matrix_part(d: Def) -> Expr:
+    """The same without conversions around it."""
+    return bare(unscaled(d))
 
 
 def _float8(e: Expr) -> DType | None:
@@ -67,14 +79,27 @@ def _float8(e: Expr) -> DType | None:
     return None
 
 
-def _group(e: Expr, d: Def) -> int | None:
-    """The terms that share ``e``: a divisor of the groups along each summed axis, 0 for all; None: each has its own."""
+def _inner(parts: Sequence[Expr], d: Def) -> Axis | None:
+    """The summed axis along which a group lies: the only one, or the one that is contiguous in both tensors."""
+    if len(d.red) == 1:
+        return d.red[0]
+    names = {a.name: a for a in d.red}
+    places = [p.args[0].index for p in parts if isinstance(p, Op) and isinstance(p.args[0], Load) and _float8(p)]
+    whole = [index for index in places if {e.name for e in index if isinstance(e, Var)} >= names.keys()]
+    last = {index[-1] for index in whole}
+    found = next(iter(last)) if len(whole) == 2 and len(last) == 1 else None
+    return names.get(found.name) if isinstance(found, Var) else None
+
+
+def _group(e: Expr, d: Def, inner: Axis) -> int | None:
+    """The terms that share ``e``: a divisor of the groups along ``inner``, 0 for all; None: each has its own."""
+    used = free_vars(e)
     found = 0
-    for a in d.red:
-        if a.name not in free_vars(e):
-            continue
-        own = quotients(e, a.name)
+    if inner.name in used:
+        own = quotients(e, inner.name)
         if 0 in own:
             return None
-        found = gcd(found, *own)
+        found = gcd(*own)
+    if any(a.name in used for a in d.red if a is not inner):
+        return None if size(inner) is None else gcd(found, size(inner) or 0)
     return found

@@ -29,6 +29,7 @@ from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, children, free_v
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.contractions.scales import unscaled
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
@@ -55,11 +56,12 @@ class FlattenContractions:
 
 def contracted(program: Program, d: Def) -> tuple[Axis, ...]:
     """The axes of ``d`` that become one, outermost first; () for none."""
-    product = matrix_product(d.value, [a.name for a in d.par])
+    part = unscaled(d)
+    product = matrix_product(part, [a.name for a in d.par])
     if d.op != "sum" or product is None or len(d.red) < 2:
         return ()
-    red, found = {a.name for a in d.red}, loads(d.value)
-    if not red <= product.shared or any(size(a) is None for a in d.red) or not all(map(_is_tensor, children(d.value))):
+    red, found = {a.name for a in d.red}, loads(part)
+    if not red <= product.shared or any(size(a) is None for a in d.red) or not all(map(_is_tensor, children(part))):
         return ()
     inner = innermost(d)
     plain = d.guard is None and all(isinstance(e, Var) for ld in found for e in ld.index if free_vars(e) & red)
@@ -75,7 +77,7 @@ def innermost(d: Def) -> Axis:
 
     It is an axis of every operand by itself, if there is one, and contiguous in as many of them as possible.
     """
-    found = loads(d.value)
+    found = loads(unscaled(d))
 
     def key(a: Axis) -> tuple[bool, int, int]:
         alone = all(isinstance(e, Var) for ld in found for e in ld.index if a.name in free_vars(e))
@@ -86,7 +88,7 @@ def innermost(d: Def) -> Axis:
 
 def padded(d: Def, inner: Axis) -> int:
     """The extent of ``inner`` as a multiple of :data:`ROW` bytes of each operand."""
-    step = ROW // min(ld.dtype.bytes for ld in loads(d.value))
+    step = ROW // min(ld.dtype.bytes for ld in loads(unscaled(d)))
     return -(-(size(inner) or 0) // step) * step
 
 

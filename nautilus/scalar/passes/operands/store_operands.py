@@ -1,10 +1,10 @@
 """``store-operands``: operands that copy units cannot load become tensors in memory.
 
 A matrix product reads each element of an operand once for every tile of the result along the other operand's axes.
-Where the operand is computed, in f32 or narrowed (``narrow``), its rows are gathered or strided, or the axis that is
-contiguous is no axis of the tile (``A[i, k, h]``), each of these tiles would compute it again, in the loop that
-should do nothing but multiply, and no bulk copy brings it to shared memory.  Here it becomes a temp of its own, in the
-type that the matrix unit reads:
+Where the operand is computed, in f32 or narrowed (``narrow``), its rows are gathered or strided, the axis that is
+contiguous is no axis of the tile (``A[i, k, h]``), or another one than the contracted axis where the elements are 8-bit
+floats, each of these tiles would compute it again, in the loop that should do nothing but multiply, and no bulk copy
+brings it to shared memory.  Here it becomes a temp of its own, in the type that the matrix unit reads:
 
     C[i, j] sum= f32(narrow<f16>(x[i, k])) * f32(B[k, j])
 
@@ -41,6 +41,7 @@ from nautilus.core.index.groups import over_groups
 from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.scales import scaled_product, unscaled
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.masking import certainly_in_range
 from nautilus.scalar.ir import Program
@@ -121,7 +122,7 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
 
     ``inner``: the contracted axis of the tile, if it is not all of them.
     """
-    value = d.value
+    value = unscaled(d)
     if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul"):
         return None
     mine, other = value.args[side], value.args[1 - side]
@@ -135,10 +136,13 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
     if not any(a.name in rest - used for a in d.par):
         return None
     elements, terms = prod(size(a) or 1 for a in axes), prod(n or 1 for n in sizes)
-    dtype = _dtype(mine, tile)
+    deep = {a.name for a in d.red}
+    dtype = _dtype(mine, tile, deep)
     if dtype is None or terms < max(TERMS, AGAIN * elements):
         return None
     order = _order(factor, axes, tile, buffers, elements)
+    if dtype.is_float8:
+        order = tuple(sorted(order, key=lambda a: a.name in deep))
     if not order or order[-1].name not in tile or (size(order[-1]) or 1) * dtype.bytes % _ROW:
         return None
     shapes = {b.name: b.shape for b in buffers.values()}
@@ -170,14 +174,20 @@ def _reads(e: Expr) -> bool:
     return any(isinstance(n, Load) for n in walk(e))
 
 
-def _dtype(factor: Expr, tile: set[str]) -> DType | None:
-    """The type of a computed factor, or of a tensor that no bulk copy loads along the axes ``tile``; else None."""
+def _dtype(factor: Expr, tile: set[str], deep: set[str]) -> DType | None:
+    """The type of a computed factor, or of a tensor that no bulk copy loads along the axes ``tile``; else None.
+
+    Matrix units read 8-bit floats along the contracted axes ``deep`` only.
+    """
     match factor:
         case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
             return dtype
         case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if dtype.is_half:
             along = [e for e in index if free_vars(e) & tile]
             return None if all(isinstance(e, Var) for e in along) and free_vars(index[-1]) & tile else dtype
+        case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if dtype.is_float8:
+            plain = all(isinstance(e, Var) for e in index if free_vars(e) & tile)
+            return dtype if plain and len(deep) == 1 and not free_vars(index[-1]) & deep else None
         case Op(op=op, dtype=DType.F32) if op != "cast":
             return DType.F32
     return None
@@ -215,7 +225,10 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     buffer = Buffer(name, made.dtype, tuple(a.extent for a in made.axes), Space.TEMP, span)
     temp = Def(name, buffer, made.axes, (), None, made.factor, None, span)
     load = Load(name, made.index, made.dtype, span)
-    assert isinstance(d.value, Op)
-    factors = list(d.value.args)
+    product, scaled = unscaled(d), scaled_product(d)
+    assert isinstance(product, Op)
+    factors = list(product.args)
     factors[side] = load if made.dtype is DType.F32 else Op("cast", (load,), DType.F32, span)
-    return put_defs(program, d.name, (temp, replace(d, value=replace(d.value, args=tuple(factors)))))
+    product = replace(product, args=tuple(factors))
+    element = product if scaled is None else replace(scaled, product=product).element
+    return put_defs(program, d.name, (temp, replace(d, value=element)))

@@ -1,0 +1,35 @@
+"""The operands of sums of products, as matrix units read them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, free_vars
+from nautilus.core.index.groups import quotients
+from nautilus.core.types import DType
+
+#: Terms of a short sum of 8-bit floats.
+SHORT: Final = 128
+
+
+def operand_type(e: Expr) -> DType | None:
+    """The type in which a factor reaches the arithmetic, if it is a load or was narrowed."""
+    while isinstance(e, Op) and e.op in ("cast", "select", "neg"):
+        e = e.args[1] if e.op == "select" else e.args[0]
+    if isinstance(e, Load) or (isinstance(e, Op) and e.op == "narrow"):
+        return e.dtype
+    return None
+
+
+def unscaled_factors(e: Reduce, parts: list[Expr]) -> list[Expr]:
+    """``parts`` without what the terms of a short sum share, where the others are two tensors of 8-bit floats."""
+    rest = [f for f in parts if not _is_shared(f, e)]
+    return rest if len(rest) == 2 and all((t := operand_type(f)) is not None and t.is_float8 for f in rest) else parts
+
+
+def _is_shared(f: Expr, e: Reduce) -> bool:
+    """Whether neighbours along a summed axis, as many as a short sum has or a multiple, have the same ``f``."""
+    used = free_vars(f)
+    if any(a.name not in used and isinstance(a.extent, int) and a.extent % SHORT == 0 for a in e.axes):
+        return True
+    return all(n and n % SHORT == 0 for a in e.axes for n in quotients(f, a.name))
