@@ -52,5 +52,8 @@ def fuzzers() -> tuple[Fuzzer, ...]:
     """One fuzzer for each generator, and one for each of those whose specs have other plans at large sizes."""
     return (
         *(Fuzzer(name, make, attempt, smaller_spec) for name, make in GENERATORS.items()),
-        *(Fuzzer(f"large-{n}", GENERATORS[n], attempt_as_large, smaller_spec) for n in ("structures", "products")),
+        *(
+            Fuzzer(f"large-{n}", GENERATORS[n], attempt_as_large, smaller_spec)
+            for n in ("structures", "products", "decisions")
+        ),
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from nautilus.core.types import DType
+from nautilus.frontend.semantics.symbols import BUILTINS
 from nautilus.targets.records import TARGETS
 from tests.fuzz.campaign import FUZZERS, Campaign
 from tests.fuzz.case import OK, Fuzzer, Verdict, judged
 from tests.fuzz.levels import attempt
 from tests.fuzz.minimise import minimise, reduce, smaller_lines, smaller_spec
+from tests.fuzz.specs import GENERATORS
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
 COUNTS = {"language": 40, "command-line": 30, "ir": 12, "schedule": 6}  # others: 10
@@ -36,6 +40,17 @@ def test_corpus(path: Path, number: int) -> None:
 def test_a_seed_gives_one_case() -> None:
     for fuzzer in FUZZERS.values():
         assert fuzzer.make(3) == fuzzer.make(3)
+
+
+def test_the_generators_reach_every_construct() -> None:
+    text = "\n".join(make(seed) for make in GENERATORS.values() for seed in range(200))
+    words = {*re.findall(r"[A-Za-z_]\w*", text)}
+    prelude = (Path(__file__).parents[2] / "grammar/prelude.naut").read_text()
+    functions = {*BUILTINS, *re.findall(r"^def (\w+)", prelude, re.MULTILINE)}
+    assert functions <= words and {t.value for t in DType} <= words
+    assert {"recur", "assume", "strided", "runtime", "scalar", "def", "dim", "and", "or", "not", "if"} <= words
+    for sign in ("..", "&", " | ", "^", "~", "<<", ">>", "//", "%", "**", "strided(all)", "!=", "-inf", "-1e30"):
+        assert sign in text, sign
 
 
 def _finds(word: str) -> Fuzzer:

@@ -14,7 +14,13 @@ LOWERED: Mapping[str, Mapping[str, float]] = {
         "TILE": 64, "SHORTEST": 16, "LONGEST": 32, "SHORT": 4, "COLUMN": 8, "COLUMN_TILE": 16, "COLUMN_ROW": 64,
         "COLUMNS": 4,
     },
+    "nautilus.scalar.passes.axes.chunk_moments": {
+        "TILE": 128, "LONGEST": 64, "SHORTEST": 8, "RESIDENT": 1, "CACHED": 1,
+    },
+    "nautilus.planner.rowwise.scatters": {"MARGIN": 0},
     "nautilus.targets.part_rates": {"GAIN": 1e30},
+    "nautilus.planner.kernel": {"MAX_ROW": 64, "BLOCK": 64},
+    "nautilus.planner.cuts": {"CHUNK": 64},
     "nautilus.planner.rematerialise": {"LARGE": 1},
     "nautilus.planner.rowwise.shared_operands": {"LARGE": 1},
 }  # fmt: skip

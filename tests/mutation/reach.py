@@ -22,7 +22,7 @@ import pytest
 from tests.mutation.sites import ROOT
 
 #: the tests of the rooms that are mutated
-FOLDERS = ("scalar", "vr_tile", "ma_tile", "cuda", "check", "planner", "mutants")
+FOLDERS = ("core", "scalar", "vr_tile", "ma_tile", "cuda", "check", "planner", "mutants")
 _GROUP = 8  # files
 Record = dict[str, Any]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-#: what is mutated: the passes and what they stand on, the emitter, the checker, the planner
-ROOMS = ("scalar", "vr_tile", "ma_tile", "cuda", "check", "planner")
+#: what is mutated: expressions and index algebra, the passes, the emitter, the checker, the planner
+ROOMS = ("core", "scalar", "vr_tile", "ma_tile", "cuda", "check", "planner")
 #: operators that need arguments, or make mutants of no interest
 _LEFT_OUT = ("Variable", "RemoveDecorator", "_Is", "_Is_", "_IsNot")
 #: leaves that no operator changes

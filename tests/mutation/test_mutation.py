@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.campaign import Campaign, chosen_for
-from tests.mutation.sites import ROOT, Mutant, sources, statement_lines
+from tests.mutation.reach import FOLDERS
+from tests.mutation.sites import ROOMS, ROOT, Mutant, sources, statement_lines
 from tests.mutation.trial import trial
 
 TEST = "tests/vr_tile/passes/hoist.vr"
@@ -57,3 +58,4 @@ def test_a_sample_is_drawn_once(tmp_path: Path) -> None:
 
 def test_all_rooms_are_mutated() -> None:
     assert FILE in sources() and len(sources()) > 150
+    assert "core" in ROOMS and {*ROOMS} < {*FOLDERS}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.fuzz.structures import factors, late, masks, places, scans, shifts, steps, tables
+from tests.fuzz.structures import factors, late, masks, moments, places, scans, shifts, steps, tables
 
 _FAMILIES: tuple[Callable[[random.Random], str], ...] = (
     *(masks.program, masks.program, shifts.program, shifts.program),
@@ -16,7 +16,9 @@ _FAMILIES: tuple[Callable[[random.Random], str], ...] = (
 )
 
 
-_NEWER: tuple[Callable[[random.Random], str], ...] = (places.program, tables.program, steps.program)
+_NEWER: tuple[Callable[[random.Random], str], ...] = (
+    *(places.program, tables.program, tables.program, steps.program, moments.program),
+)
 
 
 def program(seed: int) -> str:
@@ -26,6 +28,6 @@ def program(seed: int) -> str:
 
 
 def decisions(seed: int) -> str:
-    """The text of a spec in which elements of tensors, or earlier elements, decide what is computed."""
+    """The text of a spec in which elements, means or earlier steps decide what is computed of others."""
     r = random.Random(seed)
     return r.choice(_NEWER)(r) + "\n"

@@ -15,11 +15,11 @@ def program(r: random.Random) -> str:
     """The text of a spec."""
     m, n, k = r.choice((1, 33, 64, 130, 200)), r.choice((8, 64, 72, 130, 256)), r.choice((16, 64, 72, 128, 200))
     left = r.choice(_TYPES)
-    right = r.choice((left, left, "f16", "f8e4m3", "i8", "f32"))
+    right = r.choice((left, left, left, "f16", "f8e4m3", "i8", "f32", "i4", "u4", "f4e2m1"))
     turned = r.random() < 0.5
     a = "f32(A[i, k])" if left == "i8" else "A[i, k]"
     w = "W[j, k]" if turned else "W[k, j]"
-    needs, body, guard, a, w = _computed(r, a, f"f32({w})" if right == "i8" else w)
+    needs, body, guard, a, w = _computed(r, a, f"f32({w})" if right in ("i8", "i4", "u4") else w)
     late = "runtime <= " * (r.random() < 0.2 and "token" not in a)
     value = f"sum[k{guard}]({a} * {w}) / 8" + (f" * {r.choice(_AFTER)}" if r.random() < 0.3 else "")
     lines = [f"dim M = {late}{m}, N = {n}, K = {k}", f"input A: {left}[M, K]"]

@@ -28,7 +28,7 @@ def _scatter(r: random.Random) -> str:
         body = f"{body} / 16" if op == "sum" else f"max(min({body}, 99), -99)"
     lines += [f"output Y: {result}[E, D]", f"Y[e: E, d: D] = {body}"]
     if r.random() < 0.3:
-        lines += ["output Z: i32[E]", "Z[e: E] = sum[t | K[t] == e](1)"]
+        lines += ["output Z: i32[E]", f"Z[e: E] = {r.choice(('sum[t | K[t] == e](1)', 'count[t: T](K[t] == e)'))}"]
     return "\n".join(lines)
 
 
@@ -40,7 +40,10 @@ def _segments(r: random.Random) -> str:
     body = r.choice((f"sum[j: {ends}]({value}) / 8", f"max(max[j: {ends}]({value}), -9)",
                      f"clamp(logsumexp[j: {ends}]({value}), -9, 9)",
                      f"sum[j: {ends}]({value}) / max(1, start[s + 1] - start[s])"))  # fmt: skip
-    lines = [f"dim N = {n}, S = {s}, D = {d}", f"input X: {dtype}[N, D]{r.choice(('', '', ' strided'))}"]
+    lines = [
+        f"dim N = {n}, S = {s}, D = {d}",
+        f"input X: {dtype}[N, D]{r.choice(('', '', ' strided', ' strided(all)'))}",
+    ]
     lines += ["input start: i32[S + 1]"] + ["assume start[s] <= start[s + 1]"] * (r.random() < 0.5)
     lines += ["input col: i32[N]"] * ("col" in body) + ["input w: f32[N]"] * ("w[" in body)
     return "\n".join([*lines, "output Y: f32[S, D]", f"Y[s: S, d: D] = {body}"])

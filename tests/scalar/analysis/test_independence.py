@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Expr, Var
+from nautilus.core.expr.nodes import Expr, Param, Var
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.independence import outside_of_step, undetermined
 from nautilus.scalar.ir import Kind, Loop
 
@@ -53,6 +54,20 @@ def test_a_guard_does_not_bound_a_sum_of_negative_terms_from_below(first: int) -
 def test_a_guard_does_not_bound_a_sum_with_an_unknown_term() -> None:
     term = calc("add", RESIDUE, Var("z"))
     assert undetermined((calc("add", THREE, term),), LOOPS, calc("lt", term, 3)) != ()
+
+
+@pytest.mark.parametrize("remainder, told", [(RESIDUE, True), (calc("add", RESIDUE, 1), False), (Var("q"), False)])
+def test_a_quotient_and_a_remainder_of_the_same_number_tell_it(remainder: Expr, told: bool) -> None:
+    number = calc("add", THREE, RESIDUE)
+    index = (calc("floordiv", number, 5), calc("mod", calc("add", THREE, remainder) if told else remainder, 5))
+    assert (undetermined(index, LOOPS, below(3)) == ()) == told
+
+
+@pytest.mark.parametrize("name, told", [("q", True), ("r", False)])
+def test_only_the_largest_digit_may_have_any_range(name: str, told: bool) -> None:
+    size = Param("n", DType.I32)
+    loops = tuple(Loop(x, integer(0), size if x == name else integer(4), Kind.GRID, ()) for x in ("q", "r"))
+    assert (undetermined((calc("add", calc("mul", Var("q"), 4), Var("r")),), loops) == ()) == told
 
 
 STEPS = (LOOPS[0], Loop("t", integer(0), integer(9), Kind.SEQ, ()), LOOPS[2])

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nautilus.core.expr.build import integer
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Expr, Load, loads
+from nautilus.core.expr.nodes import Expr, Load, Var, loads
 from nautilus.core.index.linear import build
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.analysis.blocks.spans import Blocks, Span, spans
-from nautilus.scalar.analysis.blocks.tensor_ends import Readable
+from nautilus.scalar.analysis.blocks.tensor_ends import Readable, _over_tile
 from tests.scalar.analysis.blocks.conditions import tiled
 
 ROWS, COLUMNS, TILE = 4, 6, 4  # blocks, and points of each along both axes
@@ -107,3 +108,12 @@ def test_what_is_not_read() -> None:
     assert unread.live == (Span(),) and not unread.full
     mask, found = blocks_of("i < S[j % 4]")
     assert loads(mask) and found.live == (Span(),) and not found.full
+
+
+def test_an_end_over_a_tile_looks_at_all_of_its_points() -> None:
+    """Extents of tiles need not be powers of two."""
+    read = Load("R", (Var("i"),), DType.I32)
+    for size in range(1, 8):
+        found = _over_tile(read, {"i": size}, True)
+        assert found is not None
+        assert {ld.index for ld in loads(found)} == {(integer(n),) for n in range(size)}

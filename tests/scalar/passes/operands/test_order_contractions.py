@@ -114,7 +114,15 @@ def test_padding_goes_with_what_it_guards() -> None:
         ("abs(b[j]) < inf", True),
         ("-2 <= b[j] <= 2", True),
         ("b[j] < inf and b[j] > -inf", True),
+        ("inf > abs(b[j])", True),
+        ("2 >= b[j] and -2 <= b[j]", True),
+        ("b[j] >= -2 and 2 > b[j]", True),
         ("b[j] <= 2", False),
+        ("b[j] <= 2 and b[j] <= 3", False),
+        ("abs(b[j]) >= 2", False),
+        ("-b[j] < inf", False),
+        ("sqrt(b[j]) < inf", False),
+        ("inf >= abs(b[j])", False),
         ("abs(b[j]) <= inf", False),
         ("abs(b[0]) < inf", False),
     ],
@@ -145,6 +153,19 @@ def test_integers_need_no_fence() -> None:
     )
     assert p is not None
     expect(p, "y_part[l] sum= cast<i32>(q[i, l]) * cast<i32>(q[i, 0])")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "output y: i32[N]\nG[j, i: N] = sum[l](i32(q[j, l]) * -i32(q[i, l]))\ny[j] = sum[i](G[j, i] * i32(q[i, 0]))\n",
+        "output y: i32[N]\nG[j, i: N] = sum[l](i32(q[j, l]) * i32(q[i, l]))\ny[j] = sum[i](i32(q[i, 0]) * -G[j, i])\n",
+        "output y: f32[M]\nY[i, j] = sum[k](A[i, k] * -B[k, j])\ny[i] = sum[j](Y[i, j] - b[j])\n",
+        "output y: f32[M]\nY[i, j] = sum[k](A[i, k] * B[k, j])\ny[i] = sum[j](b[j] - Y[i, j] * tanh(b[j]))\n",
+    ],
+)
+def test_signs_stay(body: str) -> None:
+    assert ordered(body) is not None
 
 
 def test_a_bounded_factor_may_enter() -> None:
