@@ -19,18 +19,22 @@ LOWERED: Mapping[str, Mapping[str, float]] = {
     },
     "nautilus.planner.rowwise.scatters": {"MARGIN": 0},
     "nautilus.targets.part_rates": {"GAIN": 1e30},
-    "nautilus.planner.kernel": {"MAX_ROW": 64, "BLOCK": 64},
-    "nautilus.planner.cuts": {"CHUNK": 64},
     "nautilus.planner.rematerialise": {"LARGE": 1},
     "nautilus.planner.rowwise.shared_operands": {"LARGE": 1},
 }  # fmt: skip
 
+#: those with which short rows are loops and chunks, which makes programs of many small tiles
+LOOPS: Mapping[str, Mapping[str, float]] = {
+    "nautilus.planner.kernel": {"MAX_ROW": 64, "BLOCK": 64},
+    "nautilus.planner.cuts": {"CHUNK": 64},
+}  # fmt: skip
+
 
 @contextmanager
-def lowered() -> Iterator[None]:
-    """Compile in the block as if small tensors were large."""
+def lowered(*, loops: bool = False) -> Iterator[None]:
+    """Compile in the block as if small tensors were large; ``loops``: and rows of 64 elements were long."""
     with ExitStack() as stack:
-        for name, constants in LOWERED.items():
+        for name, constants in (LOWERED | LOOPS if loops else LOWERED).items():
             module = import_module(name)
             for constant, value in constants.items():
                 stack.enter_context(patch.object(module, constant, value))
