@@ -34,7 +34,7 @@ LOOPS: Mapping[str, Mapping[str, float]] = {
 def lowered(*, loops: bool = False) -> Iterator[None]:
     """Compile in the block as if small tensors were large; ``loops``: and rows of 64 elements were long."""
     with ExitStack() as stack:
-        for name, constants in (LOWERED | LOOPS if loops else LOWERED).items():
+        for name, constants in {**LOWERED, **(LOOPS if loops else {})}.items():
             module = import_module(name)
             for constant, value in constants.items():
                 stack.enter_context(patch.object(module, constant, value))
