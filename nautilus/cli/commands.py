@@ -11,6 +11,7 @@ import click
 
 from nautilus.cli.compiling import note_outdated, run_and_build
 from nautilus.cli.files import write_output
+from nautilus.cli.output import waiting
 from nautilus.cli.request import make_request
 from nautilus.core.errors import InputError, NautilusError, RunError, ToolchainError, UnsupportedError
 from nautilus.driver import Request
@@ -48,7 +49,8 @@ def run_spec(
     is_dump = request.path.suffix != SPEC.suffix
     given_indices = any(s.name in inputs and s.dtype.is_int for s in signature.inputs)
     try:
-        outputs = execute.run(result, last, arrays, numbers, cubin)
+        with waiting(f"running {spec}", options["quiet"]):
+            outputs = execute.run(result, last, arrays, numbers, cubin)
     except (RuntimeError, NautilusError) as error:
         if isinstance(error, (InputError, ToolchainError, UnsupportedError)) or not (is_dump or given_indices):
             raise
@@ -81,7 +83,8 @@ def check_spec(spec: Path, seed: int, device: str, **options: Any) -> None:
     request = make_request(spec, options, "cuda")
     if device == "cuda" and (missing := gpu_missing(request.arch)):
         raise ToolchainError("check", missing)
-    report = check(request, seed=seed, device=device)
+    with waiting(f"checking {spec}", options["quiet"]):
+        report = check(request, seed=seed, device=device)
     if options["as_json"]:
         click.echo(json.dumps(report.as_dict()))
     elif not report.ok or not options["quiet"]:
@@ -153,7 +156,8 @@ def explain_spec(spec: Path, alternatives: bool, **options: Any) -> None:
     request = make_request(spec, options, "ma-tile")
     if options["dump_ir"] or options["dump_dir"] is not None or options["time_passes"]:
         run_and_build(request, options, "checked")
-    found = explain(request, alternatives)
+    with waiting(f"explaining {spec}", options["quiet"]):
+        found = explain(request, alternatives)
     if options["as_json"]:
         click.echo(json.dumps(found))
     elif not options["quiet"]:

@@ -7,8 +7,11 @@ import os
 import re
 import sys
 import tempfile
+import threading
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,6 +25,35 @@ _RED, _YELLOW, _BOLD, _OFF = "\x1b[31;1m", "\x1b[33;1m", "\x1b[1m", "\x1b[0m"
 def wants_color(stream: TextIO) -> bool:
     """Whether ``stream`` is a terminal and NO_COLOR is not set (no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+_PATIENCE = 2.0  # seconds before a command says that it works
+_CLEAR = "\r\x1b[K"
+
+
+@contextmanager
+def waiting(what: str, quiet: bool) -> Iterator[None]:
+    """On a terminal, show from two seconds on how long ``what`` takes; nothing else may print meanwhile."""
+    stream = sys.stderr
+    if quiet or stream is None or not stream.isatty():
+        yield
+        return
+    started, done = time.monotonic(), threading.Event()
+
+    def show() -> None:
+        patience = _PATIENCE
+        while not done.wait(patience):
+            print(f"{_CLEAR}{what}: {time.monotonic() - started:.0f} s", end="", file=stream, flush=True)
+            patience = 1.0
+        print(_CLEAR, end="", file=stream, flush=True)
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def report(error: Exception, args: Sequence[str]) -> int:

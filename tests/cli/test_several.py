@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import pytest
 
 from nautilus.cli.help.codes import PAGE, sections
 from nautilus.cli.main import main
+from nautilus.cli.output import waiting
 from nautilus.cli.sizes import read_sizes
 from nautilus.frontend.codes import CODES
 from nautilus.frontend.syntax.grammar import grammar_file
@@ -152,6 +154,30 @@ def test_a_code_is_explained(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert said.startswith("N0303: range disagreement\n") and "    hint: " in said and "```" not in said
     assert main(["explain", "N0999"]) == 2
     assert "there is no code N0999" in capsys.readouterr().err
+
+
+# ---- long commands
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "quiet", "shown"), [(Terminal, False, True), (Terminal, True, False), (io.StringIO, False, False)]
+)
+def test_a_long_command_says_on_a_terminal_that_it_works(
+    stream: type[io.StringIO], quiet: bool, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = stream()
+    monkeypatch.setattr("nautilus.cli.output._PATIENCE", 0.0)
+    monkeypatch.setattr("sys.stderr", said)
+    with waiting("checking a.naut", quiet):
+        for _ in range(1000):
+            if not shown or said.getvalue():
+                break
+            time.sleep(0.01)
+    assert ("checking a.naut: 0 s" in said.getvalue()) == shown
+    assert said.getvalue().endswith("\r\x1b[K") == shown
 
 
 # ---- machines without a GPU
