@@ -24,6 +24,7 @@ from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.narrow import Narrow
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
+from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.recurrences import between
@@ -33,7 +34,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
         *(Simplify(), Inline(schedule), Simplify(), SplitSums(), Factor(schedule), Simplify()),
-        *(OrderContractions(spec=spec), Simplify(), JoinSums()),
+        *(OrderContractions(spec=spec), Simplify(), JoinSums(), ScaleProducts()),
         Narrow(schedule, strict=precision == "strict"),
     )
 
