@@ -181,7 +181,7 @@ def _ours(session: Any) -> Contender:
 
 
 def _peers(spec: Spec, session: Any, settings: Settings, scalars: Scalars) -> tuple[Any, list[Contender | Absent], Any]:
-    """The module torch (None if unusable), the requested peers, and the function that evaluates the f32 reference.
+    """The module torch (None if unusable), the requested peers, and the function that evaluates the reference.
 
     ``scalars`` has the strides that are known only at launch too.
     """
@@ -256,7 +256,7 @@ def _about(
         "seed": settings.seed,
         "repeats": settings.repeats,
         "rounds": settings.rounds,
-        "compared_with": "sampled rows in float64" + ("" if known.whole is None else ", all elements in f32"),
+        "compared_with": "sampled rows in float64" + ("" if known.whole is None else ", all elements in float64"),
         "stated_bounds": {n: b.relative for n, b in known.bounds.items()},
         "resources": [r.as_dict() for r in built.resources],
         "schedule": json.loads(schedule.to_json()) if schedule is not None else None,

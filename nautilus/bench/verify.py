@@ -6,17 +6,17 @@ There are two references, because an output may have a hundred million elements:
   and last rows are included; the last axis is complete, or reduced to :data:`COLUMNS` indices where the other reference
   covers the rest.  This reference is exact, independent of any library, and cheap, because only the dependencies of
   these rows are computed (:mod:`nautilus.frontend.restrict`).
-* *whole*, with PyTorch: every element of the outputs, evaluated from the Spec in f32 (no tf32; integers in f64) on the
-  GPU, piece by piece.  It finds errors outside sampled rows, such as a tile without a store.  Without PyTorch the rest
-  of the output must be finite.
+* *whole*, with PyTorch: every element of the outputs, evaluated from the Spec in float64 on the GPU, piece by piece.
+  It finds errors outside sampled rows, such as a tile without a store.  Without PyTorch the rest of the output must be
+  finite.
 
 Narrow types overflow: an element that is inf on one side and close to the largest number on the other is a rounding
 difference, not an error.
 
 Outputs hold NaN before a contender writes them.  The error is a relative Frobenius norm.  Ours must be within the bound
 that the compiler states for the kernel.  A peer must be within :data:`PEER_SLACK` times that bound, because a library
-may round intermediates that the spec keeps in f32; its check only has to show that it computes the same function.  The
-f32 reference adds its own error, :data:`F32_SLACK`.  Integers are exact.
+may round intermediates that the spec keeps in f32; its check only has to show that it computes the same function.
+Integers are exact.
 """
 
 from __future__ import annotations
@@ -40,18 +40,17 @@ from nautilus.frontend.restrict import Restricted, restrict, sampled
 from nautilus.frontend.spec import Spec
 
 PEER_SLACK = 4.0
-F32_SLACK = 2e-5
 COLUMNS = 512
 _TIES = 1 / 200  # allowed share of different integers where computed floats decide them
 _BLOCK = 1 << 20
 T = TypeVar("T")
-#: evaluates every output of the spec in f32 (integers: int64); returns None where the spec cannot be translated
+#: evaluates every output of the spec in float64 (integers: int64); returns None where the spec cannot be translated
 Whole = Callable[[], Mapping[str, Array] | None]
 
 
 @dataclass(frozen=True)
 class References:
-    """The references: sampled rows in float64, and all elements in f32 (``whole``) where PyTorch is installed."""
+    """The references: sampled rows in float64, and all elements (``whole``) where PyTorch is installed."""
 
     spec: Spec
     cut: Restricted
@@ -144,9 +143,9 @@ def _everything(name: str, dtype: DType, raw: Array, want: Array, bound: Bound, 
     if misplaced := sum(p.misplaced for p in parts):
         return Verdict(False, float("inf"), 0.0, f"{name}: {misplaced} elements are inf or NaN on one side only")
     off, size = (sqrt(sum(getattr(p, what) for p in parts)) for what in ("off", "size"))
-    error, allowed = off / size if size else off, slack * bound.relative + F32_SLACK
+    error, allowed = off / size if size else off, slack * bound.relative
     ok = error <= allowed
-    detail = "" if ok else f"{name}: relative error {error:.1e} against f32, allowed {allowed:.1e}"
+    detail = "" if ok else f"{name}: relative error {error:.1e} of all elements, allowed {allowed:.1e}"
     return Verdict(ok, error, allowed, detail)
 
 

@@ -32,7 +32,7 @@ from nautilus.core.types import DType
 from nautilus.frontend.restrict import pieces, restrict, shape_of
 from nautilus.frontend.spec import Spec
 
-_LARGEST = 1 << 28  # elements of one f32 tensor of the reference
+_LARGEST = 1 << 27  # elements of one f64 tensor of the reference
 _SMALL = tuple(d for d in DType if d.is_half)
 _PRODUCT_CALLS = ("torch.matmul(", "torch.addmm(", "torch._int_mm(")
 
@@ -227,19 +227,18 @@ BUILDERS: Mapping[str, Callable[[Setting], tuple[Call, str]]] = {
 }
 
 
-# -- the f32 reference ---------------------------------------------------------------------------
+# -- the reference -------------------------------------------------------------------------------
 
 
 def whole(s: Setting) -> dict[str, Array] | None:
-    """Every output in f32 (integers: int64), evaluated piece by piece.
+    """Every output in f64 (integers: int64), evaluated piece by piece.
 
     None where the spec cannot be translated, or where its intermediate results do not fit into memory.
     """
     out: dict[str, Any] = {}
     torch = s.torch
-    torch.set_float32_matmul_precision("highest")  # a tf32 reference would be too inaccurate
     for t in s.spec.outputs:
-        kind = torch.float64 if t.dtype is DType.F64 else torch.float32 if t.dtype.is_float else torch.int64
+        kind = torch.float64 if t.dtype.is_float else torch.int64
         out[t.name] = torch.empty(shape_of(t), dtype=kind, device=s.device)
     for chosen in pieces(s.spec, _LARGEST):
         cut = restrict(s.spec, chosen)

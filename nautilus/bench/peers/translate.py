@@ -1,11 +1,11 @@
-"""Translates a Spec to a Python function on torch tensors, which serves as the eager peer and as the f32 reference.
+"""Translates a Spec to a Python function on torch tensors, which serves as the eager peer and as the reference.
 
 The function is straight-line code with one statement a value, so ``torch.compile`` captures it as one graph.  A
 value has a dimension for each index variable that it depends on, in a fixed order.  Leading dimensions of size 1 are
 omitted, because broadcasting adds them.  Sums of products become ``torch.matmul``, or ``addmm`` with a bias.
 
-* ``exact``: f32 throughout (f64 where the spec says so, and for products of integers), with every reduction as
-  written.
+* ``exact``: f64 wherever the spec has f32, because "f32 or better" is what it says, and for products of integers, with
+  every reduction as written.
 * ``native``: the usual torch program.  Tensors keep their element types, so products of 16-bit
   tensors give 16-bit results.  Elementwise work is in the outputs' type, which is f32 if an output is f32.
   A computed factor of a product is rounded to the type of the tensor that it is multiplied by.  A sub-expression
@@ -96,7 +96,10 @@ class _Writer:
         for n, t in enumerate(self.spec.inputs):
             names[t.name] = f"in{n}"
             axes = tuple(f"%{p}" for p in range(len(t.shape)))
-            self.buffers[t.name] = Value(f"in{n}", axes, t.dtype)
+            given = Value(f"in{n}", axes, t.dtype)
+            wide = self.computed(t.dtype)
+            same = wide is t.dtype
+            self.buffers[t.name] = given if same else self.emit(f"in{n}.to({TYPES[wide]})", axes, wide, False)
         for d in self.spec.definitions:
             self.define(d)
         outputs = ", ".join(self.output(t.name, t.dtype) for t in self.spec.outputs)
@@ -109,21 +112,25 @@ class _Writer:
         setup.append(f"    return ({', '.join(made)}{',' if made else ''})")
         return Function("\n".join(setup) + "\n", "\n".join(main) + "\n")
 
+    def computed(self, dtype: DType) -> DType:
+        """The type in which values of ``dtype`` are computed."""
+        return DType.F64 if not self.native and dtype in (DType.F32, DType.TF32) else dtype
+
     def define(self, d: Definition) -> None:
         if d.recurrence is not None:
             raise NotApplicable("a recurrence has no counterpart in torch")
         body = _Body(self, d)
         value = body.spread(body.value(fold(d.expr)), tuple(a.name for a in d.axes))
         self.results[d.name] = value
-        if d.is_output and d.dtype is not None and value.dtype is not d.dtype:
-            value = self.emit(f"{value.text}.to({TYPES[d.dtype]})", value.names, d.dtype, value.fixed)
+        stored = value.dtype if d.dtype is None else self.computed(d.dtype)
+        if d.is_output and value.dtype is not stored:
+            value = self.emit(f"{value.text}.to({TYPES[stored]})", value.names, stored, value.fixed)
         self.buffers[d.name] = value
 
     def output(self, name: str, dtype: DType) -> str:
         if self.native or not dtype.is_float:
             return self.buffers[name].text
-        value = self.results[name]  # not rounded to the output's type, because the comparison rounds
-        return value.text if value.dtype is DType.F64 else f"{value.text}.to(torch.float32)"
+        return f"{self.results[name].text}.to(torch.float64)"  # not rounded, because the comparison rounds
 
     def emit(self, text: str, names: tuple[str, ...], dtype: DType, fixed: bool) -> Value:
         """A statement; gives its value."""
@@ -207,7 +214,7 @@ class _Body:
         raise NotApplicable(f"{type(e).__name__} has no counterpart in torch")
 
     def cast(self, x: Expr, dtype: DType) -> Value:
-        v = self.value(x)
+        v, dtype = self.value(x), dtype if dtype is DType.TF32 else self.w.computed(dtype)
         if v.is_number:
             kind = "float" if dtype.is_float else "int" if dtype.is_int else "bool"
             return replace(v, text=v.text if dtype is v.dtype else f"{kind}({v.text})", dtype=dtype)
@@ -216,8 +223,6 @@ class _Body:
             return v
         if dtype.is_int and v.dtype.is_int and dtype in (DType.I32, DType.I64):
             dtype = DType.I64
-        elif not self.w.native and dtype is DType.F32 and v.dtype is DType.F64:
-            return v  # "f32 or better"
         return self.w.emit(f"{v.text}.to({TYPES[dtype]})", v.names, dtype, v.fixed)
 
     def op(self, op: str, args: tuple[Expr, ...], e: Op) -> Value:
@@ -358,7 +363,7 @@ class _Body:
             both = {p.dtype for p in parts} == {DType.I8} and all(isinstance(p, Load) for p in parts)
             return DType.I8 if self.w.native and both else DType.F64
         if not self.w.native:
-            return compute
+            return self.w.computed(compute)
         stored = [t for t in _SMALL if t in {self.stored(p) for p in parts}]
         return DType(stored.pop()) if len(stored) == 1 else compute
 
