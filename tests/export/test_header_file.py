@@ -15,7 +15,7 @@ from nautilus.runtime.nvrtc import compile_cuda
 from tests.simulation.simulate import MACHINE, MISSING
 from tests.simulation.translate import translate
 
-GXX, NVCC = shutil.which("g++"), shutil.which("nvcc")
+GXX = shutil.which("g++")
 SOFTMAX = "dim M = 8, N = 64\ninput X: f16[M, N]\noutput Y: f16[M, N]\nY[i, j] = softmax[j](X[i, j])\n"
 PRODUCT = (
     "dim M = 256, N = 256, K = 128\ninput stream: f16[M, K]\ninput workspace: f16[N, K]\noutput plan: f32[M, N]\n"
@@ -53,24 +53,6 @@ def test_two_files_and_their_headers_are_one_unit_for_a_host_compiler(tmp_path: 
         unit + "\nint main() { k1_plan plan; return k0_workspace() + k1_launch_prepared(&plan, nullptr); }\n"
     )
     run(GXX, "-std=c++17", "-fsyntax-only", "-w", "-I", MACHINE, "-I", tmp_path, source)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(NVCC is None, reason="nvcc is not on PATH")
-def test_two_files_link_into_one_program(tmp_path: Path) -> None:
-    calls = []
-    for n, text in enumerate((SOFTMAX, PRODUCT)):
-        result = compiled(tmp_path, text, "sm_90a", f"k{n}")
-        (tmp_path / f"k{n}.cu").write_text(result.cuda)
-        (tmp_path / f"k{n}.h").write_text(header_file(result.cuda_module, result.modules["ma-tile"], 4096))
-        calls.append(f"k{n}_workspace() + k{n}_plan_size()")
-    (tmp_path / "main.cpp").write_text(
-        f'#include "k0.h"\n#include "k1.h"\nint main() {{ return {" + ".join(calls)} > 0 ? 0 : 1; }}\n'
-    )
-    files = [tmp_path / name for name in ("k0.cu", "k1.cu", "main.cpp")]
-    warnings = ("-Werror", "all-warnings")
-    run(NVCC, "-gencode=arch=compute_90a,code=sm_90a", *warnings, *files, "-o", tmp_path / "program")
-    run(tmp_path / "program")
 
 
 @pytest.mark.skipif(GXX is None, reason="g++ is not on PATH")
