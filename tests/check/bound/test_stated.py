@@ -136,7 +136,8 @@ def test_large_and_unknown_sizes_take_little_time_and_memory() -> None:
 
 def test_the_passes_are_those_of_the_pipeline() -> None:
     names = [p.name for p in passes()]
-    assert names == [p.name for p in SCALAR.passes][: len(names)]
+    others = [p.name for p in SCALAR.passes if p.name != "join-recurrences"]  # recurrences stay as they are
+    assert names == others[: len(names)]
     assert names[-1] == "narrow"
 
 

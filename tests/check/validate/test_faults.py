@@ -192,7 +192,7 @@ input A: f32[M, D]
 input W: f32[M]
 input V: f32[N]
 output O: f32[M]
-S[i] = sum[d | d <= i - 1](A[i, d] / W[i])
+S[i] = sum[d | d <= i - 1](A[i, d] / (abs(W[i]) + 1))
 O[i] = sum[j](S[(i + j) // 2] * V[j] * (2 + i))
 """,
     "a moved reader": """
