@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ SPEC = "dim M = 4, N = 6\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[
 _CODES = {0, 1, 2, 3, 4, 5}
 #: files that a command may make in its folder, and the folders of dumps and of results
 _OUTPUTS = {"k.cu", "k.json", "k.vr", "k.ma", "k.scalar", "db.jsonl", "dumps", "out"}
+_OUTPUTS |= {f"s.{form}" for form in ("cu", "ma")}  # beside the spec, for the forms of _WORDS
 _WORDS = (
     "compile", "check", "run", "explain", "db", "ls", "show", "export", "merge", "gc", "schedule", "--reference",
     "s.naut", "s.naut", "s.naut", "missing.naut", "bad.naut", "../s.naut", "/dev/null", "-", "--", "-o", "k.cu",
@@ -63,12 +65,14 @@ def run(arguments: Sequence[str], allowed: set[int], db: Path | None = None) -> 
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace")
     old = os.environ.get("NAUTILUS_DB")
     os.environ["NAUTILUS_DB"] = str(db) if db is not None else os.devnull
+    terminal, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO())  # nobody types
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main(arguments)
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
     finally:
+        sys.stdin = terminal
         if old is None:
             del os.environ["NAUTILUS_DB"]
         else:
