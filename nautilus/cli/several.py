@@ -52,6 +52,8 @@ def _output(spec: Path, output: str | None, suffix: str) -> str:
     if output is None:
         if spec.stem == STDIN:
             return "-"
+        if not spec.name:
+            raise click.UsageError(f"{str(spec)!r} names no file")
         if (beside := spec.with_suffix(suffix)) == spec:
             raise click.UsageError(f"the output of {spec} would replace it; -o names another file")
         return str(beside)

@@ -73,6 +73,8 @@ def test_normalize() -> None:
         (["x.naut", "y.naut"], 1),
         (["run", "x.naut", "y.naut"], 2),
         (["x.naut", "-o", ""], 2),
+        ([""], 2),
+        (["x.naut", "/"], 2),
         (["x.naut", "--diagnostics", "json", "--nonsense"], 2),
         (["/nonexistent.naut"], 1),
         (["/nonexistent.scalar"], 1),
