@@ -26,6 +26,7 @@ COMPILED, CHECKED = 8, 24  # specs of a day
 SCALAR = {
     "attention/decode/f8_cache": "the operands differ in type",
     "product/structured/csr": "a gather in each term",
+    "convolution/2d/grouped": "groups of four channels and four filters",
 }
 
 
