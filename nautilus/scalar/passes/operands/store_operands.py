@@ -160,9 +160,7 @@ def _within_tensors(factor: Expr, shapes: Mapping[str, tuple[Extent, ...]], axes
 
     What the product leaves out need not be an element of a tensor, such as the page behind a length.
     """
-    positions = [
-        (i, n) for ld in loads(factor) for i, n in zip(ld.index, shapes[ld.buffer], strict=True) if _reads(i)
-    ]
+    positions = [(i, n) for ld in loads(factor) for i, n in zip(ld.index, shapes[ld.buffer], strict=True) if _reads(i)]
     inside = tuple(dict.fromkeys(c for i, n in positions for c in within(i, n)))
     if not certainly_in_range(factor, shapes, {a.name: a.extent for a in axes}, inside):
         return None
