@@ -20,10 +20,16 @@ def _is_long(text: str) -> bool:
 
 
 def _broken(line: str) -> list[str]:
-    """The lines into which ``line`` is broken; comments and macros are as long as they are."""
+    """The lines into which ``line`` is broken; comments and macros are as long as they are.
+
+    A comment behind code goes to a line of its own in front of it.
+    """
     start = line.lstrip()
-    indent = line[: len(line) - len(start)] + 2 * _INDENT
+    first = line[: len(line) - len(start)]
+    indent = first + 2 * _INDENT
     out: list[str] = []
+    if len(line) > WIDTH and not start.startswith(("//", "#")) and (at := _comment(line)):
+        return [first + line[at:], *_broken(line[:at].rstrip())]
     while len(line) > WIDTH and not start.startswith(("//", "#")):
         at, quoted = _place(line, len(indent) if out else 0)
         if at == 0:
@@ -32,6 +38,12 @@ def _broken(line: str) -> list[str]:
         out.append(f'{head}"' if quoted else head.rstrip())
         line = indent + (f'"{rest}' if quoted else rest.lstrip())
     return [*out, line]
+
+
+def _comment(line: str) -> int:
+    """Where the comment behind the code of ``line`` begins; 0 without one."""
+    inside = _nesting(line)[1]
+    return next((n for n in range(len(line)) if line.startswith("//", n) and not inside[n]), 0)
 
 
 def _place(line: str, least: int) -> tuple[int, bool]:

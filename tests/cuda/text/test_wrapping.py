@@ -1,0 +1,34 @@
+"""Where long lines of C++ are broken."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from nautilus.cuda.text.wrapping import wrapped
+
+LONG = "a_name_of_twenty_one_"
+
+
+def code(text: str) -> str:
+    """``text`` as one line without comments, with adjacent string literals joined."""
+    joined = " ".join(re.sub(r"//.*", "", line).strip() for line in text.splitlines())
+    return re.sub(r"\s+", "", joined.replace('" "', ""))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"    static constexpr int {LONG * 6}at = 12;  // mbarriers of 2 stages, {LONG * 3} swizzle 128",
+        f"    const float x = {' + '.join(LONG + str(n) for n in range(12))};  // of S, swizzle 128",
+        f"    call({', '.join(LONG + str(n) for n in range(12))});",
+        f'    asm("{" ".join(LONG + str(n) for n in range(12))} // in a string" :: "r"(x));',
+    ],
+)
+def test_the_code_is_the_same_and_no_comment_is_cut(line: str) -> None:
+    found = wrapped(line).splitlines()
+    assert code("\n".join(found)) == code(line) or '"' in line
+    comments = [x.strip() for x in found if x.strip().startswith("//")]
+    assert comments == ([] if '"' in line or "//" not in line else [line[line.index("//") :]])
+    assert max(len(x) for x in found if not x.strip().startswith("//")) < len(line)
