@@ -19,7 +19,9 @@ from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.scalar.passes.operands import store_operands
+from nautilus.targets import window_rates
 from nautilus.targets.limits import limits
+from nautilus.vr_tile.ir import MapOp, walk_ops
 from tests.endtoend import fuzz_products, schedules
 from tests.endtoend.collection import warpgroups
 from tests.endtoend.support import Compilation, complaints
@@ -69,6 +71,17 @@ def test_every_level_of_what_a_cubin_holds(name: str) -> None:
     assert ('"engine": "warpgroup"' in header) == ("warpgroup" in engines(made))
 
 
+WINDOWED = ("ATTENTION: a sliding window", "ATTENTION: more queries than keys, causal")
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_a_masked_exponential_is_computed_once(name: str) -> None:
+    """The sum and the product that read it have the same masks, also where keys end inside of a tile."""
+    for k in default_compilation(name).result.modules["vr-tile"].kernels:
+        matrices = [op for op in walk_ops(k.body) if isinstance(op, MapOp) and len(op.result.type.axes) == 2]
+        assert [op.op for op in matrices].count("exp2") == 1
+
+
 STORED = ("PRODUCTS: an operand that is computed", "PLAIN: an operand through a table", "PLAIN: every second row",
           "SHIFTED: channels and taps last")  # fmt: skip
 
@@ -84,6 +97,18 @@ def test_stored_operands(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.result.context.schedule is not None
     assert made.result.context.schedule.kernels[-1].mapping.engine == "warpgroup"
     assert any(b.name.endswith("_left") for b in made.result.modules["scalar"].buffers)
+
+
+@pytest.mark.parametrize("name", warpgroups.WINDOWS)
+def test_stored_windows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for windows, which only large products store."""
+    monkeypatch.setattr(window_rates, "GAIN", 1e6)
+    made = compilation(warpgroups.WINDOWS[name])
+    wrong = complaints(made)
+    assert not wrong, "\n".join(wrong)
+    assert made.result.context.schedule is not None
+    assert made.result.context.schedule.kernels[-1].mapping.engine == "warpgroup"
+    assert any(b.name.endswith("_windows") for b in made.result.modules["scalar"].buffers)
 
 
 ADVERSE = (

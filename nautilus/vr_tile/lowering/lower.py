@@ -417,11 +417,12 @@ class _Lower:
     def outside(self, cond: Expr, *sides: Expr) -> Expr | None:
         """The one of ``sides`` that is 0 where ``cond`` is false, because it then lies outside of its tensor.
 
-        Only for a condition on the whole tile, or on operands of warpgroup MMAs; None where there is no such side, or
-        more than one.
+        Only for a condition on the whole tile, or where both sides are loaded for warpgroup MMAs; None where there is
+        no such side, or more than one.  A computed side keeps its masks, which it may share with other updates: an
+        exponential is then computed once for its sum and for the product.
         """
         b = self.b
-        if b.names(b.known(cond)) and not self.warpgroup:
+        if b.names(b.known(cond)) and not (self.warpgroup and all(map(self.is_loaded, sides))):
             return None
         checks = ((e, b.nonzero(b.buffers[e.buffer], e.index)) for e in sides if self.is_loaded(e))
         found = [e for e, inside in checks if inside and b.implied(cond, inside)]

@@ -400,12 +400,28 @@ SHIFTED = {
         output Y: f16[H, W, K]
         Y[y, x, k] = sum[r, s, c | y + r < H and x + s < W](X[y + r, x + s, c] * F[r, s, c, k])""",
     "channels first": """
+        dim B = 2, H = 4, W = 40, C = 64, K = 136
+        input X: f16[B, C, H, W]
+        input F: f16[3, K, C]
+        output Y: f16[B, K, H, W]
+        Y[b, k, y, x] = sum[r, c | 0 <= y + r - 1 < H](X[b, c, y + r - 1, x] * F[r, k, c])""",
+    "channels and taps last": """
+        dim B = 2, H = 4, W = 40, C = 64, K = 136
+        input X: f16[B, C, H, W]
+        input F: f16[K, C, 3]
+        output Y: f16[B, K, H, W]
+        Y[b, k, y, x] = sum[c, r | 0 <= y + r - 1 < H](X[b, c, y + r - 1, x] * F[k, c, r])""",
+}
+
+#: taps shift the contiguous axis, along which copies of boxes start at multiples of 16 bytes: windows are stored
+WINDOWS = {
+    "channels first, taps of each": """
         dim B = 2, H = 3, W = 40, C = 64, K = 136
         input X: f16[B, C, H, W]
         input F: f16[2, 3, K, C]
         output Y: f16[B, K, H, W]
         Y[b, k, y, x] = sum[r, s, c | y + r < H and 0 <= x + s - 1 < W](X[b, c, y + r, x + s - 1] * F[r, s, k, c])""",
-    "channels and taps last": """
+    "channels first, taps last": """
         dim B = 2, H = 3, W = 40, C = 64, K = 136
         input X: f16[B, C, H, W]
         input F: f16[K, C, 2, 3]
