@@ -116,9 +116,9 @@ def test_looking_up_is_quick(matmul: Path, own_database: Path) -> None:
     many = [row(Key(f"{n:016x}", {"M": n}, "sm_80", "fast"), reason="y" * 500) for n in range(5000)]
     wanted = Schedule(inline=("here",))
     append(own_database, [*many, row(key, wanted), *many])
-    best = 1.0
+    best = 1.0  # of processor time: other processes share the machine
     for _ in range(3):
-        started = time.perf_counter()
+        started = time.process_time()
         assert schedule_hash(tuned_schedule(spec, Context("sm_80")) or Schedule()) == schedule_hash(wanted)
-        best = min(best, time.perf_counter() - started)
+        best = min(best, time.process_time() - started)
     assert best < 0.02
