@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nautilus.check.validate.sets.index_sets import INSTALL
-from nautilus.check.validate.sets.isl_text import NotAffine, isl_text
+from nautilus.check.validate.sets.isl_text import NotAffine, isl_text, sized, variable, variables
 from nautilus.check.validate.verdict import Verdict
-from nautilus.core.expr.nodes import Expr, Var, loads, rewrite, walk
+from nautilus.core.expr.nodes import Const, Expr, Var, loads, rewrite, walk
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import LetOp
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule, RolesOp
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
@@ -111,6 +112,9 @@ def _problem(old: _Tiles, new: _Tiles) -> str:
 def _map(tiles: _Tiles, names: Sequence[str]) -> Any:
     import islpy
 
-    bounds = [f"0 <= {n} < {c if isinstance(c, int) else isl_text(c)}" for n, c in tiles.counts.items()]
-    there = ", ".join(isl_text(tiles.values[n]) for n in names)
-    return islpy.Map(f"{{ [{', '.join(tiles.counts)}] -> [{there}] : {' and '.join(bounds)} }}")
+    counts = {n: Const(c, DType.I32) if isinstance(c, int) else c for n, c in tiles.counts.items()}
+    values = [tiles.values[n] for n in names]
+    bounds = [f"0 <= {variable(n)} < {isl_text(c)}" for n, c in counts.items()]
+    there = ", ".join(map(isl_text, values))
+    decoded = f"{variables(counts)} -> [{there}] : {' and '.join(bounds) or 'true'}"
+    return islpy.Map(sized([*counts.values(), *values], decoded))

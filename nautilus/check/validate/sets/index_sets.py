@@ -24,7 +24,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nautilus.check.validate.sets.isl_text import RELATIONS, NotAffine, condition, isl_text, iterations, pieces
+from nautilus.check.validate.sets.isl_text import (
+    RELATIONS,
+    NotAffine,
+    condition,
+    isl_text,
+    iterations,
+    pieces,
+    sized,
+    variables,
+)
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.expr.nodes import (
     Const,
@@ -123,11 +132,11 @@ def always_equal(a: Expr, b: Expr, wraps: bool) -> bool:
     atoms: dict[Expr, Expr] = {}
     try:
         left, right = (_with_atoms(e, atoms, wraps) for e in (a, b))
-        names = ", ".join(v.name for v in atoms.values() if isinstance(v, Var))
+        names = variables(v.name for v in atoms.values() if isinstance(v, Var))
         if a.dtype is DType.BOOL:
-            texts = [f"{{ [{names}] : {condition(e)} }}" for e in (left, right)]
-            return bool(islpy.Set(texts[0]).is_equal(islpy.Set(texts[1])))
-        return bool(islpy.Set(f"{{ [{names}] : {isl_text(left)} != {isl_text(right)} }}").is_empty())
+            sets = [islpy.Set(f"{{ {names} : {condition(e)} }}") for e in (left, right)]
+            return bool(sets[0].is_equal(sets[1]))
+        return bool(islpy.Set(f"{{ {names} : {isl_text(left)} != {isl_text(right)} }}").is_empty())
     except NotAffine:
         return False
 
@@ -139,10 +148,9 @@ def implied(loops: Sequence[Loop], given: Sequence[Expr], claim: Expr) -> bool:
 
         known = [c for c in given if not loads(c)]
         bounds = [e for x in loops for e in (x.lo, x.hi)]
-        sizes = sorted({p.name for e in (claim, *known, *bounds) for p in _params(e)})
         parts = [*map(iterations, loops), *map(condition, known), f"not {condition(claim)}"]
-        names = ", ".join(x.var for x in loops)
-        return bool(islpy.Set(f"[{', '.join(sizes)}] -> {{ [{names}] : {' and '.join(parts)} }}").is_empty())
+        points = f"{variables(x.var for x in loops)} : {' and '.join(parts)}"
+        return bool(islpy.Set(sized([claim, *known, *bounds], points)).is_empty())
     except (NotAffine, ImportError):
         return False
 
@@ -193,12 +201,13 @@ def _compared(old: _Copy, news: Sequence[_Copy], said: Mapping[tuple[int, str], 
     import islpy
 
     names = [loop.var for loop in old.loops]
-    sizes = sorted({p.name for c in (old, *news) for e in _bounds(c) for p in _params(e)})
-    whole = islpy.Set(_set(old, names, sizes))
+    bounds = [e for c in (old, *news) for e in _bounds(c)]
+    whole = islpy.Set(sized(bounds, f"{variables(names)} : {_domain(old)}"))
     total: Any = None
     for new in news:
         image = _map(old, new, said)
-        relation = islpy.Map(_relation(new, names, image, sizes))
+        values = [image[n] for n in names]
+        relation = islpy.Map(sized([*bounds, *values], _relation(new, values)))
         if not relation.is_injective():
             return _twice(old, "two iterations do the same work")
         reached = relation.range()
@@ -245,13 +254,6 @@ def _bounds(c: _Copy) -> Iterator[Expr]:
     for loop in c.loops:
         yield from (loop.lo, loop.hi)
     yield from (g for g in conjuncts(c.update.guard) if not loads(g))
-
-
-def _params(e: Expr) -> Iterator[Param]:
-    if isinstance(e, Param):
-        yield e
-    for c in children(e):
-        yield from _params(c)
 
 
 def conjuncts(e: Expr | None) -> list[Expr]:
@@ -351,17 +353,13 @@ def _head(e: Expr) -> object:
     return e
 
 
-def _set(c: _Copy, names: Sequence[str], sizes: Sequence[str]) -> str:
-    return f"[{', '.join(sizes)}] -> {{ [{', '.join(names)}] : {_domain(c)} }}"
-
-
-def _relation(c: _Copy, names: Sequence[str], image: Mapping[str, Expr], sizes: Sequence[str]) -> str:
-    here, domain = ", ".join(loop.var for loop in c.loops), _domain(c)
-    found = [
-        f"[{here}] -> [{', '.join(map(isl_text, there))}] : {' and '.join([domain, *conditions])}"
-        for conditions, there in pieces([image[n] for n in names])
-    ]
-    return f"[{', '.join(sizes)}] -> {{ {'; '.join(found)} }}"
+def _relation(c: _Copy, values: Sequence[Expr]) -> str:
+    """The iterations of ``c`` -> ``values``, in the syntax of isl."""
+    here, domain = variables(loop.var for loop in c.loops), _domain(c)
+    return "; ".join(
+        f"{here} -> [{', '.join(map(isl_text, there))}] : {' and '.join([domain, *conditions])}"
+        for conditions, there in pieces(values)
+    )
 
 
 def _domain(c: _Copy) -> str:

@@ -1,11 +1,14 @@
 """Index expressions and conditions in the syntax of isl, which has no ``select``.
 
 An expression with a ``select`` is piecewise affine: it has one piece for each side, under the condition of that side.
+
+isl reserves words such as ``mod`` and ``exists``, and wants every size that is known at launch declared before the set.
+So variables and sizes have names of their own here, and :func:`sized` declares the sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var, rewrite, walk
 from nautilus.scalar.ir import Loop
@@ -18,9 +21,34 @@ class NotAffine(Exception):
     """An expression outside of Presburger arithmetic."""
 
 
+def variable(name: str) -> str:
+    """The name in isl of the variable ``name``: another one for each, and never one that isl reserves."""
+    return f"v_{_spelled(name)}"
+
+
+def _spelled(name: str) -> str:
+    """``name`` in letters, digits and underscores, another text for each."""
+    return "".join(c if c.isascii() and c.isalnum() else "__" if c == "_" else f"_{ord(c):x}_" for c in name)
+
+
+def variables(names: Iterable[str]) -> str:
+    """A tuple of variables."""
+    return f"[{', '.join(map(variable, names))}]"
+
+
+def _size(name: str) -> str:
+    return f"p_{_spelled(name)}"
+
+
+def sized(exprs: Iterable[Expr], text: str) -> str:
+    """The set or map ``text`` for all sizes known at launch; ``exprs`` have them all."""
+    names = sorted({_size(n.name) for e in exprs for n in walk(e) if isinstance(n, Param)})
+    return f"[{', '.join(names)}] -> {{ {text} }}"
+
+
 def iterations(loop: Loop) -> str:
     """The condition that the variable of ``loop`` is within its bounds."""
-    return _somewhere([loop.lo, loop.hi], lambda lo, hi: f"{isl_text(lo)} <= {loop.var} < {isl_text(hi)}")
+    return _somewhere([loop.lo, loop.hi], lambda lo, hi: f"{isl_text(lo)} <= {variable(loop.var)} < {isl_text(hi)}")
 
 
 def condition(e: Expr) -> str:
@@ -65,8 +93,10 @@ def isl_text(e: Expr) -> str:
     match e:
         case Const(value=value) if e.dtype.is_int:
             return str(int(value))
-        case Var(name=name) | Param(name=name):
-            return name
+        case Var(name=name):
+            return variable(name)
+        case Param(name=name):
+            return _size(name)
         case Op(op="add" | "sub" as op, args=(a, b)):
             return f"({isl_text(a)} {'+' if op == 'add' else '-'} {isl_text(b)})"
         case Op(op="neg", args=(a,)):
