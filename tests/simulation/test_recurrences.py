@@ -11,6 +11,15 @@ from nautilus.driver import Request
 from tests.simulation.compared import differences, prepare
 from tests.simulation.simulate import MISSING, Fault
 
+GALLERY = Path(__file__).parents[2] / "specs" / "gallery" / "scan" / "recurrence"
+#: recurrences of the gallery -> sizes, of which no tile is a multiple
+ODD = {
+    "delta_rule": {"B": 1, "H": 2, "T": 5, "D": 5},
+    "edit_distance": {"B": 2, "M": 5, "N": 5},
+    "gru": {"B": 2, "T": 5, "D": 5, "H": 5},
+    "viterbi": {"B": 2, "T": 5, "S": 45},
+}
+
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
 
 #: title -> text
@@ -68,6 +77,11 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_recurrences(name: str, tmp_path: Path) -> None:
     _same(Request(Path("given.naut"), "sm_90a", text=CASES[name]), list(CASES).index(name), tmp_path)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_gallery_at_odd_sizes(name: str, tmp_path: Path) -> None:
+    _same(Request(GALLERY / f"{name}.naut", "sm_90a", dims=ODD[name]), len(name), tmp_path)
 
 
 def test_a_state_that_a_later_level_refused_is_in_memory(tmp_path: Path) -> None:

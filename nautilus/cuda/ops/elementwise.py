@@ -1,6 +1,7 @@
 """Printing of runs of elementwise ops: one unrolled register loop for each run, with scalars inside it.
 
-A run is a maximal sequence of ``const``, ``index``, ``param`` and map ops over one register layout.
+A run is a maximal sequence of ``const``, ``index``, ``param`` and map ops over one register layout, in which
+the positions of all ``index`` ops are those of one layout: layouts with equal registers may differ in their lanes.
 Values read only inside the run are C scalars; the others get arrays.  Results packed several to a
 register (16-bit floats, bytes) end a run and are packed by a loop of their own.
 """
@@ -8,6 +9,7 @@ register (16-bit floats, bytes) end a run and are packed by a loop of their own.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nautilus.core.functions import FUNCTIONS
@@ -16,7 +18,8 @@ from nautilus.cuda import positions
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.expr import UNARY, Text, operand
 from nautilus.cuda.intrinsics import HALF
-from nautilus.cuda.writer import Writer
+from nautilus.cuda.registers import register_offset, thread_parts
+from nautilus.cuda.writer import Writer, mentions
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.traverse import reads
 
@@ -35,7 +38,7 @@ def is_packed(w: Writer, frag: ma.Frag) -> bool:
 def split_run(w: Writer, ops: tuple[ma.MemOp, ...]) -> list[Elementwise]:
     """The run at the head of ``ops`` (not empty: the first op is elementwise)."""
     run: list[Elementwise] = []
-    shape = None
+    shape = place = None
     for op in ops:
         if not isinstance(op, Elementwise) or is_skippable(op):
             break
@@ -45,9 +48,34 @@ def split_run(w: Writer, ops: tuple[ma.MemOp, ...]) -> list[Elementwise]:
                 break
             if is_packed(w, op.result):
                 return run if run else [op]
+            if isinstance(op, ma.IndexOp) and place is not None and not _has_positions(w, op, place):
+                break
+            place = place or _place(w, [op])
             shape = layout
         run.append(op)
     return run
+
+
+def _axes(w: Writer, op: ma.IndexOp) -> list[str]:
+    """The tile axes whose positions the op reads."""
+    return [a for a in w.tile_axes if mentions(op.expr, a)]
+
+
+def _place(w: Writer, ops: Sequence[ma.MemOp]) -> str | None:
+    """Name of the layout of the first op that reads a position, or None."""
+    return next((op.result.layout for op in ops if isinstance(op, ma.IndexOp) and _axes(w, op)), None)
+
+
+def _has_positions(w: Writer, op: ma.IndexOp, place: str) -> bool:
+    """Whether the positions that the op reads are those that each thread and register has under ``place``."""
+    own, other = w.layout(op.result), w.all_layouts[place]
+    if own == other:
+        return True
+    return all(
+        thread_parts(own, a) == thread_parts(other, a)
+        and register_offset(own, a, "r") == register_offset(other, a, "r")
+        for a in _axes(w, op)
+    )
 
 
 def is_skippable(op: ma.MemOp) -> bool:
@@ -96,6 +124,7 @@ def print_run(w: Writer, run: list[Elementwise]) -> None:
         return
     inside = Counter(name for op in body for name in reads(op))
     w.indices = {op.result.name: op for op in body if isinstance(op, ma.IndexOp)}
+    place = _place(w, body) or body[0].result.layout
     body = [op for op in body if not _only_cast(w, op, body, inside)]
     outside = [op.result for op in body if w.uses[op.result.name] > inside[op.result.name]]
     arrays = {frag.name: w.declare(frag) for frag in outside}
@@ -103,7 +132,7 @@ def print_run(w: Writer, run: list[Elementwise]) -> None:
     exprs = [op.expr for op in body if isinstance(op, ma.IndexOp)]
     with w.registers("r", layout.registers) as r:
         saved = dict(w.scalars)
-        with w.positions(body[0].result.layout, exprs, r):
+        with w.positions(place, exprs, r):
             for op in body:
                 _print_op(w, op, r, arrays)
         w.scalars = saved

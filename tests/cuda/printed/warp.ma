@@ -478,3 +478,44 @@ module once target sm_80 {
 ; CHECK-NEXT: *reinterpret_cast<u32*>(smem + u_at + {{.*}} = __float_as_uint(z[0]);
 ; CHECK-NEXT: }
 ; CHECK-NEXT: __syncthreads();
+
+; CASE: positions under layouts with equal registers and other lanes
+; One loop over the registers has the positions of one layout: a run of operations ends where an index has others.
+; ARCH: sm_80
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module places target sm_80 {
+  output A: i32[8]
+  output B: i32[4]
+  output C: i32[8]
+  output D: i32[8, 4]
+  kernel y grid 1 warps 1 min_blocks 1 {
+    layout #one = reg() lane(*:32) warp()
+    layout #i = reg() lane(i:8x1, *:4) warp()
+    layout #ij = reg() lane(i:8x1, j:4x1) warp()
+    layout #j = reg() lane(*:8, j:4x1) warp()
+    layout #k = reg() lane(*:4, i:8x1) warp()
+    %n = index 7 : i32 #one
+    %a = index i + 2 : i32[i: 8] #i
+    %d = index i * 5 : i32[i: 8, j: 4] #ij
+    %b = index j + 3 : i32[j: 4] #j
+    %e = add %d, %b : i32[i: 8, j: 4] #ij
+    %c = index i + 4 : i32[i: 8] #k
+    %f = add %a, %n : i32[i: 8] #i
+    st.global A[i], %f vec 1
+    st.global B[j], %b vec 1
+    st.global C[i], %c vec 1
+    st.global D[i, j], %e vec 1
+  }
+}
+; CHECK: const int i_i = (lane % 8);
+; CHECK-NEXT: const int j_j = (lane / 8);
+; CHECK-NEXT: const int k_i = (lane / 4);
+; CHECK: const int at_i = i_i;
+; CHECK-NEXT: n_[0] = 7;
+; CHECK-NEXT: a[0] = at_i + 2;
+; CHECK-NEXT: d[0] = at_i * 5;
+; CHECK: const int at_j = j_j;
+; CHECK-NEXT: b[0] = at_j + 3;
+; CHECK: const int at_i = k_i;
+; CHECK-NEXT: c[0] = at_i + 4;
