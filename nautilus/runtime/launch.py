@@ -142,7 +142,7 @@ class Session:
         for a in self.plan.by_role("input"):
             if a.name in self._shared:
                 continue
-            raw = np.ascontiguousarray(inputs[a.name], dtype=storage_numpy(a.dtype))
+            raw = np.asarray(inputs[a.name], dtype=storage_numpy(a.dtype), order="C")  # keeps a shape without axes
             if raw.shape != a.shape:
                 raise ToolchainError("launch", f"{a.name} has shape {raw.shape} instead of {a.shape}")
             if a.strides is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 
 from nautilus.core.errors import ToolchainError
+from nautilus.core.numerics import storage_array
 from nautilus.core.types import DType
 from nautilus.runtime.device import open_device
 from nautilus.runtime.launch import Argument, Launch, Plan, Session, run_plan
@@ -66,3 +69,30 @@ def test_no_driver_is_a_toolchain_error() -> None:
         open_device()
     except ToolchainError as error:
         assert error.exit_code == 3
+
+
+class Memory:
+    """A driver that notes what is copied to which buffer, without a GPU."""
+
+    class CUresult:
+        CUDA_SUCCESS = 0
+
+    def __init__(self) -> None:
+        self.copied: dict[str, bytes] = {}
+
+    def cuMemcpyHtoD(self, buffer: str, address: int, count: int) -> tuple[int, None]:
+        self.copied[buffer] = ctypes.string_at(address, count)
+        return 0, None
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16, DType.F8E4M3, DType.I32, DType.BOOL])
+def test_an_input_without_axes_is_one_element(dtype: DType) -> None:
+    session = object.__new__(Session)
+    memory = Memory()
+    session.driver, session._shared, session._buffers = memory, {}, {"t": "t"}
+    session.plan = Plan((Argument("t", dtype, (), "input"),), ())
+    for value in (storage_array(np.asarray(1), dtype), np.asarray(storage_array(np.asarray(1), dtype))):
+        session.upload({"t": value}, {})
+        assert memory.copied["t"] == np.asarray(value).tobytes()
+    with pytest.raises(ToolchainError, match=r"t has shape \(1,\) instead of \(\)"):
+        session.upload({"t": np.zeros(1)}, {})

@@ -63,7 +63,7 @@ def alias(torch: Any, address: int, dtype: DType, shape: Sequence[int], strides:
 def from_numpy(torch: Any, raw: Array, dtype: DType, device: str) -> Any:
     """A tensor with a copy of raw storage."""
     signed = raw.view(np.int16) if dtype.stored_as_bits and dtype.is_half else raw
-    made = torch.from_numpy(np.ascontiguousarray(signed)).to(device)
+    made = torch.from_numpy(np.asarray(signed, order="C")).to(device)
     return made.view(torch_type(torch, dtype)) if dtype in _BITS else made
 
 

@@ -54,12 +54,12 @@ _HALF: Final = np.uint32(0x00001000)
 
 def truncated(x: Array) -> Array:
     """f32 numbers without the 13 low bits, as an MMA of tf32 reads them."""
-    return np.asarray((np.ascontiguousarray(x, np.float32).view(np.uint32) & _KEPT).view(np.float32))
+    return np.asarray((np.asarray(x, np.float32, order="C").view(np.uint32) & _KEPT).view(np.float32))
 
 
 def parts(x: Array) -> tuple[Array, Array]:
     """(high, low) of the f32 numbers ``x``, as an MMA of tf32 reads them."""
-    x = np.ascontiguousarray(x, np.float32)
+    x = np.asarray(x, np.float32, order="C")
     with np.errstate(all="ignore"):
         high = ((x.view(np.uint32) + _HALF) & _KEPT).view(np.float32)
         return np.asarray(high), truncated(x - high)
