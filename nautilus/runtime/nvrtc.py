@@ -2,6 +2,9 @@
 
 NVRTC comes as a wheel and needs neither a GPU nor a driver.  Headers such as ``cuda_fp16.h`` come from the wheel of
 the CUDA runtime, else from ``CUDA_HOME`` or ``CUDA_PATH``.
+
+NVRTC keeps cubins of its own in the cache of the driver, and its log is empty where it finds one.  The log says whether
+wgmma instructions are serialised and which registers are spilled, so that every compilation leaves this cache out.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from nautilus.core.records import dataclass
 from nautilus.cuda.module import CudaModule
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+_UNCACHED, _CACHES_SINCE = "--no-cache", (12, 9)
 _NO_KERNELS: Mapping[str, str] = MappingProxyType({})  # of a text without a schedule
 
 
@@ -88,7 +92,8 @@ def compile_cuda(
     """
     nvrtc = _bindings()
     target = arch if form == "cubin" else arch.replace("sm_", "compute_")
-    options = [f"--gpu-architecture={target}", *OPTIONS, *more, *(f"-I{p}" for p in include_paths())]
+    uncached = (_UNCACHED,) if version() >= _CACHES_SINCE else ()
+    options = [f"--gpu-architecture={target}", *OPTIONS, *uncached, *more, *(f"-I{p}" for p in include_paths())]
     program = _call(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], []))
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])[0]

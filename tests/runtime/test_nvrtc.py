@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nautilus.core.errors import ScheduleError, ToolchainError
+from nautilus.runtime import nvrtc
 from nautilus.runtime.device import Device, default_arch, runs_on
 from nautilus.runtime.nvrtc import compile_cuda, parse_resources, refuse_serialised
 
@@ -117,3 +120,24 @@ def test_spills_around_products_are_refused_elsewhere_not() -> None:
     assert error.value.kernel == "out"
     refuse_serialised(PRODUCTS, said("two__softmax", 8) + said("two__out"), KERNELS)
     refuse_serialised(PRODUCTS.replace("wgmma", "mma"), said("two__softmax") + said("two__out", 8), KERNELS)
+
+
+def test_nvrtc_keeps_nothing_that_has_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings, options = nvrtc._bindings(), list[bytes]()
+
+    class Recording:
+        """The bindings, with the options of the last compilation."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(bindings, name)
+
+        def nvrtcCompileProgram(self, program: Any, count: int, given: list[bytes]) -> Any:
+            options[:] = given
+            return bindings.nvrtcCompileProgram(program, count, given)
+
+    monkeypatch.setattr(nvrtc, "_bindings", Recording)
+    assert len(compile_cuda(TEXT, "sm_90a").resources) == 2
+    assert b"--no-cache" in options
+    monkeypatch.setattr(nvrtc, "version", lambda: (12, 8))  # has no cache, and refuses the option
+    assert len(compile_cuda(TEXT, "sm_90a").resources) == 2
+    assert b"--no-cache" not in options
