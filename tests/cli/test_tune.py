@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -155,12 +157,15 @@ def test_db(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_tune_all_goes_over_a_list_and_resumes(spec: Path, tmp_path: Path) -> None:
     wanted = tmp_path / "list"
     wanted.write_text(f"# comment\n{spec}\n{spec} N=512\n\n{tmp_path}/missing.naut M=1\n")
-    script = ROOT / "specs" / "tune_all.sh"
+    script, own = ROOT / "specs" / "tune_all.sh", tmp_path / "nautilusc"
+    own.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nautilus "$@"\n')
+    own.chmod(0o755)
+    environment = {**os.environ, "NAUTILUSC": str(own), "PYTHONPATH": str(ROOT)}
     more = ["--measure", "model", "--trials", "2", "--jobs", "1", "--arch", "sm_80"]
 
     def run() -> tuple[int, list[dict[str, object]]]:
         command = ["sh", str(script), str(wanted), *more]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
     code, results = run()
