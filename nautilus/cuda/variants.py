@@ -27,7 +27,7 @@ from nautilus.core.schedule.dispatch import Dispatch
 from nautilus.core.types import DType
 from nautilus.cuda.emit import device_part, whole_text
 from nautilus.cuda.host.extents import extent_text
-from nautilus.cuda.host.launcher import PLAN_HEAD, declarations, host_part, parameters, plan_bytes
+from nautilus.cuda.host.launcher import PLAN_HEAD, argument_names, declarations, host_part, parameters, plan_bytes
 from nautilus.cuda.host.workspace import ALIGNMENT, larger, workspace_bytes, workspace_sizes
 from nautilus.cuda.module import CudaModule
 from nautilus.cuda.names import ModuleNames, kernel_symbols, module_names
@@ -64,7 +64,7 @@ def _entry_points(
 ) -> Iterator[str]:
     """Lines with the functions of C linkage. ``public``: the name and the arguments of all variants."""
     names, declared = module_names(public), declarations(public)
-    given = ", ".join(p.split()[-1].lstrip("*") for p in parameters(public))
+    given = ", ".join(argument_names(public))
     inner = [module_names(m).namespace for m in modules]
     sizes = [names.arguments[s] for s in workspace_sizes(public)]
     number = f"{names.launch}_variant"

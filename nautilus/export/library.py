@@ -6,13 +6,13 @@ own; the library chooses by the device of the current context, and a plan begins
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
 from nautilus.cuda.host.driver_api import DECLARATIONS, DRIVER, code_table
 from nautilus.cuda.host.extents import extent_text
-from nautilus.cuda.host.launcher import PLAN_HEAD, declarations, internal, parameters, plan_bytes
+from nautilus.cuda.host.launcher import PLAN_HEAD, argument_names, declarations, internal, plan_bytes
 from nautilus.cuda.host.workspace import larger, workspace_bytes
 from nautilus.cuda.names import module_names
 from nautilus.export.forms import version
@@ -78,7 +78,7 @@ def _choice(parts: Sequence[Part]) -> Iterator[str]:
 def _entry_points(parts: Sequence[Part]) -> Iterator[str]:
     module = parts[0].module
     names, declared = module_names(module), declarations(module)
-    given = ", ".join(p.split()[-1].lstrip("*") for p in parameters(module))
+    given = ", ".join(argument_names(module))
     scope, visible = names.namespace, '__attribute__((visibility("default")))'
     size: Extent = 0
     for p in parts:
@@ -92,23 +92,19 @@ def _entry_points(parts: Sequence[Part]) -> Iterator[str]:
     yield "    int status = 0;"
     yield f"    {scope}::Head* head = static_cast<{scope}::Head*>(plan);"
     yield f"    head->architecture = {scope}::chosen(&status);"
-    yield "    switch (head->architecture) {"
-    for n, p in enumerate(parts):
-        inner = f"{scope}::{p.arch}"
-        yield f"    case {n}:"
-        yield f"        return {inner}::prepare(reinterpret_cast<{inner}::Plan*>(head + 1), {given}, {names.stream});"
-    yield "    }"
+    yield from _switch(
+        f"{scope}::{p.arch}::prepare(reinterpret_cast<{scope}::{p.arch}::Plan*>(head + 1), {given}, {names.stream})"
+        for p in parts
+    )
     yield "    return status;"
     yield "}"
     yield ""
     yield f'extern "C" {visible} {declared["launch_prepared"]} {{'
     yield f"    const {scope}::Head* head = static_cast<const {scope}::Head*>(plan);"
-    yield "    switch (head->architecture) {"
-    for n, p in enumerate(parts):
-        inner = f"{scope}::{p.arch}"
-        yield f"    case {n}:"
-        yield f"        return {inner}::launch(*reinterpret_cast<const {inner}::Plan*>(head + 1), {names.stream});"
-    yield "    }"
+    yield from _switch(
+        f"{scope}::{p.arch}::launch(*reinterpret_cast<const {scope}::{p.arch}::Plan*>(head + 1), {names.stream})"
+        for p in parts
+    )
     yield f"    return {scope}::cudaErrorInvalidValue;"
     yield "}"
     yield ""
@@ -117,3 +113,12 @@ def _entry_points(parts: Sequence[Part]) -> Iterator[str]:
     yield f"    const int status = {names.prepare}(plan, {given}, {names.stream});"
     yield f"    return status ? status : {names.launch_prepared}(plan, {names.stream});"
     yield "}"
+
+
+def _switch(calls: Iterable[str]) -> Iterator[str]:
+    """Lines that return what the call for the architecture of ``head`` returns."""
+    yield "    switch (head->architecture) {"
+    for n, call in enumerate(calls):
+        yield f"    case {n}:"
+        yield f"        return {call};"
+    yield "    }"

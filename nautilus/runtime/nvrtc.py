@@ -3,8 +3,9 @@
 NVRTC comes as a wheel and needs neither a GPU nor a driver.  Headers such as ``cuda_fp16.h`` come from the wheel of
 the CUDA runtime, else from ``CUDA_HOME`` or ``CUDA_PATH``.
 
-NVRTC keeps cubins of its own in the cache of the driver, and its log is empty where it finds one.  The log says whether
-wgmma instructions are serialised and which registers are spilled, so that every compilation leaves this cache out.
+NVRTC 12.9 and later may take a cubin from a cache of its own (NVRTC, "Caching").  The log of ptxas says whether wgmma
+instructions are serialised and which registers are spilled, and a cubin from a cache need not come with it, so every
+compilation leaves the cache out.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.conditions import short_circuit
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
 from nautilus.core.index.sizes import at_most, blocks, extent_expr
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
@@ -271,7 +272,8 @@ class _Emitter:
         return out
 
     def zero(self, d: Def, back: int) -> Sequence[Stmt]:
-        value = _zero(d.buffer.dtype.compute)
+        compute = d.buffer.dtype.compute
+        value = identity("any" if compute is DType.BOOL else "sum", compute)
         return self.tiled(d, Store(_local(d.name, back), self.at(d), value, None, d.span))
 
     # -- parts of statements ----------------------------------------------------------------------
@@ -339,15 +341,8 @@ def _invariant(d: Def, steps: Steps) -> Expr | None:
 
 
 def _both(a: Expr | None, b: Expr | None) -> Expr | None:
-    """``a and b``, where ``b`` is only asked inside of ``a``."""
-    if a is None or b is None:
-        return a or b
-    return Op("select", (a, b, Const(False, DType.BOOL)), DType.BOOL)
+    return a or b if a is None or b is None else short_circuit(a, b)
 
 
 def _local(name: str, back: int) -> str:
     return f"{name}__{back}" if back else f"{name}__now"
-
-
-def _zero(dtype: DType) -> Const:
-    return Const(False if dtype is DType.BOOL else 0.0 if dtype.is_float else 0, dtype)

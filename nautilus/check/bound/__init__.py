@@ -45,12 +45,13 @@ elements have a term in common, as in ``x - mean``, the elements of a binade hav
 rounded to their spacing.  Where a tensor core adds one sum to another in its accumulator, what it cuts off the second
 sum has the sign of the first one.  A unit roundoff of the output is added.  Where an output has many
 elements, its error hardly varies between inputs, and the bound holds with a margin of about three.  A single number
-has an error that is normally distributed, six standard deviations of which are allowed: the error of n elements is
-multiplied by 1 + 1 / sqrt(n).  Few elements are evaluated on six inputs together, and on given inputs in twelve random
-runs instead of three.
+has an error that is normally distributed, six standard deviations of which are allowed: the error of n evaluated
+elements is multiplied by 1 + 1 / sqrt(n).  Few elements are evaluated on six inputs together, and on given inputs in
+twelve random runs instead of three.
 
-The sizes.  The stated figure is evaluated at sampled elements of the outputs.  Sums longer than the budget allows are
-evaluated on evenly spaced terms; their own errors are those of the full length.  Of a recurrence the first 64 steps are
+The sizes.  The stated figure is evaluated at sampled elements of the outputs, at fewer of them where sums are long.
+Sums longer than the budget allows even then are evaluated on evenly spaced terms, and on those at the sampled indices;
+their own errors are those of the full length.  Of a recurrence the first 64 steps are
 evaluated, and the error is taken to grow with the square root of the number of steps.  A size that is known only at
 launch counts as 1024, or its bound.
 

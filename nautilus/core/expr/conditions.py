@@ -24,6 +24,11 @@ def conjuncts(e: Expr | None) -> tuple[Expr, ...]:
     return (e,)
 
 
+def short_circuit(a: Expr, b: Expr) -> Expr:
+    """``a and b``, where ``b`` is evaluated only if ``a`` holds, because it may read out of range otherwise."""
+    return Op("select", (a, b, FALSE), DType.BOOL)
+
+
 def conjunction(conditions: Iterable[Expr | None]) -> Expr | None:
     """All of ``conditions``, each part once; None where that is ``true``."""
     total: Expr | None = None

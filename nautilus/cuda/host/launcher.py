@@ -71,6 +71,13 @@ def parameters(module: ma.MemModule) -> list[str]:
     return [*out, f"void* {names.scratch}"]
 
 
+def argument_names(module: ma.MemModule) -> list[str]:
+    """The names of :func:`parameters`."""
+    names = module_names(module)
+    given = [*(b.name for b in module.buffers if b.space is not Space.TEMP), *(p.name for p in module.params)]
+    return [*(names.arguments[name] for name in given), names.scratch]
+
+
 def plan_bytes(module: ma.MemModule) -> int:
     """Bytes that the plan of a launch has at most."""
     small = 4 + len(module.buffers) + len(module.params) + len(module.kernels)  # each of at most 8 bytes
@@ -94,7 +101,7 @@ def declarations(module: ma.MemModule) -> dict[str, str]:
 def entry_points(module: ma.MemModule) -> Iterator[str]:
     """Lines with the functions of C linkage of one module."""
     names, declared = module_names(module), declarations(module)
-    given = ", ".join(p.split()[-1].lstrip("*") for p in parameters(module))
+    given = ", ".join(argument_names(module))
     inner, size = names.namespace, extent_text(workspace_bytes(module), names.arguments)
     launched = f"static_cast<const {inner}::Plan*>(plan)"
     yield f'extern "C" {declared["workspace"]} {{ return {size}; }}'

@@ -18,12 +18,12 @@ from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import short_circuit
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute, walk
 from nautilus.core.index.simplify import Ranges, divisible_by
 from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, rounded_up
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
-from nautilus.core.types import DType
 from nautilus.scalar.analysis.derived_names import block_var, grid_chain, has_tile, is_tiled, nest, plan_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 from nautilus.scalar.passes.simplify import simplify_statement
@@ -172,7 +172,7 @@ def _conjoin(bound: Expr, guard: Expr | None, locals_: frozenset[str]) -> Expr:
     if guard is None:
         return bound
     if any(ld.buffer not in locals_ for ld in loads(guard)):
-        return Op("select", (bound, guard, Const(False, DType.BOOL)), DType.BOOL)
+        return short_circuit(bound, guard)
     return calc("and", bound, guard)
 
 

@@ -13,9 +13,9 @@ window inside, padded to whole MMAs under a condition.
 The condition of the product may say that the operands are inside of their tensors and no more.  Elements outside are
 stored as 0, and a temp states this as its support, so that no mask is needed in the loop.
 
-The pass takes the division that :mod:`nautilus.targets.window_rates` predicts to be fastest, where that is certainly
-faster than a product by warps: on targets with warpgroup MMAs, for operands of 16 bits, and for those of f32 in
-precision fast.
+The pass takes the division that :mod:`nautilus.targets.window_rates` predicts to be fastest, where the prediction is at
+most :data:`~nautilus.targets.window_rates.GAIN` of that of a product by warps: on targets with warpgroup MMAs, for
+operands of 16 bits, and for those of f32 in precision fast.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Choice:
 
 
 def _best(c: Convolution, multiprocessors: int) -> Choice | None:
-    """The fastest choice, if it is certainly faster than a product by warps."""
+    """The choice that is predicted to be fastest, if that is faster than a product by warps by a margin."""
     if _volume(c.rows) < rates.ROWS or extent(c.column) < rates.columns(c.dtype):
         return None
     best = min(choices(c, multiprocessors), key=lambda x: x.seconds, default=None)
