@@ -129,26 +129,28 @@ def _root(parent: Mapping[str, str], name: str) -> str:
 # -- axes that are read at constants --------------------------------------------------------------
 
 
-def without_constant_axes(steps: Steps, kept: Collection[str]) -> Steps:
+def without_constant_axes(steps: Steps, kept: Collection[str], taken: Collection[str] = ()) -> Steps:
     """``steps`` with a copy of a tensor for each position along an axis that is only read at constant positions.
 
-    So the four gates of a cell are four tensors, each of which a thread holds.  ``kept``: tensors that stay.
+    So the four gates of a cell are four tensors, each of which a thread holds.  ``kept``: tensors that stay;
+    ``taken``: names that no copy has.
     """
     for d in reversed(steps.defs):
         reads = [ld for reader in steps.defs for ld in steps.reads(reader) if steps.names[ld.buffer] == d.name]
         for n in steps.places(d) if d.name not in kept and reads else ():
             positions = {at.value: at for ld in reads if isinstance(at := ld.index[n], Const)}
             if all(isinstance(ld.index[n], Const) for ld in reads) and len(positions) <= COPIES:
-                return without_constant_axes(_copied(steps, d, n, [int(v) for v in sorted(positions)]), kept)
+                copied = _copied(steps, d, n, [int(v) for v in sorted(positions)], taken)
+                return without_constant_axes(copied, kept, taken)
     return steps
 
 
-def _copied(steps: Steps, d: Def, place: int, positions: Sequence[int]) -> Steps:
+def _copied(steps: Steps, d: Def, place: int, positions: Sequence[int], others: Collection[str]) -> Steps:
     """``steps`` with a copy of ``d`` for each of ``positions`` along axis ``place``, which the readers read."""
     axis = d.index[place]
     assert isinstance(axis, Var)
     reading = next(read for read, name in steps.names.items() if name == d.name)
-    taken = {*steps.names, *steps.names.values(), *steps.made}
+    taken = {*steps.names, *steps.names.values(), *steps.made, *others}
     copies: dict[int, Def] = {}
     names = {read: name for read, name in steps.names.items() if name != d.name}
     for p in positions:

@@ -42,9 +42,14 @@ _BLOCKS = 1024  # a tile of lanes is wider where this many blocks remain
 _LANES = (128, 64, 32)
 
 
-def on_chip(name: str, steps: Steps, stored: Collection[str]) -> tuple[Kernel, tuple[Buffer, ...]] | None:
-    """The kernel of ``steps`` in tiled form and the tensors that it stores, of which ``stored`` are read elsewhere."""
-    steps = without_constant_axes(steps, stored)
+def on_chip(
+    name: str, steps: Steps, stored: Collection[str], taken: Collection[str] = ()
+) -> tuple[Kernel, tuple[Buffer, ...]] | None:
+    """The kernel of ``steps`` in tiled form and the tensors that it stores, of which ``stored`` are read elsewhere.
+
+    ``taken``: the names of the program, which no local has.
+    """
+    steps = without_constant_axes(steps, stored, taken)
     if any(not isinstance(a.extent, int) for d in steps.defs for a in steps.own(d)):
         return None
     terms = _terms(steps)
@@ -55,7 +60,7 @@ def on_chip(name: str, steps: Steps, stored: Collection[str]) -> tuple[Kernel, t
     if elements * (1 if lanes is None else lanes.tile) > ELEMENTS:
         return None
     kept = frozenset(stored) | memory
-    kernel = _Emitter(steps, where, lanes, kept, terms).kernel(name)
+    kernel = _Emitter(steps, where, lanes, kept, terms, taken).kernel(name)
     return kernel, tuple(d.buffer for d in steps.defs if d.name in kept)
 
 
@@ -128,8 +133,9 @@ class _Emitter:
     """Emits the statements of a step; ``terms``: the tiles of reductions (:func:`_terms`)."""
 
     def __init__(
-        self, steps: Steps, where: Placement, lanes: _Lanes | None, stored: frozenset[str], terms: Mapping[str, int]
-    ) -> None:
+        self, steps: Steps, where: Placement, lanes: _Lanes | None, stored: frozenset[str], terms: Mapping[str, int],
+        taken: Collection[str],
+    ) -> None:  # fmt: skip
         self.steps, self.where, self.lanes, self.stored, self.terms = steps, where, lanes, stored, terms
         held = [ld for d in steps.defs for ld in steps.reads(d) if (d.name, ld) not in where.memory]
         self.depths: dict[str, int] = {}
@@ -137,6 +143,8 @@ class _Emitter:
             name = steps.names[ld.buffer]
             self.depths[name] = max(self.depths.get(name, 0), steps.back(ld))
         self.taken = {*where.names.values(), *steps.outer} | (set() if lanes is None else {lanes.block_name})
+        self.known = {*taken, *steps.made}  # names of buffers
+        self.locals: dict[str, str] = {}
         self.parts: list[Buffer] = []
         self.extents = {where.names[a.name]: at_most(a.extent) for d in steps.defs for a in steps.own(d)}
         self.env: dict[str, Expr] = {old: Var(new) for old, new in where.names.items()}
@@ -169,7 +177,7 @@ class _Emitter:
 
     def buffer(self, d: Def, back: int) -> Buffer:
         shape = tuple(n for _, n in self.axes(d))
-        return Buffer(_local(d.name, back), d.buffer.dtype, shape, Space.LOCAL, d.span)
+        return Buffer(self.local(d.name, back), d.buffer.dtype, shape, Space.LOCAL, d.span)
 
     def groups(self) -> list[list[Def]]:
         """The definitions in an order of one step: reductions that are cut alike side by side, in one group."""
@@ -198,7 +206,7 @@ class _Emitter:
         out: list[Stmt] = []
         if group[0].op is None:
             (d,) = group
-            target = d.name if self.direct(d) else _local(d.name, 0)
+            target = d.name if self.direct(d) else self.local(d.name, 0)
             index = self.place(d) if self.direct(d) else self.at(d)
             guard = self.guarded(d, self.condition(d))
             out += self.tiled(d, Store(target, index, self.put(d, d.value), guard, d.span))
@@ -231,7 +239,8 @@ class _Emitter:
         for d in group:
             env: dict[str, Expr] = {names[a.name]: Var(n) for a, (n, _) in zip(d.red, axes, strict=True)}
             env[names[d.red[-1].name]] = at
-            part = Buffer(f"{d.name}__part", d.buffer.dtype, (*(n for _, n in self.axes(d)), tile), Space.LOCAL, d.span)
+            shape = (*(n for _, n in self.axes(d)), tile)
+            part = Buffer(self.unique(f"{d.name}__part"), d.buffer.dtype, shape, Space.LOCAL, d.span)
             self.parts.append(part)
             place = (*self.at(d), Var(name))
             assert d.op is not None
@@ -267,18 +276,29 @@ class _Emitter:
         """The step becomes an earlier one: the oldest first."""
         out: list[Stmt] = []
         for n in range(self.depth(d), 0, -1):
-            store = Store(_local(d.name, n), self.at(d), self.whole(d, n - 1), self.guarded(d), d.span)
+            store = Store(self.local(d.name, n), self.at(d), self.whole(d, n - 1), self.guarded(d), d.span)
             out += self.tiled(d, store)
         return out
 
     def zero(self, d: Def, back: int) -> Sequence[Stmt]:
         compute = d.buffer.dtype.compute
         value = identity("any" if compute is DType.BOOL else "sum", compute)
-        return self.tiled(d, Store(_local(d.name, back), self.at(d), value, None, d.span))
+        return self.tiled(d, Store(self.local(d.name, back), self.at(d), value, None, d.span))
 
     # -- parts of statements ----------------------------------------------------------------------
+    def local(self, name: str, back: int) -> str:
+        """The local with the values of tensor ``name`` from ``back`` steps before."""
+        return self.unique(f"{name}__{back}" if back else f"{name}__now")
+
+    def unique(self, wanted: str) -> str:
+        """The name of the local ``wanted``, which no other buffer has."""
+        if wanted not in self.locals:
+            self.locals[wanted] = unused(wanted, self.known)
+            self.known.add(self.locals[wanted])
+        return self.locals[wanted]
+
     def target(self, d: Def) -> tuple[str, tuple[Expr, ...]]:
-        return _local(d.name, 0), self.at(d)
+        return self.local(d.name, 0), self.at(d)
 
     def at(self, d: Def) -> tuple[Expr, ...]:
         return tuple(Var(name) for name, _ in self.axes(d))
@@ -288,7 +308,7 @@ class _Emitter:
 
     def whole(self, d: Def, back: int) -> Expr:
         """The element of ``d`` in the compute type."""
-        here = Load(_local(d.name, back), self.at(d), d.buffer.dtype, d.span)
+        here = Load(self.local(d.name, back), self.at(d), d.buffer.dtype, d.span)
         compute = d.buffer.dtype.compute
         return here if compute is d.buffer.dtype else Op("cast", (here,), compute, d.span)
 
@@ -307,7 +327,7 @@ class _Emitter:
             lanes: list[Expr] = [] if self.lanes is None else [Var(self.lanes.loop.var)]
             index = (*lanes, *(Var(names[v.name]) for v in own if isinstance(v, Var)))
             name = f"%{len(held)}"
-            held[name] = Load(_local(source.name, steps.back(n)), index, n.dtype, n.span)
+            held[name] = Load(self.local(source.name, steps.back(n)), index, n.dtype, n.span)
             return Var(name, n.dtype)
 
         return substitute(substitute(rewrite(e, rule), self.env), held)
@@ -342,7 +362,3 @@ def _invariant(d: Def, steps: Steps) -> Expr | None:
 
 def _both(a: Expr | None, b: Expr | None) -> Expr | None:
     return a or b if a is None or b is None else short_circuit(a, b)
-
-
-def _local(name: str, back: int) -> str:
-    return f"{name}__{back}" if back else f"{name}__now"

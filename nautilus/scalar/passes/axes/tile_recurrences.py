@@ -17,7 +17,7 @@ tile of two axes, except that a reduction takes :data:`TERMS` terms at once besi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -42,7 +42,7 @@ from nautilus.scalar.rewriting import map_kernels, map_statements
 LANES = 128  # elements at once
 FEW = 32  # elements of a nest that are not worth a block
 TERMS = 8  # of a reduction, at once
-_EARLIER = "__earlier"  # behind the name of a tensor of the recurrence, where a nest reads it
+_EARLIER = "__earlier"  # behind the name of a tensor of the recurrence, where a nest reads it; see _suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,17 @@ def _tiled(program: Program, k: Kernel, on_chip_first: bool) -> tuple[Kernel, tu
     assert isinstance(steps, Loop) and steps.kind is Kind.SEQ
     outer = (*shared, steps)
     own = writes_of(k)
-    apart = _apart(program, own)
-    defs = [_definition(apart, n, outer, own) for n in nests(steps.body)]
+    taken = {b.name for b in program.buffers} | {p.name for p in program.params}
+    suffix = _suffix(own, taken)
+    apart = _apart(program, own, suffix)
+    defs = [_definition(apart, n, outer, own, suffix) for n in nests(steps.body)]
     stored = {n for n in own if program.buffer(n).space is Space.OUTPUT}
     stored |= {n for other in program.kernels if other is not k for n in reads_of(other) & own}
-    read_names = {n + _EARLIER: n for n in own}
-    held = on_chip(k.name, Steps(tuple(defs), tuple(shared), steps, read_names), stored) if on_chip_first else None
-    if held is not None:
-        return held
+    read_names = {n + suffix: n for n in own}
+    if on_chip_first:
+        held = on_chip(k.name, Steps(tuple(defs), tuple(shared), steps, read_names), stored, taken)
+        if held is not None:
+            return held
     names = {loop.var for loop in outer}
     lanes = _shared_lanes(defs, shared, names)
     locals_: list[Buffer] = []
@@ -113,34 +116,42 @@ def _tiled(program: Program, k: Kernel, on_chip_first: bool) -> tuple[Kernel, tu
         blocks = [loop for loop in chain if loop.var in names or loop.var == f"{lanes}0"]
         rest = tuple(replace(loop, kind=Kind.SEQ) for loop in chain if loop not in blocks)
         grid |= {loop.var: loop for loop in blocks if loop.var != steps.var}
-        inner += nest(rest, map_statements(stmts, lambda _, s: _together(s)))
+        inner += nest(rest, map_statements(stmts, lambda _, s: _together(s, read_names)))
         locals_ += kernel.locals
     whole = nest(tuple(grid.values()), (replace(steps, body=tuple(inner)),))
     return Kernel(k.name, tuple(locals_), whole, k.span), ()
 
 
-def _apart(program: Program, own: frozenset[str]) -> Program:
+def _suffix(own: frozenset[str], taken: set[str]) -> str:
+    """What makes the name of a tensor of the recurrence a name of no tensor."""
+    suffix = _EARLIER
+    while any(n + suffix in taken for n in own):
+        suffix += "_"
+    return suffix
+
+
+def _apart(program: Program, own: frozenset[str], suffix: str) -> Program:
     """``program`` with a second name for each tensor of the recurrence, by which nests read it."""
-    more = tuple(replace(b, name=b.name + _EARLIER, space=Space.INPUT) for b in program.buffers if b.name in own)
+    more = tuple(replace(b, name=b.name + suffix, space=Space.INPUT) for b in program.buffers if b.name in own)
     return replace(program, buffers=(*program.buffers, *more), kernels=())
 
 
-def _definition(program: Program, body: tuple[Stmt, ...], outer: Sequence[Loop], own: frozenset[str]) -> Def:
+def _definition(
+    program: Program, body: tuple[Stmt, ...], outer: Sequence[Loop], own: frozenset[str], suffix: str
+) -> Def:
     """The definition of a nest, over the loops ``outer`` too; it reads the recurrence by the second names."""
 
     def rule(e: Expr) -> Expr | None:
-        return replace(e, buffer=e.buffer + _EARLIER) if isinstance(e, Load) and e.buffer in own else None
+        return replace(e, buffer=e.buffer + suffix) if isinstance(e, Load) and e.buffer in own else None
 
     renamed = map_statements(body, lambda _, s: _rewritten(s, rule))
     loops = tuple(replace(loop, kind=Kind.PAR) for loop in outer)
     return read_def(program, Kernel("step", (), nest(loops, renamed)))
 
 
-def _together(s: Store | Update) -> Store | Update:
+def _together(s: Store | Update, read_names: Mapping[str, str]) -> Store | Update:
     def rule(e: Expr) -> Expr | None:
-        if isinstance(e, Load) and e.buffer.endswith(_EARLIER):
-            return replace(e, buffer=e.buffer.removesuffix(_EARLIER))
-        return None
+        return replace(e, buffer=read_names[e.buffer]) if isinstance(e, Load) and e.buffer in read_names else None
 
     return _rewritten(s, rule)
 
