@@ -68,9 +68,11 @@ gpu-test: $(READY) ## Only the tests that need a GPU
 
 lint: $(READY) ## Style
 	$(BIN)/ruff check .
+	$(BIN)/nautilusc fmt --check specs grammar
 
-format: $(READY) ## Put right what ruff can put right
+format: $(READY) ## Put right what ruff and the formatter of specs can put right
 	$(BIN)/ruff check --fix .
+	$(BIN)/nautilusc fmt specs grammar
 
 types: $(READY) ## Strict types
 	$(BIN)/mypy

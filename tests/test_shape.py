@@ -19,7 +19,8 @@ MAX_FILE, MAX_FUNCTION, MAX_FILES = 500, 60, 12
 #: Every room imports only rooms before it, and ``nautilus/__init__.py``.
 ORDER = (
     *("core", "targets", "frontend", "scalar", "planner", "vr_tile", "ma_tile", "cuda"),
-    *("cost", "passes", "runtime", "driver", "check", "bench", "remarks", "report", "tune", "export", "cli", "api"),
+    *("cost", "passes", "runtime", "driver", "check", "bench", "remarks", "report", "tune", "export"),
+    *("editor", "cli", "api"),
 )
 
 #: The levels in order: the ``lowering`` of each imports the level before it. The printer reads the last IR everywhere.

@@ -312,6 +312,21 @@ def explain_command(spec: Path, **options: Any) -> None:
     explain_spec(spec, **options)
 
 
+@cli.command("fmt")
+@click.argument("paths", type=click.Path(path_type=Path, allow_dash=True), nargs=-1, required=True, metavar="PATH...")
+@click.option("--check", is_flag=True, help="Write nothing; list the files that would change, with exit code 1.")
+@click.option("--diff", is_flag=True, help="Print what would change, and write nothing.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+def fmt_command(paths: tuple[Path, ...], **options: Any) -> None:
+    """Give each PATH (.naut, or a folder of them; - is stdin to stdout) the standard layout.
+
+    Only spaces, indentation and blank lines change. Comments and breaks between lines stay.
+    """
+    from nautilus.cli.editor.formatting import format_files
+
+    format_files(paths, **options)
+
+
 @cli.command("schedule")
 @click.option("--reference", is_flag=True, required=True, help="Print the page of all fields, in Markdown.")
 def schedule_command(**_options: Any) -> None:

@@ -60,6 +60,13 @@ def read_text(text: str, name: str = "<text>", folder: Path | None = None) -> Pr
     return program
 
 
+def read_source(data: bytes, name: str) -> tuple[Source | None, list[Diagnostic]]:
+    """The text in ``data``, the bytes of the file ``name``, without its includes; None and the error for no text."""
+    errors: list[Diagnostic] = []
+    text = _decode(data, name, Span(Source(name, ""), 0, 0, 0, 0), errors)
+    return (None if text is None else Source(name, text)), errors
+
+
 def _key(path: Path) -> str:
     try:
         return str(path.resolve())

@@ -81,6 +81,18 @@ def parse(source: Source) -> tuple[File, list[Diagnostic]]:
         return File(source, tuple(statements)), errors
 
 
+def tokens(source: Source) -> list[Any]:
+    """All tokens of ``source``, also those of statements that do not parse, with the types that they have in their
+    statements.  A newline is a token."""
+    with _LOCK:
+        found = list(_tools()[0].lex(source.text))
+    for part in _statements(iter(found), source, []):
+        if part.tokens:
+            mark_words(part.tokens)
+            mark_bars(part.tokens)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """The tokens of one statement; ``recur``: the token before it, or before its block."""

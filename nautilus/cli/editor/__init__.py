@@ -1,0 +1,1 @@
+"""Commands for editors and for the layout of specs."""

@@ -1,0 +1,1 @@
+"""What editors ask of a spec: its layout."""
