@@ -327,6 +327,14 @@ def fmt_command(paths: tuple[Path, ...], **options: Any) -> None:
     format_files(paths, **options)
 
 
+@cli.command("lsp")
+def lsp_command() -> None:
+    """Serve editors by the language server protocol on standard input and output (needs pygls)."""
+    from nautilus.editor.server import serve
+
+    serve()
+
+
 @cli.command("schedule")
 @click.option("--reference", is_flag=True, required=True, help="Print the page of all fields, in Markdown.")
 def schedule_command(**_options: Any) -> None:

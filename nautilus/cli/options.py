@@ -20,7 +20,9 @@ from nautilus.cli.help.completion import ARGUMENTS, complete_arch, complete_dim
 from nautilus.cli.sizes import read_sizes
 from nautilus.passes.pipelines import STAGE_NAMES, STAGES, listing, listing_data
 
-COMMANDS = ("compile", "check", "run", "bench", "tune", "db", "explain", "fmt", "schedule", "completion", "man")
+COMMANDS = (
+    "compile", "check", "run", "bench", "tune", "db", "explain", "fmt", "lsp", "schedule", "completion", "man",
+)  # fmt: skip
 STDIN = "<stdin>"
 
 

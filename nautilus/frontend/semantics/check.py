@@ -19,6 +19,7 @@ from nautilus.core.expr.nodes import Axis, Expr, Op, Param, Var, substitute
 from nautilus.core.index.sizes import Extent as AnyExtent
 from nautilus.core.index.sizes import volume
 from nautilus.core.index.strides import MOST_STRIDE
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS, MAX_NODES
@@ -57,7 +58,7 @@ def load_spec(
     if isinstance(source, str) and "\n" in source:
         return load_text(source, name, dims=dims, keep_runtime=keep_runtime, unaligned=unaligned)
     with _raised_recursion_limit():
-        return _checked(read_path(Path(source)), dims or {}, keep_runtime, unaligned)
+        return _checked(_analysed(read_path(Path(source)), dims or {}, keep_runtime, unaligned))
 
 
 def load_text(
@@ -71,7 +72,27 @@ def load_text(
 ) -> Spec:
     """The Spec of ``text``; ``name`` is its name in diagnostics, ``folder`` contains its includes."""
     with _raised_recursion_limit():
-        return _checked(read_text(text, name, folder), dims or {}, keep_runtime, unaligned)
+        return _checked(_analysed(read_text(text, name, folder), dims or {}, keep_runtime, unaligned))
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What is known of a spec, valid or not.
+
+    ``diagnostics``: all findings as the command line shows them.  ``spec``: None where one of them is an error.
+    ``symbols``: None where the file itself cannot be read.
+    """
+
+    program: Program
+    diagnostics: tuple[Diagnostic, ...]
+    symbols: Symbols | None = None
+    spec: Spec | None = None
+
+
+def analyse_text(text: str, name: str, folder: Path | None, dims: Mapping[str, int]) -> Analysis:
+    """What :func:`load_text` finds, without an exception where the spec is not valid."""
+    with _raised_recursion_limit():
+        return _analysed(read_text(text, name, folder), dims, False, False)
 
 
 @contextmanager
@@ -85,9 +106,15 @@ def _raised_recursion_limit() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def _checked(program: Program, dims: Mapping[str, int], keep_runtime: bool, unaligned: bool) -> Spec:
+def _checked(found: Analysis) -> Spec:
+    if found.spec is None:
+        raise DiagnosticError(found.diagnostics)
+    return found.spec
+
+
+def _analysed(program: Program, dims: Mapping[str, int], keep_runtime: bool, unaligned: bool) -> Analysis:
     if any(e.span.line == 0 for e in program.errors):  # the file itself could not be read
-        raise DiagnosticError(program.errors)
+        return Analysis(program, tuple(program.errors))
     sym = collect(program.statements, prelude(), dims, keep_runtime, note_sizes)
     facts = assumptions(sym)
     found = _definitions(sym, facts)
@@ -99,10 +126,10 @@ def _checked(program: Program, dims: Mapping[str, int], keep_runtime: bool, unal
         everything = [d for d in everything if d.code not in _UNUSED]  # what is wrong may be the use
         if len(everything) > MAX_ERRORS:
             everything = [d for d in everything if d.severity is Severity.ERROR][:MAX_ERRORS]
-        raise DiagnosticError(everything)
+        return Analysis(program, tuple(everything), sym)
     warnings = tuple(sorted([*everything, *lint(program.statements, REDUCTIONS)], key=_position))
     made = _assemble(program.name, sym, found, facts, strides, warnings)
-    return replace(made, family=family(program.statements, sym.functions))
+    return Analysis(program, warnings, sym, replace(made, family=family(program.statements, sym.functions)))
 
 
 _UNUSED = ("N0209", "N0210")
@@ -327,4 +354,4 @@ def _scalar(sym: Symbols, node: ast.ScalarDecl) -> Scalar:
     return Scalar(node.name.id, sym.dtype(node.dtype), default, node.span)
 
 
-__all__ = ["load_spec", "load_text"]
+__all__ = ["Analysis", "analyse_text", "load_spec", "load_text"]
