@@ -20,33 +20,48 @@ def _extreme(name: str, up: str, down: str, nan: str, bits: str) -> Texts:
     ), ()
 
 
-def _combine(name: str, atomic: str, combined: str, needs: tuple[str, ...] = ()) -> Texts:
-    """Atomics on one address run one after another, so lanes that all have it combine their values beforehand.
+def _combine(name: str, atomic: str, combined: str, needs: tuple[str, ...] = ()) -> Mapping[str, Texts]:
+    """Atomics on one address run one after another, so terms that meet are combined beforehand.
 
-    All lanes of the warp call it together.
+    ``combine``: neighbouring lanes with one element, of a warp that calls it together.  A quarter of the lanes has to
+    gain by it.  ``extend``: terms of one thread that follow each other.  ``put``: no others.
     """
-    return (
-        "// Combines x into *p in each active lane; a warp whose lanes have one element in common does it once.\n"
-        f"template <class T> __device__ __forceinline__ void combine_{name}(bool active, T* p, T x) {{\n"
-        "    const u64 first = __shfl_sync(0xffffffffu, reinterpret_cast<u64>(p), 0);\n"
-        "    if (__all_sync(0xffffffffu, active && reinterpret_cast<u64>(p) == first)) {\n"
+    template = "template <class T> __device__ __forceinline__ void"
+    put = f"{template} put_{name}(bool active, T* p, T x) {{ if (active) {atomic}(p, x); }}"
+    combine = (
+        "// Combines x into *p in each active lane; the first of neighbours with one element does it for them.\n"
+        f"{template} combine_{name}(bool active, T* p, T x) {{\n"
+        "    const u64 own = active ? reinterpret_cast<u64>(p) : 0, next = __shfl_down_sync(0xffffffffu, own, 1);\n"
+        "    const int lane = threadIdx.x % 32;\n"
+        "    const u32 equal = __ballot_sync(0xffffffffu, active && lane < 31 && own == next);\n"
+        "    if (__popc(equal) >= 8) {\n"
         "        #pragma unroll\n"
-        "        for (int by = 16; by; by /= 2) {\n"
-        "            const T y = __shfl_xor_sync(0xffffffffu, x, by);\n"
-        f"            x = {combined};\n"
+        "        for (int by = 1; by < 32; by *= 2) {\n"
+        "            const T y = __shfl_down_sync(0xffffffffu, x, by);\n"
+        "            const u32 all = (1u << by) - 1;\n"
+        f"            if ((equal >> lane & all) == all) x = {combined};\n"
         "        }\n"
-        "        active = threadIdx.x % 32 == 0;\n"
+        "        active = active && !(lane > 0 && equal >> (lane - 1) & 1);\n"
         "    }\n"
         f"    if (active) {atomic}(p, x);\n}}"
-    ), needs
+    )
+    extend = (
+        "// Combines x with y, which waits for *at, if p is the same place; else y goes there, and x waits for *p.\n"
+        f"{template} extend_{name}(T*& at, T& y, bool active, T* p, T x) {{\n"
+        "    if (!active) return;\n"
+        f"    if (p == at) x = {combined};\n"
+        f"    else if (at) {atomic}(at, y);\n"
+        "    at = p, y = x;\n}"
+    )
+    return {f"combine_{name}": (combine, needs), f"extend_{name}": (extend, needs), f"put_{name}": (put, needs)}
 
 
 ATOMICS: Mapping[str, Texts] = {
     "atomic_max_f32": _extreme("max", "Max", "Min", "int", "0x7fffffff"),
     "atomic_min_f32": _extreme("min", "Min", "Max", "u32", "0xffffffffu"),
-    "combine_add": _combine("add", "atomicAdd", "x + y"),
-    "combine_max": _combine("max", "atomicMax", "x > y ? x : y"),
-    "combine_min": _combine("min", "atomicMin", "x < y ? x : y"),
-    "combine_max_f32": _combine("max_f32", "atomic_max_f32", "max_nan(x, y)", ("atomic_max_f32", "max_nan")),
-    "combine_min_f32": _combine("min_f32", "atomic_min_f32", "min_nan(x, y)", ("atomic_min_f32", "min_nan")),
+    **_combine("add", "atomicAdd", "x + y"),
+    **_combine("max", "atomicMax", "x > y ? x : y"),
+    **_combine("min", "atomicMin", "x < y ? x : y"),
+    **_combine("max_f32", "atomic_max_f32", "max_nan(x, y)", ("atomic_max_f32", "max_nan")),
+    **_combine("min_f32", "atomic_min_f32", "min_nan(x, y)", ("atomic_min_f32", "min_nan")),
 }

@@ -22,7 +22,7 @@ from nautilus.cuda.expr import SUM, Speller, operand
 from nautilus.cuda.host.launcher import launcher
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.names import kernel_symbol, module_names
-from nautilus.cuda.ops import elementwise, movement, pipelines, reduction, roles, scan
+from nautilus.cuda.ops import atomic_stores, elementwise, movement, pipelines, reduction, roles, scan
 from nautilus.cuda.ops import mma as matrix
 from nautilus.cuda.ops import tile_scheduler as scheduler
 from nautilus.cuda.ops import wgmma as warpgroup
@@ -325,6 +325,7 @@ _PRINTERS: Printers = {
     ma.ConvertOp: print_convert,
     ma.UndefinedOp: print_undefined,
     **movement.PRINTERS,
+    **atomic_stores.PRINTERS,
     **reduction.PRINTERS,
     **scan.PRINTERS,
     **matrix.PRINTERS,

@@ -12,6 +12,7 @@ The rules apply in this order:
 * A row that fits in a tile needs no loop and no repair term.
 * Longer rows that are read again have rules of their own (:mod:`.rowwise.rows`).
 * Windows (:mod:`.rowwise.windows`) are tiles of their exact extents.
+* Terms of scatters (:mod:`.rowwise.terms`) are registers of one thread along the axis of their keys.
 * A row of several axes is a tile of the axes that are nearest in memory, and a loop over the longest of the others.
 * The loops in order are :mod:`.phases`.
 
@@ -30,7 +31,7 @@ from nautilus.planner.draft import Draft
 from nautilus.planner.phases import Phases, passes, phases
 from nautilus.planner.products import warp_tiles
 from nautilus.planner.products.dots import ceil_pow2, dot_of, floor_pow2
-from nautilus.planner.rowwise import columns, rows, shared_operands, windows
+from nautilus.planner.rowwise import columns, rows, shared_operands, terms, windows
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
@@ -63,6 +64,9 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(),
     whole = not g.dots and not g.scans and not any(g.cut_by(x) for x in grid)
     if whole and windows.is_window(g.defs, {x: g.extent(x) for x in rest}):
         return _planned(g, name, grid, rest, _window(g, grid, rest))
+    if len(g.defs) == 1 and (block := terms.block_of(g.defs[0], _vector_axis(g), {x: g.extent(x) for x in grid})):
+        g.roles |= {x: AxisPlan(x, GRID, block[0].get(x, 1)) for x in grid}
+        return _planned(g, name, grid, rest, WarpPlan(warps=block[1], stages=1, epilogue="direct"))
     _inner_roles(g, rest)
     _grid_roles(g, grid)
     if g.loop is not None:

@@ -29,7 +29,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("keys", ["some", "equal", "outside"])
+@pytest.mark.parametrize("keys", ["some", "sorted", "equal", "outside"])
 @pytest.mark.parametrize("name", CASES)
 def test_scatters(name: str, keys: str, tmp_path: Path) -> None:
     sizes, given, out, body = CASES[name]
@@ -42,6 +42,7 @@ def test_scatters(name: str, keys: str, tmp_path: Path) -> None:
     count = len(case.given.arrays["K"])
     drawings = {
         "some": drawn.integers(-2, extent + 2, count),
+        "sorted": np.sort(drawn.integers(-2, extent + 2, count)),
         "equal": np.full(count, extent - 1),
         "outside": np.full(count, extent),
     }

@@ -314,23 +314,8 @@ def print_global_store(w: Writer, op: ma.GlobalStore) -> None:
     with w.registers("r", layout.registers, vec) as r, w.positions(frag.layout, exprs, r):
         pointer = global_pointer(w, op.buffer, op.index, frag.layout, r)
         mask = "" if op.mask is None else w.expr(op.mask, layout, r)
-        if op.combiner is not None:
-            first = w.first_holder(layout)
-            active = f"{first} && ({mask})" if first and mask else first or mask or "true"
-            w.line(atomic_text(w, op.combiner, buffer.dtype, active, pointer, f"{name}[{r}]"))
-        else:
-            with w.braces(f"if ({mask})") if mask else nullcontext():
-                w.line(_store_text(w, frag, name, r, vec, pointer))
-
-
-def atomic_text(w: Writer, combiner: str, dtype: DType, active: str, pointer: str, value: str) -> str:
-    """The statement that combines ``value`` into the element at ``pointer``, whose old value nobody reads."""
-    if dtype.is_float:
-        return f"{w.speller.use(f'combine_{combiner}_f32')}({active}, {pointer}, {value});"
-    if combiner == "sum":  # unsigned, which wraps
-        kind = "u64" if dtype.bytes == 8 else "u32"
-        return f"{w.speller.use('combine_add')}({active}, reinterpret_cast<{kind}*>({pointer}), ({kind}){value});"
-    return f"{w.speller.use(f'combine_{combiner}')}({active}, {pointer}, {value});"
+        with w.braces(f"if ({mask})") if mask else nullcontext():
+            w.line(_store_text(w, frag, name, r, vec, pointer))
 
 
 def print_shared_store(w: Writer, op: ma.SharedStore) -> None:
@@ -393,7 +378,6 @@ def plus(text: str, n: int) -> str:
 PRINTERS: Printers = {
     ma.SliceOp: print_slice,
     ma.GlobalLoad: print_global_load,
-    ma.GlobalStore: print_global_store,
     ma.SharedLoad: print_shared_load,
     ma.SharedStore: print_shared_store,
     ma.AsyncCopy: print_async_copy,

@@ -7,6 +7,9 @@ those of whole tiles; elementwise work and reductions then need no conversion.  
   never occur in one tile may share a class), and every class owns some lanes and warps.  The column
   class runs along contiguous memory: ``vec`` consecutive elements in registers, then lanes, then warps,
   then further registers; row classes follow.
+  Terms of a scatter are the exception.  Neighbours along the axes of its keys often meet at one element, so they are
+  registers of one thread, which combines them before it writes.  Lanes along another axis write neighbouring elements,
+  so they have single ones: memory combines a whole 32-byte sector at once.
 * **accumulators** of matrix instructions (:func:`accumulator`) and their projections.
 
 Tile sizes may be any integer: an axis takes the lanes and warps that divide it, the rest of its
@@ -20,7 +23,7 @@ from dataclasses import field, replace
 from math import gcd, prod
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.nodes import Expr, free_vars
+from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.analysis.access import RefAxes, affine, contiguous_axis, vector_width
@@ -121,6 +124,7 @@ class LayoutCost:
     weight: Mapping[str, int]  # elements moved with the axis contiguous
     vec: Mapping[str, int]  # widest legal vector along the axis
     tiles: tuple[tuple[str, ...], ...]  # axes of every tile
+    keyed: frozenset[str] = frozenset()  # axes of the values that tell where a scatter combines
 
 
 def collect(
@@ -136,6 +140,7 @@ def collect(
     windows: set[str] = set()
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     tiles: dict[tuple[str, ...], None] = {}
+    keyed: set[str] = set()
     for op in walk_ops(kernel.body):
         for value in results(op):
             tiles[value.type.names] = None
@@ -145,6 +150,8 @@ def collect(
             continue
         type_ = op.result.type if isinstance(op, LoadOp) else op.value.type
         buffer = buffers[op.buffer]
+        if isinstance(op, StoreOp) and op.combiner is not None:
+            keyed |= {x for e in op.index for n in walk(e) if isinstance(n, Ref) for x in refs.get(n.name, ())}
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
         if axis is None:
             continue
@@ -156,7 +163,7 @@ def collect(
             axis = kept or axis
         weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
         vec[axis] = max(vec.get(axis, 1), width)
-    return LayoutCost(weight, {x: 1 if x in windows else v for x, v in vec.items()}, tuple(tiles))
+    return LayoutCost(weight, {x: 1 if x in windows else v for x, v in vec.items()}, tuple(tiles), frozenset(keyed))
 
 
 def _beside(index: Sequence[Expr], axis: str, kept: Sequence[str]) -> str | None:
@@ -185,7 +192,8 @@ class Template:
     rows: tuple[ClassPlan, ...]
     spare_lanes: int
     warps: int
-    scanned: frozenset[str] = frozenset()  # axes of scans: as rows, neighbours are registers of one thread
+    scanned: frozenset[str] = frozenset()  # axes of scans and keys: as rows, neighbours are registers of one thread
+    keyed: frozenset[str] = frozenset()  # of these, the axes of keys, whose registers come first
 
     def layout(self, axes: tuple[str, ...]) -> FragLayout:
         """Layout of a tile that varies with ``axes``."""
@@ -194,6 +202,7 @@ class Template:
             digits += self._class_digits(plan, axes)
         used = self.columns.warps * prod(r.warps for r in self.rows)
         digits += [("lane", None, self.spare_lanes), ("warp", None, self.warps // used)]
+        digits.sort(key=lambda d: d[0] != "reg" or d[1] not in self.keyed)
         return assemble(digits)
 
     def _class_digits(self, plan: ClassPlan, axes: tuple[str, ...]) -> list[Digit]:
@@ -230,6 +239,9 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         if isinstance(op, ScanOp) and op.axis in vec and op.into in vec:  # a scan keeps the layout
             vec[op.axis] = vec[op.into] = max(vec[op.axis], vec[op.into])
     lead = columns[0] if columns else None
+    wanted = fixed_warps or warps[0] * warps[1]
+    if cost.keyed:
+        vec |= {x: gcd(sizes[x], sizes[x] // (32 * wanted) or 1) if x in cost.keyed else 1 for x in columns}
     row_sizes = [max((sizes[a] for a in c), default=1) for c in rows]
     span = sizes[lead] if lead else 1
     while lead and vec[lead] > 1 and gcd(32, span // vec[lead]) * gcd(32, prod(row_sizes)) < 32:
@@ -239,7 +251,6 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     for size in row_sizes:
         row_lanes.append(gcd(left, size))
         left //= row_lanes[-1]
-    wanted = fixed_warps or warps[0] * warps[1]
     col_warps, row_warps = _share_warps(
         wanted, warps[0], span // (vec[lead] * col_lanes) if lead else 1,
         [s // n for s, n in zip(row_sizes, row_lanes, strict=True)], kept,
@@ -249,7 +260,8 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         sizes, vec, ClassPlan(tuple(columns), col_lanes, col_warps),
         tuple(ClassPlan(tuple(c), n, w) for c, n, w in zip(rows, row_lanes, row_warps, strict=True)),
         left, fixed_warps or used,
-        frozenset(x for op in walk_ops(kernel.body) if isinstance(op, ScanOp) for x in combined(op)),
+        cost.keyed.union(x for op in walk_ops(kernel.body) if isinstance(op, ScanOp) for x in combined(op)),
+        cost.keyed,
     )  # fmt: skip
 
 

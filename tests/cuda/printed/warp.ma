@@ -519,3 +519,46 @@ module places target sm_80 {
 ; CHECK-NEXT: b[0] = at_j + 3;
 ; CHECK: const int at_i = k_i;
 ; CHECK-NEXT: c[0] = at_i + 4;
+
+; CASE: terms of one thread that meet in one element are combined before memory is written
+; ARCH: sm_90a
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module sums target sm_90a {
+  input X: i32[128, 32]
+  input K: i32[128]
+  temp F: i32[9, 32] = 0
+  temp H: i32[9] = 0
+  kernel fill grid 1 warps 1 min_blocks 1 {
+    layout #f = reg(e:9x1) lane(d:32x1) warp()
+    layout #h = reg(e:9x1) lane(*:32) warp()
+    %f = const 0 : i32[e: 9, d: 32] #f
+    %h = const 0 : i32[e: 9] #h
+    st.global F[e, d], %f vec 1
+    st.global H[e], %h vec 1
+  }
+  kernel rows grid 8 warps 1 min_blocks 1 {
+    layout #x = reg(t:16x1) lane(d:32x1) warp()
+    layout #t = reg(t:16x1) lane(*:32) warp()
+    %x = ld.global X[block * 16 + t, d] vec 1 : i32[t: 16, d: 32] #x
+    %k = ld.global K[block * 16 + t] vec 4 : i32[t: 16] #t
+    st.global F[%k, d], %x where %k >= 0 and %k < 9 vec 1 atomic sum
+  }
+  kernel counts grid 1 warps 1 min_blocks 1 {
+    layout #c = reg(t:4x1) lane(t:32x4) warp()
+    %k = ld.global K[t] vec 4 : i32[t: 128] #c
+    %one = const 1 : i32[t: 128] #c
+    st.global H[%k], %one where %k >= 0 and %k < 9 vec 1 atomic sum
+  }
+}
+; CHECK: sums__rows(
+; CHECK: u32 waiting = 0, *place = nullptr;
+; CHECK-NEXT: #pragma unroll
+; CHECK-NEXT: for (int r = 0; r < 16; ++r) {
+; CHECK-NEXT: extend_add(place, waiting, {{k_?}}[r] >= 0 && {{k_?}}[r] < 9, reinterpret_cast<u32*>(F + {{.*}}), (u32)x[r]);
+; CHECK-NEXT: }
+; CHECK-NEXT: put_add(place != nullptr, place, waiting);
+; CHECK: sums__counts(
+; CHECK: extend_add(
+; CHECK-NEXT: }
+; CHECK-NEXT: combine_add(place != nullptr, place, waiting);

@@ -122,6 +122,7 @@ template <class T> inline T __shfl_down_sync(unsigned m, T x, int by, int w = 32
 inline int __any_sync(unsigned m, int x) { return (int)host::exchange(4, m, x != 0, 0, 32); }
 inline int __all_sync(unsigned m, int x) { return (int)host::exchange(5, m, x != 0, 0, 32); }
 inline unsigned __ballot_sync(unsigned m, int x) { return (unsigned)host::exchange(6, m, x != 0, 0, 32); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline size_t __cvta_generic_to_shared(const void* p) { return host::shared_window(p); }
 template <class T> inline T atomicAdd(T* p, T x) { return (T)host::atomic('+', p, (unsigned long long)x, sizeof x); }
 template <class T> inline T atomicMax(T* p, T x) {

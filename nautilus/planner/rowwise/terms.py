@@ -1,0 +1,48 @@
+"""Tiles of scatters: which terms a block and a thread have.
+
+Atomic operations on one element run one after another, and terms that follow each other often have one key: segments
+are sorted, and some keys are more frequent than others.  So a thread has :data:`RUN` terms that follow each other along
+the axis of the keys, which it combines before it writes.  Lanes lie along the contiguous axis of the terms, so that the
+elements of a warp are whole sectors of memory.  Terms without such an axis are read in vectors, and the general rule of
+elementwise kernels gives their tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from nautilus.core.expr.nodes import free_vars, loads
+from nautilus.planner.products.dots import ceil_pow2
+from nautilus.scalar.analysis.definitions import Def
+
+RUN, SHORTEST_RUN = 16, 4  # terms of a thread
+WARPS = 4  # of a block
+BLOCKS = 512  # with which a run is as long as possible: about four blocks a multiprocessor
+
+
+def block_of(d: Def, fast: str | None, extents: Mapping[str, int]) -> tuple[dict[str, int], tuple[int, int]] | None:
+    """Tiles of axes, and the warps along rows and columns, for the scatter ``d``; None where the general rule holds.
+
+    ``fast``: the axis that is contiguous in memory.
+    """
+    keyed = {x for e in d.at or () for ld in loads(e) for i in ld.index for x in free_vars(i)}
+    order = [a.name for a in d.par if a.name in keyed]
+    if d.scatter is None or fast is None or fast in keyed or not order:
+        return None
+    columns = _columns(extents[fast])
+    across = max(1, columns // 32)
+    down = WARPS // across
+    rows = down * max(1, 32 // columns)  # threads along the terms
+    others = prod(n for x, n in extents.items() if x not in (fast, order[-1]))
+    blocks, run = others * -(-extents[fast] // columns) * -(-extents[order[-1]] // rows), RUN
+    while run > SHORTEST_RUN and blocks // run < BLOCKS:
+        run //= 2
+    return {fast: columns, order[-1]: min(run * rows, ceil_pow2(extents[order[-1]]))}, (down, across)
+
+
+def _columns(extent: int) -> int:
+    """Columns of a block: those of few idle lanes, then as many as possible."""
+    if extent < 32:
+        return ceil_pow2(extent)
+    return min((128, 64, 32), key=lambda n: -(-extent // n) * n)
