@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from nautilus.bench.contenders import OURS, Absent, Contender, Row, reason_of
@@ -257,7 +258,7 @@ def _about(
         "repeats": settings.repeats,
         "rounds": settings.rounds,
         "compared_with": "sampled rows in float64" + ("" if known.whole is None else ", all elements in float64"),
-        "stated_bounds": {n: b.relative for n, b in known.bounds.items()},
+        "stated_bounds": {n: b.relative if isfinite(b.relative) else None for n, b in known.bounds.items()},
         "resources": [r.as_dict() for r in built.resources],
         "schedule": json.loads(schedule.to_json()) if schedule is not None else None,
         "conventions": "flop: 2 for each needed multiply-add of a sum of products; bytes: inputs and outputs once",

@@ -13,6 +13,10 @@ There are two references, because an output may have a hundred million elements:
 Narrow types overflow: an element that is inf on one side and close to the largest number on the other is a rounding
 difference, not an error.
 
+A recurrence may amplify errors until no reference of its own run is close to a right result.  Where the stated bound is
+that of single steps, sampled rows are those of steps from the states that the contender's own result shows
+(:mod:`nautilus.check.bound.stepwise`), and where it is that of the first steps, these are compared.
+
 Outputs hold NaN before a contender writes them.  The error is a relative Frobenius norm.  Ours must be within the bound
 that the compiler states for the kernel.  A peer must be within :data:`PEER_SLACK` times that bound, because a library
 may round intermediates that the spec keeps in f32; its check only has to show that it computes the same function.
@@ -24,13 +28,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from math import sqrt
+from math import isfinite, sqrt
 from typing import TypeVar
 
 import numpy as np
 
 from nautilus.bench.contenders import Verdict
-from nautilus.check.bound.stated import Bound
+from nautilus.check.bound.bound import Bound, Steps
+from nautilus.check.bound.stepwise import Stepwise, stepwise
 from nautilus.check.compare import exact, overflown, relative
 from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.records import dataclass
@@ -49,14 +54,34 @@ Whole = Callable[[], Mapping[str, Array] | None]
 
 
 @dataclass(frozen=True)
+class SingleSteps:
+    """The Spec of single steps at sampled rows, ``cut``, and its inputs beside the states that a result shows."""
+
+    steps: Stepwise
+    cut: Restricted
+    raw: Mapping[str, Array]
+    scalars: Mapping[str, float | int | bool]
+
+    def rows(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The reference for raw storage ``outputs``."""
+        types = {t.name: t.dtype for t in (*self.steps.spec.inputs, *self.steps.spec.outputs)}
+        states = {n: from_storage(outputs[o], types[o]) for n, o in self.steps.outputs.items()}
+        return _evaluated(self.cut, {**self.raw, **states}, self.scalars, types, frozenset(states))
+
+
+@dataclass(frozen=True)
 class References:
-    """The references: sampled rows in float64, and all elements (``whole``) where PyTorch is installed."""
+    """The references: sampled rows in float64, and all elements (``whole``) where PyTorch is installed.
+
+    ``single``: the reference of outputs whose bound is that of single steps.
+    """
 
     spec: Spec
     cut: Restricted
     rows: Mapping[str, Array]
     whole: Mapping[str, Array] | None
     bounds: Mapping[str, Bound]
+    single: SingleSteps | None = None
 
 
 def references(
@@ -69,12 +94,23 @@ def references(
 ) -> References:
     """Evaluate both references on raw storage ``raw``."""
     everything = whole() if whole is not None else None
-    cut = restrict(spec, sampled(spec, seed, last=0 if everything is None else COLUMNS))
-    types = {t.name: t.dtype for t in spec.inputs}
-    arrays = {n: x if n in cut.rows else from_storage(x, types[n]) for n, x in cut.arrays(raw).items()}
+    chosen = sampled(spec, seed, last=0 if everything is None else COLUMNS)
+    cut = restrict(spec, chosen)
+    rows = _evaluated(cut, raw, scalars, {t.name: t.dtype for t in spec.inputs})
+    steps = stepwise(spec) if any(b.stepwise for b in bounds.values()) else None
+    single = None if steps is None else SingleSteps(steps, restrict(steps.spec, chosen), raw, scalars)
+    return References(spec, cut, rows, everything, bounds, single)
+
+
+def _evaluated(
+    cut: Restricted, raw: Mapping[str, Array], scalars: Mapping[str, float | int | bool], types: Mapping[str, DType],
+    plain: frozenset[str] = frozenset(),
+) -> dict[str, Array]:  # fmt: skip
+    """The outputs of ``cut`` on raw storage ``raw`` and on the ``plain`` arrays in it, rounded."""
+    exact = plain | cut.rows.keys()
+    arrays = {n: x if n in exact else from_storage(x, types[n]) for n, x in cut.arrays(raw).items()}
     found = run_spec(cut.spec, arrays, scalars)
-    rows = {t.name: round_to(found[t.name], t.dtype) for t in spec.outputs}
-    return References(spec, cut, rows, everything, bounds)
+    return {t.name: round_to(found[t.name], t.dtype) for t in cut.spec.outputs}
 
 
 def judge(known: References, outputs: Mapping[str, Array], is_peer: bool) -> Verdict:
@@ -85,9 +121,14 @@ def judge(known: References, outputs: Mapping[str, Array], is_peer: bool) -> Ver
         shape = tuple(outputs[t.name].shape)
         if shape != tuple(t.shape):
             return Verdict(False, float("inf"), 0.0, f"{t.name} has shape {shape}")
+    single = known.single.rows(outputs) if known.single is not None else {}
+    for t in known.spec.outputs:
         bound = known.bounds[t.name]
-        verdicts = [_rows(known, t.name, t.dtype, outputs[t.name], bound, slack)]
-        if known.whole is not None:
+        rows = single[t.name] if bound.stepwise else known.rows[t.name]
+        verdicts = [_rows(known, t.name, t.dtype, outputs[t.name], rows, slack)]
+        if bound.stepwise or bound.steps is not None or not isfinite(bound.relative):
+            pass
+        elif known.whole is not None:
             verdicts.append(_everything(t.name, t.dtype, outputs[t.name], known.whole[t.name], bound, slack))
         elif t.dtype.is_float:
             verdicts.append(_finite(known, t.name, t.dtype, outputs[t.name]))
@@ -98,15 +139,27 @@ def judge(known: References, outputs: Mapping[str, Array], is_peer: bool) -> Ver
     return worst
 
 
-def _rows(known: References, name: str, dtype: DType, raw: Array, bound: Bound, slack: float) -> Verdict:
-    got, want = from_storage(known.cut.cut(name, raw), dtype), known.rows[name]
+def _rows(known: References, name: str, dtype: DType, raw: Array, want: Array, slack: float) -> Verdict:
+    bound = known.bounds[name]
+    got = from_storage(known.cut.cut(name, raw), dtype)
+    if not isfinite(bound.relative):
+        return Verdict(True, 0.0, 0.0, f"{name}: {bound.text}")
     if not dtype.is_float:
         wrong = exact(got, want, _TIES if bound.ties else 0.0, bound.step)
         return Verdict(wrong is None, 0.0, 0.0, f"{name}, sampled rows: {wrong.text}" if wrong else "")
+    if bound.steps is not None:
+        got, want = (_first_steps(known.cut.outputs[name], bound.steps, x) for x in (got, want))
     got = np.where(overflown(got, want, dtype), want, got)
     error, allowed = relative(got, want), slack * bound.relative
     detail = "" if error <= allowed else f"{name}, sampled rows: relative error {error:.1e}, allowed {allowed:.1e}"
     return Verdict(error <= allowed, error, allowed, detail)
+
+
+def _first_steps(rows: Mapping[int, Array], steps: Steps, x: Array) -> Array:
+    """The elements of ``x``, an output at ``rows``, that belong to ``steps``."""
+    at = rows.get(steps.axis, np.arange(steps.total))
+    kept = at >= steps.total - steps.count if steps.reverse else at < steps.count
+    return np.compress(kept, x, axis=steps.axis)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nautilus.check import compare, device, levels
-from nautilus.check.bound.stated import Bound, stated
+from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import InputSet, generate, interface, kinds, validation_inputs, with_specials
 from nautilus.check.levels import Level, Trace
 from nautilus.check.reference import Compiled as Made
@@ -398,8 +399,7 @@ class _Check:
             if self.tied(name, given):
                 continue
             if dtype.is_float:
-                allowed = ref.allowed[name] if ref is not None else 1e-2 * compare.norm(want[name])
-                found = compare.within(got[name], want[name], bounds * allowed)
+                found = self.differs(name, got, want, ref, bounds)
             else:
                 found = compare.exact(got[name], want[name], self.share(name), self.step(name))
             fine = fine and found is None
@@ -409,6 +409,16 @@ class _Check:
                     seed=given.seed, output=name, index=found.index, measured=found.measured,
                 )  # fmt: skip
         return fine
+
+    def differs(
+        self, name: str, got: Mapping[str, Array], want: Mapping[str, Array], ref: Reference | None, bounds: float
+    ) -> compare.Difference | None:
+        """How float output ``name`` differs by more than so many ``bounds``: from ``want``, or in its single steps."""
+        if ref is None:
+            return compare.within(got[name], want[name], bounds * 1e-2 * compare.norm(want[name]))
+        target, cut = ref.against(name, got), self.bounds[name].cut
+        other = target.rounded if name in ref.single else want[name]
+        return compare.within(cut(got[name]), cut(other), bounds * target.allowed)
 
     def share(self, name: str) -> float:
         return _TIED if name in self.bounds and self.bounds[name].ties else 0.0
@@ -422,19 +432,23 @@ class _Check:
         for name, bound in self.bounds.items():
             if self.tied(name, given):
                 continue
-            want = ref.rounded[name]
+            target = ref.against(name, got)
+            want, mine = bound.cut(target.rounded), bound.cut(got[name])
             common = {"kind": given.kind, "seed": given.seed, "output": name, "bound": bound.relative}
             subject = f"{name} ({where})"
-            if got[name].dtype.kind != "f":
-                found = compare.exact(got[name], want, self.share(name), bound.step)
+            if not np.isfinite(bound.relative):
+                self.add(check, subject, "skip", f"the error of {name} is {bound.text}", **common)
+                continue
+            if mine.dtype.kind != "f":
+                found = compare.exact(mine, want, self.share(name), bound.step)
                 measured, allowed = (0.0 if found is None else found.measured), 0.0
             else:
-                truth = np.where(np.isfinite(want), ref.values[name], want)
-                found = compare.within(got[name], truth, ref.allowed[name])
-                terms = ref.allowed[name] / bound.relative if bound.relative else 0.0
+                truth = np.where(np.isfinite(want), bound.cut(target.values), want)
+                found = compare.within(mine, truth, target.allowed)
+                terms = target.allowed / bound.relative if bound.relative else 0.0
                 size = max(compare.norm(truth), terms)  # where terms cancel, it is larger than the result
-                measured = compare.relative(got[name], truth, size)
-                allowed = ref.allowed[name] / size if size > 0.0 else ref.allowed[name]
+                measured = compare.relative(mine, truth, size)
+                allowed = target.allowed / size if size > 0.0 else target.allowed
             more = {} if found is None else {"index": found.index}
             message = "" if found is None else f"{name}{found.text}"
             self.add(

@@ -7,44 +7,36 @@ of that type is read again, which "or better" leaves open.
 
 Inputs are outside the stated range where an intermediate result leaves the range of its type, or where roundings decide
 between a finite result and another one.
+
+Where the stated bound is that of a step from the result of the step before, and where the effect of the roundings on
+these inputs is above that of a useful bound, the result is compared with single steps from its own states
+(:meth:`Reference.against`).  Where the bound is that of the first steps, the comparison is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from math import isfinite, sqrt
 
 import numpy as np
 
+from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import Probe, roundings, unit
+from nautilus.check.bound.probes import PROBES, disturbed, margin, probes
 from nautilus.check.bound.program import rounded
-from nautilus.check.bound.stated import PROBES, Bound, disturbed, margin, probes, wide
+from nautilus.check.bound.recurrent import LIMIT, following_outputs
+from nautilus.check.bound.sampling import wide
+from nautilus.check.bound.stepwise import stepwise
 from nautilus.check.compare import floor, norm
 from nautilus.check.inputs import RANDOM, InputSet
 from nautilus.core.numerics import Array, eval_op
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.interp import run_spec
-from nautilus.frontend.spec import Spec
+from nautilus.frontend.spec import Spec, Tensor
 
 _REALS = (Probe(0, False, 8.0, reals=True), Probe(1, True, 8.0, reals=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """What a result on one input set is compared with.
-
-    ``values``: the Spec in float64, unrounded; ``rounded``: in the output's type (f32 and f64: as they are);
-    ``allowed``: absolute norm of the error; ``noise``: how far two interpreters over the reals may be apart;
-    ``in_range``: the inputs are within the stated range.
-    """
-
-    values: Mapping[str, Array]
-    rounded: Mapping[str, Array]
-    allowed: Mapping[str, float]
-    noise: Mapping[str, float]
-    in_range: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +52,125 @@ class Compiled:
         return wide(rounded(self.spec, self.precision, self.schedule))
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``values``: the Spec in float64, unrounded; ``rounded``: in the output's type (f32 and f64: as they are);
+    ``allowed``: absolute norm of the error."""
+
+    values: Array
+    rounded: Array
+    allowed: float
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a result on one input set is compared with.
+
+    ``targets``: by output; those in ``single`` are compared with single steps from their own states.  ``noise``: how
+    far two interpreters over the reals may be apart; ``in_range``: the inputs are within the stated range.
+    """
+
+    targets: Mapping[str, Target]
+    noise: Mapping[str, float]
+    in_range: bool
+    made: Compiled
+    given: InputSet
+    bounds: Mapping[str, Bound]
+    single: frozenset[str] = frozenset()
+    known: list[tuple[Mapping[str, Array], Mapping[str, Target]]] = field(default_factory=list)
+
+    @property
+    def allowed(self) -> dict[str, float]:
+        """The allowed error of each output."""
+        return {n: t.allowed for n, t in self.targets.items()}
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """The Spec in float64, unrounded."""
+        return {n: t.values for n, t in self.targets.items()}
+
+    @property
+    def rounded(self) -> dict[str, Array]:
+        """The Spec in float64, in the types of the outputs."""
+        return {n: t.rounded for n, t in self.targets.items()}
+
+    def against(self, name: str, got: Mapping[str, Array]) -> Target:
+        """What output ``name`` of the result ``got`` is compared with."""
+        if name not in self.single:
+            return self.targets[name]
+        for seen, targets in self.known:
+            if seen is got:
+                return targets[name]
+        made = _single_steps(self.made, self.given, self.bounds, got)
+        self.known.append((got, made))
+        return made[name]
+
+
 def reference(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> Reference:
     """Evaluate the Spec of ``made`` on ``given``, exactly and with errors, and say what is allowed."""
     spec = made.spec
     values = run_spec(spec, given.arrays, given.scalars, given.sizes)
-    regular = given.kind not in RANDOM
+    drawn = _drawn(spec, given, values)
+    kernel, reals = _effects(made, given, drawn, bounds), _effects(made, given, _REALS, bounds)
+    targets = {t.name: _target(t, values[t.name], bounds[t.name], kernel.get(t.name, 0.0)) for t in spec.outputs}
+    single: frozenset[str] = frozenset()
+    wild = [n for n in targets if bounds[n].stepwise or not _is_useful(targets[n], bounds[n])]
+    if wild and following_outputs(spec).keys() & set(wild) and stepwise(spec) is not None:
+        own = _single_steps(made, given, bounds, {n: t.rounded for n, t in targets.items()})
+        single = frozenset(n for n in wild if bounds[n].stepwise or _is_useful(own[n], bounds[n]))
+        targets |= {n: replace(targets[n], allowed=own[n].allowed) for n in single}
+    noise = {t.name: reals[t.name] if t.dtype.is_float else 0.0 for t in spec.outputs}
+    ok = all(isfinite(t.allowed) for t in targets.values())
+    return Reference(targets, noise, ok, made, given, bounds, single)
+
+
+def _drawn(spec: Spec, given: InputSet, values: Mapping[str, Array]) -> tuple[Probe, ...]:
     fewest = min((values[t.name].size for t in spec.outputs if t.dtype.is_float), default=1)
-    drawn = tuple(replace(p, regular=regular) for p in probes(fewest))
-    kernel, reals = _effects(made, given, drawn), _effects(made, given, _REALS)
-    rounded_: dict[str, Array] = {}
-    allowed: dict[str, float] = {}
-    noise: dict[str, float] = {}
-    for t in spec.outputs:
-        want = rounded_[t.name] = eval_op("cast", [values[t.name]], t.dtype)
-        allowed[t.name] = noise[t.name] = 0.0
-        if t.dtype.is_float:
-            least = floor(t.dtype) * sqrt(max(1, want.size))
-            effect = margin(want.size) * kernel[t.name] + unit(t.dtype) * norm(want) if bounds[t.name].relative else 0.0
-            allowed[t.name] = max(bounds[t.name].relative * norm(want), effect) + least
-            noise[t.name] = reals[t.name]
-    return Reference(values, rounded_, allowed, noise, all(isfinite(x) for x in allowed.values()))
+    return tuple(replace(p, regular=given.kind not in RANDOM) for p in probes(fewest))
+
+
+def _target(t: Tensor, values: Array, bound: Bound, effect: float) -> Target:
+    want = eval_op("cast", [values], t.dtype)
+    if not t.dtype.is_float:
+        return Target(values, want, 0.0)
+    part = bound.cut(want)
+    least = floor(t.dtype) * sqrt(max(1, part.size))
+    moved = margin(part.size) * effect + unit(t.dtype) * norm(part) if bound.relative else 0.0
+    stated = bound.relative * norm(part) if isfinite(bound.relative) else 0.0
+    return Target(values, want, max(stated, moved) + least)
+
+
+def _is_useful(target: Target, bound: Bound) -> bool:
+    """Whether the allowed error excludes wrong results."""
+    return target.allowed <= LIMIT * norm(bound.cut(target.rounded))
+
+
+def _single_steps(
+    made: Compiled, given: InputSet, bounds: Mapping[str, Bound], got: Mapping[str, Array]
+) -> dict[str, Target]:
+    """What the outputs are compared with where each step starts from the state that the result ``got`` shows."""
+    exact, kernel = stepwise(made.spec), stepwise(made.program)
+    assert exact is not None and kernel is not None
+    values = run_spec(exact.spec, {**given.arrays, **exact.inputs(got)}, given.scalars, given.sizes)
+    more = replace(given, arrays={**given.arrays, **kernel.inputs(got)})
+    how = replace(roundings(kernel.spec, made.precision), shown=kernel.errors)
+    drawn = _drawn(made.spec, given, values)
+    without = run_spec(kernel.spec, more.arrays, given.scalars, given.sizes)
+    moved = disturbed(kernel.spec, more.arrays, given.scalars, given.sizes, how, without, drawn, bounds)
+    return {t.name: _target(t, values[t.name], bounds[t.name], moved.get(t.name, 0.0)) for t in made.spec.outputs}
 
 
 def in_range(made: Compiled, given: InputSet) -> bool:
     """Whether ``given`` is within the stated range by a single choice of errors, and every output is finite."""
     values = run_spec(made.spec, given.arrays, given.scalars, given.sizes)
     finite = all(np.isfinite(eval_op("cast", [values[t.name]], t.dtype)).all() for t in made.spec.outputs)
-    return finite and all(isfinite(x) for x in _effects(made, given, PROBES[:1]).values())
+    return finite and all(isfinite(x) for x in _effects(made, given, PROBES[:1], {}).values())
 
 
-def _effects(made: Compiled, given: InputSet, drawn: tuple[Probe, ...]) -> dict[str, float]:
+def _effects(
+    made: Compiled, given: InputSet, drawn: tuple[Probe, ...], bounds: Mapping[str, Bound]
+) -> dict[str, float]:
     program = made.program
     values = run_spec(program, given.arrays, given.scalars, given.sizes)
     how = roundings(program, made.precision)
-    return disturbed(program, given.arrays, given.scalars, given.sizes, how, values, drawn)
+    return disturbed(program, given.arrays, given.scalars, given.sizes, how, values, drawn, bounds)

@@ -133,7 +133,7 @@ def evaluate_all(
     return results
 
 
-_STEP = "%step"  # the parameter that holds the index of a step
+STEP = "%step"  # the parameter that holds the index of a step
 
 
 def _evaluate_steps(
@@ -149,7 +149,7 @@ def _evaluate_steps(
         at[d.name] = d.recurrence.axis
         results[d.name] = np.zeros(_shape(d.shape, params), working(d.expr.dtype))
         buffers[d.name] = round_to(results[d.name], d.stored) if d.is_output else results[d.name].copy()
-        step = {d.axes[d.recurrence.axis].name: Param(_STEP, DType.I32)}
+        step = {d.axes[d.recurrence.axis].name: Param(STEP, DType.I32)}
         axes = tuple(a for p, a in enumerate(d.axes) if p != d.recurrence.axis)
         steps.append(replace(d, axes=axes, expr=substitute(d.expr, dict(step)), recurrence=None))
     count = results[members[0].name].shape[at[members[0].name]]
@@ -159,7 +159,7 @@ def _evaluate_steps(
         for d in steps:
             where, before = ((slice(None),) * at[d.name] + (x,) for x in (t, order[n % (most or count)]))
             if n < (most or count):
-                results[d.name][where], buffers[d.name][where] = evaluate(d, buffers, {**params, _STEP: t})
+                results[d.name][where], buffers[d.name][where] = evaluate(d, buffers, {**params, STEP: t})
             else:
                 results[d.name][where] = results[d.name][before]
                 buffers[d.name][where] = buffers[d.name][before]

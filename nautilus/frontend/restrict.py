@@ -3,9 +3,9 @@
 An axis of an output is limited to chosen indices.  A definition or an input that is read only at the index of such an
 axis is limited with it, so nothing outside the dependencies of the chosen elements is computed.  The index of the steps
 of a recurrence is never limited.  A limited index that is used as a number (in a mask, in ``h // G``) is read from a
-tensor of row numbers, a new input.  Axes of reductions can be limited in the same way, which changes the values: a sum
-then has fewer terms.  The result is a normal Spec.  The float64 interpreter evaluates
-sampled rows of it, and the f32 reference is evaluated piece by piece.
+tensor of row numbers, a new input.  Axes of reductions outside of recurrences can be limited in the same way, which
+changes the values: a sum then has fewer terms.  The result is a normal Spec.  The float64 interpreter evaluates sampled
+rows of it, and the f32 reference is evaluated piece by piece.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def _ask(d: Definition, wanted: dict[str, dict[int, Array | None]], fewer: Mappi
 
 
 def _summed(d: Definition, fewer: Mapping[int, Array]) -> dict[str, Array | None]:
-    """The remaining indices of the axes of reductions."""
+    """The remaining indices of the axes of reductions; all in a recurrence, whose sums reach all of its elements."""
+    if d.recurrence is not None:
+        return {}
     axes = [a for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes]
     return {a.name: fewer[a.extent] for a in axes if isinstance(a.extent, int) and a.extent in fewer}
 

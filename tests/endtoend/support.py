@@ -12,7 +12,8 @@ from textwrap import dedent
 import numpy as np
 
 from nautilus.check import compare
-from nautilus.check.bound.stated import Bound, stated
+from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.stated import stated
 from nautilus.check.compare import norm
 from nautilus.check.inputs import InputSet, generate
 from nautilus.check.levels import Level, Trace, run

@@ -51,9 +51,11 @@ twelve random runs instead of three.
 
 The sizes.  The stated figure is evaluated at sampled elements of the outputs, at fewer of them where sums are long.
 Sums longer than the budget allows even then are evaluated on evenly spaced terms, and on those at the sampled indices;
-their own errors are those of the full length.  Of a recurrence the first 64 steps are
-evaluated, and the error is taken to grow with the square root of the number of steps.  A size that is known only at
-launch counts as 1024, or its bound.
+their own errors are those of the full length.  A size that is known only at launch counts as 1024, or its bound.
+
+Recurrences.  The error of a step is amplified by the steps after it, which is evaluated over all steps.  Where it grows
+so much that a bound would excuse wrong results, the bound is that of a single step from the state that the result shows
+before it, or that of the first steps, or there is none (:mod:`nautilus.check.bound.recurrent`).
 
 Out of range.  An f32 result above 2^120 (2^8 below the largest number, because the order of a sum is free and scaled
 values occur) is taken as infinite, and so is a narrowed factor that leaves its type.  Where that changes which elements

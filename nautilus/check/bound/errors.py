@@ -20,7 +20,7 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, eval_op, reduce_array, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
-from nautilus.frontend.interp import Evaluator, product_factors, run_spec
+from nautilus.frontend.interp import STEP, Evaluator, product_factors, run_spec
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.frontend.values import Value, line_up
 
@@ -78,7 +78,7 @@ class Roundings:
     ``parts``: f32 factors of products may be multiplied in parts (``core.functions.parts``).  ``terms``: the number of
     terms of a sum by (definition, axes) where it differs from that of the evaluated program.  ``hardware``: definitions
     in which functions may be approximated as for outputs of at most 16 bits.  ``computed``: definitions whose values
-    are not exact.
+    are not exact.  ``shown``: inputs that stand for a more precise value, with their relative error.
     """
 
     fast: bool = True
@@ -86,6 +86,7 @@ class Roundings:
     terms: Mapping[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
     hardware: frozenset[str] = frozenset()
     computed: frozenset[str] = frozenset()
+    shown: Mapping[str, float] = field(default_factory=dict)
 
 
 def roundings(
@@ -208,8 +209,14 @@ def run(
             return made, made
         return made, evaluator.stored(made) if d.stored.is_float else round_to(made, d.stored)
 
+    near = {n: _near(inputs[n], u * probe.size, probe.seed) for n, u in how.shown.items() if u}
     with np.errstate(all="ignore"):
-        return run_spec(program, inputs, scalars, sizes, evaluate, steps)
+        return run_spec(program, {**inputs, **near}, scalars, sizes, evaluate, steps)
+
+
+def _near(x: Array, error: float, seed: int) -> Array:
+    """``x`` with relative errors of up to ``error``."""
+    return np.asarray(x * (1.0 + error * np.random.default_rng(seed).uniform(-1.0, 1.0, x.shape)))
 
 
 class _Rounding(Evaluator):
@@ -221,7 +228,8 @@ class _Rounding(Evaluator):
     ) -> None:  # fmt: skip
         super().__init__(d, buffers, params)
         self.how, self.probe = how, probe
-        self.rng = np.random.default_rng([probe.seed, zlib.crc32(d.name.encode())])
+        step = 0 if probe.coherent else params.get(STEP, 0)  # independent errors differ from step to step
+        self.rng = np.random.default_rng([probe.seed, zlib.crc32(d.name.encode()), step])
         self.matrix: dict[int, DType | None] = {}
         self.sums = sums
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import U32, Probe, roundings, run
 from nautilus.check.bound.program import passes, rounded
-from nautilus.check.bound.stated import Bound, _stated, stated
+from nautilus.check.bound.stated import _stated, stated
 from nautilus.check.compare import relative
 from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array

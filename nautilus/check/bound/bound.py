@@ -1,0 +1,68 @@
+"""What the compiler states about the error of an output, and on which part of it."""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+
+from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The first ``count`` of the ``total`` steps of a recurrence; ``axis`` of the output is that of the steps.
+
+    ``reverse``: the first step has the last index.
+    """
+
+    axis: int
+    count: int
+    total: int
+    reverse: bool = False
+
+    def cut(self, x: Array) -> Array:
+        """The elements of ``x``, an output, at these steps."""
+        size = x.shape[self.axis]
+        part = slice(max(0, size - self.count), None) if self.reverse else slice(0, self.count)
+        return x[(slice(None),) * self.axis + (part,)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The bound of an output; ``relative`` is 0 for an exact output, and inf where none can be stated.
+
+    ``ties``: the output has integers or bools that depend on computed floats.  ``one_off``: these are small integers
+    that a float is rounded to at the end, so that a tie makes a difference of 1.  ``form``: an approximation of the
+    hardware in it differs from the function over the reals.  ``stepwise``: it holds for each step of a recurrence from
+    the state that the result shows before it (:mod:`nautilus.check.bound.stepwise`).  ``steps``: it holds for these.
+    """
+
+    relative: float
+    ties: bool = False
+    form: bool = False
+    one_off: bool = False
+    stepwise: bool = False
+    steps: Steps | None = None
+
+    @property
+    def step(self) -> float:
+        """The largest difference that a tie makes in an integer."""
+        return 1.0 if self.one_off else inf
+
+    def cut(self, x: Array) -> Array:
+        """The elements of ``x``, the output or its reference, for which the bound holds."""
+        return x if self.steps is None else self.steps.cut(x)
+
+    @property
+    def text(self) -> str:
+        if self.relative == 0.0:
+            off = "1 off" if self.one_off else "another one"
+            return "exact" + (f", but {off} where computed numbers tie" if self.ties else "")
+        if not isfinite(self.relative):
+            return "not bounded, because errors or values of its recurrence grow"
+        said = f"{self.relative:.1e}"
+        if self.stepwise:
+            said += " in a step from the result of the step before, because errors grow over the steps"
+        if self.steps is not None:
+            said += f" in the first {self.steps.count} of {self.steps.total} steps; later ones are not bounded"
+        return said

@@ -1,0 +1,64 @@
+"""The change of a program's outputs under choices of errors; the docstring of the package has the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Final
+
+import numpy as np
+
+from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.errors import Probe, Roundings, run
+from nautilus.check.compare import norm
+from nautilus.core.numerics import Array, round_to
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Spec
+
+#: Every bound is of three choices of independent errors of up to 2 units of roundoff, and of two of common errors of
+#: up to 1.25 units, of which one has errors that cancel least.
+PROBES: Final = (*(Probe(n, False, 2.0) for n in range(3)), *(Probe(n, True, 1.25, opposed=n == 1) for n in range(2)))
+#: Those of an output of few elements on given inputs: three errors of a single number may all be small by chance.
+_MORE_PROBES: Final = tuple(Probe(n, False, 2.0) for n in range(3, 12))
+FEW: Final = 64  # outputs of fewer elements are sampled on several inputs
+
+
+def probes(elements: int) -> tuple[Probe, ...]:
+    """The choices of errors for given inputs, where the smallest output has so many elements."""
+    return PROBES + _MORE_PROBES if elements < FEW else PROBES
+
+
+def margin(elements: int) -> float:
+    """What the error of an output of so few elements may exceed its expectation by: one number has a normal error."""
+    return 1.0 + 1.0 / sqrt(max(1, elements))
+
+
+def disturbed(
+    program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, int | float | bool], sizes: Mapping[str, int],
+    how: Roundings, values: Mapping[str, Array], probes: Sequence[Probe] = PROBES,
+    bounds: Mapping[str, Bound] | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """For each output, the largest norm of its error under ``probes``, where its type has its values as numbers.
+
+    It is inf where an element is a number, inf, -inf or NaN in one of them only.  ``bounds``: for parts of outputs.
+    """
+    parts = bounds or {}
+    values = {n: parts[n].cut(x) if n in parts else x for n, x in values.items() if x.dtype.kind == "f"}
+    worst = dict.fromkeys(values, 0.0)
+    types = {t.name: t.dtype for t in program.outputs}
+    known = {n: kinds(x, types[n]) for n, x in values.items()}
+    for probe in probes:
+        moved = run(program, arrays, scalars, sizes, how, probe)
+        for name, x in values.items():
+            got = parts[name].cut(moved[name]) if name in parts else moved[name]
+            same = np.array_equal(kinds(got, types[name]), known[name])
+            with np.errstate(all="ignore"):
+                error = np.where(known[name][1] == 0, got - x, 0.0)
+                worst[name] = max(worst[name], norm(error) if same else float("inf"))
+    return worst
+
+
+def kinds(x: Array, dtype: DType) -> Array:
+    """Whether each element is a number (0), inf (1), -inf (-1) or NaN (2), and what it is in its type."""
+    both = np.stack([x, round_to(x, dtype)])
+    return np.where(np.isnan(both), 2, np.where(np.isinf(both), np.sign(both), 0))

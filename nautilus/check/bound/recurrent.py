@@ -1,0 +1,317 @@
+"""The bounds of outputs that need a recurrence.
+
+A recurrence may amplify the error of each step in all later ones, so no short evaluation says what its last step is
+worth.  The program therefore runs at full length of its sums, and for up to :data:`_MOST` steps, at a few positions of
+the independent axes.  The figure is the one of the first :data:`_FIRST` steps under all choices of errors, times the
+growth of the error, relative to the values, under one choice over all steps.  Where a recurrence has more steps, the
+growth between the last two measured numbers of steps continues: as a power of the steps, or exponentially where it is
+above :data:`_POWER`.  What grows faster than the square root of the steps differs between inputs: a quarter of its
+logarithm is added.
+
+A growth above :data:`LIMIT` makes a figure that would excuse wrong results.  The first of these takes its place:
+
+* a bound of each step from the state that the result itself shows before it (:mod:`nautilus.check.bound.stepwise`);
+* a bound of the first steps, two thirds of those within the limit, of the whole recurrence or of its single steps;
+* none.
+
+So the stated figure says how results are judged, by ``check`` and by ``bench``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import exp, inf, isfinite, log
+from typing import Any, Final
+
+import numpy as np
+
+from nautilus.check.bound.bound import Bound, Steps
+from nautilus.check.bound.errors import Probe, roundings, run, unit
+from nautilus.check.bound.follows import Along, following
+from nautilus.check.bound.probes import FEW, PROBES, kinds, margin
+from nautilus.check.bound.sampling import INPUTS, RUNTIME, lengths, shortened, shorter_sums, volume, wide, work
+from nautilus.check.bound.stepwise import stepwise
+from nautilus.check.inputs import generate, integer_ranges
+from nautilus.core.numerics import Array, round_to
+from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+from nautilus.frontend.fixed import at_sizes
+from nautilus.frontend.interp import run_spec
+from nautilus.frontend.restrict import Restricted
+from nautilus.frontend.spec import Spec, Tensor
+
+_FIRST: Final = 16  # steps under all choices of errors
+_MOST: Final = 512  # steps under one choice
+_LEAST: Final = 32
+LIMIT: Final = 2.0**-6  # of a useful figure, without the rounding of the output
+_POWER: Final = 1.0  # of the number of steps; faster growth is taken as exponential
+_LARGEST: Final = 2.0**120
+_BUDGET: Final = 1 << 24  # points of an evaluation; above that, sums outside of recurrences are shortened
+_WORK: Final = 1 << 22  # points of the steps of one evaluation
+_ELEMENTS: Final = (64, 16, 4)  # of an output at each step, the first number for which the work is within the limit
+
+
+def following_outputs(program: Spec) -> dict[str, Along]:
+    """The outputs of ``program`` that need a recurrence, and how they follow it."""
+    if all(d.recurrence is None for d in program.definitions):
+        return {}
+    fixed = at_sizes(program, program.samples(RUNTIME))
+    found = following(fixed)
+    return {t.name: found[t.name] for t in program.outputs if t.name in found}
+
+
+def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, Bound]:
+    """The bounds of the outputs ``wanted``, which need recurrences, on standard normal inputs."""
+    fixed = at_sizes(program, program.samples(RUNTIME))
+    names = {t.name for t in wanted}
+    only = replace(fixed, outputs=tuple(t for t in fixed.outputs if t.name in names))
+    known = _Known(only, following(fixed), precision, parts)
+    samples = [_Sample.of(known, seed) for seed in range(known.inputs)]
+    runs = [_runs(known, x, _Case(known.few.spec, {}, known.few.rows)) for x in samples]
+    whole = _figures(known, wanted, runs)
+    out = {t.name: Bound(whole[t.name].relative) for t in wanted if whole[t.name].is_useful}
+    rest = [t for t in wanted if t.name not in out]
+    single = _single_steps(known, rest, samples) if rest else {}
+    for t in rest:
+        mine = single.get(t.name)
+        if mine is not None and mine.is_useful:
+            out[t.name] = Bound(mine.relative, stepwise=True)
+        else:
+            out[t.name] = _first_steps(known.along[t.name], whole[t.name], mine)
+    return out
+
+
+def _single_steps(known: _Known, wanted: Sequence[Tensor], samples: Sequence[_Sample]) -> dict[str, _Figure]:
+    """The figures of single steps from the states that the results ``samples`` show; none where they show none."""
+    own = stepwise(known.fixed)
+    if own is None:
+        return {}
+    cut = known.cut(own.spec)
+    full = samples[0].values
+    if any(full[o].shape != _shape(cut.spec, n) for n, o in own.outputs.items()):
+        return {}  # the states at these positions need others
+    runs = []
+    for x in samples:
+        types = {t.name: t.dtype for t in known.fixed.outputs}
+        given = own.inputs({n: round_to(v, types[n]) for n, v in x.values.items()})
+        runs.append(_runs(known, x, _Case(cut.spec, own.errors, {**cut.rows, **given})))
+    return _figures(known, wanted, runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """The relative error over all steps, that of the first ``count`` steps, which is useful, and that of the store."""
+
+    relative: float
+    unit: float
+    count: int = 0
+    first: float = inf
+
+    @property
+    def is_useful(self) -> bool:
+        return self.relative - self.unit <= LIMIT
+
+
+def _first_steps(along: Along, whole: _Figure, single: _Figure | None) -> Bound:
+    """The bound of the first steps, as many as possible; inf where the output has none."""
+    of_steps = single is not None and single.count > whole.count
+    best = single if single is not None and of_steps else whole
+    if along.axis is None or best.count == 0:
+        return Bound(inf)
+    return Bound(best.first, stepwise=of_steps, steps=Steps(along.axis, best.count, along.total, along.reverse))
+
+
+class _Known:
+    """What all evaluations of the program ``fixed`` have in common; ``few``: it at a few positions."""
+
+    def __init__(self, fixed: Spec, along: Mapping[str, Along], precision: str, parts: bool) -> None:
+        self.fixed, self.along, self.precision, self.parts = fixed, along, precision, parts
+        self.terms, self.ranges = lengths(fixed), integer_ranges(fixed)
+        self.total = max(a.total for a in along.values())
+        for elements in _ELEMENTS:
+            self.chosen = {t.name: _positions(t, along[t.name], elements) for t in fixed.outputs}
+            self.few = self.cut(fixed)
+            members = tuple(d for d in self.few.spec.definitions if d.recurrence is not None)
+            step = max(1, work(replace(self.few.spec, inputs=(), definitions=members)) // self.total)
+            if step * self.total <= _WORK:
+                break
+        self.inputs = INPUTS if min(volume(t.shape) for t in self.few.spec.outputs) < FEW else 1
+        self.steps = min(self.total, max(_LEAST, min(_MOST, _WORK // step)))
+
+    def cut(self, spec: Spec) -> Restricted:
+        """``spec`` at a few positions, with sums of its members at full length."""
+        return shorter_sums(spec, self.chosen, _BUDGET)
+
+
+def _positions(t: Tensor, along: Along, elements: int) -> dict[int, Array]:
+    """A few indices along each independent axis of output ``t``, so that it has about so many ``elements``."""
+    sizes = [n if isinstance(n, int) else 1 for n in t.shape]
+    others = int(np.prod([n for p, n in enumerate(sizes) if p not in along.free and p != along.axis]))
+    count = max(2, elements // max(others, 1))
+    chosen: dict[int, Array] = {}
+    for p in sorted(along.free, reverse=True):
+        n = min(sizes[p], count)
+        chosen[p] = np.unique(np.linspace(0, sizes[p] - 1, n).astype(np.int64))
+        count = max(2, count // n)
+    return chosen
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Inputs of the program, and its values over the reals for the steps that run."""
+
+    arrays: Mapping[str, Array]
+    scalars: Mapping[str, Any]
+    values: Mapping[str, Array]
+
+    @staticmethod
+    def of(known: _Known, seed: int) -> _Sample:
+        small, ranges = shortened(known.few.spec, known.ranges)
+        given = generate(small, "random", seed, ranges=ranges)
+        arrays = {**given.arrays, **known.few.rows}
+        values = run_spec(wide(small), arrays, given.scalars, steps=known.steps)
+        return _Sample(arrays, given.scalars, values)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A program to evaluate, its inputs that show a state with an error, and its inputs beside those of a sample."""
+
+    spec: Spec
+    shown: Mapping[str, float]
+    more: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Squared ``errors`` under each choice of errors and squared values, up to each step, and the largest value."""
+
+    errors: Array
+    values: Array
+    largest: float
+
+
+def _runs(known: _Known, sample: _Sample, case: _Case) -> dict[str, tuple[Profile, Profile]]:
+    """For each output, its profiles over the first steps under all choices of errors, and over all under one."""
+    small = wide(shortened(case.spec, known.ranges)[0])
+    how = replace(roundings(small, known.precision, known.terms, known.parts), shown=case.shown)
+    names = {t.name for t in small.inputs}
+    arrays = {n: x for n, x in {**sample.arrays, **case.more}.items() if n in names}
+    first = min(known.steps, _FIRST)
+
+    def moved(probe: Probe, steps: int) -> dict[str, Array]:
+        return run(small, arrays, sample.scalars, {}, how, probe, steps)
+
+    values = sample.values if not case.shown else run_spec(small, arrays, sample.scalars, steps=known.steps)
+    later = moved(PROBES[0], known.steps)
+    start, ahead = values, later
+    if any(known.along[t.name].axis is None for t in small.outputs):  # their first steps are no part of these
+        start, ahead = run_spec(small, arrays, sample.scalars, steps=first), moved(PROBES[0], first)
+    others = [moved(p, first) for p in PROBES[1:]]
+    out: dict[str, tuple[Profile, Profile]] = {}
+    for t in small.outputs:
+        along = known.along[t.name]
+        if t.dtype.is_float:
+            early = _profile([m[t.name] for m in (ahead, *others)], start[t.name], t.dtype, along, first)
+            out[t.name] = early, _profile([later[t.name]], values[t.name], t.dtype, along, known.steps)
+    return out
+
+
+def _profile(moved: Sequence[Array], values: Array, dtype: DType, along: Along, steps: int) -> Profile:
+    def by_step(x: Array) -> Array:
+        """Sums over the elements of each step, in the order of the steps; one sum without steps."""
+        if along.axis is None:
+            return np.asarray([x.sum()])
+        rows = np.moveaxis(x, along.axis, 0).reshape(x.shape[along.axis], -1).sum(axis=1)
+        return np.cumsum((rows[::-1] if along.reverse else rows)[:steps])
+
+    known = kinds(values, dtype)
+    usual = (known[0] == 0) & (known[1] == 0)
+    errors = []
+    with np.errstate(all="ignore"):
+        for m in moved:
+            same = (kinds(m, dtype) == known).all(axis=0)
+            errors.append(by_step(np.where(same, np.where(usual, m - values, 0.0) ** 2, np.inf)))
+        sizes = by_step(np.where(usual, values, 0.0) ** 2)
+    return Profile(np.stack(errors), sizes, float(np.max(np.abs(values), initial=0.0, where=np.isfinite(values))))
+
+
+# -- from profiles to figures ---------------------------------------------------------------------
+
+
+def _figures(
+    known: _Known, wanted: Sequence[Tensor], runs: Sequence[Mapping[str, tuple[Profile, Profile]]]
+) -> dict[str, _Figure]:
+    out = {}
+    for t in wanted:
+        first, all_steps = (_together([r[t.name][n] for r in runs]) for n in range(2))
+        share = margin(min(volume(x.shape) for x in known.few.spec.outputs if x.name == t.name))
+        out[t.name] = _figure(first, all_steps, known, known.along[t.name], unit(t.dtype), share)
+    return out
+
+
+def _together(found: Sequence[Profile]) -> Profile:
+    errors = np.sum([p.errors for p in found], axis=0)
+    return Profile(errors, np.sum([p.values for p in found], axis=0), max(p.largest for p in found))
+
+
+def _relative(squares: Array, sizes: Array) -> Array:
+    with np.errstate(all="ignore"):
+        made = np.sqrt(squares / np.where(sizes > 0.0, sizes, 1.0))
+    return np.where((sizes > 0.0) | (squares == 0.0), made, np.inf)
+
+
+def _figure(first: Profile, whole: Profile, known: _Known, along: Along, unit: float, share: float) -> _Figure:
+    worst = _relative(first.errors.max(axis=0), first.values)
+    one, later = _relative(first.errors[0], first.values), _relative(whole.errors[0], whole.values)
+    if along.axis is None:
+        grown = later[-1] / one[-1] if one[-1] > 0.0 else 1.0
+        points = [(min(_FIRST, known.steps), worst[-1]), (known.steps, worst[-1] * max(1.0, grown))]
+        count = 0
+    else:
+        n = len(worst)
+        known_growth = isfinite(later[n - 1]) and later[n - 1] > 0.0
+        tail = later[n:] * (worst[-1] / later[n - 1]) if known_growth else later[n:]
+        errors = _with_doubt(np.concatenate([worst, tail]))
+        good = errors <= LIMIT
+        count = len(good) if good.all() else int(np.argmin(good))
+        count = count if count == along.total else count * 2 // 3
+        points = [(len(errors) // 2, errors[len(errors) // 2 - 1]), (len(errors), errors[-1])]
+    relative = _continued(points, along.total) if _stays(whole, known.steps, along) else inf
+    if along.axis is None:
+        return _Figure(share * float(relative) + unit, unit)
+    return _Figure(share * float(relative) + unit, unit, count, share * float(errors[max(0, count - 1)]) + unit)
+
+
+def _with_doubt(errors: Array) -> Array:
+    """``errors`` after each number of steps, larger where they grow faster than the square root of the steps."""
+    growth = errors / max(float(errors[0]), 2.0**-24)
+    fast = growth > 4.0 * np.sqrt(np.arange(1, len(errors) + 1))
+    return np.where(fast, errors * np.maximum(growth, 1.0) ** 0.25, errors)
+
+
+def _continued(points: Sequence[tuple[int, float]], total: int) -> float:
+    """The error after ``total`` steps, where ``points`` are two numbers of steps and the errors after them."""
+    (s, low), (t, high) = points
+    if t >= total or not isfinite(high) or s >= t or low <= 0.0:
+        return high
+    grown = log(max(high / low, 1e-9))
+    power = grown / log(t / max(s, 1))
+    if power <= _POWER:
+        return float(high * (total / t) ** max(power, 0.5))
+    return float(high * exp(min(grown / (t - s) * (total - t), 700.0)))
+
+
+def _stays(whole: Profile, steps: int, along: Along) -> bool:
+    """Whether the values stay in the range of f32 over all steps, where they grow exponentially so far."""
+    sizes, top = whole.values, whole.largest
+    if along.axis is None or steps >= along.total or not sizes[len(sizes) // 2 - 1] > 0.0 or top == 0.0:
+        return True
+    grown = 0.5 * log(sizes[-1] / sizes[len(sizes) // 2 - 1])
+    rate = grown / (len(sizes) - len(sizes) // 2)
+    return grown < log(16.0) or log(top) + rate * (along.total - steps) < log(_LARGEST)
+
+
+def _shape(spec: Spec, name: str) -> tuple[int, ...]:
+    return tuple(n for t in spec.inputs if t.name == name for n in t.shape if isinstance(n, int))

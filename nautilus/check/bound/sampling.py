@@ -1,0 +1,167 @@
+"""A program at some elements of its outputs, small enough to be evaluated many times, and the figures there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from nautilus.check.bound.errors import roundings, unit
+from nautilus.check.bound.probes import FEW, disturbed, margin
+from nautilus.check.compare import norm
+from nautilus.check.inputs import generate, integer_ranges
+from nautilus.core.expr.nodes import Expr, Load, Param, Reduce, Var, walk
+from nautilus.core.expr.products import indexed_factors
+from nautilus.core.numerics import Array
+from nautilus.core.types import DType
+from nautilus.frontend.fixed import at_sizes
+from nautilus.frontend.interp import run_spec
+from nautilus.frontend.restrict import Chosen, Restricted, restrict, sampled
+from nautilus.frontend.spec import Spec, Tensor
+
+_BUDGET: Final = 1 << 18  # points of the sampled evaluation
+_ELEMENTS: Final = ((8, 16), (4, 8))  # sampled indices of the last axis but one of an output, and of the last one
+_FAR: Final = 16  # the excess over the budget at which sums are shortened by two steps at once
+_NODES: Final = 16  # operations of a definition that count as one
+_GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed indices only
+_LONGEST: Final = 1 << 14  # terms of a sum in the sampled evaluation
+RUNTIME: Final = 1024  # the size of a dim that is known only at launch and has no smaller bound
+INPUTS: Final = 6  # sets of inputs for an output of few elements
+
+
+def figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, float]:
+    """Relative errors of the outputs ``wanted`` on standard normal inputs, at sampled elements.
+
+    None of them needs a recurrence (:mod:`nautilus.check.bound.recurrent`).
+    """
+    fixed = at_sizes(program, program.samples(RUNTIME))
+    elements = {t.name: volume(t.shape) for t in fixed.outputs}
+    few = min(prod(n for n in t.shape if isinstance(n, int)) for t in wanted) < FEW
+    count = INPUTS if few else 1
+    whole, rows = _cut(fixed, _BUDGET // count)
+    cut, ranges = shortened(whole, integer_ranges(fixed))
+    how = roundings(cut, precision, lengths(fixed), parts)
+    errors = {t.name: 0.0 for t in wanted}
+    sizes = dict(errors)
+    for seed in range(count):
+        given = generate(cut, "random", seed, ranges=ranges)
+        arrays = {**given.arrays, **rows}
+        values = run_spec(wide(cut), arrays, given.scalars)
+        moved = disturbed(wide(cut), arrays, given.scalars, {}, how, values)
+        for t in wanted:
+            elements[t.name] = min(elements[t.name], values[t.name].size)
+            errors[t.name] += moved[t.name] ** 2
+            sizes[t.name] += norm(values[t.name]) ** 2
+    out = {}
+    for t in wanted:
+        relative = (errors[t.name] / sizes[t.name]) ** 0.5 if sizes[t.name] > 0.0 else 0.0
+        out[t.name] = margin(elements[t.name]) * relative + unit(t.dtype)
+    return out
+
+
+def lengths(spec: Spec) -> dict[tuple[str, tuple[str, ...]], int]:
+    """The number of terms of every reduction, by its definition and its axes."""
+    return {(name, tuple(a.name for a in e.axes)): _count(e) for name, e in _reductions(spec)}
+
+
+def _cut(program: Spec, budget: int) -> tuple[Spec, Mapping[str, Array]]:
+    """``program`` at sampled elements of its outputs, and its new inputs.
+
+    Where that is too much work, there are fewer elements, because a sum of fewer terms cancels less.  After that,
+    long sums are shortened, and the outputs are taken at the same indices as the sums are.
+    """
+    for inner, last in _ELEMENTS:
+        few = restrict(program, sampled(program, 0, inner=inner, last=last), {})
+        if work(few.spec) <= budget:
+            return few.spec, few.rows
+    cut = shorter_sums(program, sampled(program, 0, inner=_ELEMENTS[0][0], last=_ELEMENTS[0][1]), budget)
+    return cut.spec, cut.rows
+
+
+def shorter_sums(program: Spec, chosen: Chosen, budget: int) -> Restricted:
+    """``program`` at ``chosen`` or fewer elements, with sums of so few terms that its work is within ``budget``."""
+    extents = {a.extent for _, e in _reductions(program) for a in e.axes if isinstance(a.extent, int)}
+    most = min(max(extents, default=1), _LONGEST)
+    while True:
+        kept = {n: _terms(program, chosen, n, most) for n in sorted(extents) if n > most}
+        same = {t.name: _same_indices(t, chosen.get(t.name, {}), kept) for t in program.outputs}
+        cut = min((restrict(program, c, kept) for c in (chosen, same)), key=lambda r: work(r.spec))
+        points = work(cut.spec)
+        if most <= 32 or points <= budget:
+            return cut
+        most //= 2 if points < _FAR * budget else 4
+
+
+def _terms(program: Spec, chosen: Mapping[str, Mapping[int, Array]], extent: int, most: int) -> Array:
+    """The terms of sums over ``extent`` indices: ``most`` of them, and those at which outputs are ``chosen``.
+
+    A condition such as ``j <= i and key[j] == key[i]`` then keeps a term for each index ``i``.
+    """
+    spaced = np.linspace(0, extent - 1, most).astype(np.int64)
+    shared = (chosen.get(t.name, {}).get(p) for t in program.outputs for p, n in enumerate(t.shape) if n == extent)
+    return np.unique(np.concatenate([spaced, *(x for x in shared if x is not None)]))
+
+
+def _same_indices(t: Tensor, chosen: Mapping[int, Array], kept: Mapping[int, Array]) -> dict[int, Array]:
+    """``chosen``, with the indices of ``kept`` along the axes of these extents."""
+    return dict(chosen) | {p: kept[n] for p, n in enumerate(t.shape) if isinstance(n, int) and n in kept}
+
+
+def shortened(spec: Spec, ranges: Mapping[str, tuple[int, int]]) -> tuple[Spec, dict[str, tuple[int, int]]]:
+    """``spec`` with large inputs shortened along dimensions of gathers, and the ranges of the positions in them."""
+    loads = [e for d in spec.definitions for e in walk(d.expr) if isinstance(e, Load)]
+    known = dict(ranges)
+    made = []
+    for t in spec.inputs:
+        shape = list(t.shape)
+        mine = [e for e in loads if e.buffer == t.name]
+        for p, n in enumerate(t.shape):
+            size = volume(shape)
+            gathers = all(any(isinstance(x, Load) for x in walk(e.index[p])) for e in mine)
+            if isinstance(n, int) and size > _GATHERED and gathers:
+                shape[p] = length = max(16, n * _GATHERED // size)
+                names = {x.buffer for e in mine for x in walk(e.index[p]) if isinstance(x, Load)}
+                known |= {x: (0, min(known[x][1], length - 1)) for x in names if x in known}
+        made.append(replace(t, shape=tuple(shape), strides=None))
+    return replace(spec, inputs=tuple(made)), known
+
+
+def wide(program: Spec) -> Spec:
+    """``program`` with float inputs taken as they are, because rounding what is rounded takes time."""
+    inputs = tuple(replace(t, dtype=DType.F64) if t.dtype.is_float else t for t in program.inputs)
+    return replace(program, inputs=inputs)
+
+
+def work(spec: Spec) -> int:
+    """The work of an evaluation: elements of inputs and of all grids; a product of matrices counts an eighth."""
+    total = sum(volume(t.shape) for t in spec.inputs)
+    for d in spec.definitions:
+        outer = {a.name: a for a in d.axes}
+        nodes = list(walk(d.expr))
+        total += volume([a.extent for a in d.axes]) * max(1, len(nodes) // _NODES)
+        for e in nodes:
+            if isinstance(e, Reduce):
+                used = [a for n, a in outer.items() if n in _names(e)]
+                many = volume([a.extent for a in (*used, *e.axes)])
+                total += many // 8 if e.op == "sum" and e.cond is None and len(indexed_factors(e.body)) > 1 else many
+    return total
+
+
+def _names(e: Expr) -> set[str]:
+    return {n.name for n in walk(e) if isinstance(n, Var)}
+
+
+def volume(shape: Sequence[int | Param]) -> int:
+    return prod(n for n in shape if isinstance(n, int))
+
+
+def _reductions(program: Spec) -> Iterator[tuple[str, Reduce]]:
+    for d in program.definitions:
+        yield from ((d.name, e) for e in walk(d.expr) if isinstance(e, Reduce))
+
+
+def _count(e: Reduce) -> int:
+    return prod(a.extent for a in e.axes if isinstance(a.extent, int))

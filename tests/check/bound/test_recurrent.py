@@ -1,0 +1,202 @@
+"""The bounds of recurrences: what they say of contracting, expanding and chaotic ones, and that results keep them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nautilus.bench.inputs import random_inputs
+from nautilus.bench.verify import judge, references
+from nautilus.check.bound.bound import Bound, Steps
+from nautilus.check.bound.stated import stated
+from nautilus.check.bound.stepwise import stepwise
+from nautilus.check.compare import relative
+from nautilus.check.inputs import InputSet
+from nautilus.check.reference import Compiled, reference
+from nautilus.core.numerics import Array, from_storage, round_to, storage_array
+from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_spec, load_text
+from nautilus.frontend.spec import Spec
+
+GALLERY = Path(__file__).parents[3] / "specs" / "gallery" / "scan" / "recurrence"
+F = np.float32
+
+LOGISTIC = """dim B = 16, T = {t}
+input x: f32[B]
+output h: f32[B, T]
+recur h[b, t] = 4 * h[b, t - 1] * (1 - h[b, t - 1]) if t > 0 else sigmoid(x[b])
+"""
+ROTATION = """dim B = 16, T = {t}
+input w: f32[B], x: f32[B]
+output p: f32[B, T]
+recur {{
+  p[b, t: T] = cos(w[b]) * p[b, t - 1] - sin(w[b]) * q[b, t - 1] if t > 0 else x[b]
+  q[b, t: T] = sin(w[b]) * p[b, t - 1] + cos(w[b]) * q[b, t - 1] if t > 0 else 0
+}}
+"""
+EXPANDING = """dim B = 16, T = {t}
+input x: f32[B, T]
+output h: f32[B, T]
+recur h[b, t] = {a} * h[b, t - 1] + x[b, t] if t > 0 else x[b, 0]
+"""
+
+
+def logistic(x: dict[str, Array], steps: int) -> Array:
+    h = [F(1) / (F(1) + np.exp(-x["x"].astype(F)))]
+    for _ in range(steps - 1):
+        h.append(F(4) * h[-1] * (F(1) - h[-1]))
+    return np.stack(h, axis=1)
+
+
+def rotation(x: dict[str, Array], steps: int) -> Array:
+    c, s = np.cos(x["w"].astype(F)), np.sin(x["w"].astype(F))
+    state: tuple[Array, Array] = x["x"].astype(F), np.zeros(16, F)
+    out = [state[0]]
+    for _ in range(steps - 1):
+        state = c * state[0] - s * state[1], s * state[0] + c * state[1]
+        out.append(state[0])
+    return np.stack(out, axis=1)
+
+
+def doubling(x: dict[str, Array], steps: int) -> Array:
+    return expanding(x, steps, 1.5)
+
+
+def expanding(x: dict[str, Array], steps: int, factor: float = 1.1) -> Array:
+    h = [x["x"][:, 0].astype(F)]
+    with np.errstate(all="ignore"):
+        for t in range(1, steps):
+            h.append(F(factor) * h[-1] + x["x"][:, t].astype(F))
+    return np.stack(h, axis=1)
+
+
+def lstm(x: dict[str, Array], steps: int) -> Array:
+    given = {n: a.astype(F) for n, a in x.items()}
+    z = np.einsum("btd,gdi->btgi", given["X"], given["W"]) + given["bias"]
+    h = c = np.zeros((z.shape[0], z.shape[3]), F)
+    out = []
+    for t in range(steps):
+        i, g, f, o = np.moveaxis(z[:, t] + np.einsum("bj,gji->bgi", h, given["U"]), 1, 0)
+        c = np.tanh(g) * sigmoid(i) + sigmoid(f) * c
+        h = sigmoid(o) * np.tanh(c)
+        out.append(h)
+    return np.stack(out, axis=1)
+
+
+def delta_rule(x: dict[str, Array], steps: int) -> Array:
+    q, k, v, gate, beta = (x[n].astype(F) for n in ("q", "k", "v", "gate", "beta"))
+    state = np.zeros((*q.shape[:2], q.shape[3], q.shape[3]), F)
+    out = []
+    with np.errstate(all="ignore"):
+        for t in range(steps):
+            g = gate[:, :, t, None]
+            error = beta[:, :, t, None] * (v[:, :, t] - g * np.einsum("bhde,bhd->bhe", state, k[:, :, t]))
+            state = k[:, :, t, :, None] * error[:, :, None] + g[..., None] * state
+            out.append(np.einsum("bhd,bhde->bhe", q[:, :, t], state))
+    return np.stack(out, axis=2)
+
+
+def sigmoid(x: Array) -> Array:
+    return F(1) / (F(1) + np.exp(-x))
+
+
+def gallery(name: str, **dims: int) -> Spec:
+    return load_spec(GALLERY / f"{name}.naut", dims=dims)
+
+
+CASES = {
+    "logistic": (load_text(LOGISTIC.format(t=96)), logistic, 96),
+    "rotation": (load_text(ROTATION.format(t=200)), rotation, 200),
+    "expanding": (load_text(EXPANDING.format(t=200, a=1.1)), expanding, 200),
+    "out of range": (load_text(EXPANDING.format(t=300, a=1.5)), doubling, 300),
+    "lstm": (gallery("lstm", B=2, T=64, D=32, H=64), lstm, 64),
+    "delta rule": (gallery("delta_rule", B=1, H=2, T=96, D=16), delta_rule, 96),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_result_in_f32_is_within_the_bound(name: str) -> None:
+    (spec, kernel, steps), seed = CASES[name], 1
+    (output,) = spec.outputs
+    bounds = stated(spec)
+    raw = random_inputs(spec, seed, {})
+    arrays = {t.name: from_storage(raw[t.name], t.dtype) for t in spec.inputs}
+    got = round_to(kernel(arrays, steps), output.dtype)
+    known = references(spec, raw, {}, bounds, seed)
+    verdict = judge(known, {output.name: storage_array(got, output.dtype)}, is_peer=False)
+    assert verdict.ok, verdict.detail
+    ref = reference(Compiled(spec), InputSet("random", seed, arrays), bounds)
+    target = ref.against(output.name, {output.name: got})
+    error = relative(bounds[output.name].cut(got), bounds[output.name].cut(target.rounded))
+    assert error <= bounds[output.name].relative
+
+
+def test_errors_that_do_not_grow_have_a_bound_of_the_whole() -> None:
+    for name, most in (("rotation", 1e-4), ("expanding", 1e-3)):
+        (bound,) = stated(CASES[name][0]).values()
+        assert bound.relative < most and not bound.stepwise and bound.steps is None
+
+
+def test_a_chaotic_recurrence_has_the_bound_of_a_step_from_the_state_that_its_result_shows() -> None:
+    for name, most in (("logistic", 1e-5), ("lstm", 1e-2)):
+        (bound,) = stated(CASES[name][0]).values()
+        assert bound.stepwise and bound.relative < most
+        assert "in a step from the result of the step before" in bound.text
+
+
+def test_values_that_leave_the_range_have_a_bound_for_the_first_steps() -> None:
+    (bound,) = stated(CASES["out of range"][0]).values()
+    assert bound.steps is not None and 1 <= bound.steps.count < bound.steps.total
+    assert f"in the first {bound.steps.count} of {bound.steps.total} steps" in bound.text
+
+
+def test_a_long_recurrence_that_grows_slowly_is_not_taken_for_one_that_does_not() -> None:
+    text = LOGISTIC.format(t=4096).replace("4 * h[b, t - 1]", "3.6 * h[b, t - 1]")
+    assert stated(load_text(text))["h"].stepwise
+
+
+def test_the_last_value_of_a_chaotic_recurrence_has_no_bound() -> None:
+    hidden = LOGISTIC.format(t=96).replace("output h: f32[B, T]", "output y: f32[B]").replace("h[b, t]", "h[b, t: T]")
+    spec = load_text(hidden + "y[b] = h[b, T - 1]\n")
+    bound = stated(spec)["y"]
+    assert bound == Bound(float("inf"))
+    assert "not bounded" in bound.text
+    assert stated(load_text(hidden.replace("T = 96", "T = 5") + "y[b] = h[b, T - 1]\n"))["y"].relative < 1e-4
+
+
+def test_a_step_that_is_wrong_is_found_in_a_chaotic_recurrence() -> None:
+    spec, kernel, steps = CASES["logistic"]
+    raw = random_inputs(spec, 1, {})
+    got = kernel(raw, steps)
+    known = references(spec, raw, {}, stated(spec), 1)
+    assert judge(known, {"h": got}, is_peer=False).ok
+    for row in got[:, 60:]:
+        row *= F(1.001)  # no orbit of the map, and nowhere far from one
+    assert not judge(known, {"h": got}, is_peer=False).ok
+
+
+def test_single_steps_over_the_reals_are_the_recurrence() -> None:
+    spec = gallery("gru", B=2, T=6, D=5, H=7)
+    raw = random_inputs(spec, 3, {})
+    arrays = {t.name: from_storage(raw[t.name], t.dtype) for t in spec.inputs}
+    exact = run_spec(spec, arrays)
+    single = stepwise(spec)
+    assert single is not None and all(d.recurrence is None for d in single.spec.definitions)
+    assert single.errors == {"%Y": 2.0**-11}
+    found = run_spec(single.spec, {**arrays, **single.inputs(exact)})
+    np.testing.assert_allclose(found["Y"], exact["Y"], rtol=1e-12)
+
+
+def test_a_state_that_no_output_shows_remains_a_recurrence() -> None:
+    single = stepwise(gallery("lstm", B=2, T=6, D=5, H=7))
+    assert single is not None and single.outputs == {"%Y": "Y"}
+    assert all(single.spec.definition(n).recurrence is not None for n in ("c", "h", "G"))
+    assert stepwise(gallery("delta_rule", B=1, H=1, T=4, D=4)) is None
+
+
+def test_the_first_steps_of_a_reversed_recurrence_are_at_the_end() -> None:
+    x = np.arange(8).reshape(2, 4)
+    assert Steps(1, 3, 4, reverse=True).cut(x).tolist() == [[1, 2, 3], [5, 6, 7]]
+    assert Steps(1, 3, 4).cut(x).tolist() == [[0, 1, 2], [4, 5, 6]]
