@@ -12,10 +12,11 @@ PYTEST_ARGS ?=
 N       ?= 10000
 FUZZ_ARGS ?=
 MUTATION_ARGS ?=
+EVALUATION_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo specs test test-fast test-quick gpu-test fuzz mutation coverage lint format types wheel clean
+.PHONY: help setup demo specs evaluation test test-fast test-quick gpu-test fuzz mutation coverage lint format types wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -41,6 +42,10 @@ demo: $(READY) ## A shipped spec to a kernel: every IR, a cubin with its resourc
 
 specs: $(READY) ## Compile every shipped spec to CUDA C++ in out/specs
 	NAUTILUSC=$(BIN)/nautilusc specs/compile_all.sh $(OUT)/specs --arch $(ARCH)
+
+evaluation: $(READY) ## Attention of models beside its peers on the GPU, in out/evaluation; goes on where it stopped
+	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[plots]'
+	$(BIN)/python -m nautilus.bench.evaluation $(OUT)/evaluation $(EVALUATION_ARGS)
 
 test: $(READY) ## All tests (those that need a GPU are skipped without one)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --durations 10 $(PYTEST_ARGS)

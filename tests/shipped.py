@@ -1,11 +1,12 @@
-"""The shipped specs, for tests that go over all of them, and the specs of the gallery, for tests of their own."""
+"""The shipped specs, for tests that go over all of them, and the specs of other folders, for tests of their own."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SPECS = sorted((ROOT / "specs").glob("*/*.naut"))
-GALLERY = ROOT / "specs" / "gallery"
-MORE = sorted(GALLERY.rglob("*.naut"))
+FAMILIES = ("attention", "matmul", "rowwise")
+SPECS = [p for name in FAMILIES for p in sorted((ROOT / "specs" / name).glob("*.naut"))]
+FOLDERS = tuple(ROOT / "specs" / name for name in ("gallery", "models"))  # each has a page that lists its specs
+MORE = [p for folder in FOLDERS for p in sorted(folder.rglob("*.naut"))]
 IDS = [p.stem for p in SPECS]

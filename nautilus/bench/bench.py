@@ -34,19 +34,23 @@ from nautilus.frontend.spec import Spec
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
 
-PEERS = ("cudnn", "fa2", "flex", "cublas", "torch", "compile")
+PEERS = ("cudnn", "fa2", "fa3", "flex", "cublas", "torch", "compile")
 Scalars = Mapping[str, float | int | bool]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Peers, numbers of runs and rounds, seed, and the limit ``spread`` for cool ratios."""
+    """Peers, numbers of runs and rounds, seed, and the limit ``spread`` for cool ratios.
+
+    ``elements``: compare all elements with an evaluation in float64 where PyTorch is installed, not sampled rows alone.
+    """
 
     against: tuple[str, ...] = PEERS
     repeats: int = 9
     rounds: int = 5
     seed: int = 0
     spread: float = COOL_LIMIT
+    elements: bool = True
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -141,7 +145,8 @@ def _on_gpu(
     torch, others, whole = _peers(spec, session, settings, scalars)
     watch.lap("finding peers")
     bounds = stated(spec, result.context.precision)
-    known = references(spec, raw, {s.name: scalars[s.name] for s in spec.scalars}, bounds, settings.seed, whole)
+    numbers = {s.name: scalars[s.name] for s in spec.scalars}
+    known = references(spec, raw, numbers, bounds, settings.seed, whole if settings.elements else None)
     watch.lap("references")
     clock, copy = GpuClock(session.device.arch), Copy(session.driver)
     try:

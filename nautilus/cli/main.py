@@ -164,7 +164,7 @@ def run_command(**options: Any) -> None:
     "--against",
     callback=names,
     metavar="PEER,...",
-    default="cudnn,fa2,flex,cublas,torch,compile",
+    default="cudnn,fa2,fa3,flex,cublas,torch,compile",
     show_default=True,
     help="Peers; missing or inapplicable ones are listed with the reason.",
 )

@@ -1,4 +1,4 @@
-"""The specs of the gallery: all are valid and listed; some, others every day, are compiled and checked.
+"""The specs beside the shipped ones: all are valid and listed; some, others every day, are compiled and checked.
 
 ``NAUTILUS_GALLERY=all`` takes all of them, and ``NAUTILUS_GALLERY=N`` those of day N.
 """
@@ -17,7 +17,7 @@ from nautilus.core.errors import NautilusError
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.ma_tile.ir.ops import MmaOp, walk_ops
-from tests.shipped import GALLERY, MORE
+from tests.shipped import FOLDERS, MORE, ROOT
 
 ASKED = os.environ.get("NAUTILUS_GALLERY", str(date.today().toordinal()))
 COMPILED, CHECKED = 8, 24  # specs of a day
@@ -31,7 +31,7 @@ SCALAR = {
 
 
 def name_of(path: Path) -> str:
-    return path.relative_to(GALLERY).with_suffix("").as_posix()
+    return path.relative_to(ROOT / "specs").with_suffix("").as_posix().removeprefix("gallery/")
 
 
 def today(count: int) -> list[Path]:
@@ -49,13 +49,14 @@ def test_valid_without_warnings_and_commented(path: Path) -> None:
     assert max(map(len, path.read_text().splitlines())) <= 120
 
 
-def test_the_page_lists_every_spec() -> None:
-    listed = re.findall(r"^\| \[`\w+`\]\((.*)\.naut\) \| \S", (GALLERY / "README.md").read_text(), re.MULTILINE)
-    assert listed == sorted(map(name_of, MORE))
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda p: p.name)
+def test_the_page_lists_every_spec(folder: Path) -> None:
+    listed = re.findall(r"^\| \[`\w+`\]\((.*)\.naut\) \| \S", (folder / "README.md").read_text(), re.MULTILINE)
+    assert listed == sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.naut"))
 
 
 def test_folders_are_small() -> None:
-    folders = [GALLERY, *(p for p in GALLERY.rglob("*") if p.is_dir())]
+    folders = [p for folder in FOLDERS for p in (folder, *folder.rglob("*")) if p.is_dir()]
     assert [f for f in folders if sum(1 for x in f.iterdir() if x.suffix != ".md") > 13] == []
 
 

@@ -20,12 +20,12 @@ from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import STAGES, Stage
 from nautilus.tune.database.lookup import tuned_schedule
 from tests.pages import blocks as reference_page
+from tests.shipped import SPECS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts[:-1])
 )
-SPECS = sorted((ROOT / "specs").glob("*/*.naut"))
 WORKED = ROOT / "specs" / "attention" / "causal_prefill.naut"
 LEVELS = ("scalar", "vr-tile", "ma-tile", "cuda")
 

@@ -2,11 +2,15 @@
 
 ===========  ====================================================================================
 cudnn, fa2   torch's scaled_dot_product_attention, restricted to its cuDNN or FlashAttention-2 backend
+fa3          FlashAttention-3 where its package (flash_attn_interface) is installed, in 16 bits and in f8e4m3
 flex         torch's FlexAttention, compiled (default mode), with the spec's own score function and mask
 cublas       torch's matmul or addmm, for a spec that consists of matrix products with an optional bias
 torch        the whole spec in eager mode, written as a user would (:mod:`.translate`, native)
 compile      the same function through torch.compile, mode max-autotune-no-cudagraphs
 ===========  ====================================================================================
+
+The calls for attention also take a spec that computes operands in 16 or 8 bits first (:mod:`.stages`): torch.compile
+makes a kernel for that part, and both are timed together.
 
 All read the same device memory as our kernel.  Values that depend on no input (masks, block masks) and copies of keys
 for a library without grouped heads are made before the timing.
@@ -16,13 +20,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from nautilus.bench.contenders import Absent, Contender, NotApplicable, reason_of
 from nautilus.bench.peers import attend
 from nautilus.bench.peers.algebra import fold, strip_casts
-from nautilus.bench.peers.torch_env import Tensors, bound, define, to_numpy
+from nautilus.bench.peers.stages import stages
+from nautilus.bench.peers.torch_env import Tensors, bound, define, to_numpy, torch_type
 from nautilus.bench.peers.translate import translate
 from nautilus.core.expr.nodes import Load, Op, Reduce
 from nautilus.core.expr.products import indexed_factors
@@ -188,6 +194,67 @@ def _sdpa(backend: str) -> Callable[[Setting], tuple[Call, str]]:
     return build
 
 
+def _fa3(s: Setting) -> tuple[Call, str]:
+    a = attend.match(s.spec)
+    kind = attend.mask_kind(a)
+    if attend.score_function(a, s.scalars) is not None or kind == "other":
+        raise NotApplicable("the scores contain more than a scaled product, or the mask is not causal")
+    if {s.spec.tensors[o.name].dtype for o in (a.q, a.k, a.v)} == {DType.F8E4M3}:
+        if s.spec.outputs[0].dtype is not DType.BF16:
+            raise NotApplicable("the library returns bf16 for operands in f8e4m3")
+    else:
+        _only_small(s, a)
+    try:
+        flash = importlib.import_module("flash_attn_interface").flash_attn_func
+    except ImportError as error:
+        raise NotApplicable(f"not installed: {error}") from error
+    q, k, v = (x.transpose(1, 2) for x in _operands(s, a))
+    if q.shape[0] != k.shape[0]:
+        k, v = (x.expand(q.shape[0], -1, -1, -1) for x in (k, v))
+
+    def call() -> Tensors:
+        made = flash(q, k, v, softmax_scale=a.scale, causal=kind == "causal")
+        out = made[0] if isinstance(made, tuple) else made
+        return (arranged(out.transpose(1, 2), a),)
+
+    return call, ""
+
+
+def _in_stages(build: Callable[[Setting], tuple[Call, str]]) -> Callable[[Setting], tuple[Call, str]]:
+    """``build``, and where it does not take the spec, operands that are computed first and ``build`` for the rest."""
+
+    def made(s: Setting) -> tuple[Call, str]:
+        try:
+            return build(s)
+        except NotApplicable:
+            parts = stages(s.spec)
+            if parts is None:
+                raise
+        first, rest = parts
+        torch = s.torch
+        operands = {
+            t.name: torch.empty(shape_of(t), dtype=torch_type(torch, t.dtype), device=s.device) for t in first.outputs
+        }
+        main, values = bound(torch, translate(first, s.scalars, "native"), s.device)
+        arguments = (*(s.tensors[t.name] for t in first.inputs), *values)
+
+        def fill(*given: Any) -> None:
+            for target, x in zip(operands.values(), main(*given), strict=True):
+                target.copy_(x)
+
+        before = torch.compile(fill, dynamic=False)
+        call, note = build(replace(s, spec=rest, tensors={**s.tensors, **operands}))
+
+        def both() -> Tensors:
+            before(*arguments)
+            return call()
+
+        said = f"{', '.join(operands)} by torch.compile first"
+        return both, f"{said}; {note}" if note else said
+
+    return made
+
+
 def _only_small(s: Setting, a: attend.Attention) -> None:
     types = {s.spec.tensors[o.name].dtype for o in (a.q, a.k, a.v)} | {s.spec.outputs[0].dtype}
     if len(types) != 1 or not types <= set(_SMALL):
@@ -218,9 +285,10 @@ def _mod(s: Setting, function: attend.ScoreText) -> Callable[..., Any]:
 
 
 BUILDERS: Mapping[str, Callable[[Setting], tuple[Call, str]]] = {
-    "cudnn": _sdpa("CUDNN_ATTENTION"),
-    "fa2": _sdpa("FLASH_ATTENTION"),
-    "flex": _flex,
+    "cudnn": _in_stages(_sdpa("CUDNN_ATTENTION")),
+    "fa2": _in_stages(_sdpa("FLASH_ATTENTION")),
+    "fa3": _in_stages(_fa3),
+    "flex": _in_stages(_flex),
     "cublas": _cublas,
     "torch": _eager,
     "compile": _compiled,

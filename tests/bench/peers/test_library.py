@@ -19,10 +19,10 @@ from nautilus.check.bound.stated import stated
 from nautilus.check.compare import relative
 from nautilus.core.numerics import Array, from_storage
 from nautilus.frontend.interp import run_spec
-from nautilus.frontend.semantics.check import load_text
+from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 from tests.bench.test_restrict import numbers, small
-from tests.shipped import IDS, SPECS
+from tests.shipped import IDS, ROOT, SPECS
 
 MQA = """dim B = 2, H = 3, M = 24, N = 24, D = 8
 input Q: f16[B, M, H, D]
@@ -115,3 +115,10 @@ def test_without_torch_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("importlib.import_module", missing)
     assert load_torch() == "not installed: No module named 'torch'"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_operands_that_a_spec_computes_first(torch: Any) -> None:
+    sizes = {"B": 2, "Hq": 4, "Hkv": 2, "M": 24, "N": 24, "D": 16}
+    spec = load_spec(ROOT / "specs" / "models" / "qk_norm.naut", dims=sizes)
+    assert check(spec, torch, ("fa2", "flex")) == {"fa2": "ok", "flex": "ok"}
