@@ -45,7 +45,7 @@ specs: $(READY) ## Compile every shipped spec to CUDA C++ in out/specs
 
 evaluation: $(READY) ## Attention of models beside its peers on the GPU, in out/evaluation; goes on where it stopped
 	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[plots]'
-	$(BIN)/python -m nautilus.bench.evaluation $(OUT)/evaluation $(EVALUATION_ARGS)
+	$(BIN)/python -m nautilus.evaluation $(OUT)/evaluation $(EVALUATION_ARGS)
 
 test: $(READY) ## All tests (those that need a GPU are skipped without one)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --durations 10 $(PYTEST_ARGS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
 
-from nautilus.bench.evaluation.cases import Case
-from nautilus.bench.evaluation.rows import Row
+from nautilus.evaluation.cases import Case
+from nautilus.evaluation.rows import Row
 
 
 def mean(values: Sequence[float]) -> float:

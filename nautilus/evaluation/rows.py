@@ -14,9 +14,9 @@ from typing import Any
 
 from nautilus.bench.contenders import OURS
 from nautilus.bench.count import flops, total_bytes
-from nautilus.bench.evaluation.cases import Case
 from nautilus.cost.model import estimate
 from nautilus.driver import Result
+from nautilus.evaluation.cases import Case
 from nautilus.frontend.spec import Spec
 from nautilus.targets.rates import machine
 

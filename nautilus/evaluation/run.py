@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nautilus.bench.evaluation.cases import Case
-from nautilus.bench.evaluation.rows import Row, append, started
-from nautilus.bench.evaluation.services import Kernel
 from nautilus.core.records import dataclass
+from nautilus.evaluation.cases import Case
+from nautilus.evaluation.rows import Row, append, started
+from nautilus.evaluation.services import Kernel
 from nautilus.tune.workers.pool import DONE, Outcome, Pool, pause
 
 AHEAD = 4  # compiled kernels that wait for the GPU

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from nautilus.bench.evaluation import __main__ as command
-from nautilus.bench.evaluation import run as running
-from nautilus.bench.evaluation.cases import Case, cases, chosen
-from nautilus.bench.evaluation.plots import limits, plot, speedups
-from nautilus.bench.evaluation.report import best, markdown, share
-from nautilus.bench.evaluation.rows import Row, append, finished, limit, measured, read, started
-from nautilus.bench.evaluation.run import Plan, run
-from nautilus.bench.evaluation.services import Compiler
 from nautilus.core.errors import ToolchainError
+from nautilus.evaluation import __main__ as command
+from nautilus.evaluation import run as running
+from nautilus.evaluation.cases import Case, cases, chosen
+from nautilus.evaluation.plots import limits, plot, speedups
+from nautilus.evaluation.report import best, markdown, share
+from nautilus.evaluation.rows import Row, append, finished, limit, measured, read, started
+from nautilus.evaluation.run import Plan, run
+from nautilus.evaluation.services import Compiler
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.tune.workers.pool import DIED, DONE, Outcome
 from tests.shipped import ROOT
@@ -141,7 +141,7 @@ def test_plots_need_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def missing(name: str) -> Any:
         raise ImportError(f"no module {name}")
 
-    monkeypatch.setattr("nautilus.bench.evaluation.plots.importlib.import_module", missing)
+    monkeypatch.setattr("nautilus.evaluation.plots.importlib.import_module", missing)
     with pytest.raises(ToolchainError, match="nautilusc\\[plots\\]"):
         plot([], tmp_path)
 

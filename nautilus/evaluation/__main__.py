@@ -1,8 +1,8 @@
 """The command line of the evaluation (``make evaluation``).
 
-    python -m nautilus.bench.evaluation out/evaluation
-    python -m nautilus.bench.evaluation out/evaluation --only 'models/vit-80/f16' --seconds 300
-    python -m nautilus.bench.evaluation out/evaluation --list
+    python -m nautilus.evaluation out/evaluation
+    python -m nautilus.evaluation out/evaluation --only 'models/vit-80/f16' --seconds 300
+    python -m nautilus.evaluation out/evaluation --list
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 import click
 
 from nautilus.bench.bench import PEERS, Settings, require_gpu
-from nautilus.bench.evaluation.cases import Case, cases, chosen
-from nautilus.bench.evaluation.plots import plot
-from nautilus.bench.evaluation.report import best, markdown
-from nautilus.bench.evaluation.rows import Row, finished, read
-from nautilus.bench.evaluation.run import Plan, run
 from nautilus.core.errors import NautilusError, ToolchainError
+from nautilus.evaluation.cases import Case, cases, chosen
+from nautilus.evaluation.plots import plot
+from nautilus.evaluation.report import best, markdown
+from nautilus.evaluation.rows import Row, finished, read
+from nautilus.evaluation.run import Plan, run
 from nautilus.tune.workers.pool import Limit, Pool, Service
 
 AGAINST = "cudnn,fa2,fa3,flex"
-_HERE = "nautilus.bench.evaluation.services"
+_HERE = "nautilus.evaluation.services"
 
 
 @click.command()

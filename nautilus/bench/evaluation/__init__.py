@@ -1,1 +1,0 @@
-"""The evaluation: attention of five models and ten operators over many lengths, beside their peers (README beside)."""
