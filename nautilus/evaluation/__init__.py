@@ -1,1 +1,1 @@
-"""The evaluation: attention of five models and ten operators over many lengths, beside their peers (``make evaluation``)."""
+"""The evaluation: models and operators at many sizes beside their peers (``make evaluation``)."""

@@ -41,7 +41,7 @@ _HERE = "nautilus.evaluation.services"
 @click.option("--report", is_flag=True, help="Only make table and plots from the rows.")
 def main(folder: Path, only: tuple[str, ...], again: bool, listing: bool, report: bool, **options: object) -> None:
     """Measure the cases into FOLDER/rows.jsonl, and make FOLDER/table.md and plots."""
-    asked = chosen(cases(), only)
+    asked = chosen(_cases(options["specs"]), only)
     if not asked:
         raise click.UsageError(f"no case matches {' '.join(only)}; --list prints all")
     if listing:
@@ -60,6 +60,13 @@ def main(folder: Path, only: tuple[str, ...], again: bool, listing: bool, report
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)
     write(folder, asked)
+
+
+def _cases(specs: object) -> list[Case]:
+    try:
+        return list(cases(Path(str(specs))))
+    except NautilusError as error:
+        raise click.UsageError(f"{error}; --specs names the folder") from error
 
 
 def _measure(

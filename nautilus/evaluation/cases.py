@@ -1,44 +1,22 @@
-"""The cases of the evaluation as data: a spec with sizes for each model, element type, batch and length.
+"""The cases of the evaluation, from ``evaluation.json`` in the folder of the specs.
 
-Models: the attention of ViT with 16 heads of 64, 80, 88 and 128 columns over all keys, and the causal attention of
-Llama-2-7B, Qwen2-7B, Qwen3-8B (queries and keys are normalised) and GLM-4-9B, each with 128 columns, at batch 1 and 8
-and 1024 to 32768 positions, in f16 and in f8.
-
-Operators: the ten of Neptune (arXiv 2510.08726): six over whole sequences and four that decode one position, in f16 at
-256 to 32768 positions.  The heads are those of the specs.
+The file names, for each suite, members with a spec for each element type and the dims that the member fixes, and the
+batches (dim ``B``) and lengths (dim ``N``, and ``M`` unless the member fixes the number of ``queries``) of the suite.
+The suite of models and that of operators are those of the papers: the ten operators are of Neptune (arXiv 2510.08726).
 """
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
+from nautilus.core.errors import InputError
 from nautilus.core.records import dataclass
 
-#: sizes of each model: the spec by element type, and the dims that the model fixes
-_GLOBAL = {"f16": "attention/global_prefill", "f8": "models/global_f8"}
-_CAUSAL = {"f16": "attention/gqa_prefill", "f8": "models/causal_f8"}
-_NORMALISED = {"f16": "models/qk_norm", "f8": "models/qk_norm_f8"}
-MODELS: Mapping[str, tuple[Mapping[str, str], Mapping[str, int]]] = {
-    "vit-64": (_GLOBAL, {"H": 16, "D": 64}),
-    "vit-80": (_GLOBAL, {"H": 16, "D": 80}),
-    "vit-88": (_GLOBAL, {"H": 16, "D": 88}),
-    "vit-128": (_GLOBAL, {"H": 16, "D": 128}),
-    "llama2-7b": (_CAUSAL, {"Hq": 32, "Hkv": 32}),
-    "qwen2-7b": (_CAUSAL, {"Hq": 28, "Hkv": 4}),
-    "qwen3-8b": (_NORMALISED, {"Hq": 32, "Hkv": 8}),
-    "glm4-9b": (_CAUSAL, {"Hq": 32, "Hkv": 2}),
-}
-BATCHES = (1, 8)
-LENGTHS = tuple(1024 << n for n in range(6))
-
-#: the batch of each operator
-OPERATORS: Mapping[str, int] = {
-    "global_prefill": 1, "causal_prefill": 1, "gqa_prefill": 1, "alibi_prefill": 1, "softcap_prefill": 1,
-    "window_prefill": 1, "causal_decode": 8, "gqa_decode": 8, "alibi_decode": 8, "softcap_decode": 8,
-}  # fmt: skip
-OPERATOR_LENGTHS = tuple(256 << n for n in range(8))
+FILE = "evaluation.json"
 
 
 @dataclass(frozen=True)
@@ -60,21 +38,24 @@ class Case:
 
     @property
     def group(self) -> str:
-        """The cases that share a row of plots and a mean: suite, name and element type."""
+        """The cases that share a panel of plots and a mean: suite, name and element type."""
         return f"{self.suite}/{self.name}/{self.kind}"
 
 
-def cases() -> Iterator[Case]:
-    """All cases, models first."""
-    for name, (specs, fixed) in MODELS.items():
-        for kind, spec in specs.items():
-            for batch in BATCHES:
-                for n in LENGTHS:
-                    yield Case("models", name, kind, batch, n, spec, {**fixed, "B": batch, "M": n, "N": n})
-    for name, batch in OPERATORS.items():
-        for n in OPERATOR_LENGTHS:
-            dims = {"B": batch, "N": n} | ({"M": n} if name.endswith("prefill") else {})
-            yield Case("operators", name, "f16", batch, n, f"attention/{name}", dims)
+def cases(specs: Path) -> Iterator[Case]:
+    """All cases in the order of the file.  Raises InputError where the folder ``specs`` has no such file."""
+    try:
+        known = json.loads((specs / FILE).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {specs / FILE}: {error.strerror}") from error
+    for suite, sizes in known["sizes"].items():
+        for name, member in known[suite].items():
+            fixed = member.get("dims", {})
+            for kind, spec in member["specs"].items():
+                for batch in sizes["batches"]:
+                    for n in sizes["lengths"]:
+                        dims = {**fixed, "B": batch, "M": member.get("queries", n), "N": n}
+                        yield Case(suite, name, kind, batch, n, spec, dims)
 
 
 def chosen(every: Iterable[Case], only: Sequence[str]) -> list[Case]:

@@ -23,7 +23,7 @@ from nautilus.frontend.semantics.check import load_spec
 from nautilus.tune.workers.pool import DIED, DONE, Outcome
 from tests.shipped import ROOT
 
-EVERY = list(cases())
+EVERY = list(cases(ROOT / "specs"))
 FEW = chosen(EVERY, ["models/vit-80/f16/b1"])[:3]
 
 
@@ -68,7 +68,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cases_are_those_of_the_models_and_operators() -> None:
-    assert len({c.key for c in EVERY}) == len(EVERY) == 8 * 2 * 2 * 6 + 10 * 8
+    assert len({c.key for c in EVERY}) == len(EVERY) == 8 * 2 * 2 * 6 + 10 * 2 * 8
     assert all((ROOT / "specs" / f"{c.spec}.naut").exists() for c in EVERY)
     for c in chosen(EVERY, ["*/b8/32768", "operators/*/256"]):
         spec = load_spec(ROOT / "specs" / f"{c.spec}.naut", dims=dict(c.dims))
@@ -80,7 +80,7 @@ def test_patterns_choose_cases() -> None:
     assert {c.key for c in chosen(EVERY, ["models/vit-80/f16"])} == {
         f"models/vit-80/f16/b{b}/{1024 << n}" for b in (1, 8) for n in range(6)
     }
-    assert len(chosen(EVERY, ["models/*/b8/4096", "operators/gqa_decode"])) == 16 + 8
+    assert len(chosen(EVERY, ["models/*/b8/4096", "operators/gqa_decode"])) == 16 + 16
     assert chosen(EVERY, []) != EVERY and sorted(chosen(EVERY, []), key=EVERY.index) == EVERY
 
 
@@ -174,10 +174,12 @@ def test_a_report_of_a_benchmark_is_a_row() -> None:
 
 
 def test_the_command_lists_and_reports(tmp_path: Path) -> None:
-    only = ["--only", "models/vit-80/f16/b1"]
+    only = ["--specs", str(ROOT / "specs"), "--only", "models/vit-80/f16/b1"]
     done = CliRunner().invoke(command.main, [str(tmp_path / "x"), *only, "--list"])
-    assert done.output.splitlines() == [c.key for c in chosen(EVERY, only[1:])] and not (tmp_path / "x").exists()
+    assert done.output.splitlines() == [c.key for c in chosen(EVERY, only[3:])] and not (tmp_path / "x").exists()
     (tmp_path / "rows.jsonl").write_text(json.dumps(row(FEW[0], cudnn=peer(120.0, 1.2))) + "\n")
     done = CliRunner().invoke(command.main, [str(tmp_path), *only, "--report"])
     assert done.exit_code == 0 and "1.20" in (tmp_path / "table.md").read_text()
-    assert CliRunner().invoke(command.main, [str(tmp_path), "--only", "nothing"]).exit_code == 2
+    assert CliRunner().invoke(command.main, [str(tmp_path), *only[:3], "nothing"]).exit_code == 2
+    elsewhere = CliRunner().invoke(command.main, [str(tmp_path), "--specs", str(tmp_path), "--list"])
+    assert elsewhere.exit_code == 2 and "cannot read" in elsewhere.output
