@@ -19,7 +19,7 @@ MAX_FILE, MAX_FUNCTION, MAX_FILES = 500, 60, 12
 #: Every room imports only rooms before it, and ``nautilus/__init__.py``.
 ORDER = (
     *("core", "targets", "frontend", "scalar", "planner", "vr_tile", "ma_tile", "cuda"),
-    *("cost", "passes", "runtime", "driver", "check", "bench", "remarks", "report", "tune", "export", "evaluation"),
+    *("cost", "passes", "runtime", "driver", "check", "bench", "remarks", "tune", "report", "export", "evaluation"),
     *("editor", "cli", "api"),
 )
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from nautilus.driver import Request, Result
     from nautilus.passes.manager import Instrument
     from nautilus.remarks.remark import Remark
+    from nautilus.remarks.remarks import Watch
+    from nautilus.report.history import History
     from nautilus.runtime.nvrtc import Compiled
 
 How = Literal["text", "checked", "cubin"]
@@ -91,7 +93,7 @@ def compile_spec(spec: Path, output: str, emit: str | None, use_cache: bool, **o
 def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
     """The key in the cache; None for a compilation that prints more than its output, or whose files are unreadable."""
     shows = ("dump_ir", "dump_dir", "time_passes", "verbose")
-    shown = any(options[name] for name in shows) or options.get("report") is not None
+    shown = any(options[name] for name in shows) or any(options.get(name) for name in ("report", "trace"))
     if asked.resource_usage or asked.line_info or shown or options["level"] == 3:
         return None
     said = {name: options[name] for name in ("arch", "dims", "level", "precision", "variants")}
@@ -101,6 +103,29 @@ def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
         return key_of(spec, options["schedule"], said, tools if asked.form in (*LIBRARIES, "torch") else ())
     except (OSError, ValueError):
         return None  # the compilation says what is wrong
+
+
+def _history(options: dict[str, Any]) -> list[History]:
+    """What a report needs of the passes, as an instrument; none without a report."""
+    if options.get("report") is None:
+        return []
+    from nautilus.report.history import History
+
+    return [History()]
+
+
+def _write_pictures(
+    options: dict[str, Any], result: Result, history: Sequence[History], watch: Watch, found: Sequence[Remark]
+) -> None:
+    """Write the files of ``--report`` and ``--trace``."""
+    if not history and options.get("trace") is None:
+        return
+    from nautilus.report.report import report, trace_of
+
+    if history:
+        write_output(str(options["report"]), report(result, history[0], watch, found).encode())
+    if options.get("trace") is not None:
+        write_output(str(options["trace"]), trace_of(result).encode())
 
 
 def _write(entry: Entry, asked: Asked, options: dict[str, Any]) -> None:
@@ -119,8 +144,6 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     from nautilus.export.outputs import outputs
     from nautilus.passes.dumps import stage_of
     from nautilus.remarks.remarks import Watch, refuse, remarks
-    from nautilus.report.history import History
-    from nautilus.report.report import report
     from nautilus.runtime.nvrtc import build
 
     several = (options["arch"] or "").split(",") if asked.form in SEVERAL else [options["arch"]]
@@ -133,11 +156,11 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
         given = options | {"arch": arch, "variants": options["variants"] if asked.form in CHOOSING else 1}
         request, watch = replace(make_request(spec, given, asked.until), name=asked.name), Watch()
         how: How = "cubin" if asked.resource_usage or asked.form in BUILT else "checked"
-        history = [History()] if options.get("report") is not None else []
+        history = _history(options)
         made.append(run_and_build(request, options | {"quiet": True}, how, watch, *history))
         missed += remarks(made[-1][0], watch, request.gives_kernels)
-        if history and len(made) == 1:
-            write_output(str(options["report"]), report(made[0][0], history[0], watch, missed).encode())
+        if len(made) == 1:
+            _write_pictures(options, made[0][0], history, watch, missed)
         messages += [m for m in about(request, made[-1][0]) if m not in messages]
     refuse(missed, options["werror"])
     seen = [of_diagnostic(r.diagnostic()) for r in missed if r.hint is not None or options["verbose"]]

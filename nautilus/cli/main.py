@@ -116,6 +116,7 @@ def cli(ctx: click.Context) -> None:
 @click.option("-MD", "dependencies", is_flag=True, help="Write a makefile rule with the read files beside the output.")
 @click.option("-MF", "rule_file", metavar="FILE", help="The file of -MD.")
 @click.option("--report", metavar="FILE.html", help="Write a page with the spec, the IRs and the kernel side by side.")
+@click.option("--trace", metavar="FILE.json", help="Write the predicted timeline of a block for Perfetto or Chrome.")
 @werror
 def compile_command(specs: tuple[Path, ...], **options: Any) -> None:
     """Compile each SPEC (.naut, or a dump: .scalar .vr .ma; - is stdin) to CUDA C++, PTX, cubin or an IR.

@@ -102,10 +102,12 @@ class Work:
 
 def count(module: MemModule, kernel: MemKernel) -> Work:
     """The work of ``kernel`` for each of its tiles."""
-    return _Counter(module, kernel).run()
+    return Counter(module, kernel).run()
 
 
-class _Counter:
+class Counter:
+    """Traverses the ops of a kernel once, each loop body at its middle iteration, and adds the work of each op."""
+
     def __init__(self, module: MemModule, kernel: MemKernel) -> None:
         self.module, self.kernel = module, kernel
         self.shapes = {b.name: b for b in module.buffers}
@@ -491,4 +493,4 @@ def _rate(dtype: DType) -> float:
     return 4096.0 * 2 / max(dtype.bytes, 1)
 
 
-__all__ = ["Access", "Counts", "Work", "count", "estimated", "is_split_k_block", "shares_loads"]
+__all__ = ["Access", "Counter", "Counts", "Work", "count", "estimated", "is_split_k_block", "shares_loads"]

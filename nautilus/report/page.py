@@ -11,6 +11,7 @@ from nautilus.cost.roofline import UNITS, Roofline
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.report.history import Change
 from nautilus.report.links import Text
+from nautilus.report.timeline.picture import SCRIPT, STYLE
 
 _STYLE = """
 body{font:14px/1.4 system-ui,sans-serif;margin:1em;color:#222}h2{margin:1.2em 0 .4em}
@@ -35,10 +36,15 @@ for(const e of document.querySelectorAll('[data-d]')){
     if(x&&!p.contains(e))p.scrollTop=x.offsetTop-p.offsetTop-40;});}
 """
 
+_TIMELINE = (
+    "A prediction for one block that is alone on its multiprocessor: the roles and barriers of the kernel run in the "
+    "interpreter, and the cost model says how long each operation takes. The pointer on a part names its operation."
+)
+
 
 def page(
     title: str, texts: Sequence[Text], changes: Sequence[Change], module: MemModule, found: Estimate, roof: Roofline,
-    remarks: Iterable[Diagnostic],
+    remarks: Iterable[Diagnostic], timelines: Sequence[str], tuning: str,
 ) -> str:  # fmt: skip
     """The whole file."""
     said = "".join(f"<pre>{escape(d.text())}</pre>" for d in remarks)
@@ -48,12 +54,15 @@ def page(
         f"<div class=panes>{''.join(map(_pane, texts))}</div>",
         f"<h2>Remarks</h2>{said}" if said else "",
         "<h2>Predicted time</h2>", _times(found), _floors(roof),
+        f"<h2>Timeline</h2><p>{_TIMELINE}</p>", *timelines,
+        f"<h2>Tuning</h2>{tuning}" if tuning else "",
         "<h2>Shared memory</h2>", *map(_shared, module.kernels),
         "<h2>Register layouts</h2>", *map(_layouts, module.kernels),
         "<h2>Passes</h2>", *map(_change, changes),
     ]  # fmt: skip
-    head = f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>"
-    return "\n".join([head, *parts, f"<script>{_SCRIPT}</script></html>", ""])
+    named = f"<meta charset=utf-8><title>{escape(title)}</title>"
+    head = f"<!doctype html><html lang=en>{named}<style>{_STYLE}{STYLE}</style>"
+    return "\n".join([head, *parts, f"<script>{SCRIPT}{_SCRIPT}</script></html>", ""])
 
 
 def _pane(t: Text) -> str:

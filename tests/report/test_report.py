@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from html import unescape
@@ -18,6 +19,8 @@ from nautilus.remarks.remarks import Watch, remarks
 from nautilus.report.history import History
 from nautilus.report.links import linked
 from nautilus.report.report import report
+from nautilus.report.tuning import tuning
+from nautilus.tune.database.rows import Row
 
 TEXT = """
 dim M = 128, N = 128, K = 256
@@ -26,7 +29,7 @@ output C: f16[M, N], R: f32[M]
 C[i, j] = sum[k](A[i, k] * B[k, j])
 R[i] = max[j](if A[i, 0] < 1 then f32(C[i, j]) else 0)
 """.replace("if A[i, 0] < 1 then f32(C[i, j]) else 0", "f32(C[i, j]) if A[i, 0] < 1 else 0")
-_VOID = frozenset({"meta"})
+_VOID = frozenset({"meta", "input"})
 
 
 @cache
@@ -104,3 +107,32 @@ def test_the_command_line_writes_it_and_refuses_a_dump(tmp_path: Path, capsys: p
     result = compile_file(Request(spec, "sm_80", until="ma-tile"))
     with pytest.raises(InputError, match="a report needs a spec"):
         report(result, History(), Watch(), ())
+
+
+def test_timelines_are_data_that_the_page_draws() -> None:
+    texts = re.findall(r"<script type='application/json'>(.*?)</script>", made())
+    assert texts and "<h2>Timeline</h2>" in made() and "<h2>Tuning</h2>" not in made()
+    for text in texts:
+        data = json.loads(text)
+        for track, start, cycles, kind, name, owner in data["slices"]:
+            assert 0 <= track < len(data["tracks"]) and 0 <= kind < len(data["kinds"])
+            assert 0 <= start < start + cycles <= data["cycles"] + 1
+            assert name < len(data["names"]) and owner in (-1, 0, 1)
+    owners = {s[5] for text in texts for s in json.loads(text)["slices"]}
+    assert {0, 1} <= owners
+
+
+def row(seconds: float, tile: int, time: str, chosen: bool = False) -> Row:
+    return Row("k", "x", "f", {"N": 8}, "sm_90a", "fast", "H200", "13", "c", "13", "gpu", "ok", True, "s", None,
+               (seconds,), chosen, False, chosen, 3e-6, {"Y.tile": tile, "Y.warps": 4}, 2e-6, time=time)  # fmt: skip
+
+
+def test_the_tuning_history() -> None:
+    rows = [row(4e-6, 1, "1"), row(1e-6, 2, "2", True), row(2e-6, 4, "3")]
+    text = tuning(rows)
+    assert "3 of 3 stored schedules" in text and "The best: 1 us on H200, by rules 3 us, predicted 2 us" in text
+    assert text.count("<circle") == 3 and "<td>Y.tile</td><td>2</td><td>1, 2, 4</td>" in text
+    assert "Y.warps" not in text and tuning([]) == ""
+    tags = Tags()
+    tags.feed(text)
+    assert not tags.wrong and not tags.open

@@ -55,7 +55,7 @@ def test_an_element_type_without_instruction_is_an_error() -> None:
 
 
 def test_cost() -> None:
-    counted = cases(work._Counter.block) | cases(work._Counter.leaf)
+    counted = cases(work.Counter.block) | cases(work.Counter.leaf)
     assert counted | work._FREE == set(MA.ops)
     assert counted & work._FREE == {CLASSES[n] for n in ("Barrier", "ClusterArrive", "WgCommit", "WgWait")}
 

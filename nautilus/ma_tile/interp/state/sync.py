@@ -263,12 +263,16 @@ class Mbarriers:
             return False
         one = self.outstanding.pop(rng.randrange(len(self.outstanding)))
         self.memory.land(one.flight, one.bar.component, engine=True)
-        one.bar.missing -= one.bytes
         try:
-            self._count(one.bar, one.threads)
+            self.complete_copy(one.bar, one.threads, one.bytes)
         except Fault as f:
             raise OpFault(f.kind, f.message, one.flight.op, "issued by") from None
         return True
+
+    def complete_copy(self, bar: Phase, threads: int, count: int) -> None:
+        """A copy of ``count`` bytes, with the arrivals of ``threads``, is complete at ``bar``. Raises Fault."""
+        bar.missing -= count
+        self._count(bar, threads)
 
     def passed(self, bar: Phase, parity: int) -> bool:
         """Whether a wait on ``parity`` passes: the phase of that parity is not the open one."""
