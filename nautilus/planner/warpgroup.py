@@ -4,11 +4,11 @@ The two structures are those of ``planner.tiles``: a *GEMM*, whose rows and colu
 *back-to-back GEMM*, whose reduction loop feeds accumulators that stay in registers.  The rules are measured on an
 H200.  A kernel of another structure keeps the general plan.
 
-* a back-to-back GEMM: two warpgroups of 64 rows, three for narrow accumulators; steps of 128, or 64 where shared
-  memory or registers do not suffice (two steps are then the rows of a tile, so that a diagonal wastes none);
-  pipelines of two stages.  Results that have no room in shared memory alias a pipeline stage.  An ordered barrier
-  serialises the products of the warpgroups where they are short beside the elementwise work: for narrow accumulators,
-  or for several special functions for each element between the products.
+* a back-to-back GEMM: two warpgroups of 64 rows, three for narrow accumulators; steps of 128, or shorter ones where
+  shared memory or registers do not suffice (:mod:`.products.held`); pipelines of two stages.  Results that have no
+  room in shared memory alias a pipeline stage.  An ordered barrier serialises the products of the warpgroups where they
+  are short beside the elementwise work: for narrow accumulators, or for several special functions for each element
+  between the products.
 * a GEMM: the tile with the best merit x useful area per wave of blocks; its rows and columns may be positions along
   several axes (:mod:`.products.boxes`).
 * a GEMM of f32 whose operands are stored in parts: :mod:`.products.parts`.
@@ -33,15 +33,18 @@ from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupP
 from nautilus.core.types import DType
 from nautilus.planner.products.boxes import Side
 from nautilus.planner.products.dots import Dot, digit, step_within
+from nautilus.planner.products.held import SHORTEST as SHORTEST_STEP
+from nautilus.planner.products.held import held_tile, is_plain, live_registers, steps
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID, LOOP
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.targets.limits import Limits
 
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
 ROWS = 64  # of one wgmma instruction
 WARPGROUPS = 2
-LIVE_SHARE = 0.85  # of a thread's registers may be accumulators and operands
+CONSUMER, CONSUMER_OF_THREE = 232, 160  # registers of a consumer thread of two warpgroups, and of three
+LIVE_SHARE, LIVE_SHARE_MASKED = 0.87, 0.83  # of a thread's registers may be accumulators and operands
 MANY_ROWS = 2048  # the least number with which a partial last tile has no effect
 WAVES = 3  # of tiles in a supertile, so that long and short tiles balance
 OUTER = 16  # the least number of outer grid points in a supertile, if it has fewer waves
@@ -258,6 +261,9 @@ def back_to_back_gemm(
 
     ``light``: two warpgroups, half the loop's step, no operand in registers; elementwise work needs the registers.
     """
+    whole = {x for dot in dots.values() for x in (*dot.inner, *dot.columns) if x not in (row, loop)}
+    held = {a.name: held_tile(extent(unified, a.name)) for a in plan.axes if a.role == TILE and a.name in whole}
+    plan = with_tiles(plan, held, plan.mapping)
     sums = [d for d in unified.defs if d.name in dots and all(a.name != loop for a in d.par)]
     width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, loop)) for d in sums)
     deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != loop) for dot in dots.values())
@@ -268,33 +274,57 @@ def back_to_back_gemm(
     many = extent(unified, row) >= MANY_ROWS or not uneven
     warpgroups = 3 if width <= 64 and along == 1 and not light and many else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
+    if len(sums) == along == 1 and not light:
+        step = _step(unified, row, loop, width, deep, warpgroups, limits) or step
+    registers = not light and live_registers(width, deep, step, True) <= _most_live(unified, loop, warpgroups)
     rows, stages = ROWS * warpgroups, 2
     resident, streamed = 2 * rows * deep, 2 * step * (deep + width)
     own = 2 * rows * width
+    chunks = 2 * rows * min(width, CHUNK)
     free = limits.smem_block - RESERVE - resident - stages * streamed
     aliased = own > free and _has_room_in_stage(unified, sums, loop, step, width, warpgroups)
+    fits = own <= free or (not aliased and chunks <= free)
     # a producer that fetches tiles or loads for two blocks needs more registers
     even = -(-extent(unified, row) // rows) % 2 == 0 and plan.mapping.raster_order == "natural"
     pairs = not uneven and not light and 64 < width <= 128 and even and _is_fixed(plan, unified)
     fetched = uneven or width > 128
-    low, high = (32, 160) if warpgroups == 3 else (40, 232) if fetched or pairs else (24, 240)
-    chunk = NARROW if own <= free and _places(unified, loop) else CHUNK if own <= free or aliased else 0
+    low, high = (32, CONSUMER_OF_THREE) if warpgroups == 3 else (40, CONSUMER) if fetched or pairs else (24, 240)
+    chunk = NARROW if own <= free and _places(unified, loop) else CHUNK if fits or aliased else 0
     heavy = warpgroups == 2 and width <= 128 and not light and _special(unified, row, loop) >= 2
     ordered = warpgroups == 3 or heavy or (width <= 64 and not light)
-    # accumulators of both products, the operand between them, and the one in registers
-    live = width // 2 + step // 2 + step // 4 + deep // 4
     mapping = WarpgroupPlan(
         warpgroups=warpgroups, stages=stages, raster_order=plan.mapping.raster_order,
-        epilogue="tma" if own <= free else "tma-staged" if aliased else "tma-aliased",
+        epilogue="tma" if fits else "tma-staged" if aliased else "tma-aliased",
         producer_registers=low, consumer_registers=high,
         persistent="dynamic" if fetched else "static", rescale_placement="early" if heavy else "late",
         cluster=2 if pairs else 1, store_columns=chunk, ordered_mma=ordered, volatile_waits=heavy,
-        outstanding_mma=not heavy, register_operands=not light and live <= LIVE_SHARE * high,
-        resident_stages=2 if own + resident <= free else 1,
+        outstanding_mma=not heavy, register_operands=registers,
+        resident_stages=2 if min(own, chunks) + resident <= free else 1,
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip
     sized = with_tiles(_rows_last(plan, row), {row: rows, loop: step}, mapping)
     return replace(sized, iteration_order="mixed-first", rescale_policy="auto")
+
+
+def _step(unified: Unified, row: str, loop: str, width: int, deep: int, warpgroups: int, limits: Limits) -> int | None:
+    """The step of a loop with one product before and one after it; None where no step fits."""
+    rows = ROWS * warpgroups
+    room = limits.smem_block - RESERVE - 2 * rows * (deep + min(width, CHUNK))
+    found = [s for s in steps(extent(unified, loop), is_plain(unified.defs, loop)) if 4 * s * (deep + width) <= room]
+    most = _most_live(unified, loop, warpgroups)
+    if width > 128 and _special(unified, row, loop) >= 2:
+        found = [s for s in found if s == SHORTEST_STEP]  # their values need registers
+    held = [s for s in found if live_registers(width, deep, s, True) <= most]
+    streamed = [s for s in found if live_registers(width, deep, s, False) <= most]
+    best = held or streamed if warpgroups == WARPGROUPS else streamed  # three have few registers for operands
+    return best[0] if best else None
+
+
+def _most_live(unified: Unified, loop: str, warpgroups: int) -> float:
+    """Registers of a consumer thread for accumulators and operands; a mask along the loop needs others."""
+    masked = _places(unified, loop) or any(d.guard is not None and loop in free_vars(d.guard) for d in unified.defs)
+    share = LIVE_SHARE_MASKED if masked else LIVE_SHARE
+    return share * (CONSUMER if warpgroups == WARPGROUPS else CONSUMER_OF_THREE)
 
 
 def _rows_last(plan: KernelPlan, row: str) -> KernelPlan:

@@ -54,6 +54,9 @@ CHANGES = {
     **{f"gemm: {n}": (GEMM, schedules.GEMM[n]) for n in OF_GEMM},
 }
 
+#: tiles of whole axes, and steps, that are no powers of two
+SIZES = {"80": {"D": 80}, "192, 40 of a step unused": {"M": 130, "N": 280, "D": 192}, "160": {"N": 192, "D": 160}}
+
 
 @pytest.fixture(autouse=True)
 def few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +72,14 @@ def test_runs(name: str, tmp_path: Path) -> None:
     number = list(CHANGES).index(name)
     found = differences(case, [0, 1 + number % 4, 1 + (number + 2) % 4], tmp_path)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_runs_at_sizes(name: str, tmp_path: Path) -> None:
+    text = dedent(ATTENTION).lstrip()
+    case = prepare(Request(Path("given.naut"), "sm_90a", text=text, dims=SIZES[name]))
+    assert "wgmma" in case.result.cuda
+    assert not differences(case, [0, 1], tmp_path)
 
 
 def test_a_plan_is_launched_again(tmp_path: Path) -> None:

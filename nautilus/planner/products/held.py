@@ -1,0 +1,51 @@
+"""Sizes of a back-to-back GEMM on warpgroup MMAs that need not be powers of two: tiles of whole axes, and loop steps.
+
+An axis that a block holds whole (the contraction of the first product, the columns of the second one) is a few slabs
+of shared memory.  A slab has rows of 128, 64 or 32 bytes, and its swizzle fits them.  Narrow slabs leave fewer columns
+unused and make copies and MMAs slower; :data:`SLABS` has both, measured on an H200 for 48 to 224 columns.
+
+The step of the loop is as long as registers and shared memory allow, because each step has exponentials to wait for
+and results to correct.  A shorter step whose left operand stays in registers is faster than a longer one without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nautilus.core.expr.nodes import Expr, Op, children, free_vars
+from nautilus.scalar.analysis.definitions import Def
+
+SLABS = ((64, 1.0), (32, 1.02), (16, 1.15))  # columns of 16 bits, and relative time of a column
+LONGEST, SHORTEST, UNIT = 128, 64, 16  # positions of a step; UNIT: the depth of an MMA
+
+
+def held_tile(extent: int) -> int:
+    """The tile of an axis of ``extent`` elements that a block holds whole."""
+    sizes = [(-(-extent // s) * s, cost) for s, cost in SLABS]
+    return min(sizes, key=lambda x: x[0] * x[1])[0]
+
+
+def steps(extent: int, plain: bool) -> list[int]:
+    """The steps of a loop of ``extent`` positions, those first that leave few positions unused, then long ones.
+
+    ``plain``: the computation has the index as it is (:func:`is_plain`); else steps are powers of two.
+    """
+    found = range(LONGEST, SHORTEST - 1, -UNIT) if plain else (LONGEST, SHORTEST)
+    return sorted(found, key=lambda s: (max(0, -(-extent // s) * s - extent) * UNIT >= extent, -s))
+
+
+def is_plain(defs: Iterable[Def], loop: str) -> bool:
+    """Whether no index or condition divides ``loop``: pages and blocks of positions want steps that divide them."""
+
+    def divides(e: Expr) -> bool:
+        if isinstance(e, Op) and e.op in ("floordiv", "mod"):
+            return loop in free_vars(e)
+        return any(map(divides, children(e)))
+
+    found = [e for d in defs for e in (d.value, d.guard) if e is not None]
+    return not any(map(divides, found))
+
+
+def live_registers(width: int, deep: int, step: int, registers: bool) -> int:
+    """Registers of a thread for 64 rows: both accumulators, the operand between them, and the left operand."""
+    return width // 2 + step // 2 + step // 4 + (deep // 4 if registers else 0)

@@ -1,0 +1,61 @@
+"""Tiles of axes that a block holds whole, and loop steps, that are no powers of two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.core.schedule import WarpgroupPlan
+from nautilus.driver import Request, compile_file
+from nautilus.planner.products.held import LONGEST, held_tile, steps
+
+TEXT = """
+dim H = 32, M = 4096, D = {0}, E = {1}
+input  Q: f16[H, M, D]
+input  K: f16[H, M, D]
+input  V: f16[H, M, E]
+output O: f16[H, M, E]
+P[h, i, j] = softmax[j{2}](sum[d](Q[h, i, d] * K[h, j, d]))
+O[h, i, e] = sum[j](P[h, i, j] * V[h, j, e])
+"""
+
+
+def test_tiles_waste_little() -> None:
+    tiles = {n: held_tile(n) for n in (16, 24, 48, 64, 72, 80, 88, 96, 112, 128, 144, 160, 192, 200, 256)}
+    assert tiles == {
+        16: 16, 24: 32, 48: 48, 64: 64, 72: 80, 80: 80, 88: 96, 96: 96, 112: 128, 128: 128, 144: 160, 160: 160,
+        192: 192, 200: 224, 256: 256,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("extent", "first"), [(4096, 128), (224, 112), (320, 112), (192, 96), (129, 128)])
+def test_steps_leave_few_positions_unused(extent: int, first: int) -> None:
+    assert steps(extent, plain=True)[0] == first
+    assert set(steps(extent, plain=False)) == {64, LONGEST}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "mask", "step", "registers"),
+    [
+        ((128, 128), "", 128, True),
+        ((80, 80), "", 128, True),
+        ((160, 160), "", 96, True),
+        ((192, 128), "", 112, True),
+        ((192, 128), " | j <= i", 96, True),  # a mask needs registers
+        ((192, 192), "", 64, True),
+        ((224, 224), "", 80, False),
+        ((256, 256), "", 64, False),
+        ((160, 160), " | j // 64 <= i // 64", 64, True),  # blocks of positions want steps that divide them
+    ],
+)
+def test_steps_fit_registers(tmp_path: Path, sizes: tuple[int, int], mask: str, step: int, registers: bool) -> None:
+    path = tmp_path / "held.naut"
+    path.write_text(TEXT.format(*sizes, mask))
+    schedule = compile_file(Request(path, "sm_90a", until="scalar")).context.schedule
+    assert schedule is not None
+    plan = schedule.kernels[-1]
+    tiles = {a.name: a.tile for a in plan.axes}
+    assert isinstance(plan.mapping, WarpgroupPlan)
+    assert (tiles["j"], tiles["d"], tiles["e"]) == (step, held_tile(sizes[0]), held_tile(sizes[1]))
+    assert plan.mapping.register_operands is registers
