@@ -13,9 +13,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -25,10 +27,11 @@ import numpy as np
 from nautilus.check import compare, device, levels
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.stated import stated
-from nautilus.check.inputs import InputSet, generate, interface, kinds, validation_inputs, with_specials
+from nautilus.check.input_sets import input_sets
+from nautilus.check.inputs import InputSet, generate, interface, validation_inputs, with_specials
 from nautilus.check.levels import Level, Trace
 from nautilus.check.reference import Compiled as Made
-from nautilus.check.reference import Reference, in_range, reference
+from nautilus.check.reference import OutOfRange, Reference
 from nautilus.check.report import Outcome, Report
 from nautilus.check.sizes import Variant, variants
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, first_line
@@ -48,10 +51,9 @@ _NO_TIES = frozenset({"random", "large-logits"})
 _PHYSICAL = frozenset({"random", "large-logits", "ascending", "masked"})
 _PHYSICAL_SECONDS = 4.0  # after a slower run, only random inputs run on the MA-tile interpreter
 _VALIDATION_SECONDS = 20.0  # of the MA-tile interpreter; later passes are not decided
-_HALVINGS = (0, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112)  # tried halvings of the largest number
-_MARGIN = 6  # further halvings once everything is finite
 _TWO = 2.0  # bounds by which two levels may differ, of which each is within one of the reference
 _TIED = 0.01  # allowed share of different elements of discrete outputs of computed floats
+_STEP_SECONDS = 15.0  # of comparing every step; the steps behind are compared together
 
 
 def check_spec(
@@ -139,9 +141,10 @@ class _Check:
             schedule = self.trace.levels[-1].context.schedule
             self.made = Made(spec, self.request.precision, schedule)
             self.bounds = stated(spec, self.request.precision, schedule)
-        sets = self.input_sets(spec)
+        sets = [*input_sets(spec, self.made, self.bounds, self.seed, self.only)]
         for given, ref in sets if self.compares else ():
-            self.steps(given, ref)
+            with self.ranged(given):
+                self.steps(given, ref)
         if self.validates:
             self.index_sets()
             self.validation(spec)
@@ -172,7 +175,7 @@ class _Check:
         return None
 
     def certificates(self) -> None:
-        """Check that each step has a certificate of its own modules, and hand those of rewrites to the checker."""
+        """Check the certificate of each step, and those of its rewrites."""
         from nautilus.check.certificates.recheck import narrowings, recheck, rewrites, step_certificates
 
         for made, problem in step_certificates(self.trace.records):
@@ -235,44 +238,24 @@ class _Check:
 
         given = generate(spec, "random", self.seed)
         ref = next((r for g, r in sets if (g.kind, g.seed) == (given.kind, given.seed)), None)
-        allowed = {} if ref is None else ref.allowed
         both = (given, with_specials(spec, given))
+        allowed = dict if ref is None else (lambda: ref.allowed)
         for level, verdict in same_bits(self.trace.levels, both, allowed, _VALIDATION_SECONDS):
             status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
             how = {"kind": given.kind, "seed": given.seed, "verdict": verdict.label}
             self.add("validation", level.subject, status, verdict.detail, **how)
 
-    # -- inputs --------------------------------------------------------------------------------
-    def input_sets(self, spec: Spec) -> list[tuple[InputSet, Reference | None]]:
-        """All kinds of inputs with their references; kinds that exceed the range of the types are skipped."""
-        wanted = [k for k in kinds(spec) if self.only is None or k in self.only]
-        plans = [(k, self.seed) for k in wanted]
-        if "random" in wanted:
-            plans.insert(1, ("random", self.seed + 1))
-        out: list[tuple[InputSet, Reference | None]] = []
-        for kind, seed in plans:
-            if self.made is None:
-                if kind != "huge":
-                    out.append((generate(spec, kind, seed), None))
-                continue
-            given = self.huge(self.made, seed) if kind == "huge" else generate(spec, kind, seed)
-            ref = None if given is None else reference(self.made, given, self.bounds)
-            if given is None or ref is None or not ref.in_range:
-                why = "these inputs are outside the stated range: an intermediate result leaves the range of its type"
-                self.add("result", "inputs", "skip", why, kind=kind, seed=seed)
-            else:
-                out.append((given, ref))
-        return out
+    @contextmanager
+    def ranged(self, given: InputSet) -> Iterator[None]:
+        """Comparisons on ``given``, which end where the inputs turn out to be outside the stated range."""
+        try:
+            yield
+        except OutOfRange:
+            self.out_of_range(given.kind, given.seed)
 
-    def huge(self, made: Made, seed: int) -> InputSet | None:
-        """The largest inputs within the stated range; None if there are none."""
-        for halvings in _HALVINGS:
-            given = generate(made.spec, "huge", seed, scale=2.0**-halvings)
-            if in_range(made, given):
-                # a margin for partial sums, whose overflow depends on the order of summation
-                margin = _MARGIN if halvings else 0
-                return generate(made.spec, "huge", seed, scale=2.0 ** -(halvings + margin))
-        return None
+    def out_of_range(self, kind: str, seed: int) -> None:
+        why = "these inputs are outside the stated range: an intermediate result leaves the range of its type"
+        self.add("result", "inputs", "skip", why, kind=kind, seed=seed)
 
     # -- both sides of every step --------------------------------------------------------------
     def steps(self, given: InputSet, ref: Reference | None) -> None:
@@ -286,19 +269,31 @@ class _Check:
         def outputs(level: Level, mode: Mode, report: bool = True) -> Mapping[str, Array] | None:
             key = (id(level), mode)
             if key not in memo or (report and memo[key] is None):
-                memo[key] = self.outputs(level, given, mode, report)
+                memo[key] = self.outputs(level, given, ref, mode, report)
             return memo[key]
 
         def pair(a: Level, b: Level, subject: Level | None) -> bool:
             left, right = outputs(a, "real"), outputs(b, "real")
             return left is None or right is None or self.agree(a, left, right, given, ref, subject)
 
-        if (given.kind, given.seed) == ("random", self.seed) or not pair(real[0], real[-1], None):
-            for a, b in pairwise(real):
-                pair(a, b, b)
+        if (given.kind, given.seed) == ("random", self.seed):
+            self.every_step(real, pair)
+        elif not pair(real[0], real[-1], None):
+            self.every_step(real, pair, inf)
         elif len(real) > 1:
             self.add("lowering", f"{real[0].stage} -> {real[-1].stage}", "ok", kind=given.kind, seed=given.seed)
         self.typed_steps(given, ref, real[-1], [x for x in chain if x.stage == "ma-tile"], outputs)
+
+    def every_step(self, levels: list[Level], pair: Any, seconds: float = _STEP_SECONDS) -> None:
+        """Compare neighbouring levels; after ``seconds`` the last two that are compared are farther apart, unless they
+        disagree."""
+        started = perf_counter()
+        for n, (a, b) in enumerate(pairwise(levels), 1):
+            if perf_counter() - started > seconds and b is not levels[-1] and pair(a, levels[-1], None):
+                for rest in levels[n:]:
+                    self.add(rest.check, rest.subject, "ok", "compared together with the steps behind it")
+                return
+            pair(a, b, b)
 
     def typed_steps(
         self, given: InputSet, ref: Reference | None, above: Level, below: list[Level], outputs: Any
@@ -340,7 +335,9 @@ class _Check:
         message = f"the {below[-1].stage} module disagrees with the {self.trace.levels[0].stage} module"
         self.add(below[-1].check, below[-1].subject, "fail", message, kind=given.kind, seed=given.seed)
 
-    def outputs(self, level: Level, given: InputSet, mode: Mode, report: bool = True) -> Mapping[str, Array] | None:
+    def outputs(
+        self, level: Level, given: InputSet, ref: Reference | None, mode: Mode, report: bool = True
+    ) -> Mapping[str, Array] | None:
         """The outputs of ``level``, or None after an error, which counts as a failure of the step that made it."""
         try:
             return levels.run(level, given, mode)
@@ -349,12 +346,11 @@ class _Check:
                 self.add(level.check, level.subject, "skip", _first(error), kind=given.kind, seed=given.seed)
         except Exception as error:
             if report:
-                self.interpreter_failed(level, error, given)
+                if ref is not None:
+                    ref.needs_range()
+                message = f"the interpreter fails: {type(error).__name__}: {_first(error)}"
+                self.add(level.check, level.subject, "fail", message, kind=given.kind, seed=given.seed)
         return None
-
-    def interpreter_failed(self, level: Level, error: Exception, given: InputSet) -> None:
-        message = f"the interpreter fails: {type(error).__name__}: {_first(error)}"
-        self.add(level.check, level.subject, "fail", message, kind=given.kind, seed=given.seed)
 
     def agree(
         self, a: Level, left: Mapping[str, Array], right: Mapping[str, Array],
@@ -362,14 +358,16 @@ class _Check:
     ) -> bool:  # fmt: skip
         """Whether two levels agree over the reals; reported for the step ``subject`` unless that is None."""
         fine = True
-        for name, dtype in _outputs(a.module):
+        for name, dtype in levels.output_types(a.module):
             if self.tied(name, given):
                 continue
-            slack = ref.noise[name] if ref is not None else 1e-6 * compare.norm(left[name])
-            if ref is not None and self.approximated(name, subject):
-                slack = ref.allowed[name]
+            slack = 0.0 if ref is not None else 1e-6 * compare.norm(left[name])
             truth = ref.values[name] if ref is not None else None
             found = compare.same_reals(right[name], left[name], dtype, slack, truth)
+            if found is not None and ref is not None:
+                ref.needs_range()
+                slack = ref.allowed[name] if self.approximated(name, subject) else ref.noise[name]
+                found = compare.same_reals(right[name], left[name], dtype, slack, truth)
             fine = fine and found is None
             if found is not None and subject is not None:
                 message = f"{name}{found.text}"
@@ -395,7 +393,7 @@ class _Check:
     ) -> bool:  # fmt: skip
         """Whether ``got`` is within so many ``bounds`` of ``want``; with ``report``, a difference is a failure."""
         fine = True
-        for name, dtype in _outputs(level.module):
+        for name, dtype in levels.output_types(level.module):
             if self.tied(name, given):
                 continue
             if dtype.is_float:
@@ -416,7 +414,11 @@ class _Check:
         """How float output ``name`` differs by more than so many ``bounds``: from ``want``, or in its single steps."""
         if ref is None:
             return compare.within(got[name], want[name], bounds * 1e-2 * compare.norm(want[name]))
-        target, cut = ref.against(name, got), self.bounds[name].cut
+        cut = self.bounds[name].cut
+        if compare.within(cut(got[name]), cut(want[name]), bounds * ref.quick[name].allowed) is None:
+            return None
+        ref.needs_range()
+        target = ref.against(name, got)
         other = target.rounded if name in ref.single else want[name]
         return compare.within(cut(got[name]), cut(other), bounds * target.allowed)
 
@@ -432,7 +434,7 @@ class _Check:
         for name, bound in self.bounds.items():
             if self.tied(name, given):
                 continue
-            target = ref.against(name, got)
+            target = ref.target(name, got)
             want, mine = bound.cut(target.rounded), bound.cut(got[name])
             common = {"kind": given.kind, "seed": given.seed, "output": name, "bound": bound.relative}
             subject = f"{name} ({where})"
@@ -471,19 +473,13 @@ class _Check:
                     if ref is None:
                         continue
                     got, same = runner.run(given)
-                    self.result("gpu", "cuda", got, given, ref)
+                    with self.ranged(given):
+                        self.result("gpu", "cuda", got, given, ref)
                     if not same:
                         message = "two launches on the same inputs have different results"
                         self.add("gpu", "kernel", "fail", message, kind=given.kind, seed=given.seed)
         except NautilusError as error:
             self.add("gpu", "kernel", "fail", _first(error))
-
-
-def _outputs(module: Any) -> list[tuple[str, Any]]:
-    """Names and types of the outputs of a module or a Spec."""
-    if isinstance(module, Spec):
-        return [(t.name, t.dtype) for t in module.outputs]
-    return [(b.name, b.dtype) for b in module.buffers if b.space.value == "output"]
 
 
 def _step_of(error: Exception) -> str:

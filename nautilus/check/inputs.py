@@ -39,6 +39,7 @@ from nautilus.core.index.strides import pad
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType, integer_limits
+from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.needed import with_garbage
 from nautilus.frontend.promises import keep
 from nautilus.frontend.spec import Definition, Dim, Scalar, Spec, Tensor
@@ -81,7 +82,8 @@ def kinds(spec: Spec) -> tuple[str, ...]:
     if not has_float:
         skipped |= {"large-logits", "tiny"}
     conditions = any(_is_condition(e) for d in spec.definitions for e in walk(d.expr))
-    if not has_float or not conditions or max(map(_points, spec.definitions), default=0) > _MOST_POINTS:
+    sized = at_sizes(spec, spec.samples(77))
+    if not has_float or not conditions or max(map(_points, sized.definitions), default=0) > _MOST_POINTS:
         skipped.add("garbage")
     return tuple(k for k in KINDS if k not in skipped)
 

@@ -18,6 +18,7 @@ import numpy as np
 from nautilus.check.inputs import InputSet
 from nautilus.core.numerics import Array, Mode, eval_op
 from nautilus.core.records import dataclass
+from nautilus.frontend.spec import Spec
 from nautilus.passes.loading import load_pass
 from nautilus.passes.manager import Context, Record, steps
 from nautilus.passes.pipelines import Stage, stage
@@ -84,6 +85,13 @@ def run(level: Level, given: InputSet, mode: Mode) -> dict[str, Array]:
     """
     with np.errstate(all="ignore"):
         return _RUNNERS[level.stage](runnable(level), given, mode)
+
+
+def output_types(module: Any) -> list[tuple[str, Any]]:
+    """Names and types of the outputs of a module or a Spec."""
+    if isinstance(module, Spec):
+        return [(t.name, t.dtype) for t in module.outputs]
+    return [(b.name, b.dtype) for b in module.buffers if b.space.value == "output"]
 
 
 def runnable(level: Level) -> Any:

@@ -5,6 +5,9 @@ effect of the roundings on these very inputs (:mod:`nautilus.check.bound`), so r
 their terms.  Two interpreters over the reals may differ by the effect of roundings to f64, and to f32 where a tensor
 of that type is read again, which "or better" leaves open.
 
+To find that effect takes ten and more evaluations of the Spec, so it is found when it is first asked for; a result
+within the stated bound needs none.
+
 Inputs are outside the stated range where an intermediate result leaves the range of its type, or where roundings decide
 between a finite result and another one.
 
@@ -15,12 +18,14 @@ these inputs is above that of a useful bound, the result is compared with single
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+from functools import cache
 from math import isfinite, sqrt
 
 import numpy as np
 
+from nautilus.check import compare
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import Probe, roundings, unit
 from nautilus.check.bound.probes import PROBES, disturbed, margin, probes
@@ -63,8 +68,8 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Reference:
-    """What a result on one input set is compared with.
+class Effects:
+    """What a result on one input set is compared with where it is not within the stated bound.
 
     ``targets``: by output; those in ``single`` are compared with single steps from their own states.  ``noise``: how
     far two interpreters over the reals may be apart; ``in_range``: the inputs are within the stated range.
@@ -79,21 +84,6 @@ class Reference:
     single: frozenset[str] = frozenset()
     known: list[tuple[Mapping[str, Array], Mapping[str, Target]]] = field(default_factory=list)
 
-    @property
-    def allowed(self) -> dict[str, float]:
-        """The allowed error of each output."""
-        return {n: t.allowed for n, t in self.targets.items()}
-
-    @property
-    def values(self) -> dict[str, Array]:
-        """The Spec in float64, unrounded."""
-        return {n: t.values for n, t in self.targets.items()}
-
-    @property
-    def rounded(self) -> dict[str, Array]:
-        """The Spec in float64, in the types of the outputs."""
-        return {n: t.rounded for n, t in self.targets.items()}
-
     def against(self, name: str, got: Mapping[str, Array]) -> Target:
         """What output ``name`` of the result ``got`` is compared with."""
         if name not in self.single:
@@ -106,10 +96,92 @@ class Reference:
         return made[name]
 
 
+class OutOfRange(Exception):
+    """The inputs are outside the stated range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a result on one input set is compared with.
+
+    ``quick``: by output, with the error that the stated bound alone allows; ``effects``: finds the rest once.
+    """
+
+    quick: Mapping[str, Target]
+    bounds: Mapping[str, Bound]
+    effects: Callable[[], Effects]
+
+    def target(self, name: str, got: Mapping[str, Array]) -> Target:
+        """What output ``name`` of the result ``got`` is compared with.
+
+        Raises OutOfRange where the result is not within the stated bound, and these inputs are outside its range.
+        """
+        target, cut = self.quick[name], self.bounds[name].cut
+        mine, want = cut(got[name]), cut(target.rounded)
+        if mine.dtype.kind != "f":
+            fits = np.array_equal(mine, want)
+        else:
+            exact = np.where(np.isfinite(want), cut(target.values), want)
+            fits = compare.within(mine, exact, target.allowed) is None
+        if fits:
+            return target
+        self.needs_range()
+        return self.against(name, got)
+
+    def needs_range(self) -> None:
+        """Raise OutOfRange where nothing is stated about a result on these inputs."""
+        if not self.in_range:
+            raise OutOfRange
+
+    @property
+    def allowed(self) -> dict[str, float]:
+        """The allowed error of each output."""
+        return {n: t.allowed for n, t in self.effects().targets.items()}
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """The Spec in float64, unrounded."""
+        return {n: t.values for n, t in self.quick.items()}
+
+    @property
+    def rounded(self) -> dict[str, Array]:
+        """The Spec in float64, in the types of the outputs."""
+        return {n: t.rounded for n, t in self.quick.items()}
+
+    @property
+    def noise(self) -> Mapping[str, float]:
+        """How far two interpreters over the reals may be apart."""
+        return self.effects().noise
+
+    @property
+    def in_range(self) -> bool:
+        """Whether the inputs are within the stated range."""
+        return self.effects().in_range
+
+    @property
+    def single(self) -> frozenset[str]:
+        """The outputs that are compared with single steps from their own states."""
+        return self.effects().single
+
+    def against(self, name: str, got: Mapping[str, Array]) -> Target:
+        """What output ``name`` of the result ``got`` is compared with."""
+        return self.effects().against(name, got)
+
+
 def reference(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> Reference:
-    """Evaluate the Spec of ``made`` on ``given``, exactly and with errors, and say what is allowed."""
+    """Evaluate the Spec of ``made`` on ``given``, and say what is allowed."""
+    values = run_spec(made.spec, given.arrays, given.scalars, given.sizes)
+    quick = {}
+    for t in made.spec.outputs:
+        target = _target(t, values[t.name], bounds[t.name], 0.0)
+        quick[t.name] = target if _is_useful(target, bounds[t.name]) else replace(target, allowed=0.0)
+    return Reference(quick, bounds, cache(lambda: _effects_of(made, given, bounds, values)))
+
+
+def _effects_of(
+    made: Compiled, given: InputSet, bounds: Mapping[str, Bound], values: Mapping[str, Array]
+) -> Effects:  # fmt: skip
     spec = made.spec
-    values = run_spec(spec, given.arrays, given.scalars, given.sizes)
     drawn = _drawn(spec, given, values)
     kernel, reals = _effects(made, given, drawn, bounds), _effects(made, given, _REALS, bounds)
     targets = {t.name: _target(t, values[t.name], bounds[t.name], kernel.get(t.name, 0.0)) for t in spec.outputs}
@@ -121,7 +193,7 @@ def reference(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> R
         targets |= {n: replace(targets[n], allowed=own[n].allowed) for n in single}
     noise = {t.name: reals[t.name] if t.dtype.is_float else 0.0 for t in spec.outputs}
     ok = all(isfinite(t.allowed) for t in targets.values())
-    return Reference(targets, noise, ok, made, given, bounds, single)
+    return Effects(targets, noise, ok, made, given, bounds, single)
 
 
 def _drawn(spec: Spec, given: InputSet, values: Mapping[str, Array]) -> tuple[Probe, ...]:
@@ -163,7 +235,8 @@ def _single_steps(
 def in_range(made: Compiled, given: InputSet) -> bool:
     """Whether ``given`` is within the stated range by a single choice of errors, and every output is finite."""
     values = run_spec(made.spec, given.arrays, given.scalars, given.sizes)
-    finite = all(np.isfinite(eval_op("cast", [values[t.name]], t.dtype)).all() for t in made.spec.outputs)
+    with np.errstate(all="ignore"):
+        finite = all(np.isfinite(eval_op("cast", [values[t.name]], t.dtype)).all() for t in made.spec.outputs)
     return finite and all(isfinite(x) for x in _effects(made, given, PROBES[:1], {}).values())
 
 

@@ -7,7 +7,8 @@
 * ``full``: the declared sizes.
 
 A *length* is a dim above 64.  Smaller dims that are neither summed over nor stored last (batch, heads) are divided by a
-common power of two, which keeps their ratios.  Candidates that the frontend refuses are dropped.
+common power of two, which keeps their ratios.  Candidates that the frontend refuses are dropped.  Where an evaluation
+at these sizes is too much work, lengths are smaller, and then all the other sizes too.
 
 A recurrence has 4 or 5 steps, because they run one after another.
 
@@ -20,24 +21,29 @@ sizes that break a fact about several are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from math import prod
 
 from nautilus.core.errors import NautilusError
-from nautilus.core.expr.nodes import Axis, Reduce, free_vars, walk
+from nautilus.core.expr.nodes import Axis, Expr, Param, Reduce, free_vars, walk
+from nautilus.core.expr.products import indexed_factors
 from nautilus.core.index.sizes import NOMINAL
 from nautilus.core.records import dataclass
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.sizes import nearest
-from nautilus.frontend.spec import Spec
+from nautilus.frontend.spec import Definition, Spec
 
-_ODD = (130, 77, 333, 45, 201, 99)
-_ALIGNED = (208, 144, 320, 80, 272, 112)
-_POINTS = 40_000_000  # largest iteration space of a definition
+#: Sizes of lengths, and smaller ones where those are too much work.
+_ODD = ((130, 77, 333, 45, 201, 99), (45, 33, 77, 21, 51, 39))
+_ALIGNED = ((208, 144, 320, 80, 272, 112), (112, 80, 144, 64, 96, 48))
+_WORK = 4_000_000  # of an evaluation, of which a check makes about a hundred
+_MATRIX = 8  # points of a product of matrices that are as much work as one of something else
 _ELEMENTS = 1 << 26  # largest tensor of ``large`` sizes
 _LARGE = 80_000_000_000  # largest iteration space of ``large`` sizes, which run once and are mostly matrix products
 
 Loader = Callable[[Mapping[str, int]], Spec]
+Pool = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +69,9 @@ def variants(load: Loader, fixed: Mapping[str, int], full: bool = False) -> tupl
     if full:
         return (Variant("full", {}, spec),)
     out: list[Variant] = []
-    for label, candidates, steps in (("odd", _odd(spec, fixed), 5), ("aligned", _aligned(spec, fixed), 4)):
-        few = _few_steps(spec, fixed, candidates, steps)
+    for label, pools, made, steps in (("odd", _ODD, _odd, 5), ("aligned", _ALIGNED, _aligned, 4)):
+        candidates = chain.from_iterable(made(spec, fixed, pool) for pool in pools)
+        few = _few_steps(spec, fixed, chain(candidates, _shrunk(spec, fixed, pools[-1])), steps)
         found = _first(label, (_allowed(spec, c) for c in few), load, fixed)
         if found is not None and all(found.dims != v.dims for v in out):
             out.append(found)
@@ -98,17 +105,24 @@ def large(load: Loader, fixed: Mapping[str, int]) -> Variant:
 
 def points(spec: Spec) -> int:
     """The largest iteration space of an expression of ``spec``, reductions included."""
-    most = 1
     spec = at_sizes(spec, spec.samples(NOMINAL))
-    for d in spec.definitions:
-        extents = {a.name: _extent(a) for a in d.axes}
-        reductions = [e for e in walk(d.expr) if isinstance(e, Reduce)]
-        for e in reductions:
-            extents |= {a.name: _extent(a) for a in e.axes}
-        spaces = [{a.name for a in d.axes}]
-        spaces += [{a.name for a in e.axes} | free_vars(e.body) for e in reductions]
-        most = max(most, *(prod(extents[n] for n in space) for space in spaces))
-    return most
+    return max((n for d in spec.definitions for n, _ in _spaces(d)), default=1)
+
+
+def work(spec: Spec) -> int:
+    """The work of an evaluation: the points of all definitions, reductions included."""
+    spec = at_sizes(spec, spec.samples(NOMINAL))
+    return sum(max(n // _MATRIX if matrix else n for n, matrix in _spaces(d)) for d in spec.definitions)
+
+
+def _spaces(d: Definition) -> Iterator[tuple[int, bool]]:
+    """The points of a definition and of each of its reductions, and whether they are a product of matrices."""
+    reductions = [e for e in walk(d.expr) if isinstance(e, Reduce)]
+    extents = {a.name: _extent(a) for a in (*d.axes, *(a for e in reductions for a in e.axes))}
+    yield prod(extents[a.name] for a in d.axes), False
+    for e in reductions:
+        matrix = e.op == "sum" and e.cond is None and len(indexed_factors(e.body)) > 1
+        yield prod(extents[n] for n in {a.name for a in e.axes} | free_vars(e.body)), matrix
 
 
 def _extent(a: Axis) -> int:
@@ -123,28 +137,37 @@ def _allowed(spec: Spec, dims: Mapping[str, int]) -> dict[str, int]:
 
 
 def _first(label: str, candidates: Iterator[dict[str, int]], load: Loader, fixed: Mapping[str, int]) -> Variant | None:
+    """The first candidate that is not too much work, else the one of the least."""
+    best = None
     for dims in candidates:
         try:
             spec = load({**fixed, **dims})
         except NautilusError:
             continue
-        if points(spec) <= _POINTS:
+        if (needed := work(spec)) <= _WORK:
             return Variant(label, dims, spec)
-    return None
+        if best is None or needed < best[0]:
+            best = needed, Variant(label, dims, spec)
+    return best and best[1]
 
 
 def _groups(spec: Spec, fixed: Mapping[str, int]) -> tuple[list[str], list[str], list[str]]:
     """Names of free dims: lengths, features (small, summed over or stored last), and the rest."""
     values = {n: v for n, v in _values(spec).items() if n not in fixed}
-    spec = at_sizes(spec, spec.samples(NOMINAL))
+    late = {d.name for d in spec.runtime_dims}
     tensors = (*spec.inputs, *spec.outputs)
-    outer = {s for t in tensors for s in t.shape[:-1]}
-    inner = {s for t in tensors for s in t.shape[-1:]} - outer
+    outer = {_size(s) for t in tensors for s in t.shape[:-1]}
+    inner = {_size(s) for t in tensors for s in t.shape[-1:]} - outer
     for d in spec.definitions:
-        inner |= {a.extent for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes}
+        inner |= {_size(a.extent) for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes}
     lengths = [n for n, v in values.items() if v > 64]
-    features = [n for n, v in values.items() if v <= 64 and v in inner and v > 1]
+    features = [n for n, v in values.items() if v <= 64 and (n if n in late else v) in inner and v > 1]
     return lengths, features, [n for n in values if n not in lengths and n not in features]
+
+
+def _size(size: Expr | int) -> str | int:
+    """What tells sizes apart: the name of one that is known only at launch, and the number of another."""
+    return size.name if isinstance(size, Param) else size if isinstance(size, int) else ""
 
 
 def _values(spec: Spec) -> dict[str, int]:
@@ -161,7 +184,7 @@ def _counts(spec: Spec, names: list[str]) -> dict[str, int]:
     return {n: (v // by if v > 2 else v) for n, v in values.items()}
 
 
-def _odd(spec: Spec, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
+def _odd(spec: Spec, fixed: Mapping[str, int], pool: Pool) -> Iterator[dict[str, int]]:
     lengths, features, counts = _groups(spec, fixed)
     small = _counts(spec, counts)
     inner = {s for t in (*spec.inputs, *spec.outputs) for s in t.shape[-1:]}
@@ -169,30 +192,42 @@ def _odd(spec: Spec, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
     kept = {n: v for n, v in values.items() if n in features}
     kept |= {n: 77 for n in lengths if values[n] in inner and values[n] <= 256}  # a feature, not a length
     rest = [n for n in lengths if n not in kept]
-    yield small | kept | {n: _ODD[i % len(_ODD)] for i, n in enumerate(rest)}
+    yield small | kept | _in_turn(rest, pool)
     if spec.facts:  # such as 'assume M <= N'
-        yield small | kept | {n: sorted(_ODD)[i % len(_ODD)] for i, n in enumerate(rest)}
-    yield small | kept | _by_value(spec, lengths, _ODD)
-    yield small | kept | dict.fromkeys(lengths, 77)
-    yield from _halved(spec, lengths, small | kept)
+        yield small | kept | _in_turn(rest, sorted(pool))
+    yield small | kept | _by_value(spec, lengths, pool)
+    yield small | kept | dict.fromkeys(lengths, pool[1])
+    if pool == _ODD[-1]:
+        yield from _halved(spec, lengths, small | kept)
 
 
-def _aligned(spec: Spec, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
+def _aligned(spec: Spec, fixed: Mapping[str, int], pool: Pool) -> Iterator[dict[str, int]]:
     lengths, features, counts = _groups(spec, fixed)
     values = _values(spec)
     inner = {s for t in (*spec.inputs, *spec.outputs) for s in t.shape[-1:]}
     kept = {n: values[n] for n in (*features, *lengths) if values[n] in inner and values[n] <= 256}
     free = [n for n in lengths if n not in kept]
     small = _counts(spec, counts)
-    for pool in (_ALIGNED, tuple(sorted(_ALIGNED))):
-        yield (
-            small
-            | {n: v for n, v in values.items() if n in features}
-            | kept
-            | {n: pool[i % len(pool)] for i, n in enumerate(free)}
-        )
-        yield small | kept | _by_value(spec, free, pool)
-    yield from _halved(spec, free, small | kept)
+    for order in (pool, tuple(sorted(pool))):
+        yield small | {n: v for n, v in values.items() if n in features} | kept | _in_turn(free, order)
+        yield small | kept | _by_value(spec, free, order)
+    if pool == _ALIGNED[-1]:
+        yield from _halved(spec, free, small | kept)
+
+
+def _shrunk(spec: Spec, fixed: Mapping[str, int], pool: Pool) -> Iterator[dict[str, int]]:
+    """Lengths of ``pool``, or in proportion, and all other sizes divided by a power of two."""
+    lengths, features, counts = _groups(spec, fixed)
+    values = _values(spec)
+    for by in (2, 4, 8, 16, 32):
+        rest = {n: max(1, values[n] // by) for n in (*features, *counts)}
+        yield rest | _in_turn(lengths, pool)
+        yield rest | _by_value(spec, lengths, pool)
+        yield rest | {n: max(1, values[n] // by) for n in lengths}
+
+
+def _in_turn(names: list[str], pool: Sequence[int]) -> dict[str, int]:
+    return {n: pool[i % len(pool)] for i, n in enumerate(names)}
 
 
 def _few_steps(
@@ -208,7 +243,7 @@ def _few_steps(
         yield dims
 
 
-def _by_value(spec: Spec, names: list[str], pool: tuple[int, ...]) -> dict[str, int]:
+def _by_value(spec: Spec, names: list[str], pool: Pool) -> dict[str, int]:
     """New sizes such that dims of equal declared size have equal new sizes."""
     values = _values(spec)
     order = list(dict.fromkeys(values[n] for n in names))
@@ -218,6 +253,6 @@ def _by_value(spec: Spec, names: list[str], pool: tuple[int, ...]) -> dict[str, 
 def _halved(spec: Spec, names: list[str], rest: dict[str, int]) -> Iterator[dict[str, int]]:
     """All lengths divided by one power of two, which keeps their ratios."""
     values = _values(spec)
-    for by in (64, 32, 16, 8, 4, 2):
+    for by in (4, 8, 16, 32, 64, 2):
         if all(values[n] % by == 0 for n in names):
             yield rest | {n: values[n] // by for n in names}

@@ -61,11 +61,11 @@ def index_verdicts(levels: Sequence[Level]) -> Iterator[tuple[Level, Verdict]]:
 
 
 def same_bits(
-    levels: Sequence[Level], sets: Sequence[InputSet], allowed: Mapping[str, float], seconds: float
+    levels: Sequence[Level], sets: Sequence[InputSet], allowed: Callable[[], Mapping[str, float]], seconds: float
 ) -> Iterator[tuple[Level, Verdict]]:
     """The level that each pass of MA-tile IR made, and whether it kept every bit of the outputs on ``sets``.
 
-    ``allowed``: the error of each output that a pass may make on the first set where it reorders a sum.  After
+    ``allowed`` finds the error of each output that a pass may make on the first set where it reorders a sum.  After
     ``seconds`` the remaining passes are not decided.
     """
     known = [level for level in levels if level.stage == "ma-tile"]
@@ -111,11 +111,13 @@ def _compared(before: Outputs | str, after: Outputs | str, given: InputSet) -> V
 
 
 def _close(
-    before: Outputs | str, after: Outputs | str, given: InputSet, allowed: Mapping[str, float], found: Verdict
-) -> Verdict:
+    before: Outputs | str, after: Outputs | str, given: InputSet, bounds: Callable[[], Mapping[str, float]],
+    found: Verdict,
+) -> Verdict:  # fmt: skip
     """``found``, unless a different order of sums explains the difference."""
     if found.status != "refuted" or isinstance(before, str) or isinstance(after, str):
         return found
+    allowed = bounds()
     if not before.keys() <= allowed.keys():
         return Verdict("not decided", detail=f"a sum has another order, and no bound is known; {found.detail}")
     for name, old in before.items():

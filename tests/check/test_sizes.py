@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.check.sizes import Variant, points, variants
+from nautilus.check.sizes import Variant, variants, work
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.spec import Spec
 from tests.shipped import SPECS
@@ -22,7 +22,7 @@ def test_every_shipped_spec_shrinks(path: Path) -> None:
     found = of(path)
     assert 1 <= len(found) <= 2
     for v in found:
-        assert points(v.spec) <= 40_000_000
+        assert work(v.spec) <= 4_000_000
 
 
 def test_ratios_of_heads_stay() -> None:

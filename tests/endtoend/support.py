@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import sqrt
@@ -48,20 +48,28 @@ def travel(text: str, arch: str = "sm_80", until: str = "cuda", precision: str =
 
 
 def complaints(made: Compilation, seed: int = 0, kind: str = "random", stages: tuple[str, ...] = ()) -> list[str]:
-    """A message for each level whose result exceeds the bound around the Spec's float64 result.
+    """A message for each level whose result exceeds the bound around the Spec's float64 result."""
+    given = generate(made.result.modules["spec"], kind, seed)
+    chosen = stages or ("scalar", "vr-tile", "ma-tile")
+    return disagreements(made, given, ((stage, run(made.last(stage), given, "typed")) for stage in chosen))
+
+
+def disagreements(
+    made: Compilation, given: InputSet, results: Iterable[tuple[str, Mapping[str, Array]]]
+) -> list[str]:  # fmt: skip
+    """A message for each output of ``results`` that exceeds the bound around the Spec's float64 result; each result
+    has a name.
 
     A result is compared with the limits of :func:`_limits` until one of them allows it.
     """
     spec = made.result.modules["spec"]
-    given = generate(spec, kind, seed)
     context = made.result.context
     program = Compiled(spec, context.precision, context.schedule)
     values = run_spec(spec, given.arrays, given.scalars, given.sizes)
     rounded = {t.name: eval_op("cast", [values[t.name]], t.dtype) for t in spec.outputs}
     limits = _limits(program, given, rounded)
     found = []
-    for stage in stages or ("scalar", "vr-tile", "ma-tile"):
-        got = run(made.last(stage), given, "typed")
+    for where, got in results:
         for t in spec.outputs:
             for limit in limits:
                 bound, allowed = limit()[t.name]
@@ -69,7 +77,7 @@ def complaints(made: Compilation, seed: int = 0, kind: str = "random", stages: t
                 if wrong is None:
                     break
             if wrong is not None:
-                found.append(f"{stage}: {t.name}{wrong.text}, off by {wrong.measured:.2e}, bound {bound.relative:.1e}")
+                found.append(f"{where}: {t.name}{wrong.text}, off by {wrong.measured:.2e}, bound {bound.relative:.1e}")
     return found
 
 

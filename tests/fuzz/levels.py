@@ -6,7 +6,7 @@ from nautilus.core.errors import DiagnosticError, ScheduleError, UnsupportedErro
 from nautilus.cuda.emit import emit_module
 from nautilus.targets.limits import limits
 from nautilus.targets.records import TARGETS
-from tests.endtoend.support import complaints, travel
+from tests.endtoend.support import Compilation, complaints, travel
 from tests.fuzz.case import OK, Fuzzer, Verdict
 from tests.fuzz.minimise import smaller_spec
 from tests.fuzz.specs import GENERATORS
@@ -27,19 +27,34 @@ def target(text: str, seed: int) -> str:
 
 def attempt(text: str, seed: int) -> Verdict:
     """The verdict on a spec; the seed chooses target, precision and inputs."""
-    arch = target(text, seed)
-    kind = _KINDS[seed // 7 % len(_KINDS)]
     until = "cuda" if seed % _HEADERS == 0 else "ma-tile"
+    made = compilation(text, seed, until)
+    if isinstance(made, Verdict):
+        return made
+    if until == "ma-tile":
+        emit_module(made.result.modules["ma-tile"])
+    return verdict(made, kind(seed), complaints(made, seed, kind(seed)))
+
+
+def compilation(text: str, seed: int, until: str) -> Compilation | Verdict:
+    """``text`` down to the stage ``until``, or the verdict where that fails; the seed chooses target and precision."""
     try:
-        made = travel(text, arch, until, _PRECISIONS[seed // 3 % len(_PRECISIONS)])
-        if until == "ma-tile":
-            emit_module(made.result.modules["ma-tile"])
+        return travel(text, target(text, seed), until, _PRECISIONS[seed // 3 % len(_PRECISIONS)])
     except DiagnosticError as error:
         return Verdict("invalid", error.diagnostics[0].code, first_line(error))
     except (UnsupportedError, ScheduleError) as error:
         return Verdict("refused", f"{type(error).__name__}", first_line(error))
-    wrong = complaints(made, seed, kind)
-    return Verdict("wrong", wrong[0].partition(":")[0], f"{arch}, {kind}: {wrong[0]}") if wrong else OK
+
+
+def kind(seed: int) -> str:
+    """The kind of inputs of a case."""
+    return _KINDS[seed // 7 % len(_KINDS)]
+
+
+def verdict(made: Compilation, inputs: str, wrong: list[str]) -> Verdict:
+    """The verdict on a compilation with the messages ``wrong`` about its results on this kind of ``inputs``."""
+    arch = made.result.context.arch
+    return Verdict("wrong", wrong[0].partition(":")[0], f"{arch}, {inputs}: {wrong[0]}") if wrong else OK
 
 
 def attempt_as_large(text: str, seed: int) -> Verdict:

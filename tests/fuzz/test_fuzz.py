@@ -17,7 +17,7 @@ from tests.fuzz.minimise import minimise, reduce, smaller_lines, smaller_spec
 from tests.fuzz.specs import GENERATORS
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
-COUNTS = {"language": 40, "command-line": 30, "ir": 12, "schedule": 6}  # others: 10
+COUNTS = {"language": 40, "command-line": 30, "ir": 12, "schedule": 6, "printed": 3}  # others: 10
 
 
 @pytest.mark.parametrize("name", sorted(FUZZERS))

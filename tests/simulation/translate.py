@@ -20,7 +20,7 @@ from dataclasses import dataclass
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _ASM = re.compile(r"\basm\s*(?:volatile\s*)?\(")
 _SHARED = re.compile(r"extern __shared__ __align__\(\d+\) unsigned char (\w+)\[\];")
-_LAUNCH = re.compile(r"(\w+)<<<([^;]*?),\s([^;]*?),\s([^;]*?),\s(\w+)>>>\(([^;]*)\);")
+_LAUNCH = re.compile(r"(\w+)<<<([^;]*?),\s+([^;]*?),\s+([^;]*?),\s+(\w+)>>>\(([^;]*)\);")
 _BOUNDS = re.compile(
     r"__global__ void __launch_bounds__\((\d+), (\d+)\)(?: __cluster_dims__\((\d+), 1, 1\))?\s+(\w+)\(([^{]*)\) \{"
 )

@@ -68,7 +68,7 @@ class Dumped:
         yield from (("validation", v) for _, v in verdicts(pair, validation_inputs(spec, seed), params, seed))
         yield from (("iterations", v) for _, v in index_verdicts(pair))
         both = (given, with_specials(spec, given))
-        yield from (("validation", v) for _, v in same_bits(pair, both, {}, _SECONDS))
+        yield from (("validation", v) for _, v in same_bits(pair, both, dict, _SECONDS))
 
 
 def read(text: str, record: Record) -> Dumped | str:

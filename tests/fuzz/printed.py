@@ -1,0 +1,51 @@
+"""The fuzzer of printed texts: the text of a spec runs on the simulated GPU, and its results are compared with the Spec
+in float64.
+
+Each case takes one of the generators of specs in turn.  Half of the cases are compiled as if their tensors were large.
+Without a C++ compiler there is no such fuzzer.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+
+from nautilus.check.inputs import generate
+from tests.endtoend.support import disagreements
+from tests.fuzz.case import Fuzzer, Verdict
+from tests.fuzz.levels import compilation, kind, verdict
+from tests.fuzz.minimise import smaller_spec
+from tests.fuzz.specs import GENERATORS
+from tests.fuzz.thresholds import lowered
+from tests.simulation.simulate import MISSING, Fault, HostError, build, execute
+
+_ORDER = tuple(GENERATORS)
+
+
+def make(seed: int) -> str:
+    """A spec of the generator whose turn it is."""
+    return GENERATORS[_ORDER[seed % len(_ORDER)]](seed)
+
+
+def attempt(text: str, seed: int) -> Verdict:
+    """The verdict on the printed text of a spec; the seed chooses the scheduler of the simulation too."""
+    with lowered() if seed // len(_ORDER) % 2 else nullcontext():
+        made = compilation(text, seed, "cuda")
+    if isinstance(made, Verdict):
+        return made
+    result = made.result
+    given = generate(result.modules["spec"], kind(seed), seed)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            program = build(result.cuda, result.modules["ma-tile"], given, Path(folder))
+            got = execute(program, given, [seed])[0]
+        except HostError as error:
+            return Verdict("internal", "the printed text is no C++", str(error)[:600])
+        except Fault as error:
+            return Verdict("wrong", "fault", f"{result.context.arch}: {str(error)[:600]}")
+    return verdict(made, given.kind, disagreements(made, given, [("printed", got)]))
+
+
+def fuzzers() -> tuple[Fuzzer, ...]:
+    return () if MISSING else (Fuzzer("printed", make, attempt, smaller_spec),)
