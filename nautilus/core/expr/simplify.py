@@ -2,7 +2,8 @@
 
 Applied: ``x * 1``, ``x + 0``, ``x - 0``, ``x / c`` -> ``x * (1 / c)``, constants folded and gathered,
 small powers as products and roots, ``neg neg``, ``select`` of a constant, conversions that undo or
-repeat an exact one, ``and``/``or`` with a constant, ``max(x, -inf)``.  Not applied, because inf and NaN
+repeat an exact one, ``and``/``or`` with a constant, ``max(x, -inf)``, ``expm1(x) + 1`` -> ``exp(x)`` (also behind a
+``select``), which is cheaper and accurate for x far below 0.  Not applied, because inf and NaN
 disagree: ``x * 0``, ``x - x``, ``x / x``, ``not (a < b)`` on floats.  A folded f32 constant keeps its
 float64 value ("f32 or better").
 """
@@ -101,7 +102,29 @@ def _add(e: Op) -> Expr | None:
         return Op("sub", (a, b.args[0]), e.dtype, e.span)
     if isinstance(a, Op) and a.op == "neg" and not isinstance(b, Const):
         return Op("sub", (b, a.args[0]), e.dtype, e.span)
+    if _is(b, 1) and _ends_in_expm1(a):
+        return _plus_one(a, e)
     return _constants_right(e) or _gather(e)
+
+
+def _ends_in_expm1(a: Expr) -> bool:
+    match a:
+        case Op(op="expm1"):
+            return True
+        case Op(op="select", args=(_, x, y)):
+            return _ends_in_expm1(x) or _ends_in_expm1(y)
+    return False
+
+
+def _plus_one(a: Expr, e: Op) -> Expr:
+    """``a + 1``, which ``e`` is, with ``exp`` for ``expm1``."""
+    match a:
+        case Op(op="expm1"):
+            return Op("exp", a.args, e.dtype, e.span)
+        case Op(op="select", args=(c, x, y)) if _ends_in_expm1(a):
+            return Op("select", (c, _plus_one(x, e), _plus_one(y, e)), e.dtype, e.span)
+    sum_ = Op("add", (a, e.args[1]), e.dtype, e.span)
+    return _rule(sum_) or sum_
 
 
 def _sub(e: Op) -> Expr | None:
