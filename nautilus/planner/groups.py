@@ -28,6 +28,7 @@ class Why(enum.Enum):
     CHUNKS = "a reader needs the results of all blocks"
     PLAN = "one kernel has no legal plan"
     BLOCKS = "one kernel would have too few blocks to fill the GPU"
+    REPEATED = "every block of the product would reduce it again"
     NESTED = "the loop of the product would run inside another loop"
 
 

@@ -21,6 +21,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Load, Op, children, free_vars, loads
 from nautilus.core.expr.products import bare
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner import streaming
@@ -46,6 +47,7 @@ LONG = 64  # terms of reductions that a block should not compute one after anoth
 LONGER = 4096  # the same of reductions whose results another reduction combines
 FEW_ROWS = 64  # of a product that is bound by memory
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
+SPREAD = 1024  # elements along an axis of a product that several blocks share
 AGAIN = 512  # terms of which an element of an operand is a factor, to be stored in the order of the product
 #: Definitions in a kernel at most: trying one takes time in proportion to them, and registers do not suffice for more.
 MOST = 32
@@ -209,7 +211,9 @@ def _slow(plan: KernelPlan | None, known: _Known, parts: list[KernelPlan]) -> Wh
     """Why the fused ``plan`` of the kernels ``parts`` is not taken; None where it is."""
     if plan is None:
         return Why.PLAN
-    return Why.BLOCKS if _starves(plan, known, parts) else Why.NESTED if _slows(plan, known) else None
+    if _starves(plan, known, parts):
+        return Why.BLOCKS
+    return Why.REPEATED if _repeats(plan, known) else Why.NESTED if _slows(plan, known) else None
 
 
 def _join_siblings(
@@ -327,6 +331,24 @@ def _starves(plan: KernelPlan, known: _Known, parts: list[KernelPlan]) -> bool:
     merged = _grid_size(plan, known)
     long = any(prod(size(a) or SHORT for a in known.defs[o].red) > SHORT for o in plan.ops)
     return merged < (FEW_BLOCKS if long else 4) and any(_grid_size(p, known) >= 16 * merged for p in parts)
+
+
+def _repeats(plan: KernelPlan, known: _Known) -> bool:
+    """Whether all blocks along a long axis of a product would compute a reduction that has an axis of its own.
+
+    The tile of such a reduction, such as a sum of chunks, has the layout that the product needs, in which threads hold
+    copies.
+    """
+    unified = known.unified(plan.ops)
+    if not any(dot_of(d) for d in unified.defs):
+        return False
+    long = {a.name for a in plan.axes if a.role == GRID and a.tile > 1 and nominal(unified.extents[a.name]) >= SPREAD}
+    for d in unified.defs:
+        shared = {a.name for o in unified.defs if o is not d for a in o.axes}
+        own = d.is_reduction and dot_of(d) is None and scan_of(d) is None and not shared & {a.name for a in d.red}
+        if own and long - {a.name for a in d.axes}:
+            return True
+    return False
 
 
 def _slows(plan: KernelPlan, known: _Known) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nautilus.frontend.semantics.check import load_text
-from nautilus.planner.groups import Graph, graph_of
-from nautilus.planner.kernels import MOST, default_schedule
+from nautilus.planner.groups import Graph, Why, graph_of
+from nautilus.planner.kernels import MOST, default_schedule, unfused
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.lowering import lower
 
@@ -60,3 +60,14 @@ def test_no_kernel_has_more_definitions_than_the_limit() -> None:
     assert len(kernels) == 3
     assert sorted(o for k in kernels for o in k.ops) == sorted(read_defs(program))
     assert max(len(k.ops) for k in kernels) == MOST
+
+
+def test_blocks_of_a_product_do_not_reduce_the_same_chunks_again() -> None:
+    def kernels(rows: int) -> tuple[list[tuple[str, ...]], dict[str, Why]]:
+        text = f"dim M = {rows}, K = 64, N = 64, C = 16\ninput A: bf16[M, K], B: bf16[K, N], P: f32[C, K]\n"
+        text += "output Y: f32[M, N]\nZ[k] = sum[c: C](P[c, k])\nT[i: M] = sum[k](f32(A[i, k]) * Z[k])\n"
+        program = lower(load_text(text + "Y[i, j] = sum[k](A[i, k] * B[k, j]) / T[i]\n"))
+        return [k.ops for k in default_schedule(program).kernels], {n: u.why for n, u in unfused(program).items()}
+
+    assert kernels(128) == ([("Z", "T", "Y_sum", "Y")], {})
+    assert kernels(8192) == ([("Z",), ("T", "Y_sum", "Y")], {"Z": Why.REPEATED})

@@ -23,6 +23,12 @@ input B: {a}[{columns}]
 output C: {c}[M, N]
 C[i, j] = sum[k](A[i, k] * B[{at}])
 """
+COMPUTED = """
+dim M = 72, N = 48, K = 80
+input A: bf16[K, M], B: bf16[K, N]
+output C: f32[M, N]
+C[i, j] = sum[k](bf16(max(A[k, i], 0) + 1) * B[k, j])
+"""
 ROWS = """
 dim M = 5, N = 70
 input A: {a}[M, N]
@@ -48,6 +54,7 @@ PRODUCTS = {
     "tf32, warps": (product("tf32", "f32"), "sm_80"),
     "f32": (product("f32", "f32"), "sm_80"),
     "f64": (product("f64", "f64"), "sm_90a"),
+    "bf16, computed across the rows, warps": (COMPUTED, "sm_90a"),
     "u8, warps": (product("u8", "i32", transposed=True), "sm_80"),
     "u8, warpgroup": (product("u8", "i32", transposed=True), "sm_90a"),
 }

@@ -13,12 +13,13 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, walk
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import MappingPlan
-from nautilus.ma_tile.analysis.access import RefAxes, vector_width
+from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, vector_width
 from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MMA
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions, sources_of
 from nautilus.ma_tile.lowering.layouts import a_fragment, spread
+from nautilus.ma_tile.lowering.staging import ordered
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
@@ -71,10 +72,13 @@ class _Chains:
         leaves = (vr.LoadOp, vr.ConstOp, vr.IndexOp, vr.ParamOp)
         if not all(isinstance(s, leaves) for s in sources_of(v, self.defs)):
             return {}
-        if side == "a" and plan.instr != "fma" and (plan.instr in WGMMA or MMA[plan.instr].parts == 1):
+        fragment = side == "a" and plan.instr != "fma" and (plan.instr in WGMMA or MMA[plan.instr].parts == 1)
+        last = self._contiguous(v)
+        if fragment and (plan.instr in WGMMA or last in (plan.k, None)):
             layout = a_fragment(plan, self.sizes)
         else:
-            layout = spread(v.type.axes, self._vec(v), self.warps)
+            last = last or v.type.axes[-1].name
+            layout = spread(ordered(v.type.axes, last), self._vec(v, last), self.warps)
         members, stack = {v.name}, [v]
         while stack:
             op = self.defs.get(stack.pop().name)
@@ -85,16 +89,31 @@ class _Chains:
                     stack.append(a)
         return dict.fromkeys(members, layout)
 
-    def _vec(self, v: Value) -> int:
-        """Vector width of the loads behind ``v`` along its last axis."""
+    def _contiguous(self, v: Value) -> str | None:
+        """The axis along which small elements behind ``v`` are contiguous; None where there are none.
+
+        In fragments, whose registers follow the contracted axis, elements along another one are loads of their own.
+        """
+        for s in sources_of(v, self.defs):
+            if isinstance(s, vr.LoadOp) and set(s.result.type.names) == set(v.type.names):
+                buffer = self.buffers[s.buffer]
+                axis = contiguous_axis(buffer, s.index, v.type.names, self.refs)
+                if axis is not None and buffer.dtype.bytes <= 2 and self._width(s, axis) > 1:
+                    return axis
+        return None
+
+    def _vec(self, v: Value, axis: str) -> int:
+        """Vector width of the loads behind ``v`` along ``axis``."""
         best = 1
         for s in sources_of(v, self.defs):
             if isinstance(s, vr.LoadOp) and set(s.result.type.names) == set(v.type.names):
-                axis = v.type.axes[-1]
-                buffer = self.buffers[s.buffer]
-                limit = min(axis.size & -axis.size, max(1, self.mapping.vector_bytes // buffer.dtype.bytes))
-                best = max(best, vector_width(buffer, s.index, s.mask, axis.name, limit, self.refs))
+                best = max(best, self._width(s, axis))
         return best
+
+    def _width(self, s: vr.LoadOp, axis: str) -> int:
+        buffer, size = self.buffers[s.buffer], self.sizes[axis]
+        limit = min(size & -size, max(1, self.mapping.vector_bytes // buffer.dtype.bytes))
+        return vector_width(buffer, s.index, s.mask, axis, limit, self.refs)
 
 
 def _result(op: vr.TileOp) -> str:

@@ -131,3 +131,25 @@ def test_lower_module_alone_is_correct() -> None:
 def test_the_result_is_the_same_every_time() -> None:
     module = tile(attention(64, 64, 32, 32, 16))
     assert lowered(module) == lowered(module)
+
+
+def test_a_computed_left_operand_that_is_contiguous_across_its_rows_is_read_in_vectors() -> None:
+    text = """
+module t {
+  input K: f16[64, 64]
+  input V: f16[64, 64]
+  output O: f32[64, 64]
+  kernel k grid() axes(d: 64, j: 64, e: 64) {
+    %k = load K[j, d] : f16[d: 64, j: 64]
+    %w = cast %k : f32[d: 64, j: 64]
+    %x = abs %w : f32[d: 64, j: 64]
+    %a = cast %x : f16[d: 64, j: 64]
+    %v = load V[j, e] : f16[j: 64, e: 64]
+    %o = dot %a, %v over j : f32[d: 64, e: 64]
+    store O[d, e], %o
+  }
+}
+"""
+    low = compiled(text, WarpPlan(warps=(2, 1), stages=1))
+    assert count(low, r"ld\.global K.* vec 8") == 1
+    in_order(low, r"st\.shared s_a.* vec 8", r"mma m16n8k16\.f16 smem s_a.*, smem s_v")
