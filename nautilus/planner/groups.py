@@ -29,6 +29,7 @@ class Why(enum.Enum):
     PLAN = "one kernel has no legal plan"
     BLOCKS = "one kernel would have too few blocks to fill the GPU"
     REPEATED = "every block of the product would reduce it again"
+    BATCHED = "a block would have several matrices of one product"
     NESTED = "the loop of the product would run inside another loop"
 
 

@@ -213,6 +213,8 @@ def _slow(plan: KernelPlan | None, known: _Known, parts: list[KernelPlan]) -> Wh
         return Why.PLAN
     if _starves(plan, known, parts):
         return Why.BLOCKS
+    if _batches(plan, known):
+        return Why.BATCHED
     return Why.REPEATED if _repeats(plan, known) else Why.NESTED if _slows(plan, known) else None
 
 
@@ -349,6 +351,18 @@ def _repeats(plan: KernelPlan, known: _Known) -> bool:
         if own and long - {a.name for a in d.axes}:
             return True
     return False
+
+
+def _batches(plan: KernelPlan, known: _Known) -> bool:
+    """Whether a tile has several elements along an axis that both factors of a product share.
+
+    Matrix instructions multiply one pair of matrices, and a block has the accumulators of all of them.
+    """
+    wide = {a.name for a in plan.axes if a.role == GRID and a.tile > 1}
+    found = ((d, dot) for d in known.unified(plan.ops).defs if (dot := dot_of(d)) is not None)
+    return len(plan.ops) > 1 and any(
+        wide & ({a.name for a in d.par} - {*dot.rows, *dot.columns}) for d, dot in found if dot.rows and dot.columns
+    )
 
 
 def _slows(plan: KernelPlan, known: _Known) -> bool:

@@ -71,3 +71,12 @@ def test_blocks_of_a_product_do_not_reduce_the_same_chunks_again() -> None:
 
     assert kernels(128) == ([("Z", "T", "Y_sum", "Y")], {})
     assert kernels(8192) == ([("Z",), ("T", "Y_sum", "Y")], {"Z": Why.REPEATED})
+
+
+def test_a_block_has_one_matrix_of_each_product() -> None:
+    text = "dim H = 8, M = 256, D = 64\ninput S: f16[H, M, M], V: f16[H, M, D], W: f16[H, H]\noutput O: f16[H, M, D]\n"
+    text += "T[g: H, i, j] = sum[h](W[g, h] * S[h, i, j])\nP[h, i, j] = softmax[j](T[h, i, j])\n"
+    program = lower(load_text(text + "O[h, i, d] = sum[j](P[h, i, j] * V[h, j, d])\n"))
+    last = default_schedule(program).kernels[-1]
+    assert "T" not in last.ops and {a.name: a.tile for a in last.axes}["h"] == 1
+    assert unfused(program)["T"].why is Why.BATCHED
