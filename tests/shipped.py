@@ -7,6 +7,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FAMILIES = ("attention", "matmul", "rowwise")
 SPECS = [p for name in FAMILIES for p in sorted((ROOT / "specs" / name).glob("*.naut"))]
-FOLDERS = tuple(ROOT / "specs" / name for name in ("gallery", "models"))  # each has a page that lists its specs
+FOLDERS = tuple(ROOT / "specs" / name for name in ("gallery", "models", "serving"))  # the page of each lists its specs
 MORE = [p for folder in FOLDERS for p in sorted(folder.rglob("*.naut"))]
 IDS = [p.stem for p in SPECS]

@@ -1,4 +1,4 @@
-"""The type of a tile, shared by the tile levels: an element type and named axes with sizes."""
+"""The type of a tile, shared by the tile levels: an element type and named axes with sizes; powers of two for sizes."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ class TileType:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(a.size for a in self.axes)
+
+
+def ceil_pow2(n: int) -> int:
+    """The least power of two that is at least ``n``, such as the tile of an axis; 1 for ``n`` below 1."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def floor_pow2(n: int) -> int:
+    """The greatest power of two that is at most ``n``; 1 for ``n`` below 1."""
+    return 1 << (max(1, n).bit_length() - 1)

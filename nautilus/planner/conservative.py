@@ -17,7 +17,7 @@ from math import prod
 
 from nautilus.core.expr.nodes import Axis, free_vars
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
-from nautilus.planner.products.dots import ceil_pow2
+from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import size

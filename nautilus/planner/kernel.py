@@ -27,10 +27,11 @@ from math import prod
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Var, free_vars
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
+from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.draft import Draft
 from nautilus.planner.phases import Phases, passes, phases
 from nautilus.planner.products import warp_tiles
-from nautilus.planner.products.dots import ceil_pow2, dot_of, floor_pow2
+from nautilus.planner.products.dots import dot_of
 from nautilus.planner.rowwise import columns, rows, shared_operands, terms, windows
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous

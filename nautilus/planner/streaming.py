@@ -27,7 +27,8 @@ from nautilus.core.expr.nodes import Var, free_vars
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
-from nautilus.planner.products.dots import dot_of, floor_pow2
+from nautilus.core.tiles import floor_pow2
+from nautilus.planner.products.dots import dot_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.definitions import Def

@@ -22,10 +22,11 @@ from math import prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op
 from nautilus.core.schedule import KernelPlan, WarpPlan
+from nautilus.core.tiles import ceil_pow2
 from nautilus.core.types import DType
 from nautilus.planner import warpgroup as warpgroup_rules
 from nautilus.planner.products.boxes import side
-from nautilus.planner.products.dots import Dot, ceil_pow2, dot_of, full_operands
+from nautilus.planner.products.dots import Dot, dot_of, full_operands
 from nautilus.planner.products.parts import gemm_in_parts
 from nautilus.planner.warpgroup import extent, with_tiles
 from nautilus.scalar.analysis.axes import Unified

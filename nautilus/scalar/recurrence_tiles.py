@@ -29,6 +29,7 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, iden
 from nautilus.core.index.sizes import at_most, blocks, extent_expr
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
+from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import nest
@@ -79,7 +80,7 @@ def _terms(steps: Steps) -> dict[str, int]:
     for d in steps.defs:
         if d.red and sizes[d.name] > min(each, ELEMENTS):
             rest = max(1, min(each, ELEMENTS) // _size(steps, replace(d, red=())))
-            out[d.name] = min(1 << rest.bit_length() - 1, 1 << (at_most(d.red[-1].extent) - 1).bit_length())
+            out[d.name] = min(floor_pow2(rest), ceil_pow2(at_most(d.red[-1].extent)))
     return out
 
 
@@ -120,7 +121,7 @@ def _lanes(steps: Steps, largest: int) -> _Lanes | None:
     best = max(extents, key=lambda v: (min(extents[v], _LANES[-1]), ends.count(Var(v)), extents[v]))
     count = prod(extents.values())
     tile = next((n for n in _LANES if count >= n * _BLOCKS), _LANES[-1])
-    tile = min(tile, 1 << (extents[best] - 1).bit_length())
+    tile = min(tile, ceil_pow2(extents[best]))
     taken = steps.outer | {a.name for d in steps.defs for a in d.axes}
     loop = next(loop for loop in steps.shared if loop.var == best)
     return _Lanes(loop, extents[best], tile, unused(f"{best}0", taken))
@@ -351,7 +352,7 @@ class _Emitter:
 
 def padded(extent: int) -> int:
     """The size of the tile of an axis, which lanes divide: a power of two, or a multiple of 32."""
-    return 1 << (extent - 1).bit_length() if extent < FEW else -(-extent // FEW) * FEW
+    return ceil_pow2(extent) if extent < FEW else -(-extent // FEW) * FEW
 
 
 def _invariant(d: Def, steps: Steps) -> Expr | None:

@@ -19,6 +19,7 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, walk
 from nautilus.core.index.linear import ZERO, Linear, atom, divided
 from nautilus.core.index.simplify import divisor
+from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout
 
@@ -64,7 +65,7 @@ def vector_width(
     if not buffer.aligned or any(isinstance(n, Load) for e in index for n in walk(e)):
         return 1
     form = offset(buffer, index)
-    v = 1 << max(limit.bit_length() - 1, 0)
+    v = floor_pow2(limit)
     while v > 1:
         if _offset_ok(form, axis, v, refs) and (mask is None or uniform(mask, axis, v, refs)):
             return v

@@ -20,6 +20,7 @@ from math import prod
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import MappingPlan, Schedule, WarpPlan, mapping_of
+from nautilus.core.tiles import floor_pow2
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.ma_tile.lowering.warp import lower_warp_kernel
 from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
@@ -58,7 +59,7 @@ def unplanned(kernel: TileKernel) -> WarpPlan:
     plan = WarpPlan()
     least, most = plan.warps[0], plan.warps[0] * _MORE_WARPS
     wanted = _largest(kernel) // (32 * ELEMENTS)
-    return replace(plan, warps=(min(most, max(least, 1 << max(wanted, 1).bit_length() - 1)), 1))
+    return replace(plan, warps=(min(most, max(least, floor_pow2(wanted))), 1))
 
 
 def _largest(kernel: TileKernel) -> int:

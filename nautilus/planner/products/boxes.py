@@ -14,7 +14,7 @@ from nautilus.core.expr.nodes import Load, free_vars
 from nautilus.core.index.simplify import linear_in
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan
-from nautilus.planner.products.dots import ceil_pow2
+from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.derived_names import GRID
 

@@ -22,14 +22,6 @@ class Dot:
     inner: tuple[str, ...]
 
 
-def ceil_pow2(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
-
-
-def floor_pow2(n: int) -> int:
-    return 1 << (max(1, n).bit_length() - 1)
-
-
 def dot_of(d: Def) -> Dot | None:
     """``d`` as a matrix product: a sum of products whose factors have free axes of their own."""
     parallel, inner = [a.name for a in d.par], tuple(a.name for a in d.red)

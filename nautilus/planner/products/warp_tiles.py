@@ -11,8 +11,9 @@ from math import prod
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import free_vars
 from nautilus.core.schedule import AxisPlan, WarpPlan
+from nautilus.core.tiles import ceil_pow2
 from nautilus.planner.draft import Draft
-from nautilus.planner.products.dots import ceil_pow2, full_operands, step_within
+from nautilus.planner.products.dots import full_operands, step_within
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID
 

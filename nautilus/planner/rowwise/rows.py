@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from nautilus.planner.products.dots import ceil_pow2, floor_pow2
+from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
 
 GENERAL = 8192  # elements of a row up to which the general rule holds

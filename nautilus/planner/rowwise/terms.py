@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from math import prod
 
 from nautilus.core.expr.nodes import free_vars, loads
-from nautilus.planner.products.dots import ceil_pow2
+from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def
 
 RUN, SHORTEST_RUN = 16, 4  # terms of a thread

@@ -23,7 +23,7 @@ from math import gcd, prod
 from nautilus.core.expr.nodes import Load, Var, free_vars
 from nautilus.core.index.linear import divided
 from nautilus.core.records import dataclass
-from nautilus.planner.products.dots import ceil_pow2, floor_pow2
+from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
 
 MAX_TERMS = 64  # terms that a thread holds in registers

@@ -24,7 +24,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.conditions import conjuncts
+from nautilus.core.expr.conditions import FALSE, conjunction, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
 from nautilus.core.index.linear import divided
 from nautilus.core.passes import CertifyingPass
@@ -310,10 +310,11 @@ def _emit_repair(
         raw = repair.raw_old[k] or value is None
         env[f"old{k}"] = ld if raw or value is None else reference_of(ld, state.carried[n].op, value)
     if repair.factor is None:
-        env["a"] = _here(name, into, state)
-        yield state.store(into, _dims(state.carried[name]), substitute(repair.t, env))
+        here = env["a"] = _here(name, into, state)
+        yield state.store(into, _dims(state.carried[name]), _inside(substitute(repair.t, env), here, name, state))
         return
-    factor = substitute(repair.factor, env)
+    neutral = Const(1.0 if repair.mode == "scale" else 0.0, repair.factor.dtype)
+    factor = _inside(substitute(repair.factor, env), neutral, name, state)
     if factor not in state.repair_factors:
         axes = state.tiles(factor)
         single = len(names) == 1
@@ -321,6 +322,29 @@ def _emit_repair(
         yield state.store(state.repair_factors[factor], axes, factor)
     repair_factor = Load(state.repair_factors[factor], tuple(Var(a) for a in state.tiles(factor)), factor.dtype)
     yield _apply(name, into, repair_factor, repair, state)
+
+
+def _inside(value: Expr, otherwise: Expr, name: str, state: _LoopState) -> Expr:
+    """``value`` where accumulator ``name`` has terms, ``otherwise`` elsewhere, if ``value`` reads an input.
+
+    The terms read the input under their guard, which leaves out rows behind the end of a tensor.  Only conditions
+    that hold for all terms of an element or for none count: the element of a step without terms is repaired too.
+    """
+    if all(ld.buffer in state.locals for ld in loads(value)):
+        return value
+    moving = (state.sizes.keys() - set(state.tiles(value))) | state.loop_axes.keys()
+    parts = [c for c in _parts(state.carried[name].guard) if not loads(c) and not free_vars(c) & moving]
+    inside = conjunction(parts)
+    return value if inside is None else calc("select", inside, value, otherwise)
+
+
+def _parts(guard: Expr | None) -> Iterator[Expr]:
+    """The conditions of a conjunction, those that others bound among them."""
+    for c in conjuncts(guard):
+        if isinstance(c, Op) and c.op == "select" and c.args[2] == FALSE:
+            yield from (*_parts(c.args[0]), *_parts(c.args[1]))
+        else:
+            yield c
 
 
 def _apply(name: str, into: str, factor: Expr, repair: Repair, state: _LoopState) -> Stmt:
@@ -352,11 +376,12 @@ def _finalise(state: _LoopState) -> Iterator[Stmt]:
             ref = ld if value is None else reference_of(ld, state.carried[n].op, value)
             env[f"old{k}"] = ref
             env[f"new{k}"] = ref if repair.raw_old[k] or repair.finite[k] else ld
-        factor = substitute(repair.factor, env)
         u, here = state.carried[name], _here(name, name, state)
+        factor = substitute(repair.factor, env)
         untouched = calc("eq", here, identity(u.op, here.dtype))
         moved = Op("mul" if repair.mode == "scale" else "add", (here, _of_type(factor, here.dtype)), here.dtype)
-        yield state.store(name, _dims(u), Op("select", (untouched, here, moved), here.dtype))
+        repaired = Op("select", (untouched, here, moved), here.dtype)
+        yield state.store(name, _dims(u), _inside(repaired, here, name, state))
 
 
 def _contract(kernel: Kernel, plan: KernelPlan) -> Kernel:

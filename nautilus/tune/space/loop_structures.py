@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from nautilus.core.buffers import Space
 from nautilus.core.schedule import AxisPlan, KernelPlan
-from nautilus.planner.products.dots import ceil_pow2
+from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import LOOP, TILE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nautilus.core.schedule import KernelPlan, WarpPlan
-from nautilus.planner.products.dots import ceil_pow2
+from nautilus.core.tiles import ceil_pow2
 from nautilus.planner.warpgroup import with_tiles
 from nautilus.tune.space import loop_structures as loops
 from nautilus.tune.space.shape import GRID, LOOP, KernelShape

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan, option_of
-from nautilus.planner.products.dots import ceil_pow2
+from nautilus.core.tiles import ceil_pow2
 from nautilus.planner.warpgroup import CHUNK, NARROW, ROWS, with_tiles
 from nautilus.targets.records import DEFAULT_TARGET, TARGETS
 from nautilus.tune.space.shape import GEMM, KernelShape, others

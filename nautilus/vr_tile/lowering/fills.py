@@ -12,7 +12,7 @@ from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr
 from nautilus.core.schedule.recomputed import filling
 from nautilus.core.text.names import unused
-from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.tiles import TileAxis, TileType, ceil_pow2
 from nautilus.scalar.ir import Program, statements
 from nautilus.vr_tile.ir import ConstOp, GridAxis, StoreOp, TileKernel, TileOp, Value
 
@@ -43,7 +43,7 @@ def _fill(name: str, shape: tuple[Extent, ...], buffers: list[Buffer]) -> TileKe
     grid, axes, index, inside, left = list[GridAxis](), list[TileAxis](), list[Expr](), list[Expr](), _TILE
     for n in reversed(range(len(shape))):
         extent, at = shape[n], Var(f"i{n}")
-        size = min(left, _ROW, 1 << (at_most(extent) - 1).bit_length())
+        size = min(left, _ROW, ceil_pow2(at_most(extent)))
         left //= size
         block = Var(f"b{n}")
         grid.insert(0, GridAxis(block.name, extent_expr(blocks(extent, size))))

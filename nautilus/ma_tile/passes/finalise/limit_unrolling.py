@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
+from nautilus.core.tiles import floor_pow2
 from nautilus.ma_tile.analysis.consumers import has_warpgroups
 from nautilus.ma_tile.ir.ops import (
     ConstOp,
@@ -81,4 +82,4 @@ def _steps(kernel: MemKernel, loop: ForOp) -> int:
     words = sum(kernel.layouts[x.result.layout].registers * x.result.type.dtype.bytes / 4 for x in loads)
     made = sum(kernel.layouts[v.layout].registers for op in loop.body for v in declaration(type(op)).results(op))
     most = min(_MOST, LOADED / max(words, 1), COMPUTED / max(made, 1))
-    return 1 << int(most).bit_length() - 1 if most >= 1 else 1
+    return floor_pow2(int(most))

@@ -37,6 +37,7 @@ from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, f
 from nautilus.core.expr.products import matrix_product, product_of
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
+from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.derived_names import blocks
@@ -144,16 +145,11 @@ def chunk_of(d: Def) -> tuple[str, int] | None:
     on_chip = elements * len(operands) <= LONGEST or elements * sum(operands.values()) * min(rows, RESIDENT) <= CACHED
     if len(known) < len(extents) or on_chip:
         return None
-    lengths = {x: _power(TILE // len(operands) // (elements // n)) for x, n in known.items()}
+    lengths = {x: floor_pow2(TILE // len(operands) // (elements // n)) for x, n in known.items()}
     fast = {v.name for ld in loads(d.value) if ld.index and isinstance(v := ld.index[-1], Var)}
     usable = [x for x, n in known.items() if SHORTEST <= lengths[x] < n]
     best = max(usable, key=lambda x: (x in fast, lengths[x]), default=None)
     return None if best is None else (best, lengths[best])
-
-
-def _power(n: int) -> int:
-    """The largest power of two that is at most ``n``; 0 where ``n`` is 0."""
-    return 1 << (n.bit_length() - 1) if n > 0 else 0
 
 
 def _axes(ld: Load) -> frozenset[str]:

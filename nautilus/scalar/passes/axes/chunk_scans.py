@@ -38,6 +38,7 @@ from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.prefixes import Prefix
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
+from nautilus.core.tiles import floor_pow2
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.analysis.domains import Scan, prefix_of, split_guard
@@ -101,7 +102,7 @@ def chunk_length(d: Def, scan: Scan, n: int) -> int:
         return COLUMN if n > COLUMN_TILE and not held else 0
     if n * others <= TILE:
         return 0
-    wanted = 1 << (max(1, n * rows // FILL).bit_length() - 1)
+    wanted = floor_pow2(n * rows // FILL)
     return max(SHORTEST, min(LONGEST, wanted))
 
 

@@ -27,6 +27,7 @@ from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan
+from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, grid_chain, nest
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
@@ -194,7 +195,7 @@ def _plan(d: Def, shared: Sequence[str], step: str, lanes: str | None) -> Kernel
     elif own:
         tiles[own[-1].name] = _tile_of(own[-1])
         if d.red:
-            tiles[d.red[-1].name] = min(TERMS, _power(_size(d.red[-1])))
+            tiles[d.red[-1].name] = min(TERMS, ceil_pow2(_size(d.red[-1])))
     order = {name: n for n, name in enumerate((*shared, step))}
     par = sorted(d.par, key=lambda a: order.get(a.name, len(order)))
     axes = [AxisPlan(a.name, GRID, tiles.get(a.name, 1)) for a in par]
@@ -203,12 +204,7 @@ def _plan(d: Def, shared: Sequence[str], step: str, lanes: str | None) -> Kernel
 
 
 def _tile_of(a: Axis) -> int:
-    return min(LANES, _power(_size(a)))
-
-
-def _power(n: int) -> int:
-    """The least power of two that is at least ``n``."""
-    return 1 << max(n - 1, 0).bit_length()
+    return min(LANES, ceil_pow2(_size(a)))
 
 
 def _tile(program: Program, d: Def, plan: KernelPlan) -> Kernel:

@@ -23,7 +23,9 @@ temp of f32.  An operand is stored where
   the launch of one more kernel take a small part of the time that the product saves;
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more), or
   it is the product of tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each;
-* its rows, in the order of that tensor but with the axes of the tile last, are multiples of 16 bytes.
+* its rows, in the order of that tensor but with the axes of the tile last, have a known size, a multiple of 16 bytes.
+
+Sizes that are known only at launch count with their nominal values.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, walk
 from nautilus.core.expr.products import bare
 from nautilus.core.index.groups import over_groups
-from nautilus.core.index.sizes import Extent
+from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product, unscaled
@@ -130,12 +132,11 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
     factor, axes, index = over_groups(mine, [a for a in d.axes if a.name in used])
     own = {a.name for a in d.par if a.name in used - rest}
     tile = own | {a.name for a in (d.red if inner is None else (inner,))}
-    sizes = [size(a) for a in d.axes]
-    if len(own) != 1 or not {a.name for a in d.red} <= used & rest or None in sizes:
+    if len(own) != 1 or not {a.name for a in d.red} <= used & rest:
         return None
     if not any(a.name in rest - used for a in d.par):
         return None
-    elements, terms = prod(size(a) or 1 for a in axes), prod(n or 1 for n in sizes)
+    elements, terms = (prod(nominal(a.extent) for a in every) for every in (axes, d.axes))
     deep = {a.name for a in d.red}
     dtype = _dtype(mine, tile, deep)
     if dtype is None or terms < max(TERMS, AGAIN * elements):
@@ -200,7 +201,7 @@ def _order(
     """
 
     def count(ld: Load) -> int:
-        return prod(n for n in buffers[ld.buffer].shape if isinstance(n, int))
+        return prod(map(nominal, buffers[ld.buffer].shape))
 
     found = {ld: frozenset[str]().union(*map(free_vars, ld.index)) for ld in loads(factor)}
     names = {a.name for a in axes}

@@ -35,7 +35,7 @@ from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import storing
 from nautilus.core.text.names import fresh
-from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.tiles import TileAxis, TileType, ceil_pow2
 from nautilus.core.types import DType
 from nautilus.vr_tile.ir import DotOp, GridAxis, LoadOp, StoreOp, TileKernel, TileModule, TileOp, Value, walk_ops
 from nautilus.vr_tile.lowering.emitter import Emitter
@@ -170,9 +170,9 @@ def _storing(whole: Buffer, parts: Buffer) -> TileKernel:
 def _tile(sizes: Sequence[int]) -> list[int]:
     """The tile of a tensor of ``sizes``: columns of the last two axes, powers of two."""
     tiles = [1] * len(sizes)
-    tiles[-1] = min(_COLUMNS, 1 << (sizes[-1] - 1).bit_length())
+    tiles[-1] = min(_COLUMNS, ceil_pow2(sizes[-1]))
     if len(sizes) > 1:
-        tiles[-2] = min(_TILE // tiles[-1], 1 << (sizes[-2] - 1).bit_length())
+        tiles[-2] = min(_TILE // tiles[-1], ceil_pow2(sizes[-2]))
     return tiles
 
 
