@@ -20,7 +20,7 @@ from nautilus.cli.options import dump_names, given_text
 from nautilus.core.records import dataclass
 from nautilus.export.cache import Entry, find, store
 from nautilus.export.cache_key import key_of
-from nautilus.export.forms import BUILT, CHOOSING, LIBRARIES, SEVERAL, UNTIL, form_of, ordered_archs
+from nautilus.export.forms import BUILT, CHOOSING, HOSTED, PACKAGES, SEVERAL, UNTIL, form_of, ordered_archs
 from nautilus.passes.pipelines import SPEC, STAGE_NAMES
 
 if TYPE_CHECKING:
@@ -64,8 +64,6 @@ def compile_spec(spec: Path, output: str, emit: str | None, use_cache: bool, **o
         asked = Asked(output, emit or form_of(output), **mine)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    if asked.form == "tvm-ffi":
-        raise click.UsageError("--emit tvm-ffi is not supported yet; --emit so, torch and cubin are")
     if asked.form == "torch" and output == "-":
         raise click.UsageError("a torch operator is a module and a library beside it; name the module with -o FILE.py")
     if asked.line_info and asked.form not in ("ptx", "cubin"):
@@ -98,11 +96,22 @@ def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
         return None
     said = {name: options[name] for name in ("arch", "dims", "level", "precision", "variants")}
     said |= {"werror": sorted(options["werror"]), "form": asked.form, "name": asked.name, "host": asked.host_compiler}
+    said["packages"] = [f"{name} {_version(name)}" for name in PACKAGES.get(asked.form, ())]
     tools = (asked.host_compiler or os.environ.get("CXX", ""), "c++", "g++", "clang++")
     try:
-        return key_of(spec, options["schedule"], said, tools if asked.form in (*LIBRARIES, "torch") else ())
+        return key_of(spec, options["schedule"], said, tools if asked.form in HOSTED else ())
     except (OSError, ValueError):
         return None  # the compilation says what is wrong
+
+
+def _version(package: str) -> str:
+    """The version of an installed package; empty where it is missing."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _history(options: dict[str, Any]) -> list[History]:

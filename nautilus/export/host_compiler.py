@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from nautilus.core.errors import ToolchainError
@@ -36,8 +37,10 @@ def find(named: str = "") -> list[str]:
     raise ToolchainError("host compiler", f"{tried}; a library needs a C++ compiler: {hint}")
 
 
-def compile_library(text: str, form: str, named: str = "") -> bytes:
+def compile_library(text: str, form: str, named: str = "", options: Sequence[str] = ()) -> bytes:
     """``text`` as a shared library (``form`` so) or an object file (o); equal texts give equal bytes.
+
+    ``options``: more options of the compiler.
 
     Raises ToolchainError, with the compiler's messages where it refuses the text.
     """
@@ -45,7 +48,7 @@ def compile_library(text: str, form: str, named: str = "") -> bytes:
     with tempfile.TemporaryDirectory(prefix="nautilusc-") as folder:
         target = Path(folder) / f"kernel.{form}"
         way = _LIBRARY if form == "so" else ("-c",)
-        whole = [*command, *_OPTIONS, "-x", "c++", "-", "-x", "none", *way, "-o", str(target)]
+        whole = [*command, *_OPTIONS, "-x", "c++", "-", "-x", "none", *way, *options, "-o", str(target)]
         try:
             done = subprocess.run(
                 whole, input=text, capture_output=True, text=True, errors="replace", check=False, timeout=_SECONDS

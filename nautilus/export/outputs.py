@@ -12,6 +12,7 @@ from nautilus.export.host_compiler import compile_library
 from nautilus.export.library import Part, library_plan_bytes, library_text
 from nautilus.export.manifest import manifest_text
 from nautilus.export.torch_module import BESIDE, torch_module
+from nautilus.export.tvm_ffi import headers, tvm_ffi_text
 from nautilus.passes.dumps import dump_header
 from nautilus.passes.loading import load
 from nautilus.passes.manager import steps
@@ -26,9 +27,12 @@ def outputs(made: Sequence[tuple[Result, Compiled | None]], form: str, host_comp
     """
     result, cubin = made[0]
     if form in LIBRARIES:
-        parts = [Part(r.context.arch, r.modules["ma-tile"], c.data) for r, c in made if c is not None]
         comment = "\n".join(contract(result.cuda_module, result.modules["ma-tile"]))
-        return {"": compile_library(library_text(parts, comment), form, host_compiler)}
+        return {"": compile_library(library_text(_parts(made), comment), form, host_compiler)}
+    if form == "tvm-ffi":
+        where = headers()
+        text = tvm_ffi_text(_parts(made), "\n".join(contract(result.cuda_module, result.modules["ma-tile"])))
+        return {"": compile_library(text, "so", host_compiler, where.options)}
     if form == "torch":
         module = result.modules["ma-tile"]
         text = torch_module(module, contract(result.cuda_module, module))
@@ -41,6 +45,10 @@ def outputs(made: Sequence[tuple[Result, Compiled | None]], form: str, host_comp
         about = manifest_text(result.modules["ma-tile"], cubin.data).encode()
         return {"": cubin.data, MANIFEST: about} if form == "cubin" else {"": about}
     return {"": _text(result, form)}
+
+
+def _parts(made: Sequence[tuple[Result, Compiled | None]]) -> list[Part]:
+    return [Part(r.context.arch, r.modules["ma-tile"], c.data) for r, c in made if c is not None]
 
 
 def _text(result: Result, form: str) -> bytes:
