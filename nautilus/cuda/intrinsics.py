@@ -9,6 +9,7 @@ Matrix Instructions" (mma), "Floating Point Instructions" (ex2, max.NaN), "mbarr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -173,6 +174,11 @@ def _stmatrix(count: int) -> Helper:
     )
 
 
+def _element(instr: str) -> str:
+    """The operand types of ``instr`` as part of the name of its helper."""
+    return "".join(instr.split(".")[1:])
+
+
 #: instruction -> (types in PTX, depth of a k-step, C type and constraint of accumulators)
 WGMMA_TYPES = {
     "wgmma.f16": ("f32.f16.f16", 16, "float", "f"),
@@ -180,15 +186,20 @@ WGMMA_TYPES = {
     "wgmma.tf32": ("f32.tf32.tf32", 8, "float", "f"),
     "wgmma.e4m3": ("f32.e4m3.e4m3", 32, "float", "f"),
     "wgmma.e5m2": ("f32.e5m2.e5m2", 32, "float", "f"),
+    "wgmma.e4m3.e5m2": ("f32.e4m3.e5m2", 32, "float", "f"),
+    "wgmma.e5m2.e4m3": ("f32.e5m2.e4m3", 32, "float", "f"),
     "wgmma.s8": ("s32.s8.s8", 32, "int", "r"),
     "wgmma.u8": ("s32.u8.u8", 32, "int", "r"),
+    "wgmma.s8.u8": ("s32.s8.u8", 32, "int", "r"),
+    "wgmma.u8.s8": ("s32.u8.s8", 32, "int", "r"),
 }
+_OF_NAME = {_element(instr): types for instr, types in WGMMA_TYPES.items()}
 
 
 def wgmma_name(instr: str, columns: int, registers: bool, trans_a: bool, trans_b: bool) -> str:
     """Name of the helper for one m64nNk instruction (a description that :func:`helper` can read)."""
     kind = ("r" if registers else "t" if trans_a else "s") + ("t" if trans_b else "s")
-    return f"wgmma_m64n{columns}_{instr.split('.')[1]}_{kind}"
+    return f"wgmma_m64n{columns}_{_element(instr)}_{kind}"
 
 
 def _wgmma(name: str) -> Helper:
@@ -198,7 +209,7 @@ def _wgmma(name: str) -> Helper:
     """
     _, shape, element, kind, *zero = name.split("_")
     columns = int(shape.removeprefix("m64n"))
-    types, depth, c, reg = WGMMA_TYPES[f"wgmma.{element}"]
+    types, depth, c, reg = _OF_NAME[element]
     count = columns // 2
     mode, term = ("=", "") if zero else ("+", ", int add")
     outs = ", ".join(f'"{mode}{reg}"(d[{i}])' for i in range(count))
@@ -442,8 +453,16 @@ HELPERS: Mapping[str, Helper] = {
     "mma_m16n8k16_f16": _mma("mma_m16n8k16_f16", "m16n8k16.row.col.f32.f16.f16.f32", 4, 2, "float", "f"),
     "mma_m16n8k16_bf16": _mma("mma_m16n8k16_bf16", "m16n8k16.row.col.f32.bf16.bf16.f32", 4, 2, "float", "f"),
     "mma_m16n8k8_tf32": _mma("mma_m16n8k8_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32", 4, 2, "float", "f"),
-    "mma_m16n8k32_s8": _mma("mma_m16n8k32_s8", "m16n8k32.row.col.s32.s8.s8.s32", 4, 2, "int", "r"),
-    "mma_m16n8k32_u8": _mma("mma_m16n8k32_u8", "m16n8k32.row.col.s32.u8.u8.s32", 4, 2, "int", "r"),
+    **{
+        name: _mma(name, f"m16n8k32.row.col.f32.{a}.{b}.f32", 4, 2, "float", "f")
+        for a, b in product(("e4m3", "e5m2"), repeat=2)
+        for name in (f"mma_m16n8k32_{a}" + f"_{b}" * (a != b),)
+    },
+    **{
+        name: _mma(name, f"m16n8k32.row.col.s32.{a}.{b}.s32", 4, 2, "int", "r")
+        for a, b in product(("s8", "u8"), repeat=2)
+        for name in (f"mma_m16n8k32_{a}" + f"_{b}" * (a != b),)
+    },
 }
 
 #: 16-bit type -> (element to float, float to element, two floats to a packed register).

@@ -40,6 +40,7 @@ PART_STEP = 32  # the same of a GEMM in parts: one short sum, and 128-byte rows 
 ACCUMULATORS = 160  # most accumulator registers of a thread in a back-to-back GEMM; ptxas spills above it
 STREAMED = 256  # columns of a GEMM of few rows in one step of a loop over them
 NARROW_STAGES = 4  # of a GEMM with few rows: three stages ahead, of 16 KB each
+PAD = 16  # bytes behind a row of an operand in shared memory
 FULL = 100  # least number of blocks for wide tiles: most multiprocessors then have one
 
 
@@ -76,7 +77,7 @@ def size_kernel(
         sides = (main[0], main[1], *place[2:])
     if not all(map(_half_operands, products)):
         types = {t for d in products for t in _loaded_types(d)}
-        alike = warpgroup and len(types) == 1 and types <= _OTHERS
+        alike = warpgroup and any(types <= family for family in _OTHERS)
         wide = (
             warpgroup_rules.gemm(plan, unified, limits, *sides, products, next(iter(types)), light=light)
             if sides and alike
@@ -86,6 +87,8 @@ def size_kernel(
             stored = sides is not None and warpgroup and not light and in_parts
             found = gemm_in_parts(plan, unified, limits, *sides[:3], products[0]) if sides and stored else None
             return found or _gemm_in_parts(plan, unified, limits, *place[:3])
+        if place and wide is None and types <= _FLOAT8 and limits.float8:
+            return _gemm_of_bytes(plan, unified, limits, *place)
         return wide or _fewer_stages(plan, unified, limits, loops[0])
     if place is not None and sides is not None:
         wide = warpgroup_rules.gemm(plan, unified, limits, *sides, products, light=light) if warpgroup else None
@@ -141,8 +144,9 @@ def _loaded_types(d: Def) -> set[DType]:
     return {e.dtype if isinstance(e, Load) else DType.F32 for e in bare}
 
 
-#: operands of matrix instructions beside the 16-bit floats
-_OTHERS = frozenset({DType.TF32, DType.I8, DType.U8, *(d for d in DType if d.is_float8)})
+#: operands of matrix instructions beside the 16-bit floats: types that one instruction may multiply
+_FLOAT8 = frozenset(d for d in DType if d.is_float8)
+_OTHERS = (frozenset({DType.TF32}), frozenset({DType.I8, DType.U8}), _FLOAT8)
 
 
 def _half(e: Expr) -> bool:
@@ -187,8 +191,11 @@ def _gemm(
     return with_tiles(plan, {row: m, column: n, loop: STEP}, mapping)
 
 
-def _narrow_gemm(plan: KernelPlan, limits: Limits, row: str, column: str, loop: str) -> KernelPlan:
-    """Tiles of a GEMM with few rows or columns, which streams its other operand in whole 128-byte rows."""
+def _narrow_gemm(plan: KernelPlan, limits: Limits, row: str, column: str, loop: str, width: int = 2) -> KernelPlan:
+    """Tiles of a GEMM with few rows or columns, which streams its other operand in whole 128-byte rows.
+
+    ``width``: bytes of an element of an operand.
+    """
     m, n = plan.axis(row).tile, plan.axis(column).tile
     if max(m, n) < 64 or min(m, n) > 32:
         return plan
@@ -196,7 +203,27 @@ def _narrow_gemm(plan: KernelPlan, limits: Limits, row: str, column: str, loop: 
     if stages < 2:
         return plan
     warps = (1, 4) if n > m else (4, 1)
-    mapping = WarpPlan(warps=warps, stages=stages, raster_order="grouped", double_buffer_fragments=stages >= 3)
+    double = stages >= 3 and width == 2
+    mapping = WarpPlan(warps=warps, stages=stages, raster_order="grouped", double_buffer_fragments=double)
+    return with_tiles(plan, {row: m, column: n, loop: 2 * STEP // width}, mapping)
+
+
+def _gemm_of_bytes(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, loop: str, dots: int
+) -> KernelPlan:
+    """Tiles of a GEMM of 8-bit floats: warps of 64 x 32, which have registers for the sum of a step beside the others.
+
+    The rule follows from registers and shared memory and is not measured.
+    """
+    general = _fewer_stages(plan, unified, limits, loop)
+    if dots > 1 or extent(unified, loop) < 2 * 2 * STEP:
+        return general
+    m, n = (min(128, plan.axis(x).tile) for x in (row, column))
+    if m < 64 or n < 64:
+        narrow = _narrow_gemm(plan, limits, row, column, loop, width=1)
+        return general if narrow is plan else narrow
+    stages = min(NARROW_STAGES, limits.smem_block // ((STEP + PAD) * (m + n)))
+    mapping = WarpPlan(warps=(m // 64, n // 32), stages=stages, raster_order="grouped")
     return with_tiles(plan, {row: m, column: n, loop: STEP}, mapping)
 
 

@@ -41,7 +41,7 @@ class Limits:
     threads_block: int = 1024
     async_copy: bool = True
     warpgroup: bool = False  # warpgroup MMAs, TMA copies and mbarriers with byte counts
-    float8: bool = False  # instructions that convert 8-bit floats
+    float8: bool = False  # instructions that convert 8-bit floats, and MMAs of them
     multiprocessors: int = 0  # of the largest device, which sizes persistent grids; 0: not known
 
     def registers_at_launch(self, threads: int, blocks: int = 1) -> int:

@@ -29,6 +29,12 @@ input A: bf16[K, M], B: bf16[K, N]
 output C: f32[M, N]
 C[i, j] = sum[k](bf16(max(A[k, i], 0) + 1) * B[k, j])
 """
+ODD = """
+dim M = 130, N = 136, K = 208
+input A: {a}[M, K], B: {b}[N, K]
+output C: {c}[M, N]
+C[i, j] = sum[k](A[i, k] * B[j, k])
+"""
 ROWS = """
 dim M = 5, N = 70
 input A: {a}[M, N]
@@ -57,6 +63,10 @@ PRODUCTS = {
     "bf16, computed across the rows, warps": (COMPUTED, "sm_90a"),
     "u8, warps": (product("u8", "i32", transposed=True), "sm_80"),
     "u8, warpgroup": (product("u8", "i32", transposed=True), "sm_90a"),
+    "f8e4m3 and f8e5m2, warps": (ODD.format(a="f8e4m3", b="f8e5m2", c="f32"), "sm_89"),
+    "f8e5m2 and f8e4m3, warpgroup": (ODD.format(a="f8e5m2", b="f8e4m3", c="f32"), "sm_90a"),
+    "u8 and i8, warps": (ODD.format(a="u8", b="i8", c="i32"), "sm_89"),
+    "u8 and i8, warpgroup": (ODD.format(a="u8", b="i8", c="i32"), "sm_90a"),
 }
 SCALED = """
 dim M = 130, N = 136, K = 384

@@ -68,8 +68,8 @@ def _depth(run: BlockRun, operand: Frag | Slot, over: str) -> int:
 
 def _matrix(run: BlockRun, ctx: Context, op: MmaOp) -> None:
     dtype, k = _dtype(run, op.a), _depth(run, op.a, op.over)
-    instr = instruction(op.instr, dtype)
-    if _dtype(run, op.b) is not dtype or _depth(run, op.b, op.over) != k or k % instr.k:
+    instr = instruction(op.instr, dtype, _dtype(run, op.b))
+    if _depth(run, op.b, op.over) != k or k % instr.k:
         raise Fault("layout", f"{op.instr} cannot multiply these operands over {op.over}")
     layout, result = run.machine.layout(op.result.layout), op.result.type
     run.shape(ctx, layout)

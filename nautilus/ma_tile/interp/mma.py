@@ -25,6 +25,7 @@ from nautilus.core.functions.parts import multiplied, truncated
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, coords
+from nautilus.ma_tile.ir.instruction_tables import has_types
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MMA, MmaInstr, Smem
 
@@ -112,13 +113,13 @@ def free_axis(names: tuple[str, ...], over: str, result: tuple[str, ...]) -> str
     return free[0]
 
 
-def instruction(name: str, dtype: DType) -> MmaInstr:
-    """The instruction called ``name``. Raises Fault if its operands do not have the type ``dtype``."""
+def instruction(name: str, a: DType, b: DType) -> MmaInstr:
+    """The instruction called ``name``. Raises Fault if its operands do not have the types ``a`` and ``b``."""
     instr = MMA.get(name)
     if instr is None:
         raise Fault("unsupported", f"no matrix instruction is called {name}")
-    if dtype not in instr.operands:
-        raise Fault("unsupported", f"{name} takes no {dtype}")
+    if not has_types(instr, a, b, instr.acc):
+        raise Fault("unsupported", f"{name} takes no {a} and {b}")
     return instr
 
 

@@ -28,6 +28,7 @@ from nautilus.ma_tile.ir.async_ops import (
     WgInstr,
     WgWait,
 )
+from nautilus.ma_tile.ir.instruction_tables import has_types
 from nautilus.ma_tile.ir.ops import Frag, MmaOp, Slot, Smem
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ def wgmma(run: BlockRun, ctx: Context, op: MmaOp) -> None:
     if b.shape[1] != depth or depth % instr.k or b.shape[0] % instr.n_step or a.shape[0] % 64:
         raise Fault("layout", f"{op.instr} cannot multiply {a.shape[0]}x{depth} and {depth}x{b.shape[0]}")
     dtype = run.type_of(op.a)
+    if not has_types(instr, dtype, run.type_of(op.b), instr.acc):
+        raise Fault("unsupported", f"{op.instr} takes no {dtype} and {run.type_of(op.b)}")
     d = multiply(a, b.T, dtype, instr.acc)
     if run.machine.layout(op.result.layout).registers * 128 != d.size or op.result.type.dtype is not instr.acc:
         raise Fault("layout", f"the result has other registers than {d.shape[0]}x{d.shape[1]} of {instr.acc}")
@@ -134,8 +137,6 @@ def _issue(
 def _left(run: BlockRun, ctx: Context, op: MmaOp, instr: WgInstr, m: str, pending: list[PendingRead]) -> Array:
     if isinstance(op.a, Slot):
         return _stage(run, ctx, op, op.a, m, instr, pending)
-    if op.a.type.dtype not in instr.operands:
-        raise Fault("unsupported", f"{op.instr} takes no {op.a.type.dtype}")
     x = run.get(ctx, op.a)
     _fenced(ctx, op.a, x)
     depth = next((a.size for a in op.a.type.axes if a.name == op.over), 0)
@@ -147,8 +148,6 @@ def _stage(
 ) -> Array:
     """A shared operand as [free, over]."""
     buffer = run.machine.smem(slot.buffer)
-    if buffer.dtype not in instr.operands:
-        raise Fault("unsupported", f"{op.instr} takes no {buffer.dtype}")
     order = [a.name for a in buffer.axes if a.size > 1 or a.name in (free, op.over)]
     across = order == [op.over, free]
     if (order != [free, op.over] and not across) or (across and not instr.both_majors) or not slot.swizzle:

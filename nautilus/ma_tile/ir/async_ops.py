@@ -71,7 +71,7 @@ from nautilus.core.ops import SPAN, Effect, declare, op
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.instruction_tables import check_instructions
+from nautilus.ma_tile.ir.instruction_tables import E4M3, E5M2, S8, U8, check_instructions
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.values import (
     BARRIER,
@@ -226,6 +226,8 @@ class ClusterWait:
 class WgInstr:
     """A wgmma instruction m64nNk``k`` of ``operands`` types; N is a multiple of ``n_step``, at most 256.
 
+    ``right``: the types of the second operand, where it has others.
+
     ``pack``: number of consecutive k elements in one register of A.  ``both_majors``: B (and A) may be MN-major.
     ``short``: the tensor core keeps about 14 bits of mantissa in its sums, less than f32 has.  One chain of such MMAs
     is therefore at most :data:`SHORT_DEPTH` deep, and f32 additions combine the chains.
@@ -239,6 +241,7 @@ class WgInstr:
     n_step: int = 8
     short: bool = False
     m: int = 64
+    right: frozenset[DType] | None = None
 
 
 #: Elements that an instruction with short sums contracts into one result: each loses up to 2^-13 of the partial
@@ -250,10 +253,14 @@ WGMMA: Mapping[str, WgInstr] = {
     "wgmma.f16": WgInstr(16, frozenset({DType.F16}), DType.F32, 2, True),
     "wgmma.bf16": WgInstr(16, frozenset({DType.BF16}), DType.F32, 2, True),
     "wgmma.tf32": WgInstr(8, frozenset({DType.TF32}), DType.F32, 1, False),
-    "wgmma.e4m3": WgInstr(32, frozenset({DType.F8E4M3}), DType.F32, 4, False, short=True),
-    "wgmma.e5m2": WgInstr(32, frozenset({DType.F8E5M2}), DType.F32, 4, False, short=True),
-    "wgmma.s8": WgInstr(32, frozenset({DType.I8}), DType.I32, 4, False, 16),
-    "wgmma.u8": WgInstr(32, frozenset({DType.U8}), DType.I32, 4, False, 16),
+    "wgmma.e4m3": WgInstr(32, E4M3, DType.F32, 4, False, short=True),
+    "wgmma.e5m2": WgInstr(32, E5M2, DType.F32, 4, False, short=True),
+    "wgmma.e4m3.e5m2": WgInstr(32, E4M3, DType.F32, 4, False, short=True, right=E5M2),
+    "wgmma.e5m2.e4m3": WgInstr(32, E5M2, DType.F32, 4, False, short=True, right=E4M3),
+    "wgmma.s8": WgInstr(32, S8, DType.I32, 4, False, 16),
+    "wgmma.u8": WgInstr(32, U8, DType.I32, 4, False, 16),
+    "wgmma.s8.u8": WgInstr(32, S8, DType.I32, 4, False, 16, right=U8),
+    "wgmma.u8.s8": WgInstr(32, U8, DType.I32, 4, False, 16, right=S8),
 }
 #: element types whose products no warpgroup instruction computes
 WITHOUT_WGMMA = frozenset({DType.F64, DType.F32, DType.I64, DType.I32, DType.I16, DType.BOOL})

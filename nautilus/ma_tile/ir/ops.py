@@ -104,7 +104,7 @@ from nautilus.ma_tile.ir.async_ops import WgWait as WgWait
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents as GridLaunchDependents
 from nautilus.ma_tile.ir.dependent_launch import GridWait as GridWait
 from nautilus.ma_tile.ir.instruction_tables import MmaInstr as MmaInstr
-from nautilus.ma_tile.ir.instruction_tables import check_instructions
+from nautilus.ma_tile.ir.instruction_tables import E4M3, E5M2, S8, U8, check_instructions
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.scan import ScanOp as ScanOp
 from nautilus.ma_tile.ir.tile_scheduler import BreakOp as BreakOp
@@ -442,10 +442,16 @@ MMA: Mapping[str, MmaInstr] = {
     "m16n8k16.bf16": MmaInstr(16, 8, 16, frozenset({DType.BF16}), DType.F32, 2),
     "m16n8k8.tf32": MmaInstr(16, 8, 8, frozenset({DType.TF32}), DType.F32, 1),
     "m16n8k8.tf32x2": MmaInstr(16, 8, 8, frozenset({DType.F32}), DType.F32, 1, parts=2),
-    "m16n8k32.s8": MmaInstr(16, 8, 32, frozenset({DType.I8}), DType.I32, 4),
-    "m16n8k32.u8": MmaInstr(16, 8, 32, frozenset({DType.U8}), DType.I32, 4),
+    "m16n8k32.e4m3": MmaInstr(16, 8, 32, E4M3, DType.F32, 4, short=True),
+    "m16n8k32.e5m2": MmaInstr(16, 8, 32, E5M2, DType.F32, 4, short=True),
+    "m16n8k32.e4m3.e5m2": MmaInstr(16, 8, 32, E4M3, DType.F32, 4, right=E5M2, short=True),
+    "m16n8k32.e5m2.e4m3": MmaInstr(16, 8, 32, E5M2, DType.F32, 4, right=E4M3, short=True),
+    "m16n8k32.s8": MmaInstr(16, 8, 32, S8, DType.I32, 4),
+    "m16n8k32.u8": MmaInstr(16, 8, 32, U8, DType.I32, 4),
+    "m16n8k32.s8.u8": MmaInstr(16, 8, 32, S8, DType.I32, 4, right=U8),
+    "m16n8k32.u8.s8": MmaInstr(16, 8, 32, U8, DType.I32, 4, right=S8),
 }
-check_instructions("MMA", MMA, (WITHOUT_WGMMA - {DType.F32}) | {DType.F8E4M3, DType.F8E5M2})
+check_instructions("MMA", MMA, WITHOUT_WGMMA - {DType.F32})
 
 
 def acc_layout(m: str, n: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:

@@ -20,7 +20,8 @@ from math import prod
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import WGMMA, WgInstr
+from nautilus.ma_tile.ir.async_ops import SHORT_DEPTH, WGMMA, WgInstr
+from nautilus.ma_tile.ir.instruction_tables import operand_types
 from nautilus.ma_tile.ir.ops import MMA, MmaInstr
 from nautilus.vr_tile.ir import DotOp, ForOp, MapOp, ReduceOp, TileKernel, TileOp, Value, operands, results, walk_ops
 
@@ -92,10 +93,10 @@ def as_operand(v: Value, defs: Mapping[str, TileOp], types: frozenset[DType]) ->
     return next((x for x in forms(v, defs) if x.type.dtype in types), unwidened(v, defs))
 
 
-def plan_dots(kernel: TileKernel, mapping: WarpPlan) -> dict[str, DotPlan]:
-    """A plan for each dot, by the name of its result."""
+def plan_dots(kernel: TileKernel, mapping: WarpPlan, short: bool = True) -> dict[str, DotPlan]:
+    """A plan for each dot, by the name of its result. ``short``: also by instructions whose sums have few bits."""
     sizes = {a.name: a.size for a in kernel.axes}
-    drafts = draft_dots(kernel, MMA)
+    drafts = draft_dots(kernel, {name: i for name, i in MMA.items() if short or not i.short})
     grid = _common_grid([d for d in drafts.values() if d.is_matrix], sizes, mapping.warps)
     return {name: _finalise(d, sizes, grid) for name, d in drafts.items()}
 
@@ -126,10 +127,17 @@ def _draft(
     plan = DotPlan("fma", m, n, over[0], (1, 1), swap=m != free_a[0])
     a, b = ({x.type.dtype for x in forms(v, defs)} for v in (op.a, op.b))
     for name, i in table.items():
-        permitted = not isinstance(i, MmaInstr) or i.parts == 1 or op.parts == i.parts
-        if a & b & i.operands and i.acc is op.result.type.dtype and sizes[over[0]] % i.k == 0 and permitted:
+        permitted = not isinstance(i, MmaInstr) or _permitted(i, op, sizes[over[0]])
+        rows, columns = (b, a) if plan.swap else (a, b)
+        fits = rows & operand_types(i, "a") and columns & operand_types(i, "b")
+        if fits and i.acc is op.result.type.dtype and sizes[over[0]] % i.k == 0 and permitted:
             return replace(plan, instr=name)
     return plan
+
+
+def _permitted(i: MmaInstr, op: DotOp, depth: int) -> bool:
+    """Whether an MMA may have the parts of ``op``, and sums of ``depth`` terms."""
+    return i.parts in (1, op.parts) and not (i.short and depth > SHORT_DEPTH)
 
 
 def _row_axes(kernel: TileKernel, dots: list[DotOp], defs: Mapping[str, TileOp]) -> dict[str, str]:

@@ -78,11 +78,12 @@ def _check_tiles(kernel: TileKernel, target: Limits) -> None:
 def lower_kernel(
     kernel: TileKernel, buffers: dict[str, Buffer], mapping: MappingPlan, target: str, strict: bool = False
 ) -> MemKernel:
-    """One kernel by its engine. ``strict``: sums keep all bits of f32.
+    """One kernel by its engine. ``strict``: sums keep all bits of f32, which those of MMAs of 8-bit floats do not.
 
     Raises ScheduleError for a tile with more elements than a block has registers, before any work on its layout.
     """
-    _check_tiles(kernel, limits(target))
+    has = limits(target)
+    _check_tiles(kernel, has)
     if mapping.engine == "warpgroup":
         return with_lets(lower_warpgroup_kernel(kernel, buffers, mapping, target, strict))
-    return with_lets(lower_warp_kernel(kernel, buffers, mapping))
+    return with_lets(lower_warp_kernel(kernel, buffers, mapping, has.float8 and not strict))

@@ -25,7 +25,7 @@ from nautilus.ma_tile.analysis.access import contiguous_axis, register_run, vect
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
-from nautilus.ma_tile.ir.ops import Frag, Slot, Smem
+from nautilus.ma_tile.ir.ops import MMA, Frag, Slot, Smem
 from nautilus.ma_tile.ir.scan import scan_levels
 from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.computed_operands import operand_chains
@@ -336,13 +336,16 @@ class Lowering(ABC):
         b = self.operand(columns, op, plan, "b")
         acc = None if op.acc is None else self.get(op.acc, layout)
         out = self.b.frag(op.result.name, op.result.type, layout)
-        if acc is not None and plan.instr in WGMMA and WGMMA[plan.instr].short:  # a short sum stays a short one
+        if acc is not None and self._is_short(plan):  # a short sum stays a short one
             part = self.b.frag(f"{op.result.name}_part", op.result.type, layout)
             self.b.emit(ma.MmaOp(part, plan.instr, a, b, None, op.axes[0], span=op.span))
             self.b.emit(ma.MapOp(out, "add", (acc, part), op.span))
         else:
             self.b.emit(ma.MmaOp(out, plan.instr, a, b, acc, op.axes[0], span=op.span))
         self._record(op.result, out)
+
+    def _is_short(self, plan: DotPlan) -> bool:
+        return plan.instr != "fma" and (WGMMA[plan.instr] if plan.instr in WGMMA else MMA[plan.instr]).short
 
     def _dot_layout(self, op: vr.DotOp, plan: DotPlan) -> FragLayout:
         if plan.instr == "fma":

@@ -13,6 +13,7 @@ from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
 from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.instruction_tables import operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, Slot, b_layout
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, plan_dots, unwidened
@@ -24,9 +25,14 @@ from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
 
-def lower_warp_kernel(kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpPlan) -> MemKernel:
-    """One kernel. ``mapping.warps`` is the wanted warp grid; tiles that do not fit it get another."""
-    work = _WarpLowering(kernel, buffers, mapping, plan_dots(kernel, mapping), mapping.warps)
+def lower_warp_kernel(
+    kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpPlan, short: bool = True
+) -> MemKernel:
+    """One kernel. ``mapping.warps`` is the wanted warp grid; tiles that do not fit it get another.
+
+    ``short``: also by instructions whose sums have few bits.
+    """
+    work = _WarpLowering(kernel, buffers, mapping, plan_dots(kernel, mapping, short), mapping.warps)
     work.block(kernel.body)
     blocks, decode = decode_grid(kernel, mapping)
     b = work.b
@@ -90,7 +96,11 @@ class _WarpLowering(Lowering):
 
     def operand(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
         """An operand where the instruction can read it: shared memory, or its own fragment layout."""
-        v = unwidened(v, self.defs) if plan.instr == "fma" else as_operand(v, self.defs, MMA[plan.instr].operands)
+        v = (
+            unwidened(v, self.defs)
+            if plan.instr == "fma"
+            else as_operand(v, self.defs, operand_types(MMA[plan.instr], side))
+        )
         entry = self.env[v.name]
         purpose = "fma" if plan.instr == "fma" else f"mma {plan.k}" if v.type.dtype.bytes != 2 else "mma"
         if purpose in entry.slots:

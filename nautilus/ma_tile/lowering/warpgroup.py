@@ -25,6 +25,7 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, TmaLoad
+from nautilus.ma_tile.ir.instruction_tables import operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
 from nautilus.ma_tile.lowering.consumers import split_axis
@@ -106,7 +107,7 @@ class _WarpgroupLowering(Lowering):
     # -- operands -----------------------------------------------------------------------------
     def operand(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
         """Loaded operands from shared memory, a computed left one from registers."""
-        v = as_operand(v, self.defs, WGMMA[plan.instr].operands)
+        v = as_operand(v, self.defs, operand_types(WGMMA[plan.instr], side))
         entry = self.env[v.name]
         if isinstance(entry.op, vr.LoadOp) and entry.op.buffer not in self.stored:
             return self._loaded(entry, entry.op, dot, plan, side)

@@ -39,6 +39,7 @@ from nautilus.ma_tile.ir.async_ops import (
     wg_a_layout,
     wg_acc_layout,
 )
+from nautilus.ma_tile.ir.instruction_tables import has_types
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MbarArrive, MmaOp, Slot, Smem, walk_ops
 from nautilus.ma_tile.verify.dependent_launch import DEPENDENT_LAUNCH_RULES
@@ -243,7 +244,7 @@ def wgmma(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLayou
     """Shapes, types and layouts of ``wgmma``; the caller has checked the axes."""
     _group(s)
     instr = WGMMA[op.instr]
-    ok = a.dtype is b.dtype and a.dtype in instr.operands and op.result.type.dtype is instr.acc
+    ok = has_types(instr, a.dtype, b.dtype, op.result.type.dtype)
     types = f"{a.dtype}, {b.dtype}: {op.result.type.dtype}"
     s.need(ok, "operand and accumulator types are those of the instruction", types)
     s.need(op.ahead == 0, "wgmma has no prefetched k-steps", f"ahead {op.ahead}")

@@ -12,6 +12,7 @@ from nautilus.core.text.expressions import format_expr
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA, TmaStore
+from nautilus.ma_tile.ir.instruction_tables import has_types
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers
 from nautilus.ma_tile.ir.ops import (
     INCREASE,
@@ -281,7 +282,7 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
     instr = MMA.get(op.instr)
     if instr is None:
         s.fail("known instructions", op.instr)
-    ok = a.dtype is b.dtype and a.dtype in instr.operands and op.result.type.dtype is instr.acc
+    ok = has_types(instr, a.dtype, b.dtype, op.result.type.dtype)
     types = f"{a.dtype}, {b.dtype}: {op.result.type.dtype}"
     s.need(ok, "operand and accumulator types are those of the instruction", types)
     free = [[(x.name, x.size) for x in t.axes if x.name != op.over and x.size > 1] for t in (a, b)]

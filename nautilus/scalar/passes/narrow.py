@@ -22,7 +22,8 @@ its axes, and only outputs of at most 16 bits depend on the sum: such outputs ar
 The type is bf16 if all these tensors are, else f16, and nothing is done if one of the two would need tf32.
 
 A product of 8-bit tensors over a short axis becomes one of 16 bits if it is part of a factor that becomes narrow: the
-two products can then share a kernel.
+two products can then share a kernel.  Where ``strict`` forbids MMAs of 8-bit floats, because their sums have few bits,
+a matrix product of two 8-bit tensors becomes one of f16, which holds both exactly.
 
 Over the reals nothing happens.  A finite factor stays finite: the proof for f16 leaves room for rounding errors of f32
 (65520 is the first number that f16 rounds to inf), and bf16 and tf32 have the exponents of f32.  inf and NaN stay, and
@@ -73,7 +74,7 @@ _DEPTH = 16  # definitions that are followed from one to the next
 
 @dataclass(frozen=True, slots=True)
 class Narrow(CertifyingPass[Program]):
-    """Narrow computed factors; ``strict``, or ``schedule.narrow`` False: none."""
+    """Narrow computed factors; ``strict``: only products of 8-bit floats; ``schedule.narrow`` False: none."""
 
     schedule: Schedule | None = None
     strict: bool = False
@@ -82,10 +83,10 @@ class Narrow(CertifyingPass[Program]):
 
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with computed factors narrowed, and a certificate for each factor."""
-        if self.strict or (self.schedule is not None and not self.schedule.narrow):
+        if self.schedule is not None and not self.schedule.narrow:
             return program, ()
         certificates: list[Certificate] = []
-        for look in (narrowed, widened):  # a product of 8 bits is looked at after those that it is a factor of
+        for look in (exact,) if self.strict else (narrowed, widened):  # 8 bits after those that they are a factor of
             for name in [k.name for k in program.kernels]:
                 defs = find_defs(program)
                 d = defs.get(name)
@@ -270,10 +271,23 @@ def widened(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
     for e in (e for r in defs.values() if r.op == "sum" for e in factors(r.value)):
         target = _tensor(e)
         if target is not None and target.is_half and any(ld.buffer == d.name for ld in loads(e)):
-            bindings = tuple(("from", ld) for p in parts for ld in loads(p))
-            sides = (Side(parts[0], target), Side(parts[1], target))
-            return Narrowed(d, sides, (0, 1), bindings, "the wider type holds both factors exactly")
+            return _wider(d, parts, target)
     return None
+
+
+def exact(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
+    """The matrix product of two 8-bit floats as one of f16; None for another sum."""
+    parts = factors(d.value)
+    if d.value.dtype is not DType.F32 or len(parts) != 2 or not all(_tensor(p) in SHORT for p in parts):
+        return None
+    sides = two_sides(parts, [a.name for a in d.par], [a.name for a in d.red])
+    return _wider(d, parts, DType.F16) if any(sides) else None
+
+
+def _wider(d: Def, parts: Sequence[Expr], target: DType) -> Narrowed:
+    bindings = tuple(("from", ld) for p in parts for ld in loads(p))
+    sides = (Side(parts[0], target), Side(parts[1], target))
+    return Narrowed(d, sides, (0, 1), bindings, "the wider type holds both factors exactly")
 
 
 def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.schedule import WarpgroupPlan, WarpPlan
-from nautilus.driver import Request, build_cubin
+from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.lowering.lower import lower_raw
 from nautilus.ma_tile.lowering.warpgroup import warpgroup_fault
@@ -94,11 +94,33 @@ def test_a_left_operand_is_rounded_to_tf32_in_registers() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f8e4m3", "f8e5m2"])
-def test_without_the_engine_products_of_8_bit_floats_are_scalar(dtype: str) -> None:
-    text = matmul(32, 16, 32, 32, 16, 32, dtype, "f32", "f32", b="jk")
-    low = lowered(tile(text), WarpPlan(warps=(2, 1)), "sm_90")
-    in_order(low, r"smem \w+ : f8e\dm\d\[", r"mma fma ")
+def test_warps_multiply_8_bit_floats_in_short_sums(dtype: str) -> None:
+    """Each step of the loop is added in f32; a target without these MMAs, and strict precision, have none."""
+    text = matmul(32, 16, 64, 32, 16, 32, dtype, "f32", "f32", b="jk")
+    low = lowered(tile(text), WarpPlan(warps=(2, 1)), "sm_89")
+    in_order(
+        low, r"smem \w+ : f8e\dm\d\[", rf"%cn_part = mma m16n8k32.{dtype[2:]} .* over k ", r"%cn = add %ci, %cn_part"
+    )
     agree(tile(text), low)
+    module = tile(text)
+    for arch, strict in (("sm_80", False), ("sm_89", True)):
+        raw = lower_raw(module, plan(module, WarpPlan(warps=(2, 1))), arch, strict)
+        assert "mma fma " in ma_format(raw) and "m16n8k32" not in ma_format(raw)
+
+
+MIXED = [("f8e4m3", "f8e5m2", "f32"), ("f8e5m2", "f8e4m3", "f32"), ("u8", "i8", "i32"), ("i8", "u8", "i32")]
+
+
+@pytest.mark.parametrize(("a", "b", "out"), MIXED)
+@pytest.mark.parametrize("arch", ["sm_89", "sm_90a"])
+def test_one_instruction_multiplies_two_types(a: str, b: str, out: str, arch: str, tmp_path: Path) -> None:
+    text = SPEC.format(a, out).replace(f"B: {a}", f"B: {b}")
+    result = compile_file(Request(tmp_path / "types.naut", arch, text=text))
+    names = tuple({"i8": "s8"}.get(x, x.removeprefix("f8")) for x in (a, b))
+    assert f".{names[0]}.{names[1]}" in result.cuda.replace(f".{names[0]}.{names[0]}", "")
+    assert f"mma {'wgmma' if arch == 'sm_90a' else 'm16n8k32'}.{names[0]}.{names[1]} " in ma_format(
+        result.modules["ma-tile"]
+    )
 
 
 SPEC = """
@@ -122,7 +144,7 @@ def test_what_the_engine_does_not_take_is_planned_again(tmp_path: Path) -> None:
     strict = Request(tmp_path / "types.naut", text=SPEC.format("f8e4m3", "f32"), precision="strict")
     text = SPEC.format("i8", "i32").replace("B: i8[N, K]", "B: i8[K, N]").replace("B[j, k]", "B[k, j]")
     turned = Request(tmp_path / "types.naut", text=text)
-    for request, instr in ((strict, "fma"), (turned, "m16n8k32.s8")):
+    for request, instr in ((strict, "m16n8k16.f16"), (turned, "m16n8k32.s8")):
         result, _ = build_cubin(request)
         assert result.context.fallbacks.steps("C") > 0
         assert f"mma {instr} " in ma_format(result.modules["ma-tile"])

@@ -18,6 +18,13 @@ static Type type_of(const string& name) {
     fault("an MMA of type %s", name.c_str());
 }
 
+static bool is_integer(const Type& t) { return t.name == "s8" || t.name == "u8"; }
+
+// Whether one MMA multiplies elements of `a` and of `b`.
+static bool meet_in_mma(const Type& a, const Type& b) {
+    return a.name == b.name || (a.bytes == 1 && b.bytes == 1 && is_integer(a) == is_integer(b));
+}
+
 static float number(const Type& t, const void* p) {
     u16 two = 0;
     u8 one = 0;
@@ -120,17 +127,15 @@ static void accumulate(const vector<float>& a, const vector<float>& b, vector<u3
 }
 
 static void mma(Frame& f, const Instruction& i) {
-    static const std::map<string, int> shapes = {{"f16", 16}, {"bf16", 16}, {"tf32", 8}, {"s8", 32}, {"u8", 32}};
     const auto& p = i.parts;  // mma sync aligned m16n8k16 row col f32 f16 f16 f32
     if (p.size() != 10) fault("%s is not known", i.name.c_str());
-    const Type type = type_of(p[7]);
-    const auto depth = shapes.find(type.name);
-    const bool integer = type.name == "s8" || type.name == "u8";
+    const Type type = type_of(p[7]), other = type_of(p[8]);
+    const bool integer = is_integer(type);
     const string acc = integer ? "s32" : "f32";
-    if (depth == shapes.end() || i.name != "mma.sync.aligned.m16n8k" + std::to_string(depth->second) + ".row.col." + acc + "." +
-                                               type.name + "." + type.name + "." + acc)
+    const int k = 32 / type.bytes, per = 4 / type.bytes;
+    if (!meet_in_mma(type, other) || i.name != "mma.sync.aligned.m16n8k" + std::to_string(k) + ".row.col." + acc + "." +
+                                                   type.name + "." + other.name + "." + acc)
         fault("%s is not known", i.name.c_str());
-    const int k = depth->second, per = 4 / type.bytes;
     if (i.args.size() != 4 || i.args[0].items.size() != 4 || i.args[1].items.size() != 4 || i.args[2].items.size() != 2 ||
         i.args[3].items.size() != 4)
         fault("%s: operands", i.name.c_str());
@@ -148,7 +153,7 @@ static void mma(Frame& f, const Instruction& i) {
             for (int r = 0; r < 2; ++r) {
                 const u32 bits = (u32)own.get(i.args[2].items[(size_t)r]);
                 float some[4];
-                numbers(type, (const u8*)&bits, per, some);
+                numbers(other, (const u8*)&bits, per, some);
                 for (int e = 0; e < per; ++e) b[(size_t)((lane % 4 * per + 4 * per * r + e) * 8 + lane / 4)] = some[e];
             }
             for (int r = 0; r < 4; ++r)
@@ -193,7 +198,7 @@ struct Descriptor {
 
 struct Warp::Mma {
     u64 group;
-    Type type;
+    Type type, other;  // of A and of B
     int columns, depth;
     bool integer, add, done = false;
     bool registers;                       // A comes from registers
@@ -212,7 +217,7 @@ static vector<float> operand(const Warp::Mma& m, const vector<u32>& chunks, int 
     const int per = 16 / m.type.bytes;
     float some[16];
     for (size_t n = 0; n < chunks.size(); ++n) {
-        numbers(m.type, m.block->memory + chunks[n], per, some);
+        numbers(as_b ? m.other : m.type, m.block->memory + chunks[n], per, some);
         for (int e = 0; e < per; ++e) {
             const int many = m.depth / per;
             const int row = trans ? (int)n / m.depth * per + e : (int)n / many;
@@ -310,13 +315,13 @@ static int flag(const Frame& f, const Instruction& i, size_t n) {
 static void wgmma(Frame& f, const Instruction& i) {
     const auto& p = i.parts;  // wgmma mma_async sync aligned m64n128k16 f32 f16 f16
     if (p.size() != 8) fault("%s is not known", i.name.c_str());
-    const Type type = type_of(p[7]);
+    const Type type = type_of(p[6]), other = type_of(p[7]);
     const int depth = 32 / type.bytes;
     int columns = 0, k = 0;
     char end = 0;
-    const bool integer = type.name == "s8" || type.name == "u8";
+    const bool integer = is_integer(type);
     if (sscanf(p[4].c_str(), "m64n%dk%d%c", &columns, &k, &end) != 2 || k != depth || columns % 8 || columns < 8 || columns > 256 ||
-        p[5] != (integer ? "s32" : "f32") || p[6] != p[7] || p[2] != "sync" || p[3] != "aligned")
+        p[5] != (integer ? "s32" : "f32") || !meet_in_mma(type, other) || p[2] != "sync" || p[3] != "aligned")
         fault("%s is not known", i.name.c_str());
     if (integer && columns % 16 && columns != 8 && columns != 24) fault("%s is not known", i.name.c_str());
     pause_sometimes();
@@ -327,6 +332,7 @@ static void wgmma(Frame& f, const Instruction& i) {
         auto* m = new Warp::Mma{};
         m->group = w.groups + 1;
         m->type = type;
+        m->other = other;
         m->columns = columns;
         m->depth = depth;
         m->integer = integer;
