@@ -74,6 +74,7 @@ SCALAR = Stage(
         *("axes.join_recurrences:JoinRecurrences", "simplify:Simplify", "inline:Inline", "simplify:Simplify"),
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
         *("operands.order_contractions:OrderContractions", "simplify:Simplify", "axes.join_sums:JoinSums"),
+        *("operands.join_groups:JoinGroups", "operands.join_digits:JoinDigits"),
         "operands.scale_products:ScaleProducts",
         *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes", "axes.collapse_axes:CollapseAxes"),
         "axes.scatter:Scatter",

@@ -36,6 +36,7 @@ from nautilus.planner.products.dots import Dot, digit, step_within
 from nautilus.planner.products.held import SHORTEST as SHORTEST_STEP
 from nautilus.planner.products.held import held_tile, is_plain, live_registers, steps
 from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.targets.limits import Limits
@@ -124,6 +125,7 @@ def gemm(
         return None
     sides = {x for s in (row, column) for x, _, _ in s.axes}
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
+    twice = operand in SHORT or any(scaled_product(d) is not None for d in products)
     best: tuple[float, Tile, int] | None = None
     for tile in TILES:
         n = tile.columns // dots
@@ -134,7 +136,7 @@ def gemm(
             or (light and (tile.pingpong or tile.warpgroups > WARPGROUPS or tile.rows * tile.columns > 1 << 14))
         ):
             continue
-        if operand in SHORT and (tile.pingpong or tile.rows * tile.columns > WARPGROUPS * ROWS * TWICE):
+        if twice and (tile.pingpong or tile.rows * tile.columns > WARPGROUPS * ROWS * TWICE):
             continue
         stage = step * operand.bytes * (tile.rows + tile.columns)
         stages = min(8, (limits.smem_block - RESERVE - tile.warpgroups * 2 * 2 * ROWS * CHUNK) // stage)

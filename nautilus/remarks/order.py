@@ -1,6 +1,7 @@
 """``order``: sums that keep the order of the spec because an input may hold inf.
 
-What the remark says is tried: with the promise that it names, ``order-contractions`` rewrites the sum.
+What the remark says is tried: with the promise that it names, ``order-contractions`` or ``join-groups`` rewrites the
+sum.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from collections.abc import Iterator
 
 from nautilus.frontend.spec import Spec
 from nautilus.remarks.remark import Facts, Kind, Remark
-from nautilus.scalar.passes.operands.order_contractions import fenced
+from nautilus.scalar.passes.operands import join_groups, order_contractions
 
 
 def remarks(facts: Facts) -> Iterator[Remark]:
     """The remarks on the order of sums."""
-    for f in fenced(facts.ordered, facts.spec):
+    done = join_groups.joined(facts.ordered, facts.spec)
+    found = (*order_contractions.fenced(facts.ordered, facts.spec), *join_groups.fenced(facts.ordered, facts.spec))
+    for f in (f for f in found if f.name not in done):
         names = " and ".join(f.inputs)
         message = (
             f"this sum keeps the order in which it is written because {names} may hold inf; another order is cheaper"

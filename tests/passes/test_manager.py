@@ -125,7 +125,15 @@ def test_a_certifying_pass_says_so_in_its_type() -> None:
     certifying = {p.name for s in STAGES for p in s.passes if issubclass(load_pass(p.name, p.target), CertifyingPass)}
     assert certifying == {
         *("inline", "split-sums", "factor", "order-contractions", "join-sums", "narrow", "orient-products"),
-        *("scale-products", "chunk-scans", "chunk-moments", "split-k-update", "rolling-update", "lazy-rescale"),
+        *(
+            "join-groups",
+            "scale-products",
+            "chunk-scans",
+            "chunk-moments",
+            "split-k-update",
+            "rolling-update",
+            "lazy-rescale",
+        ),
     }
 
 

@@ -23,6 +23,8 @@ from nautilus.scalar.passes.axes.join_sums import JoinSums
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.narrow import Narrow
+from nautilus.scalar.passes.operands.join_digits import JoinDigits
+from nautilus.scalar.passes.operands.join_groups import JoinGroups
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
@@ -34,7 +36,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
         *(Simplify(), Inline(schedule), Simplify(), SplitSums(), Factor(schedule), Simplify()),
-        *(OrderContractions(spec=spec), Simplify(), JoinSums(), ScaleProducts()),
+        *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits(), ScaleProducts()),
         Narrow(schedule, strict=precision == "strict"),
     )
 

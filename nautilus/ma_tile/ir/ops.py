@@ -103,8 +103,8 @@ from nautilus.ma_tile.ir.async_ops import WgFence as WgFence
 from nautilus.ma_tile.ir.async_ops import WgWait as WgWait
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents as GridLaunchDependents
 from nautilus.ma_tile.ir.dependent_launch import GridWait as GridWait
-from nautilus.ma_tile.ir.instruction_tables import MmaInstr as MmaInstr
 from nautilus.ma_tile.ir.instruction_tables import E4M3, E5M2, S8, U8, check_instructions
+from nautilus.ma_tile.ir.instruction_tables import MmaInstr as MmaInstr
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.scan import ScanOp as ScanOp
 from nautilus.ma_tile.ir.tile_scheduler import BreakOp as BreakOp

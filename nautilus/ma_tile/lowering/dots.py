@@ -128,8 +128,8 @@ def _draft(
     a, b = ({x.type.dtype for x in forms(v, defs)} for v in (op.a, op.b))
     for name, i in table.items():
         permitted = not isinstance(i, MmaInstr) or _permitted(i, op, sizes[over[0]])
-        rows, columns = (b, a) if plan.swap else (a, b)
-        fits = rows & operand_types(i, "a") and columns & operand_types(i, "b")
+        left, right = (b, a) if plan.swap else (a, b)
+        fits = left & operand_types(i, "a") and right & operand_types(i, "b")
         if fits and i.acc is op.result.type.dtype and sizes[over[0]] % i.k == 0 and permitted:
             return replace(plan, instr=name)
     return plan

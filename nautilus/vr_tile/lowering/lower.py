@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TypeGuard
 
 from nautilus.core.errors import InternalError, UnsupportedError, in_kernel
@@ -399,7 +400,10 @@ class _Lower:
         """The dot of ``c``, accumulating into ``acc`` if the types are equal (otherwise the caller adds)."""
         b = self.b
         x, y = stripped(c.a), stripped(c.b)
-        if x.dtype is not y.dtype:
+        whole = self.integers(c)
+        if whole is not None:
+            x, y = whole
+        elif x.dtype is not y.dtype:
             x, y = c.a, c.b
         own = {g: side for g in guard if (side := self.outside(g, x, y) or self.computed(g, c, x, y)) is not None}
         left, right = (
@@ -409,10 +413,24 @@ class _Lower:
         kept = b.type(left.type.dtype.compute, (c.a_axes | c.b_axes) - c.axes)
         use = acc if acc is not None and not c.after and acc.type == kept else None
         v = b.dot(left, right, use, sorted(c.axes), hint, self.absent(c, guard, own))
+        if whole is not None:
+            v = b.map("cast", (v,), c.a.dtype, hint)
         for op, arg in c.after:
             args = (v,) if arg is None else (v, b.value(arg))
             v = b.map(op, args, v.type.dtype, hint)
         return v
+
+    def integers(self, c: Contraction) -> tuple[Expr, Expr] | None:
+        """The operands of ``c`` as i32 where they are 8-bit integers in f32 whose sum is scaled before it is added.
+
+        The sum of a step is exact in i32; a running sum in f32 would round each addition.
+        """
+        terms = prod(self.b.axes[x].size for x in c.axes)
+        sides = [_integer(e) for e in (c.a, c.b)]
+        if not c.after or c.a.dtype is not DType.F32 or terms > _MOST_TERMS or sides[0] is None or sides[1] is None:
+            return None
+        x, y = (stripped(e) for e in sides if e is not None)
+        return (x, y) if x.dtype is y.dtype else (sides[0], sides[1])
 
     def outside(self, cond: Expr, *sides: Expr) -> Expr | None:
         """The one of ``sides`` that is 0 where ``cond`` is false, because it then lies outside of its tensor.
@@ -470,6 +488,17 @@ class _Lower:
         if cond is not None:
             v = b.select(cond, v, b.const(_zero(v.type.dtype), TileType(v.type.dtype)))
         return b.spread(v, axes)
+
+
+_MOST_TERMS = 1 << 15  # products of two 8-bit integers whose sum is below 2^31
+
+
+def _integer(e: Expr) -> Expr | None:
+    """The 8-bit integer of a tensor that ``e`` converts to f32, as i32."""
+    match e:
+        case Op(op="cast", args=(Load(dtype=DType.I8 | DType.U8) as ld,)):
+            return Op("cast", (ld,), DType.I32, e.span)
+    return None
 
 
 _KEEP_ZERO = frozenset(f.name for f in FUNCTIONS.values() if f.keeps_zero)

@@ -1,9 +1,10 @@
-"""Products of 8-bit floats with scales for groups of the contracted axis.
+"""Products of 8-bit elements with scales for groups of the contracted axis.
 
 ``sum[k](A[i, k] * s[i, k // 128] * B[j, k] * t[j // 128, k // 128])`` is a matrix product of ``A`` and ``B`` whose sums
 over groups of 128 are multiplied by ``s * t`` before they are added.  The instructions of 8-bit floats add in few bits,
 and the sums of their steps are added in f32 anyway, so the scale costs one multiplication where the addition is.  A
-step of the reduction loop lies within a group.  Groups are multiples of :data:`DEPTH`: with shorter steps the additions
+step of the reduction loop lies within a group.  Sums of products of 8-bit integers are exact in i32, and each of them
+becomes f32 where it is scaled.  Groups are multiples of :data:`DEPTH`: with shorter steps the additions
 take longer than the product, and operands that ``narrow`` rounds to 16 bits are faster by the cost model.
 
 The groups may also be an axis of their own, ``sum[t, k](A[i, t, k] * s[i, t] * B[j, t, k])``, which
@@ -24,6 +25,7 @@ from nautilus.scalar.analysis.definitions import Def, size
 
 DEPTH = 128  # terms of a step: a line of 128 bytes of an operand, and one short sum of the instructions
 _MOST_FACTORS = 64
+_INTEGERS = (DType.I8, DType.U8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,12 @@ def scaled_product(d: Def) -> ScaledProduct | None:
     inner = _inner(parts, d)
     if inner is None:
         return None
-    tensors = [p for p in parts if _float8(p) is not None and _group(p, d, inner) is None]
+    tensors = [p for p in parts if _byte(p) is not None and _group(p, d, inner) is None]
     scales = [p for p in parts if p not in tensors]
-    if not 2 < len(parts) <= _MOST_FACTORS or len(tensors) != 2 or _float8(tensors[0]) is not _float8(tensors[1]):
+    if not 2 < len(parts) <= _MOST_FACTORS or len(tensors) != 2:
+        return None
+    one, other = (t for p in tensors if (t := _byte(p)) is not None)
+    if one.is_float8 is not other.is_float8:
         return None
     groups = [_group(p, d, inner) for p in scales]
     group = gcd(*(g for g in groups if g is not None))
@@ -71,10 +76,10 @@ def matrix_part(d: Def) -> Expr:
     return bare(unscaled(d))
 
 
-def _float8(e: Expr) -> DType | None:
-    """The type of an element of a tensor of 8-bit floats under a conversion."""
+def _byte(e: Expr) -> DType | None:
+    """The type of an element of a tensor of 8-bit floats or integers under a conversion to f32."""
     match e:
-        case Op(op="cast", args=(Load(dtype=dtype),)) if dtype.is_float8:
+        case Op(op="cast", dtype=DType.F32, args=(Load(dtype=dtype),)) if dtype.is_float8 or dtype in _INTEGERS:
             return dtype
     return None
 
@@ -84,7 +89,7 @@ def _inner(parts: Sequence[Expr], d: Def) -> Axis | None:
     if len(d.red) == 1:
         return d.red[0]
     names = {a.name: a for a in d.red}
-    places = [p.args[0].index for p in parts if isinstance(p, Op) and isinstance(p.args[0], Load) and _float8(p)]
+    places = [p.args[0].index for p in parts if isinstance(p, Op) and isinstance(p.args[0], Load) and _byte(p)]
     whole = [index for index in places if {e.name for e in index if isinstance(e, Var)} >= names.keys()]
     last = {index[-1] for index in whole}
     found = next(iter(last)) if len(whole) == 2 and len(last) == 1 else None
