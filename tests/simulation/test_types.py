@@ -74,6 +74,12 @@ input A: f8e4m3[M, K], B: f8e4m3[N, K], s: f32[M, K // 128], t: f32[(N + 127) //
 output C: f32[M, N]
 C[i, j] = sum[k](A[i, k] * s[i, k // 128] * (B[j, k] * t[j // 128, k // 128]))
 """
+NESTED = """
+dim M = 130, N = 136, G = 2
+input A: i8[M, G * 128], B: i8[N, G * 128], s: f32[M, G], t: f32[N, G]
+output C: f32[M, N]
+C[i, j] = sum[g: G](f32(sum[k: 128](i32(A[i, g * 128 + k]) * i32(B[j, g * 128 + k]))) * s[i, g] * t[j, g])
+"""
 #: title -> element type, type of the sum, type and value of an elementwise result
 ELEMENTWISE = {
     "f64": ("f64", "f64", "f64", "exp(A[i, j]) / S[i]"),
@@ -162,10 +168,14 @@ def test_bits(tmp_path: Path) -> None:
     check(compiled(BITS), tmp_path, 1)
 
 
-def test_scaled_groups(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "arch", "instr"),
+    [(SCALED, "sm_90a", "wgmma.e4m3"), (NESTED, "sm_90a", "wgmma.s8"), (NESTED, "sm_89", "m16n8k32.s8")],
+)
+def test_scaled_groups(text: str, arch: str, instr: str, tmp_path: Path) -> None:
     """The matrix units read the tensors of 8 bits as they are."""
-    case = compiled(SCALED, integers=True)
-    assert [x.instr for k in case.module.kernels for x in walk_ops(k.body) if isinstance(x, MmaOp)] == ["wgmma.e4m3"]
+    case = compiled(text, arch, integers=True)
+    assert [x.instr for k in case.module.kernels for x in walk_ops(k.body) if isinstance(x, MmaOp)] == [instr]
     check(case, tmp_path, 1)
 
 
