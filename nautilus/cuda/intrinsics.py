@@ -14,6 +14,7 @@ from itertools import product
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
+from nautilus.cuda.text.matrix import mma, wgmma
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +38,8 @@ def _binary_nan(name: str, ptx: str) -> Helper:
     )
 
 
-def _mma(name: str, ptx: str, a: int, b: int, acc: str, reg: str) -> Helper:
-    """``d += a . b``: d 4 accumulators, a and b as 32-bit registers."""
-    outs = ", ".join(f'"+{reg}"(d[{i}])' for i in range(4))
-    ins = ", ".join([*(f'"r"(a[{i}])' for i in range(a)), *(f'"r"(b[{i}])' for i in range(b))])
-    regs_a = ", ".join(f"%{4 + i}" for i in range(a))
-    regs_b = ", ".join(f"%{4 + a + i}" for i in range(b))
-    regs_d = "%0, %1, %2, %3"
-    text = (
-        f"__device__ __forceinline__ void {name}({acc}* d, const u32* a, const u32* b) {{\n"
-        f'    asm volatile("mma.sync.aligned.{ptx} {{{regs_d}}}, {{{regs_a}}}, {{{regs_b}}}, {{{regs_d}}};"\n'
-        f"                 : {outs}\n                 : {ins});\n}}"
-    )
-    return Helper(text)
+def _matrix(name: str, ptx: str, a: int, b: int, acc: str, reg: str) -> Helper:
+    return Helper(mma(name, ptx, a, b, acc, reg))
 
 
 def _ldmatrix(name: str, count: int, trans: bool) -> Helper:
@@ -171,66 +161,6 @@ def _stmatrix(count: int) -> Helper:
         f"__device__ __forceinline__ void stmatrix_x{count}(u32 address, const u32* s) {{\n"
         f'    asm volatile("stmatrix.sync.aligned.m8n8.x{count}.shared.b16 [%0], {{{regs}}};"\n'
         f'                 :: "r"(address), {ins} : "memory");\n}}'
-    )
-
-
-def _element(instr: str) -> str:
-    """The operand types of ``instr`` as part of the name of its helper."""
-    return "".join(instr.split(".")[1:])
-
-
-#: instruction -> (types in PTX, depth of a k-step, C type and constraint of accumulators)
-WGMMA_TYPES = {
-    "wgmma.f16": ("f32.f16.f16", 16, "float", "f"),
-    "wgmma.bf16": ("f32.bf16.bf16", 16, "float", "f"),
-    "wgmma.tf32": ("f32.tf32.tf32", 8, "float", "f"),
-    "wgmma.e4m3": ("f32.e4m3.e4m3", 32, "float", "f"),
-    "wgmma.e5m2": ("f32.e5m2.e5m2", 32, "float", "f"),
-    "wgmma.e4m3.e5m2": ("f32.e4m3.e5m2", 32, "float", "f"),
-    "wgmma.e5m2.e4m3": ("f32.e5m2.e4m3", 32, "float", "f"),
-    "wgmma.s8": ("s32.s8.s8", 32, "int", "r"),
-    "wgmma.u8": ("s32.u8.u8", 32, "int", "r"),
-    "wgmma.s8.u8": ("s32.s8.u8", 32, "int", "r"),
-    "wgmma.u8.s8": ("s32.u8.s8", 32, "int", "r"),
-}
-_OF_NAME = {_element(instr): types for instr, types in WGMMA_TYPES.items()}
-
-
-def wgmma_name(instr: str, columns: int, registers: bool, trans_a: bool, trans_b: bool) -> str:
-    """Name of the helper for one m64nNk instruction (a description that :func:`helper` can read)."""
-    kind = ("r" if registers else "t" if trans_a else "s") + ("t" if trans_b else "s")
-    return f"wgmma_m64n{columns}_{_element(instr)}_{kind}"
-
-
-def _wgmma(name: str) -> Helper:
-    """``d = a . b`` (+ d where ``add``): issued only. a: 4 registers, or a descriptor like b.
-
-    The form ``zero`` reads no accumulators, so that they need not exist before.
-    """
-    _, shape, element, kind, *zero = name.split("_")
-    columns = int(shape.removeprefix("m64n"))
-    types, depth, c, reg = _OF_NAME[element]
-    count = columns // 2
-    mode, term = ("=", "") if zero else ("+", ", int add")
-    outs = ", ".join(f'"{mode}{reg}"(d[{i}])' for i in range(count))
-    results = ", ".join(f"%{i}" for i in range(count))
-    left = 4 if kind[0] == "r" else 1
-    a = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}" if left == 4 else f"%{count}"
-    piece = "__float_as_uint(a[{i}])" if element == "tf32" else "a[{i}]"
-    ins = ", ".join(f'"r"({piece.format(i=i)})' for i in range(4)) if left == 4 else '"l"(a)'
-    b, add = f"%{count + left}", "0" if zero else f"%{count + left + 1}"
-    flags = "" if c == "int" else ", 1, 1"
-    if element in ("f16", "bf16"):
-        flags += (f", {int(kind[0] == 't')}" if left == 1 else "") + f", {int(kind[1] == 't')}"
-    last = "" if zero else ', "r"(add)'
-    given = "u64 a" if left == 1 else "const float* a" if element == "tf32" else "const u32* a"
-    return Helper(
-        f"__device__ __forceinline__ void {name}({c}* d, {given}, u64 b{term}) {{\n"
-        f'    asm volatile("{{ .reg .pred p; setp.ne.b32 p, {add}, 0;\\n"\n'
-        f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{types} "\n'
-        f'                 "{{{results}}}, {a}, {b}, p{flags}; }}"\n'
-        f"                 : {outs}\n"
-        f'                 : {ins}, "l"(b){last});\n}}'
     )
 
 
@@ -450,16 +380,16 @@ HELPERS: Mapping[str, Helper] = {
     "ldmatrix_x4_trans": _ldmatrix("ldmatrix_x4_trans", 4, trans=True),
     "ldmatrix_x2": _ldmatrix("ldmatrix_x2", 2, trans=False),
     "ldmatrix_x2_trans": _ldmatrix("ldmatrix_x2_trans", 2, trans=True),
-    "mma_m16n8k16_f16": _mma("mma_m16n8k16_f16", "m16n8k16.row.col.f32.f16.f16.f32", 4, 2, "float", "f"),
-    "mma_m16n8k16_bf16": _mma("mma_m16n8k16_bf16", "m16n8k16.row.col.f32.bf16.bf16.f32", 4, 2, "float", "f"),
-    "mma_m16n8k8_tf32": _mma("mma_m16n8k8_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32", 4, 2, "float", "f"),
+    "mma_m16n8k16_f16": _matrix("mma_m16n8k16_f16", "m16n8k16.row.col.f32.f16.f16.f32", 4, 2, "float", "f"),
+    "mma_m16n8k16_bf16": _matrix("mma_m16n8k16_bf16", "m16n8k16.row.col.f32.bf16.bf16.f32", 4, 2, "float", "f"),
+    "mma_m16n8k8_tf32": _matrix("mma_m16n8k8_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32", 4, 2, "float", "f"),
     **{
-        name: _mma(name, f"m16n8k32.row.col.f32.{a}.{b}.f32", 4, 2, "float", "f")
+        name: _matrix(name, f"m16n8k32.row.col.f32.{a}.{b}.f32", 4, 2, "float", "f")
         for a, b in product(("e4m3", "e5m2"), repeat=2)
         for name in (f"mma_m16n8k32_{a}" + f"_{b}" * (a != b),)
     },
     **{
-        name: _mma(name, f"m16n8k32.row.col.s32.{a}.{b}.s32", 4, 2, "int", "r")
+        name: _matrix(name, f"m16n8k32.row.col.s32.{a}.{b}.s32", 4, 2, "int", "r")
         for a, b in product(("s8", "u8"), repeat=2)
         for name in (f"mma_m16n8k32_{a}" + f"_{b}" * (a != b),)
     },
@@ -500,7 +430,7 @@ def closure(names: Iterable[str]) -> tuple[str, ...]:
 
 def helper(name: str) -> Helper:
     """The helper called ``name``; those of warpgroup MMAs are derived from their names."""
-    return HELPERS[name] if name in HELPERS else _wgmma(name)
+    return HELPERS[name] if name in HELPERS else Helper(wgmma(name))
 
 
 def render(names: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
 """The command line of the evaluation (``make evaluation``).
 
-    python -m nautilus.evaluation out/evaluation
-    python -m nautilus.evaluation out/evaluation --only 'models/vit-80/f16' --seconds 300
-    python -m nautilus.evaluation out/evaluation --list
+python -m nautilus.evaluation out/evaluation
+python -m nautilus.evaluation out/evaluation --only 'models/vit-80/f16' --seconds 300
+python -m nautilus.evaluation out/evaluation --list
 """
 
 from __future__ import annotations

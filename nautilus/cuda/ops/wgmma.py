@@ -16,9 +16,9 @@ from nautilus.core.expr.nodes import Const
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.cuda.intrinsics import WGMMA_TYPES, wgmma_name
 from nautilus.cuda.ops.mma import accumulator
 from nautilus.cuda.ops.movement import slot_offset
+from nautilus.cuda.text.matrix import WGMMA_TYPES, wgmma_name
 from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import WGMMA, WgInstr

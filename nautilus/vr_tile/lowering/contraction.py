@@ -14,6 +14,7 @@ from itertools import combinations
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Const, Expr, Load, Op
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
 
 Axes = frozenset[str]
 AxesOf = Callable[[Expr], Axes]
@@ -113,3 +114,26 @@ def stripped(e: Expr) -> Expr:
             break
         e = inner
     return e
+
+
+def integers(c: Contraction, terms: int) -> tuple[Expr, Expr] | None:
+    """The operands of ``c`` as i32 where they are 8-bit integers in f32 whose sum is scaled before it is added.
+
+    The sum of ``terms`` products is exact in i32; a running sum in f32 would round each addition.
+    """
+    sides = [_integer(e) for e in (c.a, c.b)]
+    if not c.after or c.a.dtype is not DType.F32 or terms > _MOST_TERMS or sides[0] is None or sides[1] is None:
+        return None
+    x, y = (stripped(e) for e in sides if e is not None)
+    return (x, y) if x.dtype is y.dtype else (sides[0], sides[1])
+
+
+_MOST_TERMS = 1 << 15  # products of two 8-bit integers whose sum is below 2^31
+
+
+def _integer(e: Expr) -> Expr | None:
+    """The 8-bit integer of a tensor that ``e`` converts to f32, as i32."""
+    match e:
+        case Op(op="cast", args=(Load(dtype=DType.I8 | DType.U8) as ld,)):
+            return Op("cast", (ld,), DType.I32, e.span)
+    return None

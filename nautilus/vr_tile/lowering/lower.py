@@ -37,7 +37,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 from nautilus.vr_tile.ir import ForOp, GridAxis, StoreOp, TileKernel, TileModule, Value
 from nautilus.vr_tile.lowering.build import Builder
-from nautilus.vr_tile.lowering.contraction import Axes, Contraction, addends, contraction, stripped
+from nautilus.vr_tile.lowering.contraction import Axes, Contraction, addends, contraction, integers, stripped
 from nautilus.vr_tile.lowering.fills import fills
 from nautilus.vr_tile.lowering.regions import (
     Node,
@@ -400,7 +400,7 @@ class _Lower:
         """The dot of ``c``, accumulating into ``acc`` if the types are equal (otherwise the caller adds)."""
         b = self.b
         x, y = stripped(c.a), stripped(c.b)
-        whole = self.integers(c)
+        whole = integers(c, prod(b.axes[a].size for a in c.axes))
         if whole is not None:
             x, y = whole
         elif x.dtype is not y.dtype:
@@ -419,18 +419,6 @@ class _Lower:
             args = (v,) if arg is None else (v, b.value(arg))
             v = b.map(op, args, v.type.dtype, hint)
         return v
-
-    def integers(self, c: Contraction) -> tuple[Expr, Expr] | None:
-        """The operands of ``c`` as i32 where they are 8-bit integers in f32 whose sum is scaled before it is added.
-
-        The sum of a step is exact in i32; a running sum in f32 would round each addition.
-        """
-        terms = prod(self.b.axes[x].size for x in c.axes)
-        sides = [_integer(e) for e in (c.a, c.b)]
-        if not c.after or c.a.dtype is not DType.F32 or terms > _MOST_TERMS or sides[0] is None or sides[1] is None:
-            return None
-        x, y = (stripped(e) for e in sides if e is not None)
-        return (x, y) if x.dtype is y.dtype else (sides[0], sides[1])
 
     def outside(self, cond: Expr, *sides: Expr) -> Expr | None:
         """The one of ``sides`` that is 0 where ``cond`` is false, because it then lies outside of its tensor.
@@ -488,17 +476,6 @@ class _Lower:
         if cond is not None:
             v = b.select(cond, v, b.const(_zero(v.type.dtype), TileType(v.type.dtype)))
         return b.spread(v, axes)
-
-
-_MOST_TERMS = 1 << 15  # products of two 8-bit integers whose sum is below 2^31
-
-
-def _integer(e: Expr) -> Expr | None:
-    """The 8-bit integer of a tensor that ``e`` converts to f32, as i32."""
-    match e:
-        case Op(op="cast", args=(Load(dtype=DType.I8 | DType.U8) as ld,)):
-            return Op("cast", (ld,), DType.I32, e.span)
-    return None
 
 
 _KEEP_ZERO = frozenset(f.name for f in FUNCTIONS.values() if f.keeps_zero)
