@@ -1,11 +1,12 @@
-"""Moves the last step of a running sum, which combines lanes, from every iteration to the end of the loop.
+"""Moves the last steps of a running reduction, which combine lanes and warps, from every iteration behind the loop.
 
-A sum over a tile axis ends with shuffles between the lanes that split the axis.  If a loop only
-*scales* the running value and adds such sums to it::
+A sum over a tile axis ends with shuffles between the lanes that split the axis, and with an exchange through shared
+memory between the warps.  If a loop only *scales* the running value and adds such sums to it::
 
     for ... carry(l = 0):   l' = l * fix + reduce sum p over j;   yield l'
 
-each lane may carry its own partial sum through the loop, and the partial sums are added once after the loop.  This is
+each thread may carry its own partial sum through the loop, and the partial sums are added once after the loop.  No
+thread waits for another one inside of the loop then.  This is
 correct because a factor that all lanes of a row share distributes over the sum of the partial sums::
 
     for ... carry(q = 0):   q' = q * fix + (reduce sum p over j into t);   yield q'
@@ -13,7 +14,8 @@ correct because a factor that all lanes of a row share distributes over the sum 
 
 The rewrite is legal for a carried value that starts as the constant 0 and that every loop of its chain uses only in
 ``mul`` by a value that does not vary along ``j``, in ``add`` of a ``reduce sum`` over ``j`` that has no other use, and
-in the yield.  It re-associates sums, which the numeric contract permits.
+in the yield.  It re-associates sums, which the numeric contract permits.  A running ``max`` or ``min`` starts as its
+identity and is not scaled.
 """
 
 from __future__ import annotations
@@ -22,13 +24,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import field, replace
 
+from nautilus.core.expr.nodes import COMBINERS, identity
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ConstOp, ForOp, Frag, MapOp, MemKernel, MemModule, MemOp, ReduceOp, walk_ops
+from nautilus.ma_tile.ir.scan import ScanOp
 from nautilus.ma_tile.ir.traverse import each_kernel, reads
 
+_COMBINERS = ("sum", "max", "min")
 _Part = Callable[[Frag], Frag]
 
 
@@ -45,23 +50,41 @@ class DeferReductions:
 
 @dataclass
 class _Chain:
-    """One running sum through consecutive loops, and the ops that change if its last step is deferred."""
+    """One running reduction through consecutive loops, and the ops that change if its last steps are deferred.
+
+    ``scratch``: where the warps exchange their partial results.
+    """
 
     loops: list[int]
     slot: int
+    combiner: str
+    scratch: str | None = None
     linear: dict[str, Frag] = field(default_factory=dict)
     reduces: dict[str, ReduceOp] = field(default_factory=dict)
     shape: tuple[str, FragLayout, str] | None = None  # reduced axis, its operand's layout, its name
 
 
 def defer(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with each running sum of an outermost loop deferred, if that is legal."""
+    """``kernel`` with each running reduction of an outermost loop deferred, if that is legal.
+
+    Where a loop needs another exchange between warps, it keeps those of its sums: the barriers would remain.
+    """
+    whole = _deferred(kernel, across=True)
+    loops = (op for op in whole.body if isinstance(op, ForOp))
+    waits = any(isinstance(op, ReduceOp | ScanOp) and op.scratch is not None for x in loops for op in walk_ops(x.body))
+    return _deferred(kernel, across=False) if waits else whole
+
+
+def _deferred(kernel: MemKernel, across: bool) -> MemKernel:
+    """``kernel`` with its running reductions deferred; ``across``: also those that several warps share."""
     done: set[str] = set()
+    before = _scratch(kernel)
     while True:
         uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
-        found = next(iter(_chains(kernel, uses, done)), None)
+        found = next((c for c in _chains(kernel, uses, done) if across or c.scratch is None), None)
         if found is None:
-            return kernel
+            idle = before - _scratch(kernel)
+            return replace(kernel, smem=tuple(s for s in kernel.smem if s.name not in idle)) if idle else kernel
         done.add(_result(kernel, found).name)
         kernel = _rewrite(kernel, found)
 
@@ -73,23 +96,25 @@ def _result(kernel: MemKernel, chain: _Chain) -> Frag:
 
 
 def _chains(kernel: MemKernel, uses: Counter[str], done: set[str]) -> list[_Chain]:
-    """Running sums that may be deferred, by their first loop."""
-    zeros = {op.result.name for op in kernel.body if isinstance(op, ConstOp) and op.value == 0}
+    """Running reductions that may be deferred, by their first loop."""
+    starts = {op.result.name: op.value for op in kernel.body if isinstance(op, ConstOp)}
     out: list[_Chain] = []
     for at, op in enumerate(kernel.body):
         if not isinstance(op, ForOp):
             continue
         for slot, (_, init) in enumerate(op.carried):
-            if init.name in zeros and init.type.dtype.is_float:
-                chain = _follow(kernel, at, slot, uses)
+            for combiner in _COMBINERS:
+                if starts.get(init.name) != identity(combiner, init.type.dtype).value:
+                    continue
+                chain = _follow(kernel, at, _Chain([], slot, combiner), uses)
                 if chain is not None and _result(kernel, chain).name not in done:
                     out.append(chain)
     return out
 
 
-def _follow(kernel: MemKernel, at: int, slot: int, uses: Counter[str]) -> _Chain | None:
-    """The chain that starts in loop ``at``; None if a use is not linear."""
-    chain = _Chain([], slot)
+def _follow(kernel: MemKernel, at: int, chain: _Chain, uses: Counter[str]) -> _Chain | None:
+    """``chain`` from loop ``at`` on; None if a use is not linear."""
+    slot = chain.slot
     while True:
         loop = kernel.body[at]
         assert isinstance(loop, ForOp)
@@ -118,18 +143,20 @@ def _linear(kernel: MemKernel, loop: ForOp, slot: int, chain: _Chain, uses: Coun
     """Collect the linear uses of the running value in ``loop``. False if it has another use."""
     arg = loop.carried[slot][0]
     linear = {arg.name: arg}
-    sums = {op.result.name: op for op in loop.body if isinstance(op, ReduceOp) and op.combiner == "sum"}
+    sums = {op.result.name: op for op in loop.body if isinstance(op, ReduceOp) and op.combiner == chain.combiner}
+    step = COMBINERS[chain.combiner].binary
+    scales = ("mul",) if chain.combiner == "sum" else ()
     seen: Counter[str] = Counter()
     for op in loop.body:
         used = [name for name in reads(op) if name in linear]
         if not used:
             continue
-        if not isinstance(op, MapOp) or op.op not in ("mul", "add") or len(used) != 1:
+        if not isinstance(op, MapOp) or op.op not in (step, *scales) or len(used) != 1:
             return False
         other = next((a for a in op.args if a.name not in linear), None)
         if other is None or op.result.type != arg.type or op.result.layout != arg.layout:
             return False
-        if op.op == "add":
+        if op.op == step:
             reduce = sums.get(other.name)
             if reduce is None or uses[other.name] != 1 or not _same_shape(kernel, reduce, arg, chain):
                 return False
@@ -144,19 +171,18 @@ def _linear(kernel: MemKernel, loop: ForOp, slot: int, chain: _Chain, uses: Coun
 
 
 def _same_shape(kernel: MemKernel, op: ReduceOp, arg: Frag, chain: _Chain) -> bool:
-    """Whether all sums of the chain reduce the same axis of the same layout, which lanes and not warps split."""
+    """Whether all sums of the chain reduce the same axis of the same layout, which lanes or warps split."""
     layout = kernel.layouts[op.arg.layout]
-    if len(op.axes) != 1 or op.scratch is not None or op.into is not None or op.result.layout != arg.layout:
+    if len(op.axes) != 1 or op.into is not None or op.result.layout != arg.layout:
         return False
     axis = op.axes[0]
-    if not any(m.axis == axis and m.size > 1 for m in layout.lane) or any(
-        m.axis == axis and m.size > 1 for m in layout.warp
-    ):
+    if not any(m.axis == axis and m.size > 1 for m in (*layout.lane, *layout.warp)):
         return False
     shape = (axis, layout, op.arg.layout)
     if chain.shape is not None and chain.shape[:2] != shape[:2]:
         return False
     chain.shape = shape
+    chain.scratch = op.scratch
     return True
 
 
@@ -186,15 +212,20 @@ def _rewrite(kernel: MemKernel, chain: _Chain) -> MemKernel:
         if n == chain.loops[0]:
             init = op.carried[chain.slot][1]
             zero = Frag(f"{init.name}_{into}", kept, name)
-            body.append(ConstOp(zero, 0.0, op.span))
+            body.append(ConstOp(zero, identity(chain.combiner, whole.type.dtype).value, op.span))
             new = _with_init(new, chain.slot, zero)
         if n == chain.loops[-1]:
             last = replace(part(whole), name=f"{whole.name}_{into}")
             new = replace(new, results=_set(new.results, chain.slot, last))
-            body += [new, ReduceOp(whole, "sum", last, (into,), span=op.span)]
+            body += [new, ReduceOp(whole, chain.combiner, last, (into,), chain.scratch, span=op.span)]
         else:
             body.append(new)
     return replace(kernel, body=tuple(body), layouts={**kernel.layouts, name: own})
+
+
+def _scratch(kernel: MemKernel) -> set[str | None]:
+    """The shared buffers through which the warps of ``kernel`` exchange partial results."""
+    return {op.scratch for op in walk_ops(kernel.body) if isinstance(op, ReduceOp | ScanOp)}
 
 
 def _loop(kernel: MemKernel, n: int) -> ForOp:
@@ -212,7 +243,7 @@ def _partial_loop(loop: ForOp, chain: _Chain, names: set[str], part: _Part, into
     body: list[MemOp] = []
     for op in loop.body:
         if isinstance(op, ReduceOp) and op.result.name in chain.reduces:
-            body.append(replace(op, result=part(op.result), into=into))
+            body.append(replace(op, result=part(op.result), into=into, scratch=None))
         elif isinstance(op, MapOp) and op.result.name in chain.linear:
             body.append(replace(op, result=part(op.result), args=tuple(map(swap, op.args))))
         else:

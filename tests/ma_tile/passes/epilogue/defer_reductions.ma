@@ -187,3 +187,99 @@ module sums target sm_80 {
     st.global S[i], %l2 vec 1
   }
 }
+
+; CASE: warps exchange their sums and extremes once, behind the loop
+; RUN: defer-reductions
+; ARCH: sm_80
+; AGAIN
+; COMPLETE:
+; TOLERANCE: 1e-5
+module sums target sm_80 {
+  input X: f32[512]
+  input K: i32[512]
+  output S: f32[]
+  output M: f32[]
+  output C: i32[]
+  kernel sums grid 1 warps 2 min_blocks 1 {
+    layout #x = reg(j:2x1) lane(j:32x2) warp(j:2x64)
+    layout #one = reg() lane(*:32) warp(*:2)
+    smem r_s: f32[warp: 2, reg: 1, lane: 32] stages 1 swizzle 0 pad 0 @ 0
+    smem r_m: f32[warp: 2, reg: 1, lane: 32] stages 1 swizzle 0 pad 0 @ 256
+    smem r_c: i32[warp: 2, reg: 1, lane: 32] stages 1 swizzle 0 pad 0 @ 512
+    %s0 = const 0.0 : f32 #one
+    %m0 = const -inf : f32 #one
+    %c0 = const 0 : i32 #one
+    %s1, %m1, %c1 = for t in 0..4 carry(%s = %s0, %m = %m0, %c = %c0) {
+      %x = ld.global X[t * 128 + j] vec 2 : f32[j: 128] #x
+      %k = ld.global K[t * 128 + j] vec 2 : i32[j: 128] #x
+      %p = reduce sum %x over j scratch r_s : f32 #one
+      %q = reduce max %x over j scratch r_m : f32 #one
+      %n = reduce sum %k over j scratch r_c : i32 #one
+      %sn = add %s, %p : f32 #one
+      %mn = max %m, %q : f32 #one
+      %cn = add %c, %n : i32 #one
+      barrier
+      yield %sn, %mn, %cn
+    }
+    st.global S[], %s1 vec 1
+    st.global M[], %m1 vec 1
+    st.global C[], %c1 vec 1
+  }
+}
+; CHECK: for t in 0..4
+; CHECK: reduce sum %x over j into j_lane{{.*}} : f32[j_lane{{.*}}: 64]
+; CHECK: reduce max %x over j into j_lane
+; CHECK: reduce sum %k over j into j_lane
+; CHECK: yield
+; CHECK-DAG: reduce sum %s1_j_lane{{.*}} scratch r_s : f32
+; CHECK-DAG: reduce max %m1_j_lane{{.*}} scratch r_m : f32
+; CHECK-DAG: reduce sum %c1_j_lane{{.*}} scratch r_c : i32
+
+; CASE: a scaled extreme stays in the loop
+; RUN: defer-reductions
+; ARCH: sm_80
+; UNCHANGED
+module sums target sm_80 {
+  input X: f32[64]
+  output M: f32[]
+  kernel sums grid 1 warps 1 min_blocks 1 {
+    layout #x = reg() lane(j:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %f = const 0.5 : f32 #one
+    %m0 = const -inf : f32 #one
+    %m1 = for t in 0..2 carry(%m = %m0) {
+      %x = ld.global X[t * 32 + j] vec 1 : f32[j: 32] #x
+      %q = reduce max %x over j : f32 #one
+      %h = mul %m, %f : f32 #one
+      %n = max %h, %q : f32 #one
+      yield %n
+    }
+    st.global M[], %m1 vec 1
+  }
+}
+
+; CASE: a loop that another exchange between warps stays in keeps that of its sum
+; RUN: defer-reductions
+; ARCH: sm_80
+; UNCHANGED
+module sums target sm_80 {
+  input X: f32[512]
+  output S: f32[]
+  kernel sums grid 1 warps 2 min_blocks 1 {
+    layout #x = reg(j:2x1) lane(j:32x2) warp(j:2x64)
+    layout #one = reg() lane(*:32) warp(*:2)
+    smem r_s: f32[warp: 2, reg: 1, lane: 32] stages 1 swizzle 0 pad 0 @ 0
+    smem r_m: f32[warp: 2, reg: 1, lane: 32] stages 1 swizzle 0 pad 0 @ 256
+    %s0 = const 0.0 : f32 #one
+    %s1 = for t in 0..4 carry(%s = %s0) {
+      %x = ld.global X[t * 128 + j] vec 2 : f32[j: 128] #x
+      %q = reduce max %x over j scratch r_m : f32 #one
+      %p = reduce sum %x over j scratch r_s : f32 #one
+      %f = mul %s, %q : f32 #one
+      %n = add %f, %p : f32 #one
+      barrier
+      yield %n
+    }
+    st.global S[], %s1 vec 1
+  }
+}
