@@ -146,6 +146,10 @@ def _moved(part: Expr, up: bool) -> Iterator[tuple[Load, Expr]]:
                 yield x, calc("add", low, step) if strict else low
             if isinstance(x := _plain(low), Load):
                 yield x, calc("sub", high, step) if strict else high
+            if isinstance(size := _plain(low), Op) and size.op == "abs" and isinstance(x := _plain(size.args[0]), Load):
+                top = Op("sub", (high, step), high.dtype) if strict else high
+                bottom = Op("neg", (top,), high.dtype)
+                yield x, Op("max", (Op("min", (size.args[0], top), high.dtype), bottom), high.dtype)
 
 
 def _plain(e: Expr) -> Expr:

@@ -71,7 +71,8 @@ SCALAR = Stage(
     lower="nautilus.scalar.lowering:lower",
     passes=_passes(
         "nautilus.scalar.passes",
-        *("axes.join_recurrences:JoinRecurrences", "simplify:Simplify", "inline:Inline", "simplify:Simplify"),
+        *("axes.join_recurrences:JoinRecurrences", "axes.chunk_recurrences:ChunkRecurrences", "simplify:Simplify"),
+        *("inline:Inline", "simplify:Simplify"),
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
         *("operands.order_contractions:OrderContractions", "simplify:Simplify", "axes.join_sums:JoinSums"),
         *("operands.join_groups:JoinGroups", "operands.join_digits:JoinDigits"),

@@ -216,7 +216,8 @@ class _Emitter:
             out += self.reduced(group)
         stored = [d for d in group if d.name in self.stored and not self.direct(d)]
         for d in stored:
-            out += self.tiled(d, Store(d.name, self.place(d), self.whole(d, 0), self.guarded(d), d.span))
+            guard = self.guarded(d, self.condition(d) if d.op is None else None)
+            out += self.tiled(d, Store(d.name, self.place(d), self.whole(d, 0), guard, d.span))
         return out
 
     def reduced(self, group: Sequence[Def]) -> Sequence[Stmt]:

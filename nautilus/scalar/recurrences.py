@@ -23,11 +23,13 @@ from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, substitute
+from nautilus.core.index.linear import linear
 from nautilus.core.index.sizes import extent_expr
+from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, reads_of, rename_axes, writes_of
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 
 # -- the parts of a program -----------------------------------------------------------------------
 
@@ -113,6 +115,40 @@ def nests(body: Sequence[Stmt]) -> list[tuple[Stmt, ...]]:
         else:
             out.append((s,))
     return out
+
+
+# -- the loops of a kernel --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The loops of a recurrence, and for each of its tensors the role of each axis: a loop's variable, or ""."""
+
+    shared: tuple[Loop, ...]
+    step: Loop
+    reverse: bool
+    roles: Mapping[str, tuple[str, ...]]
+
+
+def form_of(k: Kernel) -> Form | None:
+    """The loops of the recurrence ``k``; None where it has tiles already."""
+    shared: list[Loop] = []
+    body = k.body
+    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.PAR:
+        shared.append(body[0])
+        body = body[0].body
+    if not (len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.SEQ):
+        return None
+    step, names = body[0], {loop.var for loop in (*shared, body[0])}
+    roles: dict[str, tuple[str, ...]] = {}
+    slopes: set[int] = set()
+    for _, s in statements(step.body):
+        found = [free_vars(e) & names for e in s.index]
+        if any(len(f) > 1 for f in found):
+            return None
+        roles[s.buffer] = tuple(min(f, default="") for f in found)
+        slopes |= {linear(e).slope(step.var) for e in s.index if step.var in free_vars(e)}
+    return Form(tuple(shared), step, slopes == {-1}, roles) if len(slopes) == 1 and slopes <= {1, -1} else None
 
 
 # -- making the kernel ----------------------------------------------------------------------------

@@ -65,6 +65,21 @@ CASES = {
         recur V[t, s] = E[t, s] + max[r](V[t - 1, r] + A[r, s]) if t > 0 else E[0, s]
         recur N[t] = argmax[s](V[t, s] + A[s, N[t + 1]]) if t < T - 1 else argmax[s](V[T - 1, s])
         """,
+    "chunks of a gate, downwards, of other length at the end": """
+        dim B = 2, T = 301
+        input x: f32[B, T], g: f32[B, T]
+        output h: f32[B, T]
+        recur h[b, t] = sigmoid(g[b, t]) * h[b, t + 1] + x[b, t] if t < T - 1 else x[b, t]
+        """,
+    "chunks of a matrix state": """
+        dim H = 2, T = 256, D = 5, E = 3
+        input q: f16[H, T, D], k: f16[H, T, D], v: f16[H, T, E], w: f32[H]
+        output Y: f16[H, T, E]
+        recur {
+          S[h, t, d, e] = k[h, t, d] * v[h, t, e] + (sigmoid(w[h]) * S[h, t - 1, d, e] if t > 0 else 0)
+          Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
+        }
+        """,
     "a maximum over a long state": """
         dim T = 4, S = 300
         input E: f32[T, S]

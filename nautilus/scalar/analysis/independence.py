@@ -4,7 +4,8 @@ A write ``X[e1, e2, ...]`` under parallel loops is *injective* if the index dete
 parallel variable.  The proof requires affine positions that can be ordered so that each one, as a number in mixed
 radix, determines new variables: ``i``, ``i + k`` with a known ``k``, or ``i0 * T + i`` with ``i`` below ``T``.  A pair
 ``e // n``, ``e % n`` counts as ``e``.  A sum that the write's guard bounds by a number (``i0 * T + i < n``) is one
-digit, which determines the variables that the sum alone determines; a position may have a multiple of it.  A remainder
+digit, which determines the variables that the sum alone determines; a position may have a multiple of it.  A variable
+that the guard equates with a number is known.  A remainder
 ``e % n`` inside a position is a digit, too, which determines the variables of ``e`` if it differs at all of their
 values.
 """
@@ -48,7 +49,7 @@ def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | Non
         return ()
     first = next(k for k, loop in enumerate(loops) if loop.kind in PARALLEL)
     varying = {loop.var for loop in loops[first:]}
-    ranges = loop_ranges(loops)
+    ranges = loop_ranges(loops) | _fixed(guard)
     todo: list[tuple[str, Linear]] = []  # (digit, form): the form is known if the digit is; "" is always known
     found: dict[str, Op] = {}
     for form in (affine(_with_digits(e, found, ranges)) for e in _paired(index)):
@@ -76,6 +77,28 @@ def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | Non
             known |= _values_told(*remainders.pop(digit), known, ranges)
             progress = True
     return tuple(v for v in wanted if v not in known)
+
+
+def _fixed(guard: Expr | None) -> dict[str, tuple[int, int]]:
+    """The ranges of the variables to which ``guard`` gives one value."""
+    found: dict[str, tuple[int, int]] = {}
+    for condition in _held(guard):
+        match condition:
+            case Op(op="eq", args=(Var(name=name), Const(value=value))):
+                found[name] = (int(value), int(value))
+    return found
+
+
+def _held(guard: Expr | None) -> list[Expr]:
+    """What holds where ``guard`` does."""
+    found: list[Expr] = []
+    for part in conjuncts(guard):
+        match part:
+            case Op(op="select", args=(a, b, Const(value=False))):
+                found += [*_held(a), *_held(b)]
+            case _:
+                found.append(part)
+    return found
 
 
 def _with_digits(e: Expr, remainders: dict[str, Op], ranges: dict[str, tuple[int, int]]) -> Expr:
@@ -113,7 +136,7 @@ def _digit_sums(
     The rest has the digits instead of the sums.  ``ranges`` gets a range for every digit.
     """
     out: list[tuple[str, Linear]] = []
-    for condition in conjuncts(guard):
+    for condition in _held(guard):
         match condition:
             case Op(op="lt", args=(small, Const(value=n))):
                 bounded = affine(small)

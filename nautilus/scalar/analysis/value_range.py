@@ -40,13 +40,17 @@ _EXACT |= {f.name for f in FUNCTIONS.values() if f.types is Types.INTEGER}
 
 @dataclass(slots=True)
 class Ranges:
-    """Ranges of expressions at the points of ``axes`` where ``guard`` holds, in a program of ``defs``."""
+    """Ranges of expressions at the points of ``axes`` where ``guard`` holds, in a program of ``defs``.
+
+    ``given``: ranges of inputs and params, as the spec promises them.
+    """
 
     defs: Mapping[str, Def]
     axes: tuple[Axis, ...]
     guard: Expr | None = None
     depth: int = 0
     memo: dict[int, tuple[Expr, Interval]] = field(default_factory=dict)
+    given: Mapping[str, Interval] = field(default_factory=dict)
 
     def of(self, e: Expr) -> Interval:
         """The interval of ``e``; ``(-inf, inf)`` where nothing is known."""
@@ -67,6 +71,8 @@ class Ranges:
                 return (float(value), float(value)) if math.isfinite(value) else EVERYTHING
             case Load():
                 return self._load(e)
+            case Param(name=name):
+                return self.given.get(name, EVERYTHING)
             case Op(op="sub", args=(a, b)):
                 return _meet(outward(sub(self.of(a), self.of(b))), self._against_extreme(a, b))
             case Op(op="div", args=(a, b)):
@@ -116,8 +122,8 @@ class Ranges:
     def _load(self, e: Load) -> Interval:
         d = self.defs.get(e.buffer)
         if d is None or self.depth > 16 or d.scatter is not None or (d.op is None and d.guard is not None):
-            return value_limits(e.dtype)
-        lo, hi = Ranges(self.defs, d.axes, d.guard, self.depth + 1).of(d.value)
+            return _meet(value_limits(e.dtype), self.given.get(e.buffer, EVERYTHING))
+        lo, hi = Ranges(self.defs, d.axes, d.guard, self.depth + 1, given=self.given).of(d.value)
         if d.op == "sum":
             count = math.prod(a.extent if isinstance(a.extent, int) else _INF for a in d.red)
             lo, hi = outward((times(min(lo, 0.0), count), times(max(hi, 0.0), count)))

@@ -150,7 +150,7 @@ def trials_of(request: Request, inline: Sequence[str] | None = None) -> tuple[Tr
     definitions instead of the rule's.
     """
     raw: Any = compile_file(replace(request, until="spec", schedule=None, lookup=None)).modules["spec"]
-    context = Context(request.arch, request.precision, dict(request.dims), request.schedule)
+    context = Context(request.arch, request.precision, dict(request.dims), request.schedule, spec=raw)
     pipeline = Pipeline([Verify()])
     todo = steps(SCALAR)
     names = [s.name for s in todo]

@@ -1,4 +1,4 @@
-"""Inputs whose elements are finite because the caller promises it: ``assume abs(v[j]) < inf``."""
+"""Ranges of inputs and scalars that a spec promises: ``assume abs(v[j]) < inf``, ``assume 0 <= gamma <= 1``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, loads
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, loads
 from nautilus.core.expr.products import bare
 
 _BELOW = {"lt": (0, 1), "le": (0, 1), "gt": (1, 0), "ge": (1, 0)}  # positions of the lesser and of the greater side
@@ -32,26 +32,44 @@ class Promises(Protocol):
 
 def finite_inputs(spec: Promises | None) -> frozenset[str]:
     """The inputs all of whose elements have a finite bound on both sides."""
-    known = {side for f in (() if spec is None else spec.facts) for side in _sides(f)}
+    facts = () if spec is None else spec.facts
+    known = {(name, above) for f in facts if len(loads(f.condition)) == 1 for name, above, _ in _sides(f)}
     return frozenset(name for name, above in known if (name, not above) in known)
 
 
-def _sides(f: Promise) -> Iterator[tuple[str, bool]]:
-    """The inputs that ``f`` bounds, with whether from above."""
-    read = loads(f.condition)
-    if len(read) != 1 or not _whole(read[0]):
-        return
+def promised_ranges(spec: Promises | None) -> dict[str, tuple[float, float]]:
+    """The ranges of the elements of inputs, and of scalars, that the facts of ``spec`` give."""
+    found: dict[str, tuple[float, float]] = {}
+    for f in () if spec is None else spec.facts:
+        for name, above, value in _sides(f):
+            lo, hi = found.get(name, (-math.inf, math.inf))
+            found[name] = (lo, min(hi, value)) if above else (max(lo, value), hi)
+    return found
+
+
+def _sides(f: Promise) -> Iterator[tuple[str, bool, float]]:
+    """The inputs and scalars that ``f`` bounds, with whether from above, and by what."""
     for c in conjuncts(f.condition):
         if not (isinstance(c, Op) and c.op in _BELOW):
             continue
         less, more = (c.args[k] for k in _BELOW[c.op])
         strict = c.op in ("lt", "gt")
-        if bare(less) == read[0] and _bounds(more, strict):
-            yield read[0].buffer, True
-        if bare(more) == read[0] and _bounds(less, strict):
-            yield read[0].buffer, False
-        if isinstance(less, Op) and less.op == "abs" and bare(less.args[0]) == read[0] and _bounds(more, strict):
-            yield from ((read[0].buffer, True), (read[0].buffer, False))
+        name, size = _named(less), _number(more, strict)
+        if name and size is not None:
+            yield name, True, size
+        elif isinstance(less, Op) and less.op == "abs" and _named(less.args[0]) and size is not None:
+            yield from ((_named(less.args[0]), True, size), (_named(less.args[0]), False, -size))
+        name, size = _named(more), _number(less, strict)
+        if name and size is not None:
+            yield name, False, size
+
+
+def _named(e: Expr) -> str:
+    """The input of which ``e`` takes every element, or the scalar that it is; empty for another expression."""
+    e = bare(e)
+    if isinstance(e, Param):
+        return e.name
+    return e.buffer if isinstance(e, Load) and _whole(e) else ""
 
 
 def _whole(ld: Load) -> bool:
@@ -60,8 +78,11 @@ def _whole(ld: Load) -> bool:
     return len(names) == len(ld.index)
 
 
-def _bounds(e: Expr, strict: bool) -> bool:
+def _number(e: Expr, strict: bool) -> float | None:
+    """The constant ``e`` where it is a bound: finite, or infinite and not reached."""
     e = bare(e)
+    sign = 1.0
     if isinstance(e, Op) and e.op == "neg":
-        e = bare(e.args[0])
-    return isinstance(e, Const) and (math.isfinite(e.value) or (strict and not math.isnan(e.value)))
+        e, sign = bare(e.args[0]), -1.0
+    usable = isinstance(e, Const) and (math.isfinite(e.value) or (strict and not math.isnan(e.value)))
+    return sign * float(e.value) if usable and isinstance(e, Const) else None

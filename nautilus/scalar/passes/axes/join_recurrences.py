@@ -22,8 +22,8 @@ from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
-from nautilus.scalar.recurrences import nests, step_nest
+from nautilus.scalar.ir import Kernel, Loop, Program, Stmt, Store, Update, statements
+from nautilus.scalar.recurrences import Form, form_of, nests, step_nest
 from nautilus.scalar.rewriting import map_statements, substituted
 
 
@@ -42,37 +42,6 @@ class JoinRecurrences:
         return program
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """The loops of a recurrence, and for each of its tensors the role of each axis: a loop's variable, or ""."""
-
-    shared: tuple[Loop, ...]
-    step: Loop
-    reverse: bool
-    roles: Mapping[str, tuple[str, ...]]
-
-
-def _form(k: Kernel) -> _Form | None:
-    """None where ``k`` has tiles already."""
-    shared: list[Loop] = []
-    body = k.body
-    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.PAR:
-        shared.append(body[0])
-        body = body[0].body
-    if not (len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.SEQ):
-        return None
-    step, names = body[0], {loop.var for loop in (*shared, body[0])}
-    roles: dict[str, tuple[str, ...]] = {}
-    slopes: set[int] = set()
-    for _, s in statements(step.body):
-        found = [free_vars(e) & names for e in s.index]
-        if any(len(f) > 1 for f in found):
-            return None
-        roles[s.buffer] = tuple(min(f, default="") for f in found)
-        slopes |= {linear(e).slope(step.var) for e in s.index if step.var in free_vars(e)}
-    return _Form(tuple(shared), step, slopes == {-1}, roles) if len(slopes) == 1 and slopes <= {1, -1} else None
-
-
 # -- behind ---------------------------------------------------------------------------------------
 
 
@@ -80,7 +49,7 @@ def _behind(program: Program, name: str) -> Program | None:
     """The program with one more definition in the steps of recurrence ``name``; None if there is none."""
     at = next(n for n, k in enumerate(program.kernels) if k.name == name)
     k = program.kernels[at]
-    form = _form(k)
+    form = form_of(k)
     if form is None:
         return None
     own = writes_of(k)
@@ -98,7 +67,7 @@ def _behind(program: Program, name: str) -> Program | None:
     return None
 
 
-def _names(program: Program, form: _Form, d: Def) -> dict[str, str] | None:
+def _names(program: Program, form: Form, d: Def) -> dict[str, str] | None:
     """The names of the axes of ``d`` in the recurrence; None where it does not follow the steps."""
     reads = [ld for ld in d.reads() if ld.buffer in form.roles]
     names: dict[str, str] = {}
@@ -119,7 +88,7 @@ def _names(program: Program, form: _Form, d: Def) -> dict[str, str] | None:
     return names
 
 
-def _axis_of(form: _Form, role: str, e: Expr) -> str | None:
+def _axis_of(form: Form, role: str, e: Expr) -> str | None:
     """The variable that ``e`` is for a loop of the recurrence, or with steps that came before; None otherwise."""
     if isinstance(e, Var):
         return e.name
@@ -132,7 +101,7 @@ def _axis_of(form: _Form, role: str, e: Expr) -> str | None:
     return name if not back.terms and ahead > 0 else None
 
 
-def _with_inner(k: Kernel, form: _Form, names: set[str]) -> Kernel:
+def _with_inner(k: Kernel, form: Form, names: set[str]) -> Kernel:
     """``k`` with its independent loops ``names`` inside of the steps, around each nest."""
     inner = [loop for loop in form.shared if loop.var in names]
     if not inner:
@@ -156,7 +125,7 @@ def _around(loops: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def _appended(k: Kernel, d: Def, names: Mapping[str, str], summed: set[str]) -> Kernel:
     """``k`` with the nest of ``d`` at the end of its steps; ``names``: its axes that are loops of ``k``."""
-    form = _form(k)
+    form = form_of(k)
     assert form is not None
     taken = {loop.var for loops, _ in statements(k.body) for loop in loops}
     own: dict[str, str] = {name: role for name, role in names.items() if role not in summed}
@@ -175,7 +144,7 @@ def _appended(k: Kernel, d: Def, names: Mapping[str, str], summed: set[str]) -> 
 def _in_front(program: Program, name: str) -> Program | None:
     """The program with one definition in front of recurrence ``name`` computed in it; None if there is none."""
     k = next(x for x in program.kernels if x.name == name)
-    if _form(k) is None:
+    if form_of(k) is None:
         return None
     inputs = {b.name for b in program.buffers if b.space is Space.INPUT}
     reduced = {

@@ -1,0 +1,231 @@
+"""Recurrences whose states are linear: ``h = a * h' + b``, where neither ``a`` nor ``b`` reads a state.
+
+A *state* is a tensor that a step reads from the step before.  It is linear where its value, with the elementwise
+tensors of the same step in it, reads no state but itself, at its own position, and is a sum of terms of which one has
+the state as a factor.  Several states may run side by side; none may read another one.  The parts of the value are
+
+* ``factor(x)``: the terms with the state, with ``x`` in place of it: ``a * x``, and 0 where a choice leaves it out;
+* ``rest``: the terms without it;
+* ``forgets``: the condition under which a choice leaves the state out.  There inf and NaN of the state are forgotten,
+  which a product with 0 does not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite, substitute
+from nautilus.core.index.linear import linear
+from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update, statements
+from nautilus.scalar.recurrences import Form, nests
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """``store`` of a linear state under its loops ``own``; ``value``: what it stores, which reads ``before``."""
+
+    store: Store
+    own: tuple[Loop, ...]
+    value: Expr
+    before: Load
+
+    @property
+    def name(self) -> str:
+        return self.store.buffer
+
+    def factor(self, x: Expr) -> Expr:
+        """The terms with the state, with ``x`` in place of it."""
+        made = _factor(self.value, self.before, x)
+        assert made is not None
+        return made
+
+    @property
+    def rest(self) -> Expr:
+        """The terms without the state."""
+        found = _rest(self.value, self.before)
+        return Const(0.0, self.value.dtype) if found is None else found
+
+    @property
+    def forgets(self) -> Expr | None:
+        """Where a choice leaves the state out; None where none does."""
+        return _forgets(self.value, self.before)
+
+
+def linear_states(form: Form) -> tuple[State, ...] | None:
+    """The states of a recurrence, all of which are linear; None where one is not."""
+    step = form.step.body
+    stores = {s.buffer: (loops, s) for loops, s in map(_elementwise, nests(step)) if s is not None}
+    written = {s.buffer: s.index for _, s in statements(step)}
+    reads = [ld for _, s in statements(step) for ld in _loads(s) if ld.buffer in written]
+    backs = {ld: steps_back(form, written, ld) for ld in reads}
+    if any(n is None or n not in (0, 1) for n in backs.values()):
+        return None
+    names = {ld.buffer for ld, n in backs.items() if n == 1}
+    found = [_state(form, stores, name) for name in sorted(names) if name in stores]
+    states = tuple(x for x in found if x is not None)
+    return states if states and len(states) == len(names) else None
+
+
+def steps_back(form: Form, written: Mapping[str, tuple[Expr, ...]], ld: Load) -> int | None:
+    """How many steps before ``ld`` its element is written; None where that is not constant."""
+    p = form.roles[ld.buffer].index(form.step.var)
+    far = linear(written[ld.buffer][p]) - linear(ld.index[p])
+    return None if far.terms else (-far.const if form.reverse else far.const)
+
+
+def _elementwise(nest: Sequence[Stmt]) -> tuple[tuple[Loop, ...], Store | None]:
+    """The loops and the store of a nest that is one store for each element; no store for another nest."""
+    loops: list[Loop] = []
+    body = tuple(nest)
+    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.PAR:
+        loops.append(body[0])
+        body = body[0].body
+    single = body[0] if len(body) == 1 else None
+    return tuple(loops), single if isinstance(single, Store) and single.guard is None else None
+
+
+def _loads(s: Store | Update) -> list[Load]:
+    return [ld for e in (*s.index, s.value, *(() if s.guard is None else (s.guard,))) for ld in loads(e)]
+
+
+Stores = Mapping[str, tuple[tuple[Loop, ...], Store]]
+
+
+def _state(form: Form, stores: Stores, name: str) -> State | None:
+    """The state ``name``; None where it is not linear."""
+    own, store = stores[name]
+    exact = store.value.dtype in (DType.F32, DType.F64)
+    value = _within_step(form, stores, store.value, 16) if exact else None
+    inside = () if value is None else tuple(ld for ld in loads(value) if ld.buffer in form.roles)
+    if value is None or len(inside) != 1 or inside[0].buffer != name or inside[0].dtype is not value.dtype:
+        return None
+    p = form.roles[name].index(form.step.var)
+    at = inside[0].index
+    if steps_back(form, {name: store.index}, inside[0]) != 1 or not all(isinstance(e, Var) for e in _without(at, p)):
+        return None
+    if _without(at, p) != _without(store.index, p) or _factor(value, inside[0], Const(1.0, value.dtype)) is None:
+        return None
+    return State(store, own, value, inside[0])
+
+
+def _without(index: tuple[Expr, ...], p: int) -> tuple[Expr, ...]:
+    return (*index[:p], *index[p + 1 :])
+
+
+def _within_step(form: Form, stores: Stores, e: Expr, depth: int) -> Expr | None:
+    """``e`` with elementwise tensors of the same step replaced by their values; None where one is not elementwise."""
+    written = {name: s.index for name, (_, s) in stores.items()}
+    failed = depth == 0
+
+    def rule(n: Expr) -> Expr | None:
+        nonlocal failed
+        if not (isinstance(n, Load) and n.buffer in form.roles):
+            return None
+        if n.buffer not in stores:
+            failed = True
+            return None
+        if steps_back(form, written, n) != 0:
+            return None
+        _, s = stores[n.buffer]
+        names = {i.name: at for i, at in zip(s.index, n.index, strict=True) if isinstance(i, Var)}
+        if s.value.dtype is not n.dtype or len(names) < len(s.index) - (not isinstance(s.index[_step(form, n)], Var)):
+            failed = True
+            return None
+        return substitute(s.value, names)
+
+    made = rewrite(e, rule)
+    if failed or any(ld.buffer in form.roles and ld.buffer not in stores for ld in loads(made)):
+        return None
+    again = [ld for ld in loads(made) if ld.buffer in form.roles and steps_back(form, written, ld) == 0]
+    return _within_step(form, stores, made, depth - 1) if again else made
+
+
+def _step(form: Form, ld: Load) -> int:
+    return form.roles[ld.buffer].index(form.step.var)
+
+
+# -- the parts of a value -------------------------------------------------------------------------
+
+
+def _factor(e: Expr, state: Load, x: Expr) -> Expr | None:
+    """The terms of ``e`` with ``state``, which ``x`` replaces; None where there are none, or ``e`` is not linear."""
+    if e == state:
+        return x
+    if not isinstance(e, Op) or state not in loads(e):
+        return None
+    zero = Const(0.0, e.dtype)
+    match e.op, e.args:
+        case "add" | "sub", (a, b):
+            left, right = _factor(a, state, x), _factor(b, state, x)
+            if (left is None and state in loads(a)) or (right is None and state in loads(b)):
+                return None
+            if left is None or right is None:
+                one = left if right is None else right
+                return one if left is not None or e.op == "add" or one is None else Op("neg", (one,), e.dtype)
+            return Op(e.op, (left, right), e.dtype)
+        case "neg", (a,):
+            inner = _factor(a, state, x)
+            return None if inner is None else Op("neg", (inner,), e.dtype)
+        case "mul", (a, b) if state not in loads(a) or state not in loads(b):
+            first = state in loads(a)
+            inner = _factor(a if first else b, state, x)
+            if inner == Const(1.0, e.dtype):
+                return b if first else a
+            return None if inner is None else Op("mul", (inner, b) if first else (a, inner), e.dtype)
+        case "div", (a, b) if state not in loads(b):
+            inner = _factor(a, state, x)
+            return None if inner is None else Op("div", (inner, b), e.dtype)
+        case "select", (c, a, b) if state not in loads(c):
+            left, right = _factor(a, state, x), _factor(b, state, x)
+            if (left is None and state in loads(a)) or (right is None and state in loads(b)):
+                return None
+            return Op("select", (c, left or zero, right or zero), e.dtype)
+    return None
+
+
+def _rest(e: Expr, state: Load) -> Expr | None:
+    """The terms of the linear ``e`` without ``state``; None where there are none."""
+    if e == state:
+        return None
+    if not isinstance(e, Op) or state not in loads(e):
+        return e
+    match e.op, e.args:
+        case "add" | "sub", (a, b):
+            left, right = _rest(a, state), _rest(b, state)
+            if left is None or right is None:
+                return left if right is None else right if e.op == "add" else Op("neg", (right,), e.dtype)
+            return Op(e.op, (left, right), e.dtype)
+        case "neg" | "div", (a, *others):
+            inner = _rest(a, state)
+            return None if inner is None else Op(e.op, (inner, *others), e.dtype)
+        case "mul", (a, b):
+            first = state in loads(a)
+            inner = _rest(a if first else b, state)
+            return None if inner is None else Op("mul", (inner, b) if first else (a, inner), e.dtype)
+        case "select", (c, a, b):
+            left, right = _rest(a, state), _rest(b, state)
+            zero = Const(0.0, e.dtype)
+            return Op("select", (c, left or zero, right or zero), e.dtype)
+    raise AssertionError(f"{e.op} is not linear")
+
+
+def _forgets(e: Expr, state: Load) -> Expr | None:
+    """Where a choice in the linear ``e`` leaves out ``state``; None where none does."""
+    if not isinstance(e, Op):
+        return None
+    inner = [a for a in e.args if state in loads(a)]
+    if e.op == "select":
+        c, a, b = e.args
+        left, right = (_forgets(x, state) if state in loads(x) else Const(True, DType.BOOL) for x in (a, b))
+        if left is None and right is None:
+            return None
+        no = Const(False, DType.BOOL)
+        return calc("select", c, left or no, right or no)
+    found = [_forgets(a, state) for a in inner]
+    if not found or any(f is None for f in found):
+        return None
+    return found[0] if len(found) == 1 else calc("and", *(f for f in found if f is not None))
+

@@ -1,0 +1,375 @@
+"""``chunk-recurrences``: the steps of a linear recurrence run in chunks at the same time.
+
+The steps of a recurrence run one after another, so that few independent positions leave the GPU idle.  Where all states
+are linear (:mod:`nautilus.scalar.analysis.linear_states`), ``h = a * h' + b``, chunks of ``C`` steps are linear maps
+``h -> f * h + r`` of the state before them::
+
+    f[n], r[n]        each chunk by itself: the factor, and what its steps give from no state
+    H[n] = f[n] * H[n - 1] + r[n]             the states at the ends of chunks, one after another
+    h[n * C + c]      each chunk by itself, from H[n - 1]: the steps as they were
+
+Only the states at the ends of chunks are computed in another order.
+
+When it is right.  ``|a| <= 1`` has to be proved, from the value ranges of expressions and from facts of the spec
+(``assume 0 <= gamma <= 1``).  Then ``|f| <= 1``, and every intermediate is at most the sum of the magnitudes of the
+terms of ``h``, so that nothing overflows that did not before, and errors are not amplified.  A factor that is not 0 is
+kept at :data:`LEAST` at least: it does not underflow, so an infinite state stays infinite, and what the change adds is
+too small to matter beside the state.  A step that leaves the state out by a condition forgets inf and NaN: a flag says
+that a chunk has such a step.
+
+When it pays.  A step costs :data:`STEP` microseconds at least, whatever the number of positions, and all tensors are
+read twice.  The rule compares both with the time of the recurrence as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.index.simplify import simplify
+from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
+from nautilus.core.source import Span
+from nautilus.core.text.names import unused
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
+from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
+from nautilus.scalar.analysis.linear_states import State, linear_states, steps_back
+from nautilus.scalar.analysis.value_range import Ranges
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
+from nautilus.scalar.recurrences import Form, form_of
+from nautilus.scalar.rewriting import find_defs, fresh_name, map_statements
+
+LEAST = 2.0**-100  # of the magnitude of a factor that is not 0
+STEP = 0.06  # microseconds of a step of a recurrence, at least
+LAUNCH = 3.0  # microseconds of one more kernel
+RATE = 4.0e6  # bytes of memory in a microsecond
+GAIN = 0.7  # chunks are taken if their predicted time is less than this share of that of the steps
+_ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRecurrences(CertifyingPass[Program]):
+    """Cut recurrences with linear states into chunks of steps.
+
+    ``spec``: the Spec, whose facts bound inputs and scalars.  ``length``: the steps of a chunk of any recurrence that
+    is longer (for tests); 0: what the rule says.
+    """
+
+    spec: Promises | None = None
+    length: int = 0
+
+    name = "chunk-recurrences"
+    sees_recurrences = True
+
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with recurrences in chunks, and a certificate for each state."""
+        certificates: list[Certificate] = []
+        for k in program.kernels:
+            form = form_of(k) if is_recurrence(k) else None
+            states = None if form is None else linear_states(form)
+            if form is None or states is None or not all(_bounded(program, form, s, self.spec) for s in states):
+                continue
+            length = self.length or chunk_length(program, form, states)
+            steps = extent(form.step)
+            if steps is None or not 0 < length < steps or (steps % length and _reduces(form)):
+                continue
+            program = _Chunks(program, k, form, states, length).program()
+            certificates += [_certificate(s) for s in states]
+        return program, tuple(certificates)
+
+
+def _bounded(program: Program, form: Form, state: State, spec: Promises | None) -> bool:
+    """Whether the factor of a step is proved to be at most 1 in magnitude."""
+    one = Const(1.0, state.value.dtype)
+    loops = [*form.shared, form.step, *state.own]
+    sizes = [extent(x) for x in loops]
+    if any(n is None for n in sizes):
+        return False
+    axes = tuple(Axis(x.var, n) for x, n in zip(loops, sizes, strict=True) if n is not None)
+    lo, hi = Ranges(find_defs(program), axes, given=promised_ranges(spec)).of(state.factor(one))
+    return lo >= -_ROUNDED and hi <= _ROUNDED
+
+
+def _certificate(state: State) -> Certificate:
+    dtype = state.value.dtype
+    after = Op("add", (state.factor(state.before), state.rest), dtype)
+    proof = "a step is a linear map of its state, and a chunk is the map that its steps make one after another"
+    return Certificate("chunk-recurrences", state.name, state.value, after, (), (), (), proof, state.store.span)
+
+
+# -- the cost -------------------------------------------------------------------------------------
+
+
+def chunk_length(program: Program, form: Form, states: Sequence[State]) -> int:
+    """The steps of a chunk; 0 where the recurrence is faster as it is, or sizes are not known."""
+    steps = extent(form.step)
+    shapes = [b.shape for b in program.buffers if b.name in _tensors(form)]
+    if steps is None or steps < 4 or not all(isinstance(n, int) for shape in shapes for n in shape):
+        return 0
+    kept = {s.name for s in states}
+    volume = {b.name: b.dtype.bytes * prod(n for n in b.shape if isinstance(n, int)) for b in program.buffers}
+    bytes_ = sum(volume[n] for n in _tensors(form) if n not in kept or _is_stored(program, n))
+    again = sum(volume[ld.buffer] for s in states for ld in loads(s.value) if ld.buffer not in form.roles)
+    wanted = 1 << max(1, (steps // 2).bit_length() // 2)
+    whole_chunks = (n for n in range(wanted, wanted // 4, -1) if steps % n == 0)
+    length = next(whole_chunks, 0) if _reduces(form) else wanted
+    if not length:
+        return 0
+    chunks = -(-steps // length)
+    whole = max(steps * STEP, bytes_ / RATE)
+    cut = (2 * length + chunks) * STEP + 2 * LAUNCH + (bytes_ + again) / RATE
+    return length if cut < GAIN * whole else 0
+
+
+def _reduces(form: Form) -> bool:
+    """Whether a step has reductions, whose chunks all have the same number of steps."""
+    return any(isinstance(s, Update) for _, s in statements(form.step.body))
+
+
+def _tensors(form: Form) -> frozenset[str]:
+    """What the steps read and write."""
+    found = {ld.buffer for _, s in statements(form.step.body) for ld in (*loads(s.value), *_guarded(s))}
+    return frozenset(found | set(form.roles))
+
+
+def _guarded(s: Store | Update) -> tuple[Load, ...]:
+    return () if s.guard is None else loads(s.guard)
+
+
+def _is_stored(program: Program, name: str) -> bool:
+    return program.buffer(name).space is not Space.TEMP
+
+
+# -- the kernels ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """``value`` of the tensor ``running`` at each step of a chunk, of which ``end`` has the last one."""
+
+    running: str
+    end: Buffer
+    value: Expr
+    span: Span
+
+
+class _Chunks:
+    """The kernels of a recurrence in chunks of ``length`` steps."""
+
+    def __init__(self, program: Program, k: Kernel, form: Form, states: Sequence[State], length: int) -> None:
+        self.given, self.kernel, self.form, self.states, self.length = program, k, form, states, length
+        self.steps = extent(form.step) or 0
+        self.count = -(-self.steps // length)
+        taken = {loop.var for loops, _ in statements(k.body) for loop in loops}
+        self.chunk = unused(f"{form.step.var}_chunk", taken)
+        self.place = unused(f"{form.step.var}_step", taken | {self.chunk})
+        self.at: Expr = calc("add", calc("mul", Var(self.chunk), length), Var(self.place))
+        self.buffers: list[Buffer] = []
+        self.kernels: list[Kernel] = []
+        self.parts: dict[tuple[Loop, ...], list[_Part]] = {}
+        self.ends: dict[str, Buffer] = {}
+        self.running: dict[str, str] = {}
+        others = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
+        self.seen = {s.name for s in states if _is_stored(program, s.name) or s.name in others}
+
+    def program(self) -> Program:
+        for s in self.states:
+            self.state(s)
+        self.kernels[:0] = [self.inner(own, parts) for own, parts in self.parts.items()]
+        order: list[Kernel] = []
+        for k in self.given.kernels:
+            order += [*self.kernels, self.last()] if k is self.kernel else [k]
+        held = {s.name for s in self.states} - self.seen
+        known = tuple(b for b in self.given.buffers if b.name not in held)
+        return replace(self.given, buffers=(*known, *self.buffers), kernels=tuple(order))
+
+    # -- one chunk after another ------------------------------------------------------------------
+    def state(self, s: State) -> None:
+        """The factors and the rests of the chunks of ``s``, and its states at their ends."""
+        one = Const(1.0, s.value.dtype)
+        factor = s.factor(one)
+        ranges = {self.form.step.var: (1, self.steps - 1)}
+        forgets = None if s.forgets is None else simplify(s.forgets, ranges)
+        some = None if forgets is None or forgets == Const(False, DType.BOOL) else forgets
+        rest = self.ended(s, "rest", s.own, lambda x: _stepped(s, x), s.rest)
+        varying = self.needed(s, factor)
+        factors = self.ended(s, "factor", varying, lambda x: _kept(factor, x), factor)
+        flags = None
+        if some is not None:
+            none, whole = Const(0.0, s.value.dtype), one
+            own = self.needed(s, some)
+            flags = self.ended(
+                s, "kept", own, lambda x: calc("select", some, none, x), calc("select", some, none, whole)
+            )
+        self.carry(s, rest, factors, flags)
+
+    def needed(self, s: State, e: Expr) -> tuple[Loop, ...]:
+        """The own loops of ``s`` on which ``e`` depends."""
+        return tuple(x for x in s.own if x.var in free_vars(e))
+
+    def ended(self, s: State, suffix: str, own: Sequence[Loop], step: Callable[[Expr], Expr], first: Expr) -> Buffer:
+        """What a recurrence inside of each chunk gives at its end: ``first``, and ``step`` of the value before."""
+        taken = {b.name for b in self.buffers} | {k.name for k in self.given.kernels}
+        dtype = s.value.dtype
+        shared = [*self.form.shared, self.loop(self.chunk, self.count - 1, Kind.PAR)]
+        outer = tuple(replace(x, kind=Kind.PAR) for x in (*shared, *own))
+        sizes = tuple(extent(x) or 0 for x in outer)
+        name = fresh_name(self.given, f"{s.name}_{suffix}", taken)
+        running = Buffer(name, dtype, (*sizes, self.length), Space.TEMP, s.store.span)
+        end = Buffer(fresh_name(self.given, f"{name}s", {*taken, name}), dtype, sizes, Space.TEMP, s.store.span)
+        self.buffers += [running, end]
+        index = tuple(Var(x.var) for x in outer)
+        place = Var(self.place)
+        before = Load(name, (*index, calc("sub", place, 1)), dtype, s.store.span)
+        env: dict[str, Expr] = {self.form.step.var: self.at}
+        value = calc("select", calc("lt", integer(0), place), substitute(step(before), env), substitute(first, env))
+        self.parts.setdefault(tuple(own), []).append(_Part(name, end, value, s.store.span))
+        return end
+
+    def inner(self, own: tuple[Loop, ...], parts: Sequence[_Part]) -> Kernel:
+        """The kernel of ``parts``, which depend on the loops ``own``: the steps of each chunk but the last one."""
+        shared = [*self.form.shared, self.loop(self.chunk, self.count - 1, Kind.PAR)]
+        outer = tuple(replace(x, kind=Kind.PAR) for x in (*shared, *own))
+        index, place = tuple(Var(x.var) for x in outer), Var(self.place)
+        last = calc("sub", place, self.length - 1)  # 0: the position of a write depends on every loop around it
+        target = tuple(calc("add", e, last) if e == Var(self.chunk) else e for e in index)
+        body: list[Stmt] = []
+        for x in parts:
+            here = Load(x.running, (*index, place), x.value.dtype, x.span)
+            body.append(Store(x.running, (*index, place), x.value, None, x.span))
+            body.append(Store(x.end.name, target, here, calc("eq", place, self.length - 1), x.span))
+        return Kernel(parts[-1].end.name, (), self.nest(outer, self.place, self.length, tuple(body)), parts[-1].span)
+
+    def carry(self, s: State, rest: Buffer, factors: Buffer, flags: Buffer | None) -> None:
+        """The states of ``s`` at the ends of chunks, one after another."""
+        dtype, span = s.value.dtype, s.store.span
+        taken = {b.name for b in self.buffers} | {k.name for k in self.given.kernels}
+        end = replace(rest, name=fresh_name(self.given, f"{s.name}_end", taken))
+        self.buffers.append(end)
+        self.ends[s.name] = end
+        sizes = tuple(extent(x) or 0 for x in self.form.shared), tuple(extent(x) or 0 for x in s.own)
+        name = fresh_name(self.given, f"{s.name}_here", {*taken, end.name})
+        self.buffers.append(Buffer(name, dtype, (*sizes[0], self.count, *sizes[1], self.length), Space.TEMP, span))
+        self.running[s.name] = name
+
+        def at(b: Buffer, chunk: Expr) -> Load:
+            varying = s.own if b is rest or b is end else self.varying(s, b)
+            index = (*(Var(x.var) for x in self.form.shared), chunk, *(Var(x.var) for x in varying))
+            return Load(b.name, index, dtype, span)
+
+        here, number = at(rest, Var(self.chunk)), Var(self.chunk)
+        moved = Op("mul", (at(factors, number), at(end, calc("sub", number, 1))), dtype)
+        made: Expr = Op("add", (moved, here), dtype)
+        if flags is not None:
+            dropped = Op("eq", (at(flags, number), Const(0.0, dtype)), DType.BOOL)
+            made = calc("select", dropped, here, made)
+        value = calc("select", calc("lt", integer(0), number), made, here)
+        body = (Store(end.name, at(end, number).index, value, None, span),)
+        outer = tuple(replace(x, kind=Kind.PAR) for x in (*self.form.shared, *s.own))
+        self.kernels.append(Kernel(end.name, (), self.nest(outer, self.chunk, self.count - 1, body), span))
+
+    def varying(self, s: State, b: Buffer) -> tuple[Loop, ...]:
+        """The own loops of ``s`` along which ``b`` was made."""
+        found = next(own for own, parts in self.parts.items() if any(x.end is b for x in parts))
+        return tuple(x for x in s.own if x in found)
+
+    # -- the steps as they were -------------------------------------------------------------------
+    def last(self) -> Kernel:
+        """The steps of each chunk, from the state at the end of the chunk before."""
+        form = self.form
+        written = {s.buffer: s.index for _, s in statements(form.step.body)}
+        inside = calc("lt", self.at, self.steps) if self.steps % self.length else None
+
+        def rule(e: Expr) -> Expr | None:
+            if not (isinstance(e, Load) and e.buffer in self.ends):
+                return None
+            if steps_back(form, written, e) == 0:
+                return self.running_at(e, Var(self.place))
+            before = self.running_at(e, calc("sub", Var(self.place), 1))
+            return calc("select", calc("lt", integer(0), Var(self.place)), before, self.entry(e))
+
+        def put(e: Expr) -> Expr:
+            return substitute(rewrite(e, rule), {form.step.var: self.at})
+
+        def moved(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
+            guard = conjunction(c for c in (inside, None if s.guard is None else put(s.guard)) if c is not None)
+            value = put(s.value)
+            if s.buffer not in self.ends:
+                return replace(s, index=tuple(map(put, s.index)), value=value, guard=guard)
+            target = self.running_at(Load(s.buffer, s.index, value.dtype), Var(self.place))
+            return replace(s, buffer=target.buffer, index=target.index, value=value, guard=guard)
+
+        body = list(map_statements(form.step.body, moved))
+        for s in self.states:
+            if s.name in self.seen:
+                copy = replace(s.store, value=Load(s.name, s.store.index, s.value.dtype, s.store.span))
+                nest: tuple[Stmt, ...] = (moved((), copy),)
+                stored = nest[0]
+                assert isinstance(stored, Store)
+                index = tuple(substitute(e, {form.step.var: self.at}) for e in s.store.index)
+                nest = (replace(stored, buffer=s.name, index=index),)
+                for x in reversed(s.own):
+                    nest = (replace(x, body=nest),)
+                body += nest
+        outer = (*form.shared, self.loop(self.chunk, self.count, Kind.PAR))
+        return replace(self.kernel, body=self.nest(outer, self.place, self.length, tuple(body)))
+
+    def running_at(self, e: Load, place: Expr) -> Load:
+        """The state ``e`` at step ``place`` of the chunk."""
+        shared, own = self.positions(e)
+        return Load(self.running[e.buffer], (*shared, Var(self.chunk), *own, place), e.dtype, e.span)
+
+    def entry(self, e: Load) -> Expr:
+        """The state ``e`` at the end of the chunk before."""
+        shared, own = self.positions(e)
+        read = Load(self.ends[e.buffer].name, (*shared, calc("sub", Var(self.chunk), 1), *own), e.dtype, e.span)
+        return calc("select", calc("lt", integer(0), Var(self.chunk)), read, Const(0.0, e.dtype))
+
+    def positions(self, e: Load) -> tuple[list[Expr], list[Expr]]:
+        """The positions of ``e``, a state, along the independent axes and along its own."""
+        s = next(s for s in self.states if s.name == e.buffer)
+        roles = self.form.roles[e.buffer]
+        return (
+            [e.index[roles.index(x.var)] for x in self.form.shared],
+            [e.index[s.store.index.index(Var(x.var))] for x in s.own],
+        )
+
+    # -- loops ------------------------------------------------------------------------------------
+    def loop(self, name: str, count: int, kind: Kind) -> Loop:
+        return Loop(name, integer(0), integer(count), kind, (), self.form.step.span)
+
+    def nest(self, outer: Sequence[Loop], step: str, count: int, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        whole: tuple[Stmt, ...] = (replace(self.loop(step, count, Kind.SEQ), body=body),)
+        for x in reversed(outer):
+            whole = (replace(x, body=whole),)
+        return whole
+
+
+def _stepped(state: State, x: Expr) -> Expr:
+    """The value of a step of ``state`` from the state ``x``."""
+    return rewrite(state.value, lambda e: x if e == state.before else None)
+
+
+def _kept(factor: Expr, before: Expr) -> Expr:
+    """The product of ``factor`` and ``before``, which is not 0 unless one of them is."""
+    dtype = factor.dtype
+    zero, least = Const(0.0, dtype), Const(LEAST, dtype)
+    product = Op("mul", (factor, before), dtype)
+    if isinstance(factor, Const) and abs(factor.value) == 1:
+        return product
+
+    def compare(op: str, a: Expr, b: Expr) -> Expr:
+        return Op(op, (a, b), DType.BOOL)
+
+    small = compare("lt", Op("abs", (product,), dtype), least)
+    both = calc("and", compare("ne", factor, zero), compare("ne", before, zero))
+    negative = compare("ne", compare("lt", factor, zero), compare("lt", before, zero))
+    kept = calc("select", negative, Const(-LEAST, dtype), least)
+    return calc("select", calc("and", small, both), kept, product)

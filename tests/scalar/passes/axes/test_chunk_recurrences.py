@@ -1,0 +1,143 @@
+"""``chunk-recurrences`` on random, infinite and missing numbers. What it makes: ``chunk_recurrences.scalar``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nautilus.check.certificates.rules import check
+from nautilus.check.inputs import InputSet, generate
+from nautilus.core.numerics import Array
+from nautilus.frontend.semantics.check import load_text
+from nautilus.frontend.spec import Spec
+from nautilus.scalar.interp.program import run_program
+from nautilus.scalar.ir import Program
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.axes.chunk_recurrences import ChunkRecurrences
+from nautilus.scalar.passes.axes.join_recurrences import JoinRecurrences
+from nautilus.scalar.passes.axes.tile_recurrences import TileRecurrences
+from tests.scalar.expect import sound
+from tests.scalar.programs.specs import agree
+
+GATE = """
+dim B = 3, T = 70
+input x: f32[B, T], g: f32[B, T]
+output h: f32[B, T]
+recur h[b, t] = sigmoid(g[b, t]) * h[b, t - 1] + x[b, t] if t > 0 else x[b, 0]
+"""
+CASES = {
+    "a gate": GATE,
+    "returns": """
+dim B = 3, T = 64
+input r: f32[B, T], done: bool[B, T]
+scalar gamma: f32 = 0.99
+output R: f32[B, T]
+assume 0 <= gamma and gamma <= 1
+recur R[b, t] = r[b, t] + (0 if done[b, t] else gamma * R[b, t + 1] if t < T - 1 else 0)
+""",
+    "a matrix": """
+dim B = 1, H = 2, T = 48, D = 4, E = 3
+input q: f32[B, H, T, D], k: f32[B, H, T, D], v: f32[B, H, T, E], w: f32[H]
+output Y: f16[B, H, T, E]
+recur {
+  S[b, h, t, d, e] = k[b, h, t, d] * v[b, h, t, e] + (exp(-exp(w[h])) * S[b, h, t - 1, d, e] if t > 0 else 0)
+  Y[b, h, t, e] = sum[d](q[b, h, t, d] * S[b, h, t, d, e])
+}
+""",
+    "a matrix with a gate for each row, and its reads before it": """
+dim H = 2, T = 48, D = 4, E = 3
+input q: f32[H, T, D], k: f32[H, T, D], v: f32[H, T, E], g: f32[H, T, D]
+output Y: f32[H, T, E]
+recur {
+  a[h, t, d] = sigmoid(g[h, t, d])
+  Y[h, t, e: E] = sum[d](q[h, t, d] * S[h, t - 1, d, e]) if t > 0 else 0
+  S[h, t, d, e] = a[h, t, d] * (S[h, t - 1, d, e] if t > 0 else 0) - k[h, t, d] * v[h, t, e]
+}
+""",
+    "two states": """
+dim B = 3, T = 50
+input x: f32[B, T]
+output s: f32[B, T], y: f32[B, T]
+recur {
+  s[b, t] = x[b, t] + (s[b, t - 1] if t > 0 else 0)
+  m[b, t: T] = 0.9 * m[b, t - 1] + 0.1 * x[b, t] if t > 0 else x[b, t]
+  y[b, t] = s[b, t] * m[b, t] - (m[b, t - 1] if t > 0 else 0)
+}
+""",
+    "a promise": GATE.replace("sigmoid(g[b, t])", "g[b, t]") + "assume abs(g[b, t]) <= 1\n",
+}
+#: recurrences that stay as they are
+OTHERS = {
+    "a factor of any size": GATE.replace("sigmoid(g[b, t])", "g[b, t]"),
+    "a promise of one side": GATE.replace("sigmoid(g[b, t])", "g[b, t]") + "assume g[b, t] <= 1\n",
+    "a square": GATE.replace("* h[b, t - 1]", "* h[b, t - 1] * h[b, t - 1]"),
+    "a function": GATE.replace("* h[b, t - 1]", "* tanh(h[b, t - 1])"),
+    "a condition": GATE.replace("* h[b, t - 1]", "* (h[b, t - 1] if h[b, t - 1] > 0 else 0)"),
+    "a rounded state": GATE.replace("h: f32[B", "h: f16[B"),
+    "two steps before": GATE.replace("h[b, t - 1]", "h[b, t - 2]").replace("t > 0", "t > 1"),
+    "a chunk of other length, with reductions": CASES["a matrix"].replace("T = 48", "T = 50"),
+}
+
+
+def chunked(spec: Spec, length: int = 16) -> tuple[Program, Program]:
+    before = JoinRecurrences().apply(lower(spec))
+    after, certificates = ChunkRecurrences(spec, length).derive(before)
+    assert all(check(c).ok for c in certificates)
+    return before, after
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_chunks_are_the_recurrence(name: str) -> None:
+    spec = load_text(CASES[name])
+    before, after = chunked(spec)
+    assert after is not before
+    sound(after)
+    inputs = generate(spec, "random").arrays
+    agree(spec, after, inputs, 1e-5)  # an output of f32 that is read again is f32 or better
+    tiled = TileRecurrences().apply(after)
+    sound(tiled)
+    agree(spec, tiled, inputs, 1e-5)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_stay_as_they_are(name: str) -> None:
+    before, after = chunked(load_text(OTHERS[name]))
+    assert after is before
+
+
+@pytest.mark.parametrize("name", ["a gate", "returns", "two states"])
+@pytest.mark.parametrize("seed", range(4))
+def test_inf_and_nan_are_where_the_recurrence_has_them(name: str, seed: int) -> None:
+    spec = load_text(CASES[name])
+    before, after = chunked(spec)
+    given = spoilt(generate(spec, "random", seed), seed)
+    numbers = {**given.scalars, **given.sizes}
+    want, got = (run_program(p, given.arrays, numbers, "typed") for p in (before, TileRecurrences().apply(after)))
+    for t in spec.outputs:
+        a, b = (np.asarray(x[t.name], np.float64) for x in (want, got))
+        np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
+        np.testing.assert_array_equal(np.where(np.isinf(a), a, 0), np.where(np.isinf(b), b, 0))
+        good = np.isfinite(a)
+        np.testing.assert_allclose(b[good], a[good], atol=1e-5 * np.abs(a[good]).max(initial=0.0))
+
+
+def spoilt(given: InputSet, seed: int) -> InputSet:
+    """``given`` with inf, NaN, zeros and numbers that make factors 0 or very small at a few places."""
+    rng = np.random.default_rng(seed)
+    special = np.array([np.inf, -np.inf, np.nan, 0.0, 1e-30, -1.0, -200.0, -60.0])
+
+    def some(name: str, x: Array) -> Array:
+        flat = x.astype(np.float64).reshape(-1)
+        at = rng.integers(0, flat.size, 1 + flat.size // 50)
+        flat[at] = rng.choice(special, at.size)
+        return flat.reshape(x.shape)
+
+    arrays = {n: some(n, x) if x.dtype.kind == "f" else x for n, x in given.arrays.items()}
+    return InputSet(given.kind, given.seed, arrays, given.scalars, given.sizes)
+
+
+def test_a_long_recurrence_with_few_positions_is_cut_and_one_that_fills_the_gpu_is_not() -> None:
+    for b, t, cut in ((3, 4096, True), (1 << 15, 512, False), (3, 16, False)):
+        spec = load_text(GATE.replace("B = 3, T = 70", f"B = {b}, T = {t}"))
+        before, after = chunked(spec, 0)
+        assert (after is not before) is cut
