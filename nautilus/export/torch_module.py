@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nautilus.core.buffers import Buffer, ScalarParam, Space
-from nautilus.core.errors import InternalError, UnsupportedError
-from nautilus.core.expr.nodes import Const, Op, Param
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr.nodes import Param
 from nautilus.core.index.sizes import Extent
 from nautilus.core.index.strides import row_major
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import FORMATS, DType
+from nautilus.cuda.host.extents import PYTHON, extent_text
 from nautilus.cuda.host.workspace import ALIGNMENT, workspace_bytes, workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir.ops import MemModule
@@ -28,7 +29,6 @@ _TAKEN = frozenset({
     "torch", "ctypes", "Path", "scratch", "stream", "status", "bits", "tensor", "check", "stride", "LIBRARY",
     "WORKSPACE", "LAUNCH",
 })  # fmt: skip
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
 _CTYPES = {
     DType.F64: "double", DType.F32: "float", DType.TF32: "float", DType.F16: "ushort", DType.BF16: "ushort",
     DType.I64: "int64", DType.I32: "int", DType.I16: "short", DType.I8: "byte", DType.U8: "ubyte", DType.BOOL: "bool",
@@ -147,18 +147,7 @@ def _operator(module: MemModule) -> _Operator:
 
 def _text(op: _Operator, e: Extent) -> str:
     """Python text of an extent."""
-    match e:
-        case int():
-            return str(e)
-        case Const(value=value):
-            return str(value)
-        case Param(name=name):
-            return op.names[name]
-        case Op(op="min" | "max" as symbol, args=(a, b)):
-            return f"{symbol}({_text(op, a)}, {_text(op, b)})"
-        case Op(op=symbol, args=(a, b)):
-            return f"({_text(op, a)} {_SYMBOLS[symbol]} {_text(op, b)})"
-    raise InternalError(f"no extent: {e!r}")
+    return extent_text(e, op.names, spelling=PYTHON)
 
 
 def _declared(op: _Operator) -> Iterator[str]:

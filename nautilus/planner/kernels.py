@@ -23,7 +23,7 @@ from nautilus.core.expr.products import bare
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
 from nautilus.planner import streaming
 from nautilus.planner.conservative import one_by_one, plain, smaller
 from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of
@@ -55,16 +55,16 @@ MOST = 32
 
 def plan_kernels(
     program: Program, schedule: Schedule | None = None, arch: str = DEFAULT_TARGET,
-    fallbacks: Fallbacks = NO_FALLBACKS, strict: bool = False,
+    fallbacks: Fallbacks = NO_FALLBACKS, precision: str = "fast",
 ) -> Schedule:  # fmt: skip
     """``schedule`` (None: one of defaults) with its kernels, by the default rules if it has none.
 
-    ``fallbacks``: the fallbacks of kernels that failed later.  ``strict``: products of f32 have no parts.
+    ``fallbacks``: the fallbacks of kernels that failed later.  ``precision``: strict permits no parts of products.
     """
     if schedule is not None and schedule.kernels:
         return schedule
     given = schedule or Schedule()
-    in_parts = given.decompose_operands and not strict
+    in_parts = parts_allowed(precision, given)
     return replace(given, kernels=default_schedule(program, arch, fallbacks, in_parts).kernels)
 
 

@@ -25,12 +25,12 @@ from nautilus.scalar.passes.inline import default_inline
 class Planner:
     """``fallbacks``: kernels that failed later with the warpgroup MMAs that the rules chose first.
 
-    ``strict``: products of f32 have no parts.
+    ``precision``: strict permits no parts of products of f32.
     """
 
     arch: str
     fallbacks: Fallbacks = NO_FALLBACKS
-    strict: bool = False
+    precision: str = "fast"
 
     def decide(self, before: str, program: Program, schedule: Schedule | None) -> Schedule:
         """``schedule`` (None: one of defaults) with the choices that pass ``before`` needs for ``program``."""
@@ -68,4 +68,4 @@ class Planner:
 
     def kernels(self, program: Program, schedule: Schedule) -> Schedule:
         """Which definitions become one kernel, with its tiles and its engine."""
-        return plan_kernels(program, schedule, self.arch, self.fallbacks, self.strict)
+        return plan_kernels(program, schedule, self.arch, self.fallbacks, self.precision)

@@ -73,8 +73,11 @@ def test_compiles_at_its_own_sizes(path: Path) -> None:
     assert not scalar or name_of(path) in SCALAR
 
 
-def tiny(path: Path) -> dict[str, int]:
-    """Sizes of a few elements at which the spec is valid: different ones where that is possible, else equal ones."""
+def tiny(path: Path) -> dict[str, int] | None:
+    """Sizes of a few elements at which the spec is valid: different ones where that is possible, else equal ones.
+
+    Sizes that are known only at launch are left to the check.
+    """
     dims = [d for d in load_spec(path).dims if d.value is not None]
     for least in (5, 6, 8, 12, 16, 32):
         for step in (1, 0):
@@ -84,12 +87,12 @@ def tiny(path: Path) -> dict[str, int]:
             except NautilusError:
                 continue
             return sizes
-    return {}
+    return None
 
 
 @pytest.mark.parametrize("path", today(CHECKED), ids=name_of)
 def test_every_level_agrees_at_tiny_sizes(path: Path) -> None:
     sizes = tiny(path)
-    assert sizes
+    assert sizes is not None
     report = check_spec(Request(path, "sm_90a", sizes), steps=False, only=("random",), full_size=True)
     assert report.ok, report.text()

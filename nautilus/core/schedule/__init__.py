@@ -11,7 +11,16 @@ Rules or a search make a :class:`Schedule`.  Passes apply it and refuse a choice
 from nautilus.core.schedule.check import check_schedule, is_allowed
 from nautilus.core.schedule.mapping import MappingPlan, WarpgroupPlan, WarpPlan
 from nautilus.core.schedule.options import option_of, options_of, said
-from nautilus.core.schedule.plans import MAX_SPLITS, AxisPlan, CopyPlan, KernelPlan, PackPlan, Schedule, SplitPlan
+from nautilus.core.schedule.plans import (
+    MAX_SPLITS,
+    AxisPlan,
+    CopyPlan,
+    KernelPlan,
+    PackPlan,
+    Schedule,
+    SplitPlan,
+    parts_allowed,
+)
 from nautilus.core.schedule.recomputed import mapping_of, recomputed, recomputing, storing
 
 __all__ = [
@@ -30,6 +39,7 @@ __all__ = [
     "mapping_of",
     "option_of",
     "options_of",
+    "parts_allowed",
     "recomputed",
     "recomputing",
     "said",

@@ -250,3 +250,8 @@ class Schedule:
         Raises ValueError with the fault and its place for any other text.
         """
         return read_json(Schedule, text, VERSION)
+
+
+def parts_allowed(precision: str, schedule: Schedule | None) -> bool:
+    """Whether products of f32 may be computed in parts of narrower types."""
+    return precision == "fast" and (schedule is None or schedule.decompose_operands)

@@ -22,6 +22,8 @@ from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemOp, MmaOp, Smem, 
 from nautilus.ma_tile.ir.traverse import deep_touch, rebuild, touch
 from nautilus.ma_tile.ir.values import Mbar, PipelineState
 
+_NAMED = 3  # buffers of a pipeline whose name has the names of all
+
 Block = tuple[MemOp, ...]
 
 
@@ -119,7 +121,12 @@ def _pipeline(
 ) -> TmaPipeline:
     depth = max(1, plan.stages if filled_in_loop(kernel.body, frozenset(buffers)) else plan.resident_stages)
     size = sum(smem[b].stage_bytes * (kernel.consumers if b in apart else 1) for b in buffers)
-    return TmaPipeline("_".join(buffers), buffers, apart, depth, kernel.consumers, size)
+    return TmaPipeline(_name(buffers), buffers, apart, depth, kernel.consumers, size)
+
+
+def _name(buffers: tuple[str, ...]) -> str:
+    """The names of the buffers; of many, such as the parts of both operands, the first and how many more there are."""
+    return "_".join(buffers) if len(buffers) <= _NAMED else f"{buffers[0]}_and_{len(buffers) - 1}_more"
 
 
 def filled_in_loop(body: Block, buffers: frozenset[str]) -> bool:

@@ -34,7 +34,7 @@ class PricedPlanner:
         The fallbacks are those of trials that had to take them, so that the compilation does not fail in the same way.
         """
         given = schedule or Schedule()
-        decided = Planner(self.arch, self.fallbacks, self.precision == "strict").decide(before, program, given)
+        decided = Planner(self.arch, self.fallbacks, self.precision).decide(before, program, given)
         found: Trial | None = None
         if self.trial or given.kernels:
             return decided, self.fallbacks

@@ -35,11 +35,11 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import TRUE, conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, substitute
-from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, parts_allowed
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
@@ -67,9 +67,8 @@ class StoreShifted:
 
     def apply(self, program: Program) -> Program:
         """The program with one loop, and one more definition, for each such product."""
-        forbidden = self.schedule is not None and not self.schedule.decompose_operands
         target = limits(self.arch)
-        if self.precision != "fast" or forbidden or not target.warpgroup:
+        if not (target.warpgroup and parts_allowed(self.precision, self.schedule)):
             return program
         for d in find_defs(program).values():
             made = shifted(program, d, target.multiprocessors)
@@ -96,10 +95,8 @@ class Shifted:
 
 def shifted(program: Program, d: Def, multiprocessors: int) -> Shifted | None:
     """``d`` as such a product; None for any other definition, and where the pass would not make it faster."""
-    product = matrix_product(d.value, [a.name for a in d.par])
-    if d.op != "sum" or product is None or not (isinstance(d.value, Op) and is_affine(d)):
-        return None
-    if not {a.name for a in d.red} <= product.shared or any(size(a) is None for a in d.axes):
+    product = dense_product(d)
+    if product is None or not (isinstance(d.value, Op) and is_affine(d)):
         return None
     factors = [e for e in d.value.args if isinstance(e, Load) and e.dtype is DType.F32]
     plain = [all(isinstance(e, Var) for e in ld.index) for ld in factors]
@@ -131,7 +128,7 @@ def is_affine(d: Def) -> bool:
     """Whether the operands are read at places that are affine in the axes."""
     names = {a.name for a in d.axes}
     found = [e for ld in loads(d.value) for e in ld.index]
-    return not any(loads(e) or any(linear_in(e, x) is None for x in free_vars(e) & names) for e in found)
+    return not any(linear_in(e, x) is None for e in found for x in free_vars(e) & names)
 
 
 def conditions(program: Program, d: Def) -> tuple[Expr, ...]:

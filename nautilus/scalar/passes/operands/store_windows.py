@@ -29,13 +29,14 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute
-from nautilus.core.expr.products import bare, matrix_product
+from nautilus.core.expr.products import bare
 from nautilus.core.index.groups import shared_group
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import PackPlan, Schedule
+from nautilus.core.schedule import PackPlan, Schedule, parts_allowed
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.windows import INNER, Windows, at, digits, extent, outside, windows
 from nautilus.scalar.ir import Program
@@ -65,7 +66,7 @@ class StoreWindows:
         target = limits(self.arch)
         if not target.warpgroup:
             return program
-        in_parts = self.precision == "fast" and (self.schedule is None or self.schedule.decompose_operands)
+        in_parts = parts_allowed(self.precision, self.schedule)
         for name in find_defs(program):
             grouped = _in_groups(program, name)
             made = convolution(grouped, find_defs(grouped)[name], in_parts)
@@ -111,14 +112,12 @@ class Convolution:
 
 def convolution(program: Program, d: Def, in_parts: bool) -> Convolution | None:
     """``d`` as such a product; None for any other definition, and where boxes of the tensors are its operands."""
-    product = matrix_product(d.value, [a.name for a in d.par])
-    if d.op != "sum" or product is None or not isinstance(d.value, Op) or len(d.red) > _MOST_RED:
-        return None
-    if not {a.name for a in d.red} <= product.shared or any(size(a) is None for a in d.axes):
+    product = dense_product(d)
+    if product is None or not isinstance(d.value, Op) or len(d.red) > _MOST_RED:
         return None
     found = [_tensor(e) for e in d.value.args]
     types = {ld.dtype for ld in found if ld is not None}
-    if None in found or len(types) != 1 or not _is_regular(d):
+    if None in found or len(types) != 1:
         return None
     dtype = types.pop()
     if not (dtype.is_half or (dtype is DType.F32 and in_parts)):
@@ -139,11 +138,6 @@ def convolution(program: Program, d: Def, in_parts: bool) -> Convolution | None:
         return None
     made = Convolution(d, side, first, second, tuple(own[side]), own[1 - side][0], shared, (shapes[0], shapes[1]), kept)
     return None if _has_boxes(program, made) else made
-
-
-def _is_regular(d: Def) -> bool:
-    """Whether no place depends on elements of tensors."""
-    return not any(loads(e) for ld in loads(d.value) for e in ld.index)
 
 
 def _tensor(e: Expr) -> Load | None:

@@ -29,7 +29,7 @@ from nautilus.core.functions.parts import PARTS, STORED
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
 from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule, mapping_of
+from nautilus.core.schedule import Schedule, mapping_of, parts_allowed
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.not_a_number import finished
 from nautilus.vr_tile.ir import DotOp, LoadOp, MapOp, TileKernel, TileModule, TileOp, Value, results, walk_ops
@@ -48,7 +48,7 @@ class DecomposeOperands:
 
     def apply(self, module: TileModule) -> TileModule:
         """``module`` with ``parts`` on its f32 products."""
-        if self.precision != "fast" or (self.schedule is not None and not self.schedule.decompose_operands):
+        if not parts_allowed(self.precision, self.schedule):
             return module
         buffers = {b.name: b for b in module.buffers}
 

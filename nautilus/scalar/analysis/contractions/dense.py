@@ -1,0 +1,20 @@
+"""Products whose operands can be stored in an order of their own: every element of an operand is at a known place."""
+
+from __future__ import annotations
+
+from nautilus.core.expr.nodes import Op, loads
+from nautilus.core.expr.products import MatrixProduct, matrix_product
+from nautilus.scalar.analysis.definitions import Def, size
+
+
+def dense_product(d: Def) -> MatrixProduct | None:
+    """``d`` as a sum of products of two factors that both have all contracted axes; None for any other definition.
+
+    The sizes of all axes are known, and no place depends on elements of tensors.
+    """
+    product = matrix_product(d.value, [a.name for a in d.par])
+    if d.op != "sum" or product is None or not isinstance(d.value, Op):
+        return None
+    if not {a.name for a in d.red} <= product.shared or any(size(a) is None for a in d.axes):
+        return None
+    return None if any(loads(e) for ld in loads(d.value) for e in ld.index) else product
