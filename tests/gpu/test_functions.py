@@ -1,7 +1,7 @@
 """Every function on the GPU, in f32 and in f64: each element within the error in ulp that its record states.
 
-The arguments are special values, powers of two of every size and random ones of ordinary size; the reference is the
-float64 meaning for f32, and Python's math for f64.
+The arguments are special values, powers of two of every size, random ones of ordinary size, and random ones of every
+exponent; the reference is the float64 meaning for f32, and Python's math for f64.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.runtime.device import default_arch
-from tests.check.elementary import ELEMENTARY, given
+from tests.check.elementary import given
 
 pytestmark = pytest.mark.gpu
 
+NAMES = sorted(NAMED)
 COUNT = 4096
+WIDE = 16  # sets of arguments of every exponent
 #: f32 results and arguments below this are 0 in approximate instructions (.ftz)
 FLUSHED = {DType.F32: 2.0**-126, DType.F64: 0.0}
 
@@ -53,29 +55,43 @@ def ordinary(dtype: DType, high: float) -> Columns:
     narrow = np.float16 if dtype is DType.F16 else np.float32
     return {
         n: [rng.uniform(*RANGES.get(n, (0.1, high)), COUNT).astype(narrow).astype(np.float64) for _ in range(f.arity)]
-        for n in ELEMENTARY
+        for n in NAMES
         for f in [NAMED[n]]
     }
 
 
+@cache
 def arguments(dtype: DType) -> tuple[Columns, ...]:
-    """The sets of arguments: of ordinary size and, for f32 and f64, of all sizes."""
+    """The sets of arguments: of ordinary size and, for f32 and f64, of all sizes: chosen ones, then random ones."""
     if dtype is DType.F16:
         return (ordinary(dtype, 4.0),)
-    return ordinary(dtype, 9.0), {n: given(NAMED[n], dtype, COUNT) for n in ELEMENTARY}
+    rng = np.random.default_rng(12)
+    wide = [{n: [patterns(dtype, rng) for _ in range(NAMED[n].arity)] for n in NAMES} for _ in range(WIDE)]
+    return ordinary(dtype, 9.0), {n: given(NAMED[n], dtype, COUNT) for n in NAMES}, *wide
+
+
+def patterns(dtype: DType, rng: np.random.Generator) -> Any:
+    """Numbers of random bits: every exponent of a normal number is equally likely, and both signs are."""
+    low, high, bits, floats = (
+        (0x00800000, 0x7F7FFFFF, np.uint32, np.float32)
+        if dtype is DType.F32
+        else (0x0010000000000000, 0x7FEFFFFFFFFFFFFF, np.uint64, np.float64)
+    )
+    size = rng.integers(low, high, COUNT, dtype=bits, endpoint=True).view(floats).astype(np.float64)
+    return np.where(rng.random(COUNT) < 0.5, size, -size)
 
 
 @cache
 def on_device(dtype: DType, precision: str) -> tuple[dict[str, Any], ...]:
     """The results of every function on each set of arguments; one compilation for all."""
-    request = Request(Path("functions.naut"), default_arch(), text=spec(dtype, ELEMENTARY), precision=precision)
+    request = Request(Path("functions.naut"), default_arch(), text=spec(dtype, NAMES), precision=precision)
     found = []
     with device.opened(compile_file(request)) as runner:
         for columns in arguments(dtype):
             arrays = {f"{v}_{n}": c for n, cs in columns.items() for v, c in zip("XY", cs, strict=False)}
             got, same = runner.run(InputSet("given", 0, arrays))
             assert same, "two launches gave different bits"
-            found.append({n: got[f"O_{n}"] for n in ELEMENTARY})
+            found.append({n: got[f"O_{n}"] for n in NAMES})
     return tuple(found)
 
 
@@ -118,7 +134,7 @@ def reference(name: str, columns: list[Any], dtype: DType) -> Any:
 
 
 precisions = pytest.mark.parametrize("precision", ["fast", "strict"])
-functions = pytest.mark.parametrize("name", ELEMENTARY)
+functions = pytest.mark.parametrize("name", NAMES)
 
 
 @precisions
@@ -126,8 +142,8 @@ functions = pytest.mark.parametrize("name", ELEMENTARY)
 @functions
 def test_every_element_is_within_the_stated_ulps(name: str, dtype: DType, precision: str) -> None:
     f = NAMED[name]
-    columns = arguments(dtype)[1][name]
-    got = on_device(dtype, precision)[1][name]
+    columns = [np.concatenate(c) for c in zip(*(found[name] for found in arguments(dtype)[1:]), strict=True)]
+    got = np.concatenate([found[name] for found in on_device(dtype, precision)[1:]])
     want = reference(name, columns, dtype)
     off = errors(got, want, dtype)
     approximate = [a for a in f.approximations if precision == "fast" and dtype is DType.F32 and not a.narrow]
