@@ -1,7 +1,7 @@
-"""``order``: sums that keep the order of the spec because an input may hold inf.
+"""``order``: sums that keep the order of the spec because an input may hold inf, and steps that run one after another.
 
 What the remark says is tried: with the promise that it names, ``order-contractions`` or ``join-groups`` rewrites the
-sum.
+sum, and ``chunk-recurrences`` cuts the steps into chunks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from nautilus.frontend.spec import Spec
 from nautilus.remarks.remark import Facts, Kind, Remark
+from nautilus.scalar.passes.axes import chunk_recurrences
 from nautilus.scalar.passes.operands import join_groups, order_contractions
 
 
@@ -26,10 +27,25 @@ def remarks(facts: Facts) -> Iterator[Remark]:
         yield Remark(Kind.ORDER, message, f.span, f"if all elements are finite, promise it: {promises}")
 
 
-def promise(spec: Spec, name: str) -> str:
-    """The condition that says that input ``name`` is finite, as the spec would write it."""
+def steps(facts: Facts) -> Iterator[Remark]:
+    """The remarks on recurrences whose states may grow from step to step."""
+    for f in chunk_recurrences.fenced(facts.planned, facts.spec):
+        names = " and ".join(f.inputs)
+        message = (
+            f"the {f.steps} steps of {f.name} run one after another because {names} may be above 1 in magnitude; "
+            f"chunks of {f.length} steps would run at the same time"
+        )
+        scalars = {x.name for x in facts.spec.scalars}
+        promises = "; ".join(
+            f"assume -1 <= {n} <= 1" if n in scalars else f"assume {promise(facts.spec, n, '<= 1')}" for n in f.inputs
+        )
+        yield Remark(Kind.ORDER, message, f.span, f"if it never is, promise it: {promises}")
+
+
+def promise(spec: Spec, name: str, bound: str = "< inf") -> str:
+    """The condition on all elements of input ``name`` that its magnitude is ``bound``, as the spec would write it."""
     tensor = next(t for t in spec.inputs if t.name == name)
     named = (spec.inputs, spec.scalars, spec.dims, spec.definitions)
     taken = {str(x.name) for group in named for x in group}
     index = ", ".join([x for x in "ijklmnopqrstuvwxyz" if x not in taken][: len(tensor.shape)])
-    return f"abs({name}[{index}]) < inf"
+    return f"abs({name}[{index}]) {bound}"

@@ -36,6 +36,13 @@ Z[t, v] = sum[d](X[t, d] * W[v, d])
 L[t] = logsumexp[v](Z[t, v])
 """
 ODD = PRODUCT.format("f16", "f16").replace("K = 1024", "K = 1003")
+STEPS = """
+dim B = 2, T = 4096
+input a: f32[B, T], x: f32[B, T]
+scalar beta: f32
+output h: f32[B, T]
+recur h[b, t] = beta * a[b, t] * h[b, t - 1] + x[b, t] if t > 0 else x[b, 0]
+"""
 MAXIMUM = """
 dim N = 1024
 input A: f16[N, N], B: f16[N, N]
@@ -126,3 +133,13 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main([str(path), "-o", str(out), "--arch", "sm_90a", "-Werror=order"]) == 1 and not out.exists()
     assert main([str(path), "-Werror=speed"]) == 2
     assert "matrix-units" in capsys.readouterr().err
+
+
+def test_steps_that_a_promise_would_cut_into_chunks() -> None:
+    (found,) = said(STEPS)
+    assert found.kind is Kind.ORDER and found.span.line == 6
+    assert "the 4096 steps of h run one after another because a and beta may be above 1" in found.message
+    assert found.hint == "if it never is, promise it: assume abs(a[i, j]) <= 1; assume -1 <= beta <= 1"
+    promised = STEPS + "assume abs(a[i, j]) <= 1\nassume -1 <= beta <= 1\n"
+    assert said(promised) == ()
+    assert said(STEPS.replace("T = 4096", "T = 8")) == ()

@@ -23,7 +23,7 @@ read twice.  The rule compares both with the time of the recurrence as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -31,7 +31,20 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Var,
+    free_vars,
+    loads,
+    rewrite,
+    substitute,
+    walk,
+)
 from nautilus.core.index.simplify import simplify
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -47,10 +60,11 @@ from nautilus.scalar.recurrences import Form, form_of
 from nautilus.scalar.rewriting import find_defs, fresh_name, map_statements
 
 LEAST = 2.0**-100  # of the magnitude of a factor that is not 0
-STEP = 0.06  # microseconds of a step of a recurrence, at least
+STEP = 0.05  # microseconds of a step of a recurrence, at least
 LAUNCH = 3.0  # microseconds of one more kernel
 RATE = 4.0e6  # bytes of memory in a microsecond
-GAIN = 0.7  # chunks are taken if their predicted time is less than this share of that of the steps
+GAIN = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
+_ENDS = 6
 _ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
 
 
@@ -71,10 +85,11 @@ class ChunkRecurrences(CertifyingPass[Program]):
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with recurrences in chunks, and a certificate for each state."""
         certificates: list[Certificate] = []
+        given = promised_ranges(self.spec)
         for k in program.kernels:
             form = form_of(k) if is_recurrence(k) else None
             states = None if form is None else linear_states(form)
-            if form is None or states is None or not all(_bounded(program, form, s, self.spec) for s in states):
+            if form is None or states is None or not all(_bounded(program, form, s, given) for s in states):
                 continue
             length = self.length or chunk_length(program, form, states)
             steps = extent(form.step)
@@ -85,15 +100,54 @@ class ChunkRecurrences(CertifyingPass[Program]):
         return program, tuple(certificates)
 
 
-def _bounded(program: Program, form: Form, state: State, spec: Promises | None) -> bool:
-    """Whether the factor of a step is proved to be at most 1 in magnitude."""
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A recurrence that would run in chunks of ``length`` steps if ``inputs`` were at most 1 in magnitude.
+
+    They are inputs and scalars.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    steps: int
+    length: int
+    span: Span
+
+
+def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
+    """The recurrences that a promise about inputs and scalars would cut into chunks."""
+    out = []
+    for k in program.kernels:
+        form = form_of(k) if is_recurrence(k) else None
+        states = None if form is None else linear_states(form)
+        if form is None or states is None or not (length := chunk_length(program, form, states)):
+            continue
+        given = promised_ranges(spec)
+        open_ = [s for s in states if not _bounded(program, form, s, given)]
+        known = {b.name for b in program.buffers if b.space is Space.INPUT} | {p.name for p in program.params}
+        names = {n for s in open_ for n in _names(s)} & known
+        unit = given | dict.fromkeys(names, (-1.0, 1.0))
+        if open_ and all(_bounded(program, form, s, unit) for s in open_):
+            (first, *_) = open_
+            out.append(Fenced(first.name, tuple(sorted(names)), extent(form.step) or 0, length, first.store.span))
+    return tuple(out)
+
+
+def _names(state: State) -> set[str]:
+    """The tensors and the scalars in the factor of ``state``."""
+    factor = state.factor(Const(1.0, state.value.dtype))
+    return {ld.buffer for ld in loads(factor)} | {e.name for e in walk(factor) if isinstance(e, Param)}
+
+
+def _bounded(program: Program, form: Form, state: State, given: Mapping[str, tuple[float, float]]) -> bool:
+    """Whether the factor of a step is proved to be at most 1 in magnitude, where ``given`` bounds inputs."""
     one = Const(1.0, state.value.dtype)
     loops = [*form.shared, form.step, *state.own]
     sizes = [extent(x) for x in loops]
     if any(n is None for n in sizes):
         return False
     axes = tuple(Axis(x.var, n) for x, n in zip(loops, sizes, strict=True) if n is not None)
-    lo, hi = Ranges(find_defs(program), axes, given=promised_ranges(spec)).of(state.factor(one))
+    lo, hi = Ranges(find_defs(program), axes, given=given).of(state.factor(one))
     return lo >= -_ROUNDED and hi <= _ROUNDED
 
 
@@ -124,7 +178,8 @@ def chunk_length(program: Program, form: Form, states: Sequence[State]) -> int:
         return 0
     chunks = -(-steps // length)
     whole = max(steps * STEP, bytes_ / RATE)
-    cut = (2 * length + chunks) * STEP + 2 * LAUNCH + (bytes_ + again) / RATE
+    ends = sum(volume[s.name] // steps for s in states) * chunks * _ENDS  # factors, rests and states: written and read
+    cut = (2 * length + chunks) * STEP + 2 * LAUNCH + (bytes_ + again + ends) / RATE
     return length if cut < GAIN * whole else 0
 
 
