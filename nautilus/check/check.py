@@ -50,7 +50,7 @@ _NO_TIES = frozenset({"random", "large-logits"})
 #: kinds that run on the MA-tile interpreter, which is slow
 _PHYSICAL = frozenset({"random", "large-logits", "ascending", "masked"})
 _PHYSICAL_SECONDS = 4.0  # after a slower run, only random inputs run on the MA-tile interpreter
-_VALIDATION_SECONDS = 20.0  # of the MA-tile interpreter; later passes are not decided
+_VALIDATION_SECONDS = 8.0  # of the validator, and of the MA-tile interpreter; later passes are not decided
 _TWO = 2.0  # bounds by which two levels may differ, of which each is within one of the reference
 _TIED = 0.01  # allowed share of different elements of discrete outputs of computed floats
 _STEP_SECONDS = 15.0  # of comparing every step; the steps behind are compared together
@@ -227,7 +227,8 @@ class _Check:
         def approximated(level: Level) -> list[str]:
             return [name for name in self.bounds if self.approximated(name, level)]
 
-        for level, verdict in verdicts(self.trace.levels, inputs, numbers, self.seed, approximated):
+        found = verdicts(self.trace.levels, inputs, numbers, self.seed, approximated, _VALIDATION_SECONDS)
+        for level, verdict in found:
             status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
             message, label = verdict.detail, verdict.label
             self.add("validation", level.subject, status, message, kind=given.kind, seed=given.seed, verdict=label)

@@ -37,7 +37,7 @@ from nautilus.frontend.spec import Definition, Spec
 #: Sizes of lengths, and smaller ones where those are too much work.
 _ODD = ((130, 77, 333, 45, 201, 99), (45, 33, 77, 21, 51, 39))
 _ALIGNED = ((208, 144, 320, 80, 272, 112), (112, 80, 144, 64, 96, 48))
-_WORK = 4_000_000  # of an evaluation, of which a check makes about a hundred
+_WORK = 2_000_000  # of an evaluation, of which a check makes about a hundred
 _MATRIX = 8  # points of a product of matrices that are as much work as one of something else
 _ELEMENTS = 1 << 26  # largest tensor of ``large`` sizes
 _LARGE = 80_000_000_000  # largest iteration space of ``large`` sizes, which run once and are mostly matrix products

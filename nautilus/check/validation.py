@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from time import process_time
 
 import numpy as np
@@ -38,15 +39,21 @@ def verdicts(
     params: Mapping[str, int | float | bool],
     seed: int,
     approximated: Callable[[Level], Collection[str]] = lambda _: (),
+    seconds: float = inf,
 ) -> Iterator[tuple[Level, Verdict]]:
     """The level that each step made, and the verdict on that step; ``inputs`` as :class:`Validator` takes them.
 
-    ``approximated``: the outputs that a step may change by a stated error.
+    ``approximated``: the outputs that a step may change by a stated error.  After ``seconds`` the remaining steps are
+    not decided.
     """
     validator = Validator(inputs, params, seed)
     known = [level for level in levels if level.stage in STAGES]
+    started = process_time()
     for before, after in pairwise(known):
-        yield after, validator.validate(before.module, after.module, approximated(after))
+        if process_time() - started > seconds:
+            yield after, Verdict("not decided", detail="the steps before it took the time of the validator")
+        else:
+            yield after, validator.validate(before.module, after.module, approximated(after))
 
 
 def index_verdicts(levels: Sequence[Level]) -> Iterator[tuple[Level, Verdict]]:

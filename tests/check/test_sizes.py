@@ -22,7 +22,7 @@ def test_every_shipped_spec_shrinks(path: Path) -> None:
     found = of(path)
     assert 1 <= len(found) <= 2
     for v in found:
-        assert work(v.spec) <= 4_000_000
+        assert work(v.spec) <= 2_000_000
 
 
 def test_ratios_of_heads_stay() -> None:

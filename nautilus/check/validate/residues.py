@@ -25,6 +25,7 @@ ROOTED = (2, 3, 5, 7, 11, 13)
 _LIMB = 11  # bits: a limb times a residue, summed over _DEPTH terms, is exact in float64
 _DEPTH = 1 << 10
 _HALF = 15
+_PAIRED = 16  # elements that are inverted one by one
 
 
 def power(x: Array, n: int, modulus: int) -> Array:
@@ -40,8 +41,23 @@ def power(x: Array, n: int, modulus: int) -> Array:
 
 
 def inverse(x: Array, modulus: int) -> Array:
-    """``1 / x``; 0 of 0."""
-    return power(x, modulus - 2, modulus)
+    """``1 / x``; 0 of 0.
+
+    Elements are multiplied in pairs, the inverses of the products found, and ``1 / a = b / (a * b)``: three products
+    for each element instead of one for each bit of the modulus.
+    """
+    level = np.where(x == 0, 1, x).reshape(-1)
+    levels = []
+    while level.size > _PAIRED:
+        level = np.append(level, 1) if level.size % 2 else level
+        levels.append(level)
+        level = level[0::2] * level[1::2] % modulus
+    found = power(level, modulus - 2, modulus)
+    for level in reversed(levels):
+        of_pairs, found = found[: level.size // 2], np.empty_like(level)
+        found[0::2] = of_pairs * level[1::2] % modulus
+        found[1::2] = of_pairs * level[0::2] % modulus
+    return np.where(x == 0, 0, found[: x.size].reshape(x.shape))
 
 
 def root(n: int, modulus: int) -> int:
