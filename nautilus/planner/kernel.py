@@ -43,6 +43,7 @@ MAX_ROW = 8192  # elements of a row that lives in one tile
 BLOCK = 4096  # elements a block of row-wise work handles
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
+CROSSED = 64  # elements of a tile along either axis, where a kernel reads along one and writes along the other
 SHORT = 1024  # rows of columns that are not worth a split
 FULL = 128  # blocks with which most multiprocessors have one
 CHEAP = 4  # recomputed work is at most one part in so many of the work of its readers
@@ -261,6 +262,10 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
             budget = BLOCK
             g.roles[lacking] = AxisPlan(lacking, GRID, min(shared_operands.RESULTS, ceil_pow2(g.extent(lacking))))
             order.remove(lacking)
+        crossed = _crossed(g, whole)
+        if lacking is None and crossed:
+            g.roles |= {x: AxisPlan(x, GRID, min(CROSSED, ceil_pow2(g.extent(x)))) for x in crossed}
+            order = []
     for x in order[:2]:
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))
@@ -269,6 +274,14 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
             while tile > FEW_COLUMNS and others * -(-g.extent(x) // tile) < FULL:
                 tile //= 2
         g.roles[x] = AxisPlan(x, GRID, tile)
+
+
+def _crossed(g: Draft, whole: list[str]) -> tuple[str, str] | None:
+    """The contiguous axes of the operands and of the results of an elementwise kernel, if they are two."""
+    fast, last = _vector_axis(g), g.defs[-1].par[-1].name if g.defs[-1].par else None
+    if fast is None or last is None or fast == last or not {fast, last} <= {*whole}:
+        return None
+    return fast, last
 
 
 def _whole_axes(g: Draft, grid: list[str]) -> list[str]:

@@ -2,8 +2,8 @@
 
 A matrix product reads each element of an operand once for every tile of the result along the other operand's axes.
 Where the operand is computed, in f32 or narrowed (``narrow``), its rows are gathered or strided, the axis that is
-contiguous is no axis of the tile (``A[i, k, h]``), or another one than the contracted axis where the elements are 8-bit
-floats, each of these tiles would compute it again, in the loop that should do nothing but multiply, and no bulk copy
+contiguous is no axis of the tile (``A[i, k, h]``), or another one than the contracted axis where the elements have 8
+bits, each of these tiles would compute it again, in the loop that should do nothing but multiply, and no bulk copy
 brings it to shared memory.  Here it becomes a temp of its own, in the type that the matrix unit reads:
 
     C[i, j] sum= f32(narrow<f16>(x[i, k])) * f32(B[k, j])
@@ -142,7 +142,7 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
     if dtype is None or terms < max(TERMS, AGAIN * elements):
         return None
     order = _order(factor, axes, tile, buffers, elements)
-    if dtype.is_float8:
+    if _is_byte(dtype):
         order = tuple(sorted(order, key=lambda a: a.name in deep))
     if not order or order[-1].name not in tile or (size(order[-1]) or 1) * dtype.bytes % _ROW:
         return None
@@ -176,7 +176,7 @@ def _reads(e: Expr) -> bool:
 def _dtype(factor: Expr, tile: set[str], deep: set[str]) -> DType | None:
     """The type of a computed factor, or of a tensor that no bulk copy loads along the axes ``tile``; else None.
 
-    Matrix units read 8-bit floats along the contracted axes ``deep`` only.
+    Matrix units read 8-bit elements along the contracted axes ``deep`` only.
     """
     match factor:
         case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
@@ -184,12 +184,16 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str]) -> DType | None:
         case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if dtype.is_half:
             along = [e for e in index if free_vars(e) & tile]
             return None if all(isinstance(e, Var) for e in along) and free_vars(index[-1]) & tile else dtype
-        case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if dtype.is_float8:
+        case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if _is_byte(dtype):
             plain = all(isinstance(e, Var) for e in index if free_vars(e) & tile)
             return dtype if plain and len(deep) == 1 and not free_vars(index[-1]) & deep else None
         case Op(op=op, dtype=DType.F32) if op != "cast":
             return DType.F32
     return None
+
+
+def _is_byte(dtype: DType) -> bool:
+    return dtype.is_float8 or dtype in (DType.I8, DType.U8)
 
 
 def _order(
@@ -227,7 +231,8 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     product, scaled = unscaled(d), scaled_product(d)
     assert isinstance(product, Op)
     factors = list(product.args)
-    factors[side] = load if made.dtype is DType.F32 else Op("cast", (load,), DType.F32, span)
+    dtype = product.dtype
+    factors[side] = load if made.dtype is dtype else Op("cast", (load,), dtype, span)
     product = replace(product, args=tuple(factors))
     element = product if scaled is None else replace(scaled, product=product).element
     return put_defs(program, d.name, (temp, replace(d, value=element)))
