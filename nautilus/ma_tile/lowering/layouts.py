@@ -134,9 +134,14 @@ def collect(
 
     Of the axes of a window (``X[2 * x + r]``) the kept one counts, unless a vector holds the reduced one: lanes along a
     reduced axis exchange values.  Neighbouring lanes then read neighbouring windows, so it has no vectors.
+
+    Without products, stores of whole vectors limit the width to theirs.  With more elements in a thread, neighbouring
+    lanes would write every other 16 bytes, which are halves of the 32-byte sectors of memory; a load of such halves
+    finds the others in L1.
     """
     weight: dict[str, int] = {}
     vec: dict[str, int] = {}
+    whole: dict[str, int] = {}  # narrowest whole vectors of stores
     windows: set[str] = set()
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     tiles: dict[tuple[str, ...], None] = {}
@@ -163,7 +168,10 @@ def collect(
             axis = kept or axis
         weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
         vec[axis] = max(vec.get(axis, 1), width)
-    return LayoutCost(weight, {x: 1 if x in windows else v for x, v in vec.items()}, tuple(tiles), frozenset(keyed))
+        if isinstance(op, StoreOp) and not dots and width == limit > 2:
+            whole[axis] = min(width, whole.get(axis, width))
+    vec = {x: 1 if x in windows else min(v, whole.get(x, v)) for x, v in vec.items()}
+    return LayoutCost(weight, vec, tuple(tiles), frozenset(keyed))
 
 
 def _beside(index: Sequence[Expr], axis: str, kept: Sequence[str]) -> str | None:

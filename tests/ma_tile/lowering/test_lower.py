@@ -153,3 +153,22 @@ module t {
     low = compiled(text, WarpPlan(warps=(2, 1), stages=1))
     assert count(low, r"ld\.global K.* vec 8") == 1
     in_order(low, r"st\.shared s_a.* vec 8", r"mma m16n8k16\.f16 smem s_a.*, smem s_v")
+
+
+def test_stores_of_the_widest_type_are_whole_sectors() -> None:
+    text = """
+module t {
+  input X: f16[64, 256]
+  output Y: f32[64, 256]
+  output Z: f16[64, 256]
+  kernel k grid() axes(i: 64, j: 256) {
+    %x = load X[i, j] : f16[i: 64, j: 256]
+    %y = cast %x : f32[i: 64, j: 256]
+    store Y[i, j], %y
+    store Z[i, j], %x
+  }
+}
+"""
+    low = compiled(text, WarpPlan(warps=(1, 4)))
+    assert count(low, r"ld\.global X.* vec 4") == count(low, r"st\.global Y.* vec 4") == 1
+    assert count(low, r"lane\(j:32x4") == 1
