@@ -22,6 +22,7 @@ work.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.errors import ScheduleError
@@ -41,6 +42,7 @@ from nautilus.scalar.analysis.domains import scan_of
 MAX_TILE = 256  # elements of a whole axis that lives in accumulators
 MAX_ROW = 8192  # elements of a row that lives in one tile
 BLOCK = 4096  # elements a block of row-wise work handles
+LEAST = 256  # the same of a small kernel: 8 elements of each thread of a warp
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 CROSSED = 64  # elements of a tile along either axis, where a kernel reads along one and writes along the other
@@ -79,6 +81,38 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(),
     elif not g.dots and g.volume() > max(MAX_ROW, _long_step(g), rows.LONGEST if g.scans else 0):
         raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
     return _planned(g, name, grid, rest, _mapping(g, grid))
+
+
+def spread_tiles(plan: KernelPlan, unified: Unified) -> KernelPlan:
+    """``plan`` with smaller tiles where a row-wise kernel has too few blocks: latency binds it, not the memory.
+
+    Rows of more than :data:`LEAST` elements, of which a warp has one, stay as they are.
+    """
+    g = Draft(unified, {a.name: a for a in plan.axes})
+    apart = any(dot_of(d) or d.scatter or scan_of(d) for d in g.defs) or any(g.cut_by(a.name) for a in plan.axes)
+    row = prod(a.tile for a in plan.axes if a.role == TILE)
+    apart = (
+        apart
+        or row > LEAST
+        or windows.is_window(g.defs, {a.name: g.extent(a.name) for a in plan.axes if a.role == TILE})
+    )
+    if apart or any(a.role == LOOP for a in plan.axes) or not isinstance(plan.mapping, WarpPlan):
+        return plan
+    fast, before = _vector_axis(g), g.volume()
+    while g.volume() > LEAST and prod(-(-g.extent(x) // g.tile(x)) for x in g.roles if g.roles[x].role == GRID) < FULL:
+        wide = [a.name for a in g.roles.values() if a.role == GRID and a.tile > 1]
+        if not wide:
+            break
+        x = next((x for x in wide if x != fast), wide[0])
+        g.roles[x] = AxisPlan(x, GRID, g.tile(x) // 2)
+    if g.volume() == before:
+        return plan
+    down, across = plan.mapping.warps
+    warps = max(1, down * across * g.volume() // before)
+    most = max((a.tile for a in g.roles.values() if a.role == GRID and a.name != fast), default=1)
+    down = min(down, warps, most)
+    axes = tuple(g.roles[a.name] for a in plan.axes)
+    return replace(plan, axes=axes, mapping=replace(plan.mapping, warps=(down, warps // down)))
 
 
 def _planned(g: Draft, name: str, grid: list[str], rest: list[str], mapping: WarpPlan) -> KernelPlan:

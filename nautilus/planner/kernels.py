@@ -27,7 +27,7 @@ from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
 from nautilus.planner import streaming
 from nautilus.planner.conservative import one_by_one, plain, smaller
 from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of
-from nautilus.planner.kernel import SHORT, plan_kernel
+from nautilus.planner.kernel import SHORT, plan_kernel, spread_tiles
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
@@ -80,6 +80,9 @@ def default_schedule(
     groups, plans = grouped(program, fallbacks)
     target = limits(arch)
     whole = {plans[g].name: known.unified(g) for g in graph.ordered(groups)}
+    for g in graph.ordered(groups):
+        if set(g).issuperset(o for n in g for o in graph.operands[n]):  # what combines chunks may join their kernel
+            plans[g] = spread_tiles(plans[g], known.unified(g))
     kernels = {
         plans[g].name: sized(plans[g], known.unified(g), target, fallbacks, in_parts) for g in graph.ordered(groups)
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nautilus.core.schedule import KernelPlan
+from nautilus.core.schedule import KernelPlan, WarpPlan
 from tests.endtoend.support import compiled, complaints, travel
 
 NEAR = """
@@ -82,3 +82,20 @@ def test_axes_near_in_memory_are_tiles(text: str, expected: dict[str, tuple[str,
     assert roles(plan) == expected
     assert complaints(made) == []
     assert all(r.spill_stores == 0 for r in compiled(made))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "warps"),
+    [
+        ("M = 8192, N = 8", 64, (1, 1)),
+        ("M = 1048576, N = 8", 512, (4, 1)),
+        ("M = 300, N = 64", 4, (1, 1)),
+        ("M = 64, N = 1024", 4, (4, 1)),
+    ],
+)
+def test_small_kernels_have_a_block_for_each_multiprocessor(sizes: str, tile: int, warps: tuple[int, int]) -> None:
+    text = f"dim {sizes}\ninput X: f32[M, N]\noutput Y: f32[M, N]\nY[i, j] = softmax[j](X[i, j])\n"
+    made = travel(text, "sm_90a", until="scalar").result.context.schedule
+    assert made is not None
+    (plan,) = made.kernels
+    assert roles(plan)["i"] == ("grid", tile) and isinstance(plan.mapping, WarpPlan) and plan.mapping.warps == warps
