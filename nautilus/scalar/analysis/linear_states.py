@@ -8,6 +8,8 @@ the state as a factor.  Several states may run side by side; none may read anoth
 * ``rest``: the terms without it;
 * ``forgets``: the condition under which a choice leaves the state out.  There inf and NaN of the state are forgotten,
   which a product with 0 does not do.
+
+Numbers are f32, f64, or integers that are added and multiplied as they wrap.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class State:
     def rest(self) -> Expr:
         """The terms without the state."""
         found = _rest(self.value, self.before)
-        return Const(0.0, self.value.dtype) if found is None else found
+        return number(0, self.value.dtype) if found is None else found
 
     @property
     def forgets(self) -> Expr | None:
@@ -97,7 +99,7 @@ Stores = Mapping[str, tuple[tuple[Loop, ...], Store]]
 def _state(form: Form, stores: Stores, name: str) -> State | None:
     """The state ``name``; None where it is not linear."""
     own, store = stores[name]
-    exact = store.value.dtype in (DType.F32, DType.F64)
+    exact = store.value.dtype in (DType.F32, DType.F64, DType.I32, DType.I64)
     value = _within_step(form, stores, store.value, 16) if exact else None
     inside = () if value is None else tuple(ld for ld in loads(value) if ld.buffer in form.roles)
     if value is None or len(inside) != 1 or inside[0].buffer != name or inside[0].dtype is not value.dtype:
@@ -106,7 +108,7 @@ def _state(form: Form, stores: Stores, name: str) -> State | None:
     at = inside[0].index
     if steps_back(form, {name: store.index}, inside[0]) != 1 or not all(isinstance(e, Var) for e in _without(at, p)):
         return None
-    if _without(at, p) != _without(store.index, p) or _factor(value, inside[0], Const(1.0, value.dtype)) is None:
+    if _without(at, p) != _without(store.index, p) or _factor(value, inside[0], number(1, value.dtype)) is None:
         return None
     return State(store, own, value, inside[0])
 
@@ -147,6 +149,11 @@ def _step(form: Form, ld: Load) -> int:
     return form.roles[ld.buffer].index(form.step.var)
 
 
+def number(value: int, dtype: DType) -> Const:
+    """``value`` as a constant of ``dtype``."""
+    return Const(float(value) if dtype.is_float else value, dtype)
+
+
 # -- the parts of a value -------------------------------------------------------------------------
 
 
@@ -156,7 +163,7 @@ def _factor(e: Expr, state: Load, x: Expr) -> Expr | None:
         return x
     if not isinstance(e, Op) or state not in loads(e):
         return None
-    zero = Const(0.0, e.dtype)
+    zero = number(0, e.dtype)
     match e.op, e.args:
         case "add" | "sub", (a, b):
             left, right = _factor(a, state, x), _factor(b, state, x)
@@ -172,10 +179,10 @@ def _factor(e: Expr, state: Load, x: Expr) -> Expr | None:
         case "mul", (a, b) if state not in loads(a) or state not in loads(b):
             first = state in loads(a)
             inner = _factor(a if first else b, state, x)
-            if inner == Const(1.0, e.dtype):
+            if inner == number(1, e.dtype):
                 return b if first else a
             return None if inner is None else Op("mul", (inner, b) if first else (a, inner), e.dtype)
-        case "div", (a, b) if state not in loads(b):
+        case "div", (a, b) if state not in loads(b) and e.dtype.is_float:
             inner = _factor(a, state, x)
             return None if inner is None else Op("div", (inner, b), e.dtype)
         case "select", (c, a, b) if state not in loads(c):
@@ -207,7 +214,7 @@ def _rest(e: Expr, state: Load) -> Expr | None:
             return None if inner is None else Op("mul", (inner, b) if first else (a, inner), e.dtype)
         case "select", (c, a, b):
             left, right = _rest(a, state), _rest(b, state)
-            zero = Const(0.0, e.dtype)
+            zero = number(0, e.dtype)
             return Op("select", (c, left or zero, right or zero), e.dtype)
     raise AssertionError(f"{e.op} is not linear")
 

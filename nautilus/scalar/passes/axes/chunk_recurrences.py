@@ -15,7 +15,7 @@ When it is right.  ``|a| <= 1`` has to be proved, from the value ranges of expre
 terms of ``h``, so that nothing overflows that did not before, and errors are not amplified.  A factor that is not 0 is
 kept at :data:`LEAST` at least: it does not underflow, so an infinite state stays infinite, and what the change adds is
 too small to matter beside the state.  A step that leaves the state out by a condition forgets inf and NaN: a flag says
-that a chunk has such a step.
+that a chunk has such a step.  Integers have none of that: they wrap, with the same result in any order.
 
 When it pays.  A step costs :data:`STEP` microseconds at least, whatever the number of positions, and all tensors are
 read twice.  The rule compares both with the time of the recurrence as it is.
@@ -53,7 +53,7 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
-from nautilus.scalar.analysis.linear_states import State, linear_states, steps_back
+from nautilus.scalar.analysis.linear_states import State, linear_states, number, steps_back
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.recurrences import Form, form_of
@@ -135,13 +135,18 @@ def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
 
 def _names(state: State) -> set[str]:
     """The tensors and the scalars in the factor of ``state``."""
-    factor = state.factor(Const(1.0, state.value.dtype))
+    factor = state.factor(number(1, state.value.dtype))
     return {ld.buffer for ld in loads(factor)} | {e.name for e in walk(factor) if isinstance(e, Param)}
 
 
 def _bounded(program: Program, form: Form, state: State, given: Mapping[str, tuple[float, float]]) -> bool:
-    """Whether the factor of a step is proved to be at most 1 in magnitude, where ``given`` bounds inputs."""
-    one = Const(1.0, state.value.dtype)
+    """Whether the factor of a step is proved to be at most 1 in magnitude, where ``given`` bounds inputs.
+
+    An integer wraps, in any order of the same operations.
+    """
+    if state.value.dtype.is_int:
+        return True
+    one = number(1, state.value.dtype)
     loops = [*form.shared, form.step, *state.own]
     sizes = [extent(x) for x in loops]
     if any(n is None for n in sizes):
@@ -248,17 +253,18 @@ class _Chunks:
     # -- one chunk after another ------------------------------------------------------------------
     def state(self, s: State) -> None:
         """The factors and the rests of the chunks of ``s``, and its states at their ends."""
-        one = Const(1.0, s.value.dtype)
+        one = number(1, s.value.dtype)
         factor = s.factor(one)
         ranges = {self.form.step.var: (1, self.steps - 1)}
         forgets = None if s.forgets is None else simplify(s.forgets, ranges)
-        some = None if forgets is None or forgets == Const(False, DType.BOOL) else forgets
+        never = forgets is None or forgets == Const(False, DType.BOOL) or s.value.dtype.is_int
+        some = None if never else forgets
         rest = self.ended(s, "rest", s.own, lambda x: _stepped(s, x), s.rest)
         varying = self.needed(s, factor)
         factors = self.ended(s, "factor", varying, lambda x: _kept(factor, x), factor)
         flags = None
         if some is not None:
-            none, whole = Const(0.0, s.value.dtype), one
+            none, whole = number(0, s.value.dtype), one
             own = self.needed(s, some)
             flags = self.ended(
                 s, "kept", own, lambda x: calc("select", some, none, x), calc("select", some, none, whole)
@@ -319,14 +325,14 @@ class _Chunks:
             index = (*(Var(x.var) for x in self.form.shared), chunk, *(Var(x.var) for x in varying))
             return Load(b.name, index, dtype, span)
 
-        here, number = at(rest, Var(self.chunk)), Var(self.chunk)
-        moved = Op("mul", (at(factors, number), at(end, calc("sub", number, 1))), dtype)
+        here, place = at(rest, Var(self.chunk)), Var(self.chunk)
+        moved = Op("mul", (at(factors, place), at(end, calc("sub", place, 1))), dtype)
         made: Expr = Op("add", (moved, here), dtype)
         if flags is not None:
-            dropped = Op("eq", (at(flags, number), Const(0.0, dtype)), DType.BOOL)
+            dropped = Op("eq", (at(flags, place), number(0, dtype)), DType.BOOL)
             made = calc("select", dropped, here, made)
-        value = calc("select", calc("lt", integer(0), number), made, here)
-        body = (Store(end.name, at(end, number).index, value, None, span),)
+        value = calc("select", calc("lt", integer(0), place), made, here)
+        body = (Store(end.name, at(end, place).index, value, None, span),)
         outer = tuple(replace(x, kind=Kind.PAR) for x in (*self.form.shared, *s.own))
         self.kernels.append(Kernel(end.name, (), self.nest(outer, self.chunk, self.count - 1, body), span))
 
@@ -385,7 +391,7 @@ class _Chunks:
         """The state ``e`` at the end of the chunk before."""
         shared, own = self.positions(e)
         read = Load(self.ends[e.buffer].name, (*shared, calc("sub", Var(self.chunk), 1), *own), e.dtype, e.span)
-        return calc("select", calc("lt", integer(0), Var(self.chunk)), read, Const(0.0, e.dtype))
+        return calc("select", calc("lt", integer(0), Var(self.chunk)), read, number(0, e.dtype))
 
     def positions(self, e: Load) -> tuple[list[Expr], list[Expr]]:
         """The positions of ``e``, a state, along the independent axes and along its own."""
@@ -417,7 +423,7 @@ def _kept(factor: Expr, before: Expr) -> Expr:
     dtype = factor.dtype
     zero, least = Const(0.0, dtype), Const(LEAST, dtype)
     product = Op("mul", (factor, before), dtype)
-    if isinstance(factor, Const) and abs(factor.value) == 1:
+    if dtype.is_int or (isinstance(factor, Const) and abs(factor.value) == 1):
         return product
 
     def compare(op: str, a: Expr, b: Expr) -> Expr:

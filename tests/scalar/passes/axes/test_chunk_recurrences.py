@@ -64,6 +64,12 @@ recur {
   y[b, t] = s[b, t] * m[b, t] - (m[b, t - 1] if t > 0 else 0)
 }
 """,
+    "positions in episodes": """
+dim B = 3, T = 70
+input done: bool[B, T], a: i32[B, T]
+output p: i32[B, T]
+recur p[b, t] = 0 if done[b, t] else a[b, t] * p[b, t - 1] - 3 * (p[b, t - 1] + 7) if t > 0 else 1
+""",
     "a promise": GATE.replace("sigmoid(g[b, t])", "g[b, t]") + "assume abs(g[b, t]) <= 1\n",
 }
 #: recurrences that stay as they are
