@@ -27,6 +27,7 @@ from math import prod
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Var, free_vars
+from nautilus.core.index.simplify import linear_in
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.draft import Draft
@@ -43,9 +44,10 @@ MAX_TILE = 256  # elements of a whole axis that lives in accumulators
 MAX_ROW = 8192  # elements of a row that lives in one tile
 BLOCK = 4096  # elements a block of row-wise work handles
 LEAST = 256  # the same of a small kernel: 8 elements of each thread of a warp
+FEWEST = 4  # elements along which an operand is contiguous, for tiles that read along it
+LINE = 64  # elements of a line of results whose operand is contiguous along another axis
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
-CROSSED = 64  # elements of a tile along either axis, where a kernel reads along one and writes along the other
 SHORT = 1024  # rows of columns that are not worth a split
 FULL = 128  # blocks with which most multiprocessors have one
 CHEAP = 4  # recomputed work is at most one part in so many of the work of its readers
@@ -291,15 +293,14 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
         budget = columns.budget(g.defs, {x: g.extent(x) for x in g.unified.extents if x not in grid}, g.volume())
     if not any(d.is_reduction for d in g.defs):
         budget = 1024
-        lacking = _shared_along(g, grid)
+        lacking, across = _shared_along(g, grid), _read_along(g, whole)
         if lacking is not None:
             budget = BLOCK
             g.roles[lacking] = AxisPlan(lacking, GRID, min(shared_operands.RESULTS, ceil_pow2(g.extent(lacking))))
             order.remove(lacking)
-        crossed = _crossed(g, whole)
-        if lacking is None and crossed:
-            g.roles |= {x: AxisPlan(x, GRID, min(CROSSED, ceil_pow2(g.extent(x)))) for x in crossed}
-            order = []
+        elif across is not None:
+            order = [across]
+            g.roles[last[-1]] = AxisPlan(last[-1], GRID, min(LINE, ceil_pow2(g.extent(last[-1]))))
     for x in order[:2]:
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))
@@ -310,12 +311,22 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
         g.roles[x] = AxisPlan(x, GRID, tile)
 
 
-def _crossed(g: Draft, whole: list[str]) -> tuple[str, str] | None:
-    """The contiguous axes of the operands and of the results of an elementwise kernel, if they are two."""
-    fast, last = _vector_axis(g), g.defs[-1].par[-1].name if g.defs[-1].par else None
-    if fast is None or last is None or fast == last or not {fast, last} <= {*whole}:
-        return None
-    return fast, last
+def _read_along(g: Draft, whole: list[str]) -> str | None:
+    """The axis of an elementwise kernel along which a large input is contiguous, if its result is along another one.
+
+    Tiles are then short along both, so that reads and writes are whole sectors of memory.
+    """
+    last = g.defs[-1].par[-1].name if g.defs[-1].par else None
+    names = {d.name for d in g.defs}
+    for ld in (ld for d in g.defs for ld in d.reads() if ld.buffer not in names and ld.index):
+        near = ld.index[-1]
+        if last not in whole or last in free_vars(near) or not any(last in free_vars(e) for e in ld.index):
+            continue
+        long = [x for x in whole if g.extent(x) >= FEWEST]
+        steps = {x: abs(form[0]) for x in long if (form := linear_in(near, x)) is not None and form[0]}
+        if steps:
+            return min(steps, key=lambda x: steps[x])
+    return None
 
 
 def _whole_axes(g: Draft, grid: list[str]) -> list[str]:

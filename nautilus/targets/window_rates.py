@@ -1,4 +1,6 @@
-"""Times of products of stored windows (``store-windows``) on a target with warpgroup MMAs.  They are estimates.
+"""Times of products of stored windows (``store-windows``) on a target with warpgroup MMAs.
+
+The times that name a number of convolutions are measured on an H200; the others are estimates.
 
 A tile has lines of the result's contiguous axis where the windows are stored in the order of their tensor
 (:data:`LINE`), and any rows where the axis of a window is contiguous.
@@ -17,15 +19,18 @@ ROWS: Final = 128  # of the smallest product
 TILE: Final = 128  # rows of a tile
 ROW: Final = 16  # bytes of which rows of a tensor that copies of boxes load are multiples
 LOOP: Final = 128  # terms of the shortest loop without taps
-GAIN: Final = 0.8  # time with stored windows, at most, as a share of that by warps
+GAIN: Final = 0.95  # time with stored windows, at most, as a share of that by warps
 RATE: Final = 600e12  # operations a second of 16-bit operands in whole tiles
-WARPS: Final = 150e12  # the same by warps
-WARPS_F32: Final = 15e12  # of f32 by warps (measured on an H200: 12.7 and 14.3 with 3 channels, 15.4 with a stride)
+WARPS: Final = 60e12  # the same by warps (10 to 120 in 14 convolutions)
+WARPS_F32: Final = 24e12  # of f32 by warps, where places have unit steps (22 to 45 in 16 convolutions)
+WARPS_F32_APART: Final = 14e12  # and where they have not, or loops are short (5 to 20 in 7 convolutions)
 MEMORY: Final = 3.6e12  # bytes a second
 LINE: Final = 16  # elements of the shortest line of a box
 WHOLE: Final = 0.85  # share of tiles that boxes of several axes use, about
 TRANSPOSED: Final = 1.3  # time of stores whose order is not that of the loads, relative
 LAUNCHES: Final = 6e-6  # seconds
+SECTOR: Final = 32  # bytes that memory writes at once
+PARTIAL: Final = 6.0  # time of writing a sector in two parts, relative to half of that of writing it at once (5 to 12)
 
 
 def columns(dtype: DType) -> int:
@@ -38,10 +43,19 @@ def is_long(dtype: DType, terms: int, columns: int) -> bool:
     return terms >= LOOP and (dtype is not DType.F32 or columns > TILE // 2)
 
 
-def warp_seconds(dtype: DType, operations: int, longest: int) -> float:
-    """The time of ``operations`` by warps; ``longest``: the contracted axis of which the loop has whole steps."""
+def partial_sectors(share: float) -> float:
+    """The time of writing parts of sectors, each ``share`` of a sector, relative to writing whole sectors."""
+    return 1.0 if share >= 1 else PARTIAL / share
+
+
+def warp_seconds(dtype: DType, operations: float, longest: int, unit_steps: bool) -> float:
+    """The time of ``operations`` by warps.
+
+    ``longest``: the contracted axis of which the loop has whole steps; ``unit_steps``: neighbouring results read
+    neighbouring elements.
+    """
     if dtype is DType.F32:
-        return operations / WARPS_F32
+        return operations / (WARPS_F32 if unit_steps and longest >= MMA else WARPS_F32_APART)
     return operations * (-(-longest // MMA) * MMA) / longest / WARPS
 
 
@@ -56,6 +70,14 @@ def product_seconds(
     share = merit * max(_share(shape, tile, multiprocessors) for tile in part_rates.TILES)
     share *= WHOLE if line is None else WHOLE * line / (-(-line // LINE) * LINE)
     return operations / ((part_rates.STORED if dtype is DType.F32 else RATE) * share)
+
+
+def result_seconds(dtype: DType, elements: int, step: int) -> float:
+    """The time that writing ``elements`` adds, where every ``step``-th element in memory belongs to one tile.
+
+    Whole sectors are written while other tiles are computed.
+    """
+    return elements * dtype.bytes / MEMORY * partial_sectors(1 / step) if step > 1 else 0.0
 
 
 def store_seconds(dtype: DType, elements: int, transposed: bool) -> float:

@@ -2,21 +2,29 @@
 
 The rows of a product over the pixels of an image are its lines and columns, of every image of a batch.  A tile of 128
 rows along one axis of 56 wastes more than half of its elements; one of 2 images, 8 lines and 8 columns wastes none.  A
-bulk copy loads it as a box if each axis counts an axis of the tensor by itself.
+bulk copy loads it as a box if each axis counts an axis of the tensor by itself.  Lines along which the result is
+contiguous are whole sectors of memory, where writing parts of sectors would take longer than the tiles that this adds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.nodes import Load, free_vars
+from nautilus.core.expr.nodes import Load, Var, free_vars
+from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import linear_in
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan
 from nautilus.core.tiles import ceil_pow2
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.derived_names import GRID
+from nautilus.targets import window_rates
+from nautilus.targets.part_rates import MEMORY, STORED
+from nautilus.targets.window_rates import SECTOR, partial_sectors
 
 GAIN = 0.97  # share of the tiles of one axis that tiles of several axes have at most, to be worth their copies
 LINE = 64  # elements of a line of 128 bytes of 16-bit operands
@@ -27,11 +35,16 @@ LEAST = 16  # elements of the shortest line that has a swizzle
 class Side:
     """The axes of the rows, or of the columns, of a product: ``main``, and the others that a tile may have.
 
-    ``axes`` has ``main`` too; each with its extent and the least tile along it.
+    ``axes`` has ``main`` too; each with its extent and the least tile along it.  ``written``: the axis along which the
+    result is contiguous, if it is of this side; ``sector``: elements of a sector along it; ``stores``: the time of
+    writing whole sectors, as a share of that of the product.
     """
 
     main: str
     axes: tuple[tuple[str, int, int], ...]
+    written: str | None = None
+    sector: int = 1
+    stores: float = 0.0
 
     @property
     def extent(self) -> int:
@@ -42,14 +55,19 @@ class Side:
         """The tile along each axis, ``elements`` together: few tiles, and long ones along the last axes."""
         alone = {x: elements if x == self.main else 1 for x, _, _ in self.axes}
         best = min(
-            _splits(self.axes, elements), key=lambda t: (self.count(t), *(-t[x] for x in reversed(t))), default=alone
+            _splits(self.axes, elements), key=lambda t: (self.cost(t), *(-t[x] for x in reversed(t))), default=alone
         )
         whole = all(alone[x] >= least for x, _, least in self.axes)
-        return best if not whole or self.count(best) <= GAIN * self.count(alone) else alone
+        return best if not whole or self.cost(best) <= GAIN * self.cost(alone) else alone
 
     def narrow(self, line: int) -> Side:
         """The side with lines of at most ``line`` elements."""
-        return Side(self.main, tuple((x, e, min(least, line)) for x, e, least in self.axes))
+        return replace(self, axes=tuple((x, e, min(least, line)) for x, e, least in self.axes))
+
+    def cost(self, tiles: dict[str, int]) -> float:
+        """The time of all tiles, relative to that of one without stores."""
+        line = self.sector if self.written is None else min(self.sector, tiles[self.written])
+        return self.count(tiles) * (1 + self.stores * partial_sectors(line / self.sector))
 
     def count(self, tiles: dict[str, int]) -> int:
         """The number of tiles that cover all positions."""
@@ -58,6 +76,28 @@ class Side:
 
 def side(plan: KernelPlan, unified: Unified, main: str, of: Sequence[tuple[str, ...]]) -> Side:
     """The side of ``main`` in products whose rows (or columns) are the axes ``of``."""
+    found = _side(plan, unified, main, of)
+    result = unified.defs[-1]
+    place = linear(result.index[-1]) if result.index else None
+    near = {a.name: abs(c) for a, c in place.terms.items() if isinstance(a, Var)} if place is not None else {}
+    sizes = {x for x, _, _ in found.axes}
+    step = min((c for x, c in near.items() if c), default=0)
+    written = next((x for x, c in near.items() if c == step and x in sizes), None)
+    terms = max((prod(nominal(a.extent) for a in d.red) for d in unified.defs if d.is_reduction), default=0)
+    if written is None or not terms:
+        return found
+    sector = max(1, SECTOR // (result.buffer.dtype.bytes * step))
+    stores = result.buffer.dtype.bytes / MEMORY / (2 * terms / _rate(unified))
+    return replace(found, written=written, sector=sector, stores=stores)
+
+
+def _rate(unified: Unified) -> float:
+    """Operations a second of the products."""
+    types = {ld.dtype for d in unified.defs if d.is_reduction for ld in d.reads()}
+    return STORED if DType.F32 in types else window_rates.RATE
+
+
+def _side(plan: KernelPlan, unified: Unified, main: str, of: Sequence[tuple[str, ...]]) -> Side:
     grid = [a.name for a in plan.axes if a.role == GRID and all(a.name in x for x in of)]
     found = [ld for d in unified.defs if d.is_reduction for ld in d.reads()]
     sizes = {x: e for x in grid if isinstance(e := unified.extents[x], int)}

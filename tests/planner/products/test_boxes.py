@@ -24,6 +24,13 @@ def test_tiles(side: Side, elements: int, want: dict[str, int]) -> None:
     assert side.tiles(elements) == want
 
 
+@pytest.mark.parametrize(("stores", "line"), [(0.0, 2), (0.01, 2), (0.2, 16), (5.0, 16)])
+def test_lines_of_the_result_are_whole_sectors(stores: float, line: int) -> None:
+    """Lines of 10 are one of 16, with 6 unused, unless the product takes much longer than its stores."""
+    found = Side("x", (("y", 256, 1), ("x", 10, 1)), "x", 8, stores).tiles(128)
+    assert found["x"] == line
+
+
 def test_counts() -> None:
     assert IMAGE.extent == 16 * 56 * 56
     assert IMAGE.count(IMAGE.tiles(128)) == IMAGE.extent // 128

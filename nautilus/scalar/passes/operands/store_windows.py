@@ -25,13 +25,17 @@ from dataclasses import replace
 from itertools import combinations
 from math import prod
 
+import numpy as np
+
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute
 from nautilus.core.expr.products import bare
 from nautilus.core.index.groups import shared_group
-from nautilus.core.index.simplify import simplify
+from nautilus.core.index.linear import linear
+from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import PackPlan, Schedule, parts_allowed
 from nautilus.core.text.names import unused
@@ -49,6 +53,7 @@ from nautilus.targets.limits import limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 _MOST_RED = 6  # contracted axes, of which every subset is priced
+_MOST_POINTS = 4096  # of conditions that are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +185,21 @@ def _best(c: Convolution, multiprocessors: int) -> Choice | None:
     if _volume(c.rows) < rates.ROWS or extent(c.column) < rates.columns(c.dtype):
         return None
     best = min(choices(c, multiprocessors), key=lambda x: x.seconds, default=None)
-    by_warps = rates.warp_seconds(c.dtype, 2 * _volume(c.d.axes), max(map(extent, c.d.red)))
+    live = _live_share(c)
+    steps = {abs(form[0]) for a in c.rows for e in c.load.index if (form := linear_in(e, a.name)) and form[0]}
+    by_warps = rates.warp_seconds(c.dtype, 2 * live * _volume(c.d.axes), max(map(extent, c.d.red)), steps == {1})
     return best if best is not None and best.seconds <= rates.GAIN * by_warps else None
+
+
+def _live_share(c: Convolution) -> float:
+    """The share of the terms that the conditions on contracted axes and phases leave."""
+    names = set[str]().union(*map(free_vars, c.kept))
+    axes = [a for a in c.d.axes if a.name in names]
+    if not axes or _volume(axes) > _MOST_POINTS:
+        return 1.0
+    places = np.indices([extent(a) for a in axes])
+    env = {a.name: place for a, place in zip(axes, places, strict=True)}
+    return float(np.mean(np.logical_and.reduce([np.broadcast_to(evaluate(e, env), places[0].shape) for e in c.kept])))
 
 
 def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
@@ -208,10 +226,15 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
 def _seconds(
     c: Convolution, temp: Windows, outer: Sequence[Axis], padded: int, merit: float, multiprocessors: int
 ) -> float:
-    groups, rows, columns = _volume(c.shared), _volume(c.rows), extent(c.column)
+    sides = {a.name for a in (*c.shared, *c.rows, c.column)}
+    phases = _volume([a for a in c.d.par if a.name not in sides])
+    groups, rows, columns = phases * _volume(c.shared), _volume(c.rows), extent(c.column)
     line = next((extent(a) for a in c.rows if a.name == temp.lines), None)
     operations = 2 * groups * rows * columns * _volume(outer) * padded
     product = rates.product_seconds(c.dtype, operations, (groups, rows, columns), line, merit, multiprocessors)
+    place = linear(c.d.index[-1])
+    steps = [abs(n) for a, n in place.terms.items() if isinstance(a, Var) and any(a.name == r.name for r in c.rows)]
+    product += rates.result_seconds(c.d.buffer.dtype, groups * rows * columns, min(steps, default=1))
     return product + rates.store_seconds(c.dtype, temp.elements, temp.transposed)
 
 
