@@ -45,7 +45,7 @@ MAX_ROW = 8192  # elements of a row that lives in one tile
 BLOCK = 4096  # elements a block of row-wise work handles
 LEAST = 256  # the same of a small kernel: 8 elements of each thread of a warp
 FEWEST = 4  # elements along which an operand is contiguous, for tiles that read along it
-LINE = 64  # elements of a line of results whose operand is contiguous along another axis
+LINE = 64  # bytes of a line of results whose operand is contiguous along another axis
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 SHORT = 1024  # rows of columns that are not worth a split
@@ -299,8 +299,8 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
             g.roles[lacking] = AxisPlan(lacking, GRID, min(shared_operands.RESULTS, ceil_pow2(g.extent(lacking))))
             order.remove(lacking)
         elif across is not None:
-            order = [across]
-            g.roles[last[-1]] = AxisPlan(last[-1], GRID, min(LINE, ceil_pow2(g.extent(last[-1]))))
+            order, line = [across], LINE // g.defs[-1].buffer.dtype.bytes
+            g.roles[last[-1]] = AxisPlan(last[-1], GRID, min(line, ceil_pow2(g.extent(last[-1]))))
     for x in order[:2]:
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))

@@ -1,0 +1,29 @@
+"""Tiles of elementwise kernels whose operand and result are contiguous along different axes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.driver import Request, compile_file
+
+
+@pytest.mark.parametrize(
+    ("result", "tiles"),
+    [
+        ("Y: f32[N, M]\nY[j, i] = X[i, j]", {"j": 64, "i": 16}),
+        ("Y: f16[N, M]\nY[j, i] = f16(X[i, j])", {"j": 32, "i": 32}),
+        ("Y: f32[M, N]\nY[i, j] = X[i, j] + Z[j, i]", {"i": 64, "j": 16}),  # one of two operands is turned
+        ("Y: f32[N, M]\nY[j, i] = X[i, j] * s[j]", {"j": 64, "i": 16}),
+        ("Y: f32[M, N]\nY[i, j] = X[i, j] * u[i]", {"j": 1024}),  # a small operand along another axis turns nothing
+        ("Y: f32[N // 2, M]\nY[j, i] = X[i, 2 * j]", {"j": 64, "i": 16}),
+    ],
+)
+def test_reads_and_writes_are_whole_sectors(result: str, tiles: dict[str, int]) -> None:
+    inputs = "X: f32[M, N]", "Z: f32[N, M]", "s: f32[N]", "u: f32[M]"
+    text = "dim M = 4096, N = 4096\n" + "".join(f"input {x}\n" for x in inputs if f"{x[0]}[" in result)
+    made = compile_file(Request(Path("turned.naut"), "sm_90a", text=f"{text}output {result}\n", until="scalar"))
+    assert made.context.schedule is not None
+    (plan,) = made.context.schedule.kernels
+    assert {a.name: a.tile for a in plan.axes if a.tile > 1} == tiles
