@@ -300,6 +300,7 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
             order.remove(lacking)
         elif across is not None:
             order, line = [across], LINE // g.defs[-1].buffer.dtype.bytes
+            budget = max(budget, line * line // 2)
             g.roles[last[-1]] = AxisPlan(last[-1], GRID, min(line, ceil_pow2(g.extent(last[-1]))))
     for x in order[:2]:
         room = max(1, budget // g.volume())
