@@ -371,7 +371,9 @@ def _carried(loop: Loop) -> frozenset[str]:
 
 
 def _neutral(e: Expr) -> Expr:
-    """``a * exp(0)``, ``a * (b / b)``, ``a + 0`` and ``select(b == b, a, c)`` are ``a``; anything else is itself.
+    """``a * exp(0)``, ``a * (b / b)``, ``a + 0``, ``select(b == b, a, c)`` and ``select(c, a, a)`` are ``a``.
+
+    Anything else is itself.  A factor may be such a choice too: ``select(c, exp(0), 1)``.
 
     So is ``select(b == b or b != b, a, c)``.  Where ``b`` is NaN, an accumulator over the elements that equal it is
     ``c``, its identity, already.
@@ -379,6 +381,8 @@ def _neutral(e: Expr) -> Expr:
     match e:
         case Op(op="select", args=(test, a, _)) if _is_same(test):
             return a
+        case Op(op="select", args=(_, a, b)) if _neutral(a) == b:
+            return b
         case Op(op="mul", args=(a, b)) if _is_one(b):
             return a
         case Op(op="add", args=(a, b)) if _is_zero(b):
@@ -402,6 +406,8 @@ def _is_zero(e: Expr) -> bool:
             return _is_zero(a) or _is_zero(b)
         case Op(op="add", args=(a, b)):
             return (_is_zero(a) and _is_zero(b)) or not lin.terms
+        case Op(op="select", args=(_, a, b)):
+            return _is_zero(a) and _is_zero(b)
     return not lin.terms
 
 
@@ -413,6 +419,6 @@ def _is_one(e: Expr) -> bool:
             return _is_zero(a)
         case Op(op="div", args=(a, b)):
             return a == b
-        case Op(op="mul", args=(a, b)):
+        case Op(op="mul", args=(a, b)) | Op(op="select", args=(_, a, b)):
             return _is_one(a) and _is_one(b)
     return False
