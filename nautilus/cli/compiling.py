@@ -64,8 +64,9 @@ def compile_spec(spec: Path, output: str, emit: str | None, use_cache: bool, **o
         asked = Asked(output, emit or form_of(output), **mine)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    if asked.form == "torch" and output == "-":
-        raise click.UsageError("a torch operator is a module and a library beside it; name the module with -o FILE.py")
+    if asked.form in ("torch", "jax") and output == "-":
+        both = f"--emit {asked.form} writes a module and a library beside it"
+        raise click.UsageError(f"{both}; name the module with -o FILE.py")
     if asked.line_info and asked.form not in ("ptx", "cubin"):
         raise click.UsageError("-lineinfo belongs to a .cubin or .ptx output")
     if asked.dependencies and asked.rule_file is None and output == "-":

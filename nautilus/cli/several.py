@@ -40,7 +40,7 @@ def outputs(specs: Sequence[Path], output: str | None, form: str | None) -> list
     What comes from standard input goes to standard output.
     Raises UsageError where two outputs would be the same file, or where the input would be replaced.
     """
-    suffix = {"manifest": MANIFEST, "torch": ".py", "tvm-ffi": ".so"}.get(form or "", f".{form or 'cu'}")
+    suffix = {"manifest": MANIFEST, "torch": ".py", "tvm-ffi": ".so", "jax": ".py"}.get(form or "", f".{form or 'cu'}")
     found = [_output(spec, output, suffix) for spec in specs]
     if len(specs) > 1 and len(set(found)) < len(found):
         again = next(name for i, name in enumerate(found) if name in found[:i])

@@ -9,13 +9,13 @@ from pathlib import Path
 #: IR -> its stage; all other outputs need the last stage
 UNTIL: Mapping[str, str] = {"scalar": "scalar", "vr": "vr-tile", "ma": "ma-tile"}
 LIBRARIES = ("so", "o")
-SEVERAL = ("h", "torch", "tvm-ffi", *LIBRARIES)  # several architectures in one file
-BUILT = ("cubin", "manifest", "torch", "tvm-ffi", *LIBRARIES)  # made from machine code
-HOSTED = ("torch", "tvm-ffi", *LIBRARIES)  # made by the C++ compiler of the host
+SEVERAL = ("h", "torch", "tvm-ffi", "jax", *LIBRARIES)  # several architectures in one file
+BUILT = ("cubin", "manifest", "torch", "tvm-ffi", "jax", *LIBRARIES)  # made from machine code
+HOSTED = ("torch", "tvm-ffi", "jax", *LIBRARIES)  # made by the C++ compiler of the host
 #: form -> the packages whose headers it is compiled with
-PACKAGES: Mapping[str, tuple[str, ...]] = {"tvm-ffi": ("apache-tvm-ffi",)}
+PACKAGES: Mapping[str, tuple[str, ...]] = {"tvm-ffi": ("apache-tvm-ffi",), "jax": ("jaxlib",)}
 CHOOSING = ("cu", "h")  # of the host functions that choose among variants; the other forms hold one schedule
-FORMS = ("cu", "h", "so", "o", "torch", "tvm-ffi", "ptx", "cubin", "manifest", "json", *UNTIL)
+FORMS = ("cu", "h", "so", "o", "torch", "tvm-ffi", "jax", "ptx", "cubin", "manifest", "json", *UNTIL)
 MANIFEST = ".manifest.json"
 
 

@@ -9,10 +9,13 @@ from nautilus.driver import Result
 from nautilus.export.forms import LIBRARIES, MANIFEST, UNTIL
 from nautilus.export.header_file import contract, header_file
 from nautilus.export.host_compiler import compile_library
+from nautilus.export.jax_module import headers as jax_headers
+from nautilus.export.jax_module import jax_module, jax_text
 from nautilus.export.library import Part, library_plan_bytes, library_text
 from nautilus.export.manifest import manifest_text
 from nautilus.export.torch_module import BESIDE, torch_module
-from nautilus.export.tvm_ffi import headers, tvm_ffi_text
+from nautilus.export.tvm_ffi import headers as tvm_headers
+from nautilus.export.tvm_ffi import tvm_ffi_text
 from nautilus.passes.dumps import dump_header
 from nautilus.passes.loading import load
 from nautilus.passes.manager import steps
@@ -30,9 +33,14 @@ def outputs(made: Sequence[tuple[Result, Compiled | None]], form: str, host_comp
         comment = "\n".join(contract(result.cuda_module, result.modules["ma-tile"]))
         return {"": compile_library(library_text(_parts(made), comment), form, host_compiler)}
     if form == "tvm-ffi":
-        where = headers()
+        options = tvm_headers().options
         text = tvm_ffi_text(_parts(made), "\n".join(contract(result.cuda_module, result.modules["ma-tile"])))
-        return {"": compile_library(text, "so", host_compiler, where.options)}
+        return {"": compile_library(text, "so", host_compiler, options)}
+    if form == "jax":
+        said = contract(result.cuda_module, result.modules["ma-tile"])
+        options = jax_headers()
+        library = compile_library(jax_text(_parts(made), "\n".join(said)), "so", host_compiler, options)
+        return {"": jax_module(result.modules["ma-tile"], said).encode(), BESIDE: library}
     if form == "torch":
         module = result.modules["ma-tile"]
         text = torch_module(module, contract(result.cuda_module, module))

@@ -7,24 +7,20 @@ beside the file, with the suffix :data:`BESIDE`.  Sizes that are known at launch
 
 from __future__ import annotations
 
-import keyword
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from nautilus.core.buffers import Buffer, ScalarParam, Space
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Param
-from nautilus.core.index.sizes import Extent
 from nautilus.core.index.strides import row_major
-from nautilus.core.records import dataclass
-from nautilus.core.text.names import unused
 from nautilus.core.types import FORMATS, DType
-from nautilus.cuda.host.extents import PYTHON, extent_text
 from nautilus.cuda.host.workspace import ALIGNMENT, workspace_bytes, workspace_sizes
 from nautilus.cuda.names import module_names
+from nautilus.export.python_function import Operator, operator, parameters, python, returned, sizes, text
 from nautilus.ma_tile.ir.ops import MemModule
 
 BESIDE = ".kernels.so"  # a file with the suffix .so would be imported in the place of the module
+_TENSOR = "torch.Tensor"
 _TAKEN = frozenset({
     "torch", "ctypes", "Path", "scratch", "stream", "status", "bits", "tensor", "check", "stride", "LIBRARY",
     "WORKSPACE", "LAUNCH",
@@ -35,29 +31,6 @@ _CTYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Operator:
-    """``names``: Python names of tensors and scalars. ``shown``: scalar -> the expression of tensors that shows it."""
-
-    module: MemModule
-    names: Mapping[str, str]
-    shown: Mapping[str, str]
-
-    @property
-    def inputs(self) -> tuple[Buffer, ...]:
-        return tuple(b for b in self.module.buffers if b.space is Space.INPUT)
-
-    @property
-    def outputs(self) -> tuple[Buffer, ...]:
-        return tuple(b for b in self.module.buffers if b.space is Space.OUTPUT)
-
-    @property
-    def given(self) -> tuple[ScalarParam, ...]:
-        """Scalars that are arguments of the operator; those with a default come last."""
-        given = [p for p in self.module.params if p.name not in self.shown]
-        return tuple(sorted(given, key=lambda p: p.default is not None))
-
-
 def torch_module(module: MemModule, contract: Sequence[str]) -> str:
     """The file. ``contract``: comment lines about the kernel. Raises UnsupportedError for what torch does not have."""
     for b in module.buffers:
@@ -65,8 +38,8 @@ def torch_module(module: MemModule, contract: Sequence[str]) -> str:
             raise UnsupportedError(f"elements of type {b.dtype} in a torch operator", b.name, b.span)
     if not any(b.space is Space.INPUT for b in module.buffers):
         raise UnsupportedError("a torch operator without inputs", module.name)
-    op = _operator(module)
-    name = _python(module.name, set())
+    op = operator(module, _TAKEN)
+    name = python(module.name, set(), _TAKEN)
     lines = [
         *(line.replace("//", "#", 1) for line in contract),
         f'"""The operator ``torch.ops.nautilus.{name}``, which this file defines as :func:`{name}`."""',
@@ -82,13 +55,13 @@ def torch_module(module: MemModule, contract: Sequence[str]) -> str:
         "",
         "",
         f'@torch.library.custom_op("nautilus::{name}", mutates_args=(), device_types="cuda")',
-        f"def {name}({_parameters(op)}) -> {_returned(op)}:",
+        f"def {name}({parameters(op, _TENSOR)}) -> {returned(op, _TENSOR)}:",
         *_body(op, name),
         "",
         "",
         f"@{name}.register_fake",
-        f"def _({_parameters(op)}) -> {_returned(op)}:",
-        *_sizes(op),
+        f"def _({parameters(op, _TENSOR)}) -> {returned(op, _TENSOR)}:",
+        *sizes(op),
         *(f"    {op.names[b.name]} = {_allocated(op, b)}" for b in op.outputs),
         f"    return {', '.join(op.names[b.name] for b in op.outputs)}",
         "",
@@ -122,89 +95,36 @@ def bits(value: float, dtype: torch.dtype) -> int:
     return torch.tensor(value, dtype=dtype).view(torch.int16).item() & 0xFFFF'''
 
 
-def _python(name: str, taken: set[str]) -> str:
-    """A Python identifier that reads like ``name``."""
-    clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-    clean = f"v{clean}" if not clean or clean[0].isdigit() else clean
-    return unused(f"{clean}_" if keyword.iskeyword(clean) or clean in _TAKEN else clean, taken, first=2)
-
-
-def _operator(module: MemModule) -> _Operator:
-    names, used = dict[str, str](), set[str]()
-    for item in [*(b.name for b in module.buffers), *(p.name for p in module.params)]:
-        names[item] = _python(item, used)
-        used.add(names[item])
-    shown = dict[str, str]()
-    multiples = {p.name: p.multiple for p in module.params}
-    for b in module.buffers:
-        for n, (extent, step) in enumerate(zip(b.array_shape, b.array_strides or b.array_shape, strict=True)):
-            if b.space is Space.INPUT and isinstance(extent, Param):
-                shown.setdefault(extent.name, f"{names[b.name]}.shape[{n}]")
-            if b.space is not Space.TEMP and b.array_strides is not None and isinstance(step, Param):
-                shown.setdefault(step.name, f"stride({names[b.name]}, {n}, {multiples[step.name]})")
-    return _Operator(module, names, shown)
-
-
-def _text(op: _Operator, e: Extent) -> str:
-    """Python text of an extent."""
-    return extent_text(e, op.names, spelling=PYTHON)
-
-
-def _declared(op: _Operator) -> Iterator[str]:
+def _declared(op: Operator) -> Iterator[str]:
     names = module_names(op.module)
     pointers = ["ctypes.c_void_p"] * (len(op.inputs) + len(op.outputs))
     scalars = [f"ctypes.c_{_CTYPES[p.dtype]}" for p in op.module.params]
-    sizes = ["ctypes.c_int"] * len(workspace_sizes(op.module))
+    known = ["ctypes.c_int"] * len(workspace_sizes(op.module))
     yield f"WORKSPACE, LAUNCH = LIBRARY.{names.workspace}, LIBRARY.{names.launch}"
-    yield f"WORKSPACE.restype, WORKSPACE.argtypes = ctypes.c_size_t, [{', '.join(sizes)}]"
+    yield f"WORKSPACE.restype, WORKSPACE.argtypes = ctypes.c_size_t, [{', '.join(known)}]"
     yield f"LAUNCH.argtypes = [{', '.join([*pointers, *scalars, 'ctypes.c_void_p', 'ctypes.c_void_p'])}]"
 
 
-def _parameters(op: _Operator) -> str:
-    out = [f"{op.names[b.name]}: torch.Tensor" for b in op.inputs]
-    for p in op.given:
-        kind = "bool" if p.dtype is DType.BOOL else "int" if p.dtype.is_int else "float"
-        default: Any = p.default
-        out.append(f"{op.names[p.name]}: {kind}" + ("" if default is None else f" = {_literal(default)}"))
-    return ", ".join(out)
-
-
-def _literal(value: Any) -> str:
-    infinite = isinstance(value, float) and (value != value or value in (float("inf"), float("-inf")))
-    return f'float("{value}")' if infinite else repr(value)
-
-
-def _returned(op: _Operator) -> str:
-    tensors = ["torch.Tensor"] * len(op.outputs)
-    return tensors[0] if len(tensors) == 1 else f"tuple[{', '.join(tensors)}]"
-
-
-def _sizes(op: _Operator) -> Iterator[str]:
-    for p in op.module.params:
-        if ".shape[" in op.shown.get(p.name, ""):
-            yield f"    {op.names[p.name]} = {op.shown[p.name]}"
-
-
-def _strides(op: _Operator, tensors: Sequence[Buffer]) -> Iterator[str]:
+def _strides(op: Operator, tensors: Sequence[Buffer]) -> Iterator[str]:
     for p in op.module.params:
         if any(op.shown.get(p.name, "").startswith(f"stride({op.names[b.name]}, ") for b in tensors):
             yield f"    {op.names[p.name]} = {op.shown[p.name]}"
 
 
-def _allocated(op: _Operator, b: Buffer) -> str:
-    shape = "".join(f"{_text(op, n)}, " for n in b.array_shape)
+def _allocated(op: Operator, b: Buffer) -> str:
+    shape = "".join(f"{text(op, n)}, " for n in b.array_shape)
     return f"{op.names[op.inputs[0].name]}.new_empty(({shape.rstrip()}), dtype=torch.{FORMATS[b.dtype].torch})"
 
 
-def _body(op: _Operator, name: str) -> Iterator[str]:
+def _body(op: Operator, name: str) -> Iterator[str]:
     first = op.names[op.inputs[0].name]
-    yield from _sizes(op)
+    yield from sizes(op)
     yield from _strides(op, op.inputs)
     for b in op.inputs:
-        shape = "".join(f"{_text(op, n)}, " for n in b.array_shape).rstrip()
+        shape = "".join(f"{text(op, n)}, " for n in b.array_shape).rstrip()
         free = b.array_strides is not None
         steps = b.array_strides if b.array_strides is not None else row_major(b.array_shape)
-        wanted = "".join("None, " if free and isinstance(s, Param) else f"{_text(op, s)}, " for s in steps).rstrip()
+        wanted = "".join("None, " if free and isinstance(s, Param) else f"{text(op, s)}, " for s in steps).rstrip()
         dtype = f"torch.{FORMATS[b.dtype].torch}"
         yield f'    check("{b.name}", {op.names[b.name]}, {dtype}, ({shape}), ({wanted}))'
     for b in op.outputs:
@@ -216,8 +136,8 @@ def _body(op: _Operator, name: str) -> Iterator[str]:
         arguments.append(half if p.dtype.is_half else op.names[p.name])
     room = "0"
     if workspace_bytes(op.module) != 0:
-        sizes = ", ".join(op.names[s] for s in workspace_sizes(op.module))
-        yield f"    scratch = torch.empty(WORKSPACE({sizes}), dtype=torch.uint8, device={first}.device)"
+        known = ", ".join(op.names[s] for s in workspace_sizes(op.module))
+        yield f"    scratch = torch.empty(WORKSPACE({known}), dtype=torch.uint8, device={first}.device)"
         room = "scratch.data_ptr()"
     yield f"    with torch.cuda.device({first}.device):"
     yield f"        stream = torch.cuda.current_stream({first}.device).cuda_stream"

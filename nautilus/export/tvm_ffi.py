@@ -26,6 +26,7 @@ from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.workspace import workspace_bytes, workspace_sizes
 from nautilus.cuda.names import ModuleNames, module_names
 from nautilus.export.library import Part, library_text
+from nautilus.export.shapes import Shown, shown_by
 from nautilus.ma_tile.ir.ops import MemModule
 
 #: element type -> type code and bits of DLPack
@@ -193,7 +194,7 @@ def _locals(names: ModuleNames) -> _Locals:
 def _function(module: MemModule, names: ModuleNames) -> Iterator[str]:
     own, scope = _locals(names), names.namespace
     tensors = [b for b in module.buffers if b.space is not Space.TEMP]
-    shown = _shown(module, names)
+    shown = shown_by(module)
     scalars = [p for p in module.params if p.name not in shown]
     count, word = len(tensors) + len(scalars), module.name
     listed = ", ".join([*(b.name for b in tensors), *(p.name for p in scalars)])
@@ -218,30 +219,16 @@ def _identifier(names: ModuleNames) -> str:
     return names.launch.removesuffix("_launch")
 
 
-def _shown(module: MemModule, names: ModuleNames) -> dict[str, tuple[Buffer, int, bool]]:
-    """Scalar -> the tensor and the axis that show it, and whether it is a stride."""
-    shown: dict[str, tuple[Buffer, int, bool]] = {}
-    for b in module.buffers:
-        if b.space is Space.TEMP:
-            continue
-        for n, (extent, step) in enumerate(zip(b.array_shape, b.array_strides or b.array_shape, strict=True)):
-            if isinstance(extent, Param):
-                shown.setdefault(extent.name, (b, n, False))
-            if b.array_strides is not None and isinstance(step, Param):
-                shown.setdefault(step.name, (b, n, True))
-    return shown
-
-
 def _param(
-    p: ScalarParam, shown: dict[str, tuple[Buffer, int, bool]], names: ModuleNames, given: str
+    p: ScalarParam, shown: dict[str, Shown], names: ModuleNames, given: str
 ) -> Iterator[str]:  # fmt: skip
     name, scope = names.arguments[p.name], names.namespace
     if p.name not in shown:
         yield f"    {interface_type(p.dtype)} {name};"
         yield f'    if ({scope}::number_at("{p.name}", {given}, &{name})) return -1;'
         return
-    b, axis, is_stride = shown[p.name]
-    if is_stride:
+    b, axis = shown[p.name].tensor, shown[p.name].axis
+    if shown[p.name].is_stride:
         yield f"    const long long {name} = {scope}::stride_of({names.arguments[b.name]}, {axis}, {p.multiple});"
     else:
         yield f"    int {name};"

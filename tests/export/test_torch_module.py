@@ -132,7 +132,7 @@ def test_types_without_one_of_torch_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--emit", "tvm-ffi"], "tvm-ffi is not supported yet"), (["--emit", "torch", "-o", "-"], "with -o FILE.py")],
+    [(["--emit", "jax", "-o", "-"], "with -o FILE.py"), (["--emit", "torch", "-o", "-"], "with -o FILE.py")],
 )
 def test_what_cannot_be_written_is_said(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

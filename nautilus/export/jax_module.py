@@ -1,0 +1,220 @@
+"""A Python file that makes a library a function of JAX (``jax.ffi``), and the C++ text of its handler.
+
+The handler is a typed foreign function of XLA: it takes the inputs and the results as buffers, whose types and shapes
+it checks, and the scalars as attributes.  Scratch memory is one more result, which XLA allocates and the Python
+function drops.  It launches in the stream of XLA, so that it may be part of a ``jax.jit``.  Arrays of JAX have no gaps,
+so strides that are known at launch are those of their shapes.  The text includes the headers of the installed jaxlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from nautilus.core.buffers import Buffer, ScalarParam, Space
+from nautilus.core.errors import ToolchainError, UnsupportedError
+from nautilus.core.text.names import unused
+from nautilus.core.types import FORMATS, DType
+from nautilus.cuda.ctypes import interface_type
+from nautilus.cuda.host.extents import extent_text
+from nautilus.cuda.host.workspace import workspace_bytes, workspace_sizes
+from nautilus.cuda.names import ModuleNames, module_names
+from nautilus.export.library import Part, library_text
+from nautilus.export.python_function import Operator, operator, parameters, python, returned, sizes, text
+from nautilus.export.shapes import Shown, shown_by
+from nautilus.export.torch_module import BESIDE
+from nautilus.ma_tile.ir.ops import MemModule
+
+_TENSOR = "jax.Array"
+_TAKEN = frozenset({"jax", "numpy", "ctypes", "Path", "LIBRARY", "WORKSPACE", "results", "call", "made"})
+#: element type -> that of XLA
+_XLA = {
+    DType.F64: "F64", DType.F32: "F32", DType.TF32: "F32", DType.F16: "F16", DType.BF16: "BF16",
+    DType.F8E4M3: "F8E4M3FN", DType.F8E5M2: "F8E5M2", DType.I64: "S64", DType.I32: "S32", DType.I16: "S16",
+    DType.I8: "S8", DType.U8: "U8", DType.BOOL: "PRED",
+}  # fmt: skip
+#: type of a scalar -> that of its attribute, in C++ and in numpy; narrow integers are passed as 32 bits
+_ATTRIBUTES = {
+    DType.F64: ("double", "float64"), DType.F32: ("float", "float32"), DType.TF32: ("float", "float32"),
+    DType.I64: ("int64_t", "int64"), DType.BOOL: ("bool", "bool_"),
+}  # fmt: skip
+_NARROW = ("int32_t", "int32")
+
+_HELPERS = """
+using xla::ffi::AnyBuffer;
+using xla::ffi::Error;
+
+static Error check(const char* name, const AnyBuffer& b, xla::ffi::DataType type, int rank, const long long* shape) {
+    char text[256];
+    const auto found = b.dimensions();
+    if (b.element_type() != type) {
+        snprintf(text, sizeof text, "%s has another element type", name);
+        return Error::InvalidArgument(text);
+    }
+    if (static_cast<int>(found.size()) != rank) {
+        snprintf(text, sizeof text, "%s has %d axes instead of %d", name, static_cast<int>(found.size()), rank);
+        return Error::InvalidArgument(text);
+    }
+    for (int n = 0; n < rank; ++n) {
+        if (found[n] == shape[n]) continue;
+        snprintf(text, sizeof text, "axis %d of %s has %lld elements instead of %lld", n, name,
+                 static_cast<long long>(found[n]), shape[n]);
+        return Error::InvalidArgument(text);
+    }
+    return Error::Success();
+}
+
+static long long size_of(const AnyBuffer& b, int axis) {
+    const auto found = b.dimensions();
+    return axis < static_cast<int>(found.size()) ? found[axis] : -1;
+}
+
+// The stride of an axis of a dense array; that of an axis of one element is rounded to what the kernel needs.
+static long long stride_of(const AnyBuffer& b, int axis, long long multiple) {
+    const auto found = b.dimensions();
+    long long made = 1;
+    for (int n = axis + 1; n < static_cast<int>(found.size()); ++n) made *= found[n];
+    const bool one = axis < static_cast<int>(found.size()) && found[axis] == 1;
+    return one ? ((made > 1 ? made : 1) + multiple - 1) / multiple * multiple : made;
+}
+"""
+
+
+def headers() -> tuple[str, ...]:
+    """Options of the C++ compiler for the headers of jaxlib. Raises ToolchainError that says what to install."""
+    found = find_spec("jaxlib")
+    for folder in map(Path, found.submodule_search_locations or ()) if found is not None else ():
+        if (folder / "include" / "xla" / "ffi" / "api" / "ffi.h").is_file():
+            return (f"-I{folder / 'include'}",)
+    raise ToolchainError("jax", "the headers of jaxlib are missing; pip install jax")
+
+
+def jax_text(parts: Sequence[Part], header: str) -> str:
+    """The C++ text of the library with the handler ``NAME_jax``. Raises UnsupportedError for a scalar of 16 bits."""
+    module = parts[0].module
+    for p in module.params:
+        if p.dtype.is_half:
+            raise UnsupportedError(f"a scalar of type {p.dtype} in a function of JAX", p.name, p.span)
+    names = module_names(module)
+    lines = [f"namespace {names.namespace} {{", *_HELPERS.strip("\n").splitlines(), *_handler(module, names)]
+    return "\n".join(["#include <xla/ffi/api/ffi.h>", "", library_text(parts, header), *lines, ""])
+
+
+def _handler(module: MemModule, names: ModuleNames) -> Iterator[str]:
+    taken = {*names.arguments.values(), names.scratch, names.stream}
+    own = [unused(word, taken, first=2) for word in ("inputs", "results", "failed", "shape", "result_code")]
+    given, made, failed, shape, status = own
+    tensors, shown = [b for b in module.buffers if b.space is not Space.TEMP], shown_by(module)
+    scalars = [p for p in module.params if p.name not in shown]
+    c, scope = names.arguments, names.namespace
+    error, buffer = f"{scope}::Error", f"{scope}::AnyBuffer"
+    listed = "".join(f", {_attribute(p)[0]} {c[p.name]}" for p in scalars)
+    yield ""
+    yield f"static Error call(cudaStream_t {names.stream}, xla::ffi::RemainingArgs {given},"
+    yield f"                  xla::ffi::RemainingRets {made}{listed}) {{"
+    inputs = [b for b in tensors if b.space is Space.INPUT]
+    room = int(workspace_bytes(module) != 0)
+    counts = f"{given}.size() != {len(inputs)} || {made}.size() != {len(tensors) - len(inputs) + room}"
+    yield f'    if ({counts}) return {error}::InvalidArgument("{module.name}: another number of arrays");'
+    for n, b in enumerate(tensors):
+        place = n - len(inputs)
+        value = f"{given}.get<{buffer}>({n}).value()" if place < 0 else f"*{made}.get<{buffer}>({place}).value()"
+        yield f"    const {buffer} {c[b.name]} = {value};"
+    for p in module.params:
+        if p.name in shown:
+            yield from _shown(p, shown[p.name], names)
+    for b in tensors:
+        extents = ", ".join([*(extent_text(e, c) for e in b.array_shape), "0"])
+        yield "    {"
+        yield f"        const long long {shape}[] = {{{extents}}};"
+        call = f'check("{b.name}", {c[b.name]}, xla::ffi::{_XLA[b.dtype]}, {len(b.array_shape)}, {shape})'
+        yield f"        const {error} {failed} = {scope}::{call};"
+        yield f"        if (!{failed}.success()) return {failed};"
+        yield "    }"
+    arguments = [f"{c[b.name]}.untyped_data()" for b in tensors]
+    arguments += [f"static_cast<{interface_type(p.dtype)}>({c[p.name]})" for p in module.params]
+    last = f"(*{made}.get<{buffer}>({len(tensors) - len(inputs)}).value()).untyped_data()" if room else "nullptr"
+    yield f"    const int {status} = {names.launch}({', '.join([*arguments, last, names.stream])});"
+    yield f'    if ({status}) return {error}::Internal("{module.name}: CUDA error " + std::to_string({status}));'
+    yield f"    return {error}::Success();"
+    yield "}"
+    yield "}  // namespace"
+    yield ""
+    bound = "".join(f'.Attr<{_attribute(p)[0]}>("{p.name}")' for p in scalars)
+    yield "#pragma GCC visibility push(default)"
+    yield f"XLA_FFI_DEFINE_HANDLER_SYMBOL({handler_name(names)}, {names.namespace}::call,"
+    yield "    xla::ffi::Ffi::Bind().Ctx<xla::ffi::PlatformStream<cudaStream_t>>().RemainingArgs().RemainingRets()"
+    yield f"    {bound});"
+    yield "#pragma GCC visibility pop"
+
+
+def handler_name(names: ModuleNames) -> str:
+    """The C name of the handler."""
+    return f"{names.launch.removesuffix('_launch')}_jax"
+
+
+def _attribute(p: ScalarParam) -> tuple[str, str]:
+    return _ATTRIBUTES.get(p.dtype, _NARROW)
+
+
+def _shown(p: ScalarParam, place: Shown, names: ModuleNames) -> Iterator[str]:
+    name, tensor = names.arguments[p.name], names.arguments[place.tensor.name]
+    if place.is_stride:
+        yield f"    const long long {name} = {names.namespace}::stride_of({tensor}, {place.axis}, {p.multiple});"
+        return
+    said = f"axis {place.axis} of {place.tensor.name} is missing or too long"
+    yield f"    const long long {name} = {names.namespace}::size_of({tensor}, {place.axis});"
+    yield f'    if ({name} < 0 || {name} > 2147483647) return {names.namespace}::Error::InvalidArgument("{said}");'
+
+
+# ---- the Python file
+def jax_module(module: MemModule, contract: Sequence[str]) -> str:
+    """The file. ``contract``: comment lines about the kernel. Raises UnsupportedError for types that JAX lacks."""
+    for b in module.buffers:
+        if b.space is not Space.TEMP and not FORMATS[b.dtype].torch:
+            raise UnsupportedError(f"elements of type {b.dtype} in a function of JAX", b.name, b.span)
+    op, names = operator(module, _TAKEN), module_names(module)
+    name, target = python(module.name, set(), _TAKEN), f"nautilus_{module.name}"
+    known = ["ctypes.c_int"] * len(workspace_sizes(module))
+    lines = [
+        *(line.replace("//", "#", 1) for line in contract),
+        f'"""The function :func:`{name}`, a foreign function of JAX; it may be part of a ``jax.jit``."""',
+        "",
+        "import ctypes",
+        "from pathlib import Path",
+        "",
+        "import jax",
+        "import numpy",
+        "",
+        f'LIBRARY = ctypes.CDLL(str(Path(__file__).with_suffix("{BESIDE}").resolve()))',
+        f"WORKSPACE = LIBRARY.{names.workspace}",
+        f"WORKSPACE.restype, WORKSPACE.argtypes = ctypes.c_size_t, [{', '.join(known)}]",
+        f'jax.ffi.register_ffi_target("{target}", jax.ffi.pycapsule(LIBRARY.{handler_name(names)}), platform="CUDA")',
+        "",
+        "",
+        f"def {name}({parameters(op, _TENSOR)}) -> {returned(op, _TENSOR)}:",
+        *_body(op, target),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _body(op: Operator, target: str) -> Iterator[str]:
+    yield from sizes(op)
+    results = [_result(op, b) for b in op.outputs]
+    if workspace_bytes(op.module) != 0:
+        known = ", ".join(op.names[s] for s in workspace_sizes(op.module))
+        results.append(f"jax.ShapeDtypeStruct((WORKSPACE({known}),), jax.numpy.uint8)")
+    yield f"    results = ({', '.join(results)},)"
+    yield f'    call = jax.ffi.ffi_call("{target}", results, vmap_method="sequential")'
+    scalars = "".join(f", {p.name}=numpy.{_attribute(p)[1]}({op.names[p.name]})" for p in op.given)
+    yield f"    made = call({', '.join(op.names[b.name] for b in op.inputs)}{scalars})"
+    count = len(op.outputs)
+    yield "    return made[0]" if count == 1 else f"    return tuple(made[:{count}])"
+
+
+def _result(op: Operator, b: Buffer) -> str:
+    shape = "".join(f"{text(op, n)}, " for n in b.array_shape).rstrip()
+    dtype = "bool_" if b.dtype is DType.BOOL else FORMATS[b.dtype].torch
+    return f"jax.ShapeDtypeStruct(({shape}), jax.numpy.{dtype})"
