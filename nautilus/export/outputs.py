@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from nautilus.cuda.variants import variants_plan_bytes
 from nautilus.driver import Result
 from nautilus.export.forms import LIBRARIES, MANIFEST, UNTIL
+from nautilus.export.frameworks.jax_module import headers as jax_headers
+from nautilus.export.frameworks.jax_module import jax_module, jax_text
+from nautilus.export.frameworks.torch_module import BESIDE, torch_module
+from nautilus.export.frameworks.tvm_ffi import headers as tvm_headers
+from nautilus.export.frameworks.tvm_ffi import tvm_ffi_text
 from nautilus.export.header_file import contract, header_file
 from nautilus.export.host_compiler import compile_library
-from nautilus.export.jax_module import headers as jax_headers
-from nautilus.export.jax_module import jax_module, jax_text
 from nautilus.export.library import Part, library_plan_bytes, library_text
 from nautilus.export.manifest import manifest_text
-from nautilus.export.torch_module import BESIDE, torch_module
-from nautilus.export.tvm_ffi import headers as tvm_headers
-from nautilus.export.tvm_ffi import tvm_ffi_text
 from nautilus.passes.dumps import dump_header
 from nautilus.passes.loading import load
 from nautilus.passes.manager import steps

@@ -25,8 +25,8 @@ from nautilus.cuda.ctypes import interface_type
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.workspace import workspace_bytes, workspace_sizes
 from nautilus.cuda.names import ModuleNames, module_names
+from nautilus.export.frameworks.shapes import Shown, shown_by
 from nautilus.export.library import Part, library_text
-from nautilus.export.shapes import Shown, shown_by
 from nautilus.ma_tile.ir.ops import MemModule
 
 #: element type -> type code and bits of DLPack

@@ -16,7 +16,7 @@ from nautilus.core.index.strides import row_major
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.host.workspace import ALIGNMENT, workspace_bytes, workspace_sizes
 from nautilus.cuda.names import module_names
-from nautilus.export.python_function import Operator, operator, parameters, python, returned, sizes, text
+from nautilus.export.frameworks.python_function import Operator, operator, parameters, python, returned, sizes, text
 from nautilus.ma_tile.ir.ops import MemModule
 
 BESIDE = ".kernels.so"  # a file with the suffix .so would be imported in the place of the module

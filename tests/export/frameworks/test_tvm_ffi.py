@@ -14,8 +14,8 @@ import pytest
 from nautilus.cli.main import main
 from nautilus.core.errors import ToolchainError, UnsupportedError
 from nautilus.driver import Request, compile_file
+from nautilus.export.frameworks.tvm_ffi import headers, tvm_ffi_text
 from nautilus.export.library import Part
-from nautilus.export.tvm_ffi import headers, tvm_ffi_text
 from nautilus.runtime.nvrtc import include_paths
 
 GXX = shutil.which("g++")
@@ -100,7 +100,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [str(folder / "k.naut"), "--emit", "tvm-ffi", "-q", "--arch", "sm_90a,sm_80"]
     assert main(command) == 0 and (folder / "k.so").exists()
     include = [f"-I{p}" for p in include_paths()]
-    driver = Path(__file__).parent / "driver.cpp"
+    driver = Path(__file__).parents[1] / "driver.cpp"
     subprocess.run([GXX or "", "-shared", "-fPIC", *include, driver, "-o", folder / "libcuda.so.1"], check=True)
     return folder
 
@@ -156,6 +156,6 @@ def test_a_scalar_of_16_bits_is_refused() -> None:
 
 
 def test_missing_headers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nautilus.export.tvm_ffi.find_spec", lambda name: None)
+    monkeypatch.setattr("nautilus.export.frameworks.tvm_ffi.find_spec", lambda name: None)
     with pytest.raises(ToolchainError, match=r"pip install 'nautilusc\[ffi\]'"):
         headers()

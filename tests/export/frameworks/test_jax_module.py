@@ -15,10 +15,10 @@ import pytest
 from nautilus.cli.main import main
 from nautilus.core.errors import ToolchainError, UnsupportedError
 from nautilus.driver import Request, compile_file
-from nautilus.export.jax_module import headers, jax_module, jax_text
+from nautilus.export.frameworks.jax_module import headers, jax_module, jax_text
 from nautilus.export.library import Part
 from nautilus.runtime.nvrtc import include_paths
-from tests.export.test_tvm_ffi import SPEC
+from tests.export.frameworks.test_tvm_ffi import SPEC
 
 GXX = shutil.which("g++")
 needs_tools = pytest.mark.skipif(
@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main([str(folder / "k.naut"), "--emit", "jax", "-q", "--arch", "sm_90a,sm_80"]) == 0
     cuda, xla = [f"-I{p}" for p in include_paths()], headers()
     shared = ["-shared", "-fPIC", *cuda]
-    subprocess.run([GXX or "", *shared, here / "driver.cpp", "-o", folder / "libcuda.so.1"], check=True)
+    subprocess.run([GXX or "", *shared, here.parent / "driver.cpp", "-o", folder / "libcuda.so.1"], check=True)
     subprocess.run([GXX or "", *xla, here / "xla.cpp", "-ldl", "-o", folder / "xla"], check=True)
     return folder
 
@@ -102,6 +102,6 @@ def test_what_jax_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     module = compile_file(Request(Path("x.naut"), "sm_80", text=text)).modules["ma-tile"]
     with pytest.raises(UnsupportedError, match="a scalar of type bf16"):
         jax_text([Part("sm_80", module, b"\177ELF")], "")
-    monkeypatch.setattr("nautilus.export.jax_module.find_spec", lambda name: None)
+    monkeypatch.setattr("nautilus.export.frameworks.jax_module.find_spec", lambda name: None)
     with pytest.raises(ToolchainError, match="pip install jax"):
         headers()

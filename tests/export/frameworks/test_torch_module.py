@@ -13,7 +13,7 @@ import pytest
 from nautilus.cli.main import main
 from nautilus.core.errors import UnsupportedError
 from nautilus.driver import Request, compile_file
-from nautilus.export.torch_module import torch_module
+from nautilus.export.frameworks.torch_module import torch_module
 from nautilus.runtime.nvrtc import include_paths
 
 GXX = shutil.which("g++")
@@ -103,7 +103,7 @@ def test_the_operator_launches_in_the_current_stream(tmp_path: Path) -> None:
     arguments = [str(tmp_path / "spec.naut"), "-o", str(module), "--arch", "sm_80", "-q", "--name", "op"]
     assert main(arguments) == 0 and module.with_suffix(".kernels.so").exists()
     (tmp_path / "torch.py").write_text(TORCH)
-    driver = Path(__file__).parent / "driver.cpp"
+    driver = Path(__file__).parents[1] / "driver.cpp"
     target = tmp_path / "libcuda.so.1"
     subprocess.run([GXX or "", "-shared", "-fPIC", f"-I{include_paths()[0]}", driver, "-o", target], check=True)
     env = os.environ | {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(tmp_path), "VERSION": "86"}

@@ -20,10 +20,10 @@ from nautilus.cuda.ctypes import interface_type
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.workspace import workspace_bytes, workspace_sizes
 from nautilus.cuda.names import ModuleNames, module_names
+from nautilus.export.frameworks.python_function import Operator, operator, parameters, python, returned, sizes, text
+from nautilus.export.frameworks.shapes import Shown, shown_by
+from nautilus.export.frameworks.torch_module import BESIDE
 from nautilus.export.library import Part, library_text
-from nautilus.export.python_function import Operator, operator, parameters, python, returned, sizes, text
-from nautilus.export.shapes import Shown, shown_by
-from nautilus.export.torch_module import BESIDE
 from nautilus.ma_tile.ir.ops import MemModule
 
 _TENSOR = "jax.Array"

@@ -15,6 +15,7 @@ from nautilus.core.types import DType
 from nautilus.cuda.host.extents import PYTHON, extent_text
 from nautilus.ma_tile.ir.ops import MemModule
 
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """``names``: Python names of tensors and scalars. ``shown``: scalar -> the expression of tensors that shows it."""

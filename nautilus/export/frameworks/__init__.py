@@ -1,0 +1,1 @@
+"""Outputs for frameworks: operators of PyTorch, functions of JAX and of apache-tvm-ffi."""
