@@ -49,7 +49,8 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
     while True:
         result = Result(Context(request.arch, request.precision, dict(request.dims), request.schedule))
         result.context = replace(result.context, fallbacks=request.fallbacks, keep_runtime=request.keep_runtime)
-        result.context = replace(result.context, unaligned=request.unaligned)
+        assumed = tuple(f.text for f in request.assumed)
+        result.context = replace(result.context, unaligned=request.unaligned, assumed=assumed)
         try:
             _run(request, result, Pipeline([Verify(), repeated, *instruments]), spec)
             if MA_TILE.name in result.modules and not request.gives_kernels:
@@ -148,8 +149,9 @@ def _with_variants(
         spec = result.modules[SPEC.name]
         about = variants_header(found, result.modules[MA_TILE.name], result.context, spec)
         other = None if found.unaligned is None else found.unaligned.module
-        name = result.modules[MA_TILE.name].name
-        text = lower_variants([v.module for v in found.sized], found.dispatch, name, about, other, spec)
+        text = lower_variants(
+            [v.module for v in found.sized], found.dispatch, result.modules[MA_TILE.name], about, other, spec
+        )
         made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
         try:
             spilling = [r for r in assemble(made) if r.spill_stores > SPILLED]

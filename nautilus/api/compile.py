@@ -39,7 +39,7 @@ def compile_kernel(
         raise InputError(f"the level is {level}; allowed are 0, 1 and 2 (nautilusc tune searches)")
     path = Path(spec)
     options: dict[str, Any] = {
-        "arch": arch, "dims": dict(dims or {}), "level": level, "precision": precision, "variants": 4,
+        "arch": arch, "dims": dict(dims or {}), "level": level, "precision": precision, "variants": 6,
         "schedule": Path(schedule) if schedule is not None else None, "werror": frozenset(), "quiet": True,
         "dump_ir": None, "dump_dir": None, "time_passes": False, "verbose": False, "as_json": False,
         "diagnostics": "text",

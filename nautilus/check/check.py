@@ -100,11 +100,15 @@ def _with_scatters(request: Request, declared: _Check) -> Request:
 def _load(request: Request, dims: Mapping[str, int]) -> Spec:
     from nautilus.frontend.semantics.check import load_spec, load_text
 
+    assumed = [f.text for f in request.assumed]
     if request.text is not None:
         folder = Path(request.path).parent
-        name, loose = str(request.path), request.unaligned
-        return load_text(request.text, name, dims=dims, folder=folder, keep_runtime=True, unaligned=loose)
-    return load_spec(request.path, dims=dims, keep_runtime=True, unaligned=request.unaligned)
+        name = str(request.path)
+        loose = request.unaligned
+        return load_text(
+            request.text, name, dims=dims, folder=folder, keep_runtime=True, unaligned=loose, assumed=assumed
+        )
+    return load_spec(request.path, dims=dims, keep_runtime=True, unaligned=request.unaligned, assumed=assumed)
 
 
 @dataclass

@@ -17,7 +17,8 @@ def check(request: Request, *, seed: int = 0, device: str = "auto", full_size: b
     found = compile_checked(replace(request, keep_runtime=True)).variants if request.variants > 1 else None
     for v in found.all if found is not None else ():
         if v.name != GENERAL:
-            changed = replace(one, unaligned=True) if v.name == UNALIGNED else replace(one, schedule=v.schedule)
-            own = check_spec(changed, seed=seed, device=device, full_size=full_size)
-            report.outcomes += (replace(o, subject=f"{o.subject} of variant {v.name}") for o in own.outcomes)
+            own = replace(one, schedule=v.schedule, assumed=v.assumed)
+            changed = replace(one, unaligned=True) if v.name == UNALIGNED else own
+            checked = check_spec(changed, seed=seed, device=device, full_size=full_size)
+            report.outcomes += (replace(o, subject=f"{o.subject} of variant {v.name}") for o in checked.outcomes)
     return report

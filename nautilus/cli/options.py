@@ -163,7 +163,7 @@ def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
             help="Schedule: 0 unoptimised, 1 default rules, 2 tuning database, else rules, 3 tune first.",
         ),
         click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast, or that of the dump]"),
-        click.option("--variants", type=click.IntRange(1), default=4, metavar="N", help="Most schedules by sizes."),
+        click.option("--variants", type=click.IntRange(1), default=6, metavar="N", help="Most schedules by sizes."),
         click.option(
             "--dump-ir",
             metavar="STAGE,...|all",

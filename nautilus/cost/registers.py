@@ -9,7 +9,7 @@ avoids compilations that are certain to fail.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from math import prod
 
 from nautilus.core.ops import declaration
@@ -122,10 +122,15 @@ class _Liveness:
     def __init__(self, kernel: MemKernel) -> None:
         self.kernel = kernel
         self.size: dict[str, int] = {}
-        self.source: dict[str, Frag] = {}  # the fragment whose registers a slice shares
+        self.source: dict[str, Frag] = {}  # the fragment whose registers a slice or a masked value shares
+        constants = set[str]()
         for op in ma.walk_ops(kernel.body):
             if isinstance(op, ma.SliceOp):
                 self.source[op.result.name] = self.source.get(op.arg.name, op.arg)
+            elif isinstance(op, ma.ConstOp):
+                constants.add(op.result.name)
+            elif isinstance(op, ma.MapOp) and (masked := self._masked(op, constants)) is not None:
+                self.source[op.result.name] = self.source.get(masked.name, masked)
             elif isinstance(op, ma.IndexOp) or (isinstance(op, ma.MapOp) and all(map(self._cheap, op.args))):
                 self._computed(op.result)
 
@@ -133,6 +138,13 @@ class _Liveness:
         """Index values, and values computed from them and from row vectors, are rematerialised at their uses."""
         if len(f.type.axes) > 1:
             self.size[f.name] = 0
+
+    def _masked(self, op: ma.MapOp, constants: Container[str]) -> Frag | None:
+        """The value of a select between it and a constant under a condition on indices, which is done at its uses."""
+        if op.op != "select" or not self._cheap(op.args[0]) or op.args[2].name not in constants:
+            return None
+        value = op.args[1]
+        return value if width(self.kernel, value) == width(self.kernel, op.result) else None
 
     def _cheap(self, f: Frag) -> bool:
         return self.size.get(f.name) == 0 or len(f.type.axes) < 2

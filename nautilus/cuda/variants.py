@@ -9,6 +9,9 @@ dispatch::
         return 1;  // M1024
     }
 
+A variant that was compiled under facts about sizes is launched only where the comparisons on the way to it imply them
+(:func:`check_dispatch`); its own launcher checks them again.
+
 A plan begins with the number of its variant; behind the first :data:`PLAN_HEAD` bytes lies the plan of that variant.
 
 The last variant may be one for unaligned tensors.  It is launched where an address, or a stride that is given at
@@ -23,7 +26,7 @@ from dataclasses import replace
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import InternalError
-from nautilus.core.schedule.dispatch import Dispatch
+from nautilus.core.schedule.dispatch import Dispatch, Leaf, Range, SizeFact, Threshold, unproved
 from nautilus.core.types import DType
 from nautilus.cuda.emit import device_part, whole_text
 from nautilus.cuda.host.extents import extent_text
@@ -37,21 +40,39 @@ from nautilus.ma_tile.ir import ops as ma
 
 
 def lower_variants(
-    sized: Sequence[ma.MemModule], dispatch: Dispatch, name: str, header: tuple[str, ...] = (),
+    sized: Sequence[ma.MemModule], dispatch: Dispatch, whole: ma.MemModule, header: tuple[str, ...] = (),
     unaligned: ma.MemModule | None = None, spec: Spec | None = None,
 ) -> CudaModule:  # fmt: skip
     """Variants of one spec with names of their own in one text. Raises UnsupportedError.
 
-    ``sized``: those that ``dispatch`` numbers; ``name``: of the public functions; ``spec``: as :func:`.module.lower`.
+    ``sized``: those that ``dispatch`` numbers; ``whole``: the module that serves all sizes, whose name and arguments
+    the public functions have; ``spec``: as :func:`.module.lower`.
     """
     modules = sized if unaligned is None else (*sized, unaligned)
     if len({tuple((p.name, p.dtype) for p in m.params) for m in modules}) != 1:
         raise InternalError("variants of one spec have different params")
-    entries = _entry_points(modules, dispatch, replace(sized[0], name=name, kernels=()), unaligned)
+    check_dispatch(dispatch, sized, whole)
+    entries = _entry_points(modules, dispatch, replace(whole, kernels=()), unaligned)
     statements = Statements.of(spec)
     text = whole_text(header, [device_part(m, statements) for m in modules], host_part(modules, entries))
     kernels = {symbol: f"{m.name}.{kernel}" for m in modules for symbol, kernel in kernel_symbols(m).items()}
     return CudaModule(wrapped(text), kernels)
+
+
+def check_dispatch(dispatch: Dispatch, sized: Sequence[ma.MemModule], whole: ma.MemModule) -> None:
+    """Raises InternalError where a variant is reached at sizes for which it was not compiled."""
+    ranges, facts = _known(whole)
+    found = unproved(dispatch, [_known(m)[1] for m in sized], Leaf(0, ranges, {f.size: f.multiple for f in facts}))
+    if found is not None:
+        leaf, fact = found
+        name, where = sized[leaf.variant].name, leaf.condition
+        raise InternalError(f"variant {name} needs '{fact.text}', which '{where}' does not imply")
+
+
+def _known(module: ma.MemModule) -> tuple[dict[str, Range], list[SizeFact]]:
+    """What ``module`` takes for granted of runtime sizes."""
+    sizes = [p for p in module.params if p.most is not None and p.dtype is DType.I32]
+    return {p.name: (-1, p.most) for p in sizes}, [SizeFact(p.name, p.most, p.multiple) for p in sizes]
 
 
 def variants_plan_bytes(modules: Sequence[ma.MemModule]) -> int:
@@ -138,7 +159,11 @@ def _choice(
     if isinstance(dispatch, int):
         yield indent + leaf(dispatch)
         return
-    condition = f"{indent}if ({names[dispatch.size]} <= {dispatch.most}) "
+    if isinstance(dispatch, Threshold):
+        asked = f"{names[dispatch.size]} <= {dispatch.most}"
+    else:
+        asked = " && ".join(f"{names[name]} % {by} == 0" for name, by in dispatch.divisors)
+    condition = f"{indent}if ({asked}) "
     if isinstance(dispatch.within, int):
         yield condition + leaf(dispatch.within)
     else:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
-from nautilus.core.schedule.dispatch import Dispatch, chosen, leaves
+from nautilus.core.schedule.dispatch import Dispatch, SizeFact, chosen, leaves
 from nautilus.core.types import DType
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.ir.ops import MemModule
@@ -31,7 +31,8 @@ class Request:
     ``schedule`` None: the schedule that ``lookup`` finds for the Spec in a tuning database, else one by rules.
     ``variants``: the most schedules among which the launcher chooses by runtime sizes; with more than one, a variant
     for tensors that are not aligned joins them.  ``unaligned``: strides that are given at launch, and the addresses of
-    their tensors, are not promised to be multiples of 16 bytes.
+    their tensors, are not promised to be multiples of 16 bytes.  ``assumed``: facts about runtime sizes beside those of
+    the spec.
     """
 
     path: Path
@@ -48,6 +49,7 @@ class Request:
     name: str = ""
     variants: int = 1
     unaligned: bool = False
+    assumed: tuple[SizeFact, ...] = ()
 
     @property
     def is_spec(self) -> bool:
@@ -62,7 +64,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Variant:
-    """The whole spec under one schedule, for every size.
+    """The whole spec under one schedule, for every size at which the facts ``assumed`` hold.
 
     ``name``: the sizes for which the planner made the schedule; the module has it in its own name.
     """
@@ -70,11 +72,15 @@ class Variant:
     name: str
     schedule: Schedule
     module: MemModule
+    assumed: tuple[SizeFact, ...] = ()
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predicted seconds at ``sizes``: of every variant, and of the schedule of a compilation without variants."""
+    """Predicted seconds at ``sizes``: of every variant, and of the schedule of a compilation without variants.
+
+    They are infinite for a variant whose facts do not hold.
+    """
 
     sizes: Mapping[str, int]
     seconds: tuple[float, ...]
@@ -100,7 +106,8 @@ class Variants:
 
     def text(self) -> list[str]:
         """A line for each leaf of the dispatch, and for the variant of unaligned tensors: the variant and when."""
-        lines = [f"{self.sized[n].name} {f'where {c}' if c else 'always'}" for c, n in leaves(self.dispatch)]
+        found = [(self.sized[x.variant].name, x.condition) for x in leaves(self.dispatch)]
+        lines = [f"{name} {f'where {condition}' if condition else 'always'}" for name, condition in found]
         if self.unaligned is None:
             return lines
         return [f"{self.unaligned.name} where a stride or an address is not a multiple of 16 bytes, else", *lines]

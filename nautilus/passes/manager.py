@@ -33,7 +33,7 @@ class Context:
     """The options of a compilation besides its input. Passes and lowerings take fields by name.
 
     ``spec``: the Spec, if the compilation starts from one.  ``trial``: the planner follows its rules alone.
-    ``keep_runtime``, ``unaligned``: as in a Request.
+    ``keep_runtime``, ``unaligned``: as in a Request.  ``assumed``: facts about sizes, as text.
     """
 
     arch: str = DEFAULT_TARGET
@@ -46,6 +46,7 @@ class Context:
     trial: bool = False
     keep_runtime: bool = False
     unaligned: bool = False
+    assumed: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import field
 from math import prod
 
 from nautilus.core.expr.nodes import Axis
+from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan
 from nautilus.planner.products.dots import Dot
@@ -13,6 +14,8 @@ from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import Scan
+
+LONG = 1 << 20  # the extent of an axis of any size: too long for a tile
 
 
 @dataclass(slots=True)
@@ -33,9 +36,9 @@ class Draft:
         return self.unified.defs
 
     def extent(self, axis: str) -> int:
-        """The extent; a large number where it is known only at launch."""
+        """The extent, or the most that it can be, where it is known only at launch; at most :data:`LONG`."""
         e = self.unified.extents[axis]
-        return e if isinstance(e, int) else 1 << 20
+        return e if isinstance(e, int) else min(at_most(e), LONG)
 
     def reducers(self, axis: str) -> tuple[Def, ...]:
         return tuple(d for d in self.defs if any(a.name == axis for a in d.red))

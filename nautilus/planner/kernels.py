@@ -316,13 +316,9 @@ def stored(program: Program, ops: Group) -> frozenset[str]:
 
 
 def _grid_size(plan: KernelPlan, known: _Known) -> int:
-    total = 1
-    unified = known.unified(plan.ops)
-    for a in plan.axes:
-        extent = unified.extents.get(a.name)
-        if a.role == GRID and isinstance(extent, int):
-            total *= blocks(extent, a.tile)
-    return total
+    """Blocks of a kernel; a size that is known only at launch has its nominal value."""
+    extents = known.unified(plan.ops).extents
+    return prod(blocks(nominal(extents[a.name]), a.tile) for a in plan.axes if a.role == GRID and a.name in extents)
 
 
 def _starves(plan: KernelPlan, known: _Known, parts: list[KernelPlan]) -> bool:

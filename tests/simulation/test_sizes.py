@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.core.schedule import Schedule, SplitPlan
-from nautilus.core.schedule.dispatch import Threshold
+from nautilus.core.schedule import AxisPlan, Schedule, SplitPlan
+from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold
 from nautilus.cuda.variants import lower_variants
 from nautilus.driver import Request
 from tests.fuzz.thresholds import lowered
 from tests.shipped import ROOT
-from tests.simulation.compared import at_sizes, compiled, differing, prepare
+from tests.simulation.compared import Case, at_sizes, compiled, differing, prepare
 from tests.simulation.simulate import MISSING, build
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
@@ -153,7 +153,7 @@ def test_every_size_reaches_its_variant_with_scratch_memory_of_its_own(tmp_path:
     modules = [replace(c.module, name=f"spec_{name}") for c, name in ((cut, "few"), (whole, "many"))]
     assert len(modules[0].kernels) > len(modules[1].kernels)
     dispatch = Threshold("M", 40, 0, 1)
-    made = lower_variants(modules, dispatch, "spec")
+    made = lower_variants(modules, dispatch, whole.module)
     program = build(made.text, whole.module, whole.given, tmp_path)
     for m in (0, 2, 40, 42, 90):
         case = at_sizes(cut if m <= 40 else whole, {"M": m})
@@ -174,7 +174,7 @@ def test_strides_that_are_no_whole_vectors_reach_their_variant(tmp_path: Path) -
     request = Request(Path("given.naut"), "sm_90a", text=STRIDED.lstrip())
     aligned, any_stride = (prepare(replace(request, unaligned=x), integers=True) for x in (False, True))
     modules = [replace(c.module, name=f"spec_{n}") for n, c in enumerate((aligned, any_stride))]
-    text = lower_variants(modules[:1], 0, "spec", (), modules[1]).text
+    text = lower_variants(modules[:1], 0, aligned.module, (), modules[1]).text
     assert "tma_load" in aligned.result.cuda
     program = build(text, aligned.module, aligned.given, tmp_path)
     for m in (0, 1, 70):
@@ -183,6 +183,33 @@ def test_strides_that_are_no_whole_vectors_reach_their_variant(tmp_path: Path) -
             odd = any(here.given.sizes[p.name] % 8 for p in aligned.module.params if "stride" in p.name)
             assert odd == (case is any_stride)
             assert differing(here, [m], program) == [], m
+
+
+SHORT_ROWS = """
+dim M = runtime, N = runtime
+input X: f16[M, N]
+output Y: f16[M, N]
+Y[i, j] = softmax[j](X[i, j])
+"""
+
+
+def test_rows_reach_the_variants_whose_facts_hold(tmp_path: Path) -> None:
+    request = Request(Path("given.naut"), "sm_80", text=SHORT_ROWS.lstrip())
+    facts = {"short": SizeFact("N", 96, 8), "vectors": SizeFact("N", multiple=8), "any": None}
+    cases = {name: prepare(replace(request, assumed=() if f is None else (f,))) for name, f in facts.items()}
+    modules = [replace(c.module, name=f"spec_{name}") for name, c in cases.items()]
+    assert "for (int" in cases["any"].result.cuda and [a.role for a in axes_of(cases["short"])] == ["grid", "tile"]
+    dispatch = Divided((("N", 8),), Threshold("N", 96, 0, 1), 2)
+    whole = cases["any"]
+    program = build(lower_variants(modules, dispatch, whole.module).text, whole.module, whole.given, tmp_path)
+    for n, name in ((0, "short"), (8, "short"), (96, "short"), (104, "vectors"), (97, "any"), (7, "any")):
+        assert differing(at_sizes(cases[name], {"M": 3, "N": n}), [n], program) == [], n
+
+
+def axes_of(case: Case) -> tuple[AxisPlan, ...]:
+    schedule = case.result.context.schedule
+    assert schedule is not None
+    return schedule.kernels[0].axes
 
 
 # ---- specs of a server: pages behind lengths, windows and sinks

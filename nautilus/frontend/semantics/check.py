@@ -8,7 +8,7 @@ shapes (:mod:`symbols`), orders the definitions by dependence (:mod:`order`), ex
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -39,26 +39,27 @@ from nautilus.frontend.sizes import samples
 from nautilus.frontend.spec import Assumption, Definition, Dim, Scalar, Spec, Tensor
 from nautilus.frontend.syntax import ast
 from nautilus.frontend.syntax.lint import lint
-from nautilus.frontend.syntax.load import Program, prelude, read_path, read_text
+from nautilus.frontend.syntax.load import Program, facts_of, prelude, read_path, read_text
 
 _RECURSION = 50_000  # Python frames; the depth limits of the language apply long before
 
 
 def load_spec(
     source: str | PathLike[str], *, dims: Mapping[str, int] | None = None, keep_runtime: bool = False,
-    unaligned: bool = False, name: str = "<text>",
+    unaligned: bool = False, assumed: Sequence[str] = (), name: str = "<text>",
 ) -> Spec:  # fmt: skip
     """The Spec of a file, or of a text called ``name`` if ``source`` is a str with a newline.
 
     ``dims`` overrides sizes, as ``--dim`` does. With ``keep_runtime`` a runtime dim stays one, and its value there
     is where tools run the spec. ``unaligned``: strides that are given at launch are any numbers of elements, and so
-    are the addresses of their tensors; else they are multiples of 16 bytes. Raises DiagnosticError with all errors
-    and warnings; the warnings of a valid spec are in ``Spec.warnings``.
+    are the addresses of their tensors; else they are multiples of 16 bytes. ``assumed``: further facts, each the text
+    of a condition. Raises DiagnosticError with all errors and warnings; the warnings of a valid spec are in
+    ``Spec.warnings``.
     """
     if isinstance(source, str) and "\n" in source:
-        return load_text(source, name, dims=dims, keep_runtime=keep_runtime, unaligned=unaligned)
+        return load_text(source, name, dims=dims, keep_runtime=keep_runtime, unaligned=unaligned, assumed=assumed)
     with _raised_recursion_limit():
-        return _checked(_analysed(read_path(Path(source)), dims or {}, keep_runtime, unaligned))
+        return _checked(_analysed(read_path(Path(source)), dims or {}, keep_runtime, unaligned, assumed))
 
 
 def load_text(
@@ -69,10 +70,11 @@ def load_text(
     folder: Path | None = None,
     keep_runtime: bool = False,
     unaligned: bool = False,
+    assumed: Sequence[str] = (),
 ) -> Spec:
     """The Spec of ``text``; ``name`` is its name in diagnostics, ``folder`` contains its includes."""
     with _raised_recursion_limit():
-        return _checked(_analysed(read_text(text, name, folder), dims or {}, keep_runtime, unaligned))
+        return _checked(_analysed(read_text(text, name, folder), dims or {}, keep_runtime, unaligned, assumed))
 
 
 @dataclass(frozen=True)
@@ -112,10 +114,12 @@ def _checked(found: Analysis) -> Spec:
     return found.spec
 
 
-def _analysed(program: Program, dims: Mapping[str, int], keep_runtime: bool, unaligned: bool) -> Analysis:
+def _analysed(
+    program: Program, dims: Mapping[str, int], keep_runtime: bool, unaligned: bool, assumed: Sequence[str] = ()
+) -> Analysis:  # fmt: skip
     if any(e.span.line == 0 for e in program.errors):  # the file itself could not be read
         return Analysis(program, tuple(program.errors))
-    sym = collect(program.statements, prelude(), dims, keep_runtime, note_sizes)
+    sym = collect([*program.statements, *facts_of(assumed)], prelude(), dims, keep_runtime, note_sizes)
     facts = assumptions(sym)
     found = _definitions(sym, facts)
     strides = {name: _strides(sym, decl, unaligned) for name, decl in sym.decls.items()}

@@ -6,6 +6,7 @@ is read once.  A cycle of includes is an error at the statement that closes it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +39,13 @@ def prelude() -> tuple[ast.Function, ...]:
     tree, errors = parse(Source(PRELUDE, prelude_text()))
     assert not errors, errors[0].text()
     return tuple(s for s in tree.statements if isinstance(s, ast.Function))
+
+
+def facts_of(assumed: Sequence[str]) -> list[ast.Statement]:
+    """A statement for each text of a condition."""
+    tree, errors = parse(Source("<assumed>", "".join(f"assume {text}\n" for text in assumed)))
+    assert not errors, errors[0].text()
+    return list(tree.statements)
 
 
 def read_path(path: Path) -> Program:

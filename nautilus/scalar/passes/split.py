@@ -71,7 +71,7 @@ def split_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
     extents = _extents(kernel)
     for a in plan.axes:
         extent = extents.get(a.name)
-        if a.tile < 1 or (a.role == "tile" and (not isinstance(extent, int) or a.tile < extent)):
+        if a.tile < 1 or (a.role == "tile" and (extent is None or a.tile < at_most(extent))):
             raise ScheduleError(f"a tile of {a.tile} does not hold axis {a.name!r}", kernel=plan.name)
     grid, body = grid_chain(kernel)
     ctx = _Context(plan, extents, frozenset(b.name for b in kernel.locals), frozenset(a.var for a in grid), {})
@@ -109,7 +109,8 @@ def _shapes(kernel: Kernel, ctx: _Context) -> dict[str, tuple[Extent, ...]]:
 
 
 def _padded(axis: str, ctx: _Context) -> Extent:
-    return rounded_up(ctx.extents[axis], ctx.plan.axis(axis).tile)
+    p = ctx.plan.axis(axis)
+    return p.tile if p.role == "tile" else rounded_up(ctx.extents[axis], p.tile)
 
 
 def _loops(loop: Loop, ctx: _Context) -> tuple[Loop, tuple[Loop, ...]]:

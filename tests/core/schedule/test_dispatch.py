@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from nautilus.core.schedule.dispatch import Threshold, chosen, compared, leaves, renumbered
+from nautilus.core.schedule.dispatch import (
+    Divided,
+    Leaf,
+    SizeFact,
+    Threshold,
+    chosen,
+    compared,
+    leaves,
+    renumbered,
+    unproved,
+)
 
 TREE = Threshold("M", 64, 0, Threshold("N", 512, 1, Threshold("M", 4096, 2, 1)))
+
+ROWS = Divided((("N", 8),), Threshold("N", 512, 0, 1), 2)
 
 
 @pytest.mark.parametrize(
@@ -17,13 +29,18 @@ def test_a_threshold_belongs_to_the_lower_part(m: int, n: int, want: int) -> Non
 
 
 def test_leaves_say_their_whole_condition() -> None:
-    assert list(leaves(TREE)) == [
+    assert [(x.condition, x.variant) for x in leaves(TREE)] == [
         ("M <= 64", 0),
         ("M > 64 and N <= 512", 1),
         ("64 < M <= 4096 and N > 512", 2),
         ("M > 4096 and N > 512", 1),
     ]
-    assert list(leaves(3)) == [("", 3)]
+    assert [(x.condition, x.variant) for x in leaves(3)] == [("", 3)]
+    assert [(x.condition, x.variant) for x in leaves(ROWS)] == [
+        ("N <= 512 and N % 8 == 0", 0),
+        ("N > 512 and N % 8 == 0", 1),
+        ("not (N % 8 == 0)", 2),
+    ]
 
 
 def test_renumbering_keeps_thresholds() -> None:
@@ -36,3 +53,32 @@ def test_renumbering_keeps_thresholds() -> None:
 def test_a_size_that_is_compared_must_be_given() -> None:
     with pytest.raises(KeyError):
         chosen(TREE, {"N": 1})
+
+
+@pytest.mark.parametrize(("n", "want"), [(0, 0), (512, 0), (513, 2), (520, 1), (12, 2)])
+def test_sizes_that_are_multiples_have_a_side(n: int, want: int) -> None:
+    assert chosen(ROWS, {"N": n}) == want
+    assert compared(ROWS) == {"N"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "unmet"),
+    [
+        pytest.param([[SizeFact("N", 512, 4)], [SizeFact("N", multiple=8)], []], None, id="implied by the path"),
+        pytest.param([[SizeFact("N", 511)], [], []], (0, SizeFact("N", 511)), id="a bound below the threshold"),
+        pytest.param([[], [SizeFact("N", 512)], []], (1, SizeFact("N", 512)), id="the other side of the threshold"),
+        pytest.param([[], [], [SizeFact("N", multiple=2)]], (2, SizeFact("N", multiple=2)), id="no multiple"),
+        pytest.param([[SizeFact("M", 9)], [], []], (0, SizeFact("M", 9)), id="a size that is not compared"),
+    ],
+)
+def test_a_variant_is_reached_only_where_its_facts_hold(facts: list[list[SizeFact]], unmet: object) -> None:
+    found = unproved(ROWS, facts)
+    assert (None if found is None else (found[0].variant, found[1])) == unmet
+
+
+def test_what_the_spec_says_of_sizes_counts() -> None:
+    known = Leaf(0, {"N": (-1, 4096)}, {"N": 16})
+    assert unproved(0, [[SizeFact("N", 4096, 8)]], known) is None
+    assert unproved(0, [[SizeFact("N", 4096, 32)]], known) is not None
+    assert SizeFact("N", 512, 8).text == "N <= 512 and N % 8 == 0" and SizeFact("N", 512, 8).holds(504)
+    assert not SizeFact("N", 512, 8).holds(520) and not SizeFact("N", 512, 8).holds(500)

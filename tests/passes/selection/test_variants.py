@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from math import log
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,16 @@ from typing import Any
 import pytest
 
 from nautilus import driver
-from nautilus.core.schedule.dispatch import Threshold, chosen, leaves
+from nautilus.core.errors import InternalError
+from nautilus.core.index.sizes import MAX_DIM
+from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold, chosen, leaves
 from nautilus.cost.model import estimate
+from nautilus.cuda.variants import check_dispatch
 from nautilus.driver import Request, Result, compile_file
+from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.passes.compilation import Variants
-from nautilus.passes.selection import variants
+from nautilus.passes.selection import dispatch_tree, variants
 from nautilus.passes.selection.variants import find
 
 PRODUCT = """
@@ -30,6 +35,18 @@ dim M = runtime, N = 1000
 input X: f16[M, N]
 output Y: f16[M, N]
 Y[i, j] = softmax[j](X[i, j])
+"""
+PLAIN_ROWS = """
+dim M = runtime, N = runtime
+input X: f16[M, N]
+output Y: f16[M, N]
+Y[i, j] = softmax[j](X[i, j])
+"""
+WHOLE_VECTORS = """
+dim M = runtime, N = runtime
+assume N % 8 == 0
+input X: f16[M, N]
+output Y: f16[M, N]
 """
 FACTS = """
 dim M = runtime <= 4096, N = runtime <= 4096, K = 64
@@ -64,7 +81,7 @@ def test_a_product_has_a_variant_for_few_rows_and_one_for_many(found: Variants) 
     for p in found.points:
         n = chosen(found.dispatch, p.sizes)
         assert p.seconds[n] <= 1.02 * min(p.general, *p.seconds)
-    assert {n for _, n in leaves(found.dispatch)} == set(range(len(found.all)))
+    assert {x.variant for x in leaves(found.dispatch)} == set(range(len(found.all)))
 
 
 def test_predictions_are_those_of_the_modules(found: Variants) -> None:
@@ -100,7 +117,7 @@ def test_no_variants_beside_a_given_schedule(product: tuple[Request, Result]) ->
 def test_points_keep_the_facts() -> None:
     made = request(FACTS)
     spec = compile_file(made).modules["spec"]
-    points = [*variants._points(spec, variants.GRID)]
+    points = [*variants._points(spec, variants._grids(spec, variants.GRID))]
     assert points and all(p["M"] <= p["N"] and p["N"] % 8 == 0 for p in points)
 
 
@@ -112,6 +129,45 @@ def test_the_text_has_every_variant_and_one_launcher(product: tuple[Request, Res
         assert f"namespace spec_{v.name}_code {{" in result.cuda and f"// spec_{v.name}\n" in result.cuda
     assert result.launched({"M": 1}).name != result.launched({"M": 16384}).name
     assert any(line.startswith("// variant ") for line in result.cuda.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        pytest.param("Y[i, j] = softmax[j](X[i, j])", 4096, id="softmax"),
+        pytest.param("Y[i, j] = X[i, j] * rsqrt(mean[k](X[i, k] * X[i, k]) + 1e-6)", 4096, id="rms norm"),
+        pytest.param("Y[i, j] = X[i, j] / max[k](abs(X[i, k]))", 4096, id="quantising by row"),
+    ],
+)
+def test_rows_that_are_read_again_stay_in_registers_under_a_bound(text: str, bound: int) -> None:
+    given = request(WHOLE_VECTORS + text + "\n")
+    found = find(given, compile_file(given), compile_file)
+    assert found is not None
+    n = chosen(found.dispatch, {"M": 4096, "N": bound})
+    facts = found.sized[n].assumed
+    assert [f.size for f in facts] == ["N"] and facts[0].holds(bound)
+    assert not any(isinstance(op, ForOp) for k in found.sized[n].module.kernels for op in walk_ops(k.body))
+    assert not found.sized[chosen(found.dispatch, {"M": 4096, "N": 1 << 20})].assumed
+    check_dispatch(found.dispatch, [v.module for v in found.sized], compile_file(given).modules["ma-tile"])
+
+
+def test_whole_vectors_are_asked_for_first() -> None:
+    given = request(PLAIN_ROWS)
+    found = find(given, compile_file(given), compile_file)
+    assert found is not None and isinstance(found.dispatch, Divided) and found.dispatch.divisors == (("N", 8),)
+    odd, whole = (found.sized[chosen(found.dispatch, {"M": 4096, "N": n})] for n in (4095, 4096))
+    assert [f.multiple for f in odd.assumed] == [1] and 8 in {f.multiple for f in whole.assumed}
+    seconds = [estimate(at_sizes(v.module, {"M": 4096, "N": 4096}), "sm_90a").seconds for v in (odd, whole)]
+    assert seconds[1] < seconds[0]
+
+
+def test_a_variant_at_sizes_that_it_was_not_compiled_for_is_an_error() -> None:
+    given = request(PLAIN_ROWS)
+    whole = compile_file(given).modules["ma-tile"]
+    short = compile_file(replace(given, assumed=(SizeFact("N", 512),))).modules["ma-tile"]
+    check_dispatch(Threshold("N", 512, 0, 1), [short, whole], whole)
+    with pytest.raises(InternalError, match=r"needs 'N <= 512', which '.*N <= 520' does not imply"):
+        check_dispatch(Threshold("N", 520, 0, 1), [short, whole], whole)
 
 
 class Given:
@@ -126,15 +182,15 @@ class Given:
     def log(self, n: int, p: Mapping[str, int]) -> float:
         return log(self.of(n, p))
 
-    def logs(self, n: int, points: Sequence[Mapping[str, int]]) -> float:
-        return sum(self.log(n, p) for p in points)
-
-    def best(self, kept: Sequence[int], points: Sequence[Mapping[str, int]]) -> float:
-        return sum(min(self.log(n, p) for n in kept) for p in points)
+    def most(self, n: int, size: str) -> int:
+        return MAX_DIM
 
 
 def tree(points: list[dict[str, int]], *times: Any) -> Any:
-    return variants._tree(Given(*times), points, range(len(times)))[1]  # type: ignore[arg-type]
+    bounds = dict.fromkeys(points[0], MAX_DIM)
+    return dispatch_tree._Search(Given(*times), tuple(bounds), points, range(len(times))).tree(
+        tuple((0, n) for n in bounds.values()), dispatch_tree.LEVELS
+    )[1]
 
 
 def test_the_tree_needs_two_thresholds_for_an_island() -> None:
@@ -155,14 +211,13 @@ def test_a_small_gain_is_worth_no_threshold() -> None:
 def test_no_more_variants_than_allowed() -> None:
     points = [{"M": m} for m in (1, 10, 100, 1000)]
     given = Given(lambda M: 4.0, *(lambda M, own=own: 1.0 if own == M else 9.0 for own in (1, 10, 100)))
-    assert variants._kept(given, points, 2) == [0, 1]  # type: ignore[arg-type]
-    assert variants._kept(given, points, 9) == [0, 1, 2, 3]  # type: ignore[arg-type]
+    assert dispatch_tree.kept(given, points, 0, [1, 2, 3], 2) == [0, 1]
+    assert dispatch_tree.kept(given, points, 0, [1, 2, 3], 9) == [0, 1, 2, 3]
 
 
 def test_a_threshold_stands_where_times_are_equal() -> None:
     points = [{"M": m} for m in (1, 16, 256, 4096)]
     given = Given(lambda M: 10 + M, lambda M: 100)
-    _, found = variants._tree(given, points, (0, 1))  # type: ignore[arg-type]
-    assert isinstance(found, Threshold) and found.most == 16
-    placed = variants._refined(found, given, points)  # type: ignore[arg-type]
+    assert tree(points, *given.times) == Threshold("M", 16, 0, 1)
+    placed = dispatch_tree.decision_tree(given, points, (0, 1), {"M": MAX_DIM})
     assert isinstance(placed, Threshold) and 74 <= placed.most <= 90

@@ -117,4 +117,4 @@ def _map(tiles: _Tiles, names: Sequence[str]) -> Any:
     bounds = [f"0 <= {variable(n)} < {isl_text(c)}" for n, c in counts.items()]
     there = ", ".join(map(isl_text, values))
     decoded = f"{variables(counts)} -> [{there}] : {' and '.join(bounds) or 'true'}"
-    return islpy.Map(sized([*counts.values(), *values], decoded))
+    return sized(islpy.Map, [*counts.values(), *values], decoded)

@@ -150,7 +150,7 @@ def implied(loops: Sequence[Loop], given: Sequence[Expr], claim: Expr) -> bool:
         bounds = [e for x in loops for e in (x.lo, x.hi)]
         parts = [*map(iterations, loops), *map(condition, known), f"not {condition(claim)}"]
         points = f"{variables(x.var for x in loops)} : {' and '.join(parts)}"
-        return bool(islpy.Set(sized([claim, *known, *bounds], points)).is_empty())
+        return bool(sized(islpy.Set, [claim, *known, *bounds], points).is_empty())
     except (NotAffine, ImportError):
         return False
 
@@ -202,12 +202,12 @@ def _compared(old: _Copy, news: Sequence[_Copy], said: Mapping[tuple[int, str], 
 
     names = [loop.var for loop in old.loops]
     bounds = [e for c in (old, *news) for e in _bounds(c)]
-    whole = islpy.Set(sized(bounds, f"{variables(names)} : {_domain(old)}"))
+    whole = sized(islpy.Set, bounds, f"{variables(names)} : {_domain(old)}")
     total: Any = None
     for new in news:
         image = _map(old, new, said)
         values = [image[n] for n in names]
-        relation = islpy.Map(sized([*bounds, *values], _relation(new, values)))
+        relation = sized(islpy.Map, [*bounds, *values], _relation(new, values))
         if not relation.is_injective():
             return _twice(old, "two iterations do the same work")
         reached = relation.range()

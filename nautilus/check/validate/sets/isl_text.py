@@ -9,6 +9,7 @@ So variables and sizes have names of their own here, and :func:`sized` declares 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var, rewrite, walk
 from nautilus.scalar.ir import Loop
@@ -40,10 +41,20 @@ def _size(name: str) -> str:
     return f"p_{_spelled(name)}"
 
 
-def sized(exprs: Iterable[Expr], text: str) -> str:
-    """The set or map ``text`` for all sizes known at launch; ``exprs`` have them all."""
-    names = sorted({_size(n.name) for e in exprs for n in walk(e) if isinstance(n, Param)})
-    return f"[{', '.join(names)}] -> {{ {text} }}"
+def sized(made: Callable[[str], Any], exprs: Iterable[Expr], text: str) -> Any:
+    """The isl object that ``made`` makes of ``text``, at all sizes that a launch may have; ``exprs`` have them all."""
+    import islpy
+
+    sizes = {n.name: n for e in exprs for n in walk(e) if isinstance(n, Param)}
+    names = f"[{', '.join(_size(name) for name in sorted(sizes))}]"
+    ranges = " and ".join(_range(p) for p in sizes.values() if p.most is not None) or "true"
+    return made(f"{names} -> {{ {text} }}").intersect_params(islpy.Set(f"{names} -> {{ : {ranges} }}"))
+
+
+def _range(p: Param) -> str:
+    """What is known of a size."""
+    name = _size(p.name)
+    return f"{p.least} <= {name} <= {p.most} and {name} mod {p.multiple} = 0"
 
 
 def iterations(loop: Loop) -> str:

@@ -1,0 +1,181 @@
+"""The decision tree over sizes that chooses among variants, by predicted times.
+
+A variant is legal at some sizes only (:mod:`nautilus.core.schedule.dispatch`).  Its predicted time is infinite at other
+ones, and a leaf has a variant only if the bounds of its path keep all sizes within those of the variant.  A tree has
+the cost of the sum of the logarithms of all times, and :data:`SAVES` for each threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import exp, inf, log
+from typing import Protocol, TypeAlias
+
+from nautilus.core.index.sizes import MAX_DIM
+from nautilus.core.records import dataclass
+from nautilus.core.schedule import Schedule
+from nautilus.core.schedule.dispatch import Dispatch, SizeFact, Threshold, compared, leaves
+from nautilus.cost.model import estimate
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.rewriting.at_sizes import at_sizes
+
+LEVELS = 4  # thresholds one below the other in the decision tree
+SAVES = 0.1  # least logarithm of the ratio of times that a variant or a threshold saves, summed over the grid
+FINE = 16  # a threshold is found to one part in so many of the next size of the grid
+
+Point: TypeAlias = "Mapping[str, int]"  # sizes of the varied dims
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A schedule that is legal at every size at which ``assumed`` holds.
+
+    ``name``: the sizes for which the planner made it.
+    """
+
+    name: str
+    schedule: Schedule
+    module: MemModule
+    assumed: tuple[SizeFact, ...] = ()
+
+    def holds(self, sizes: Point) -> bool:
+        """Whether the variant is legal at ``sizes``."""
+        return all(f.size not in sizes or f.holds(sizes[f.size]) for f in self.assumed)
+
+
+class Times(Protocol):
+    """Predicted times of candidates, by their numbers."""
+
+    def of(self, n: int, sizes: Point) -> float: ...
+
+    def log(self, n: int, sizes: Point) -> float: ...
+
+    def most(self, n: int, size: str) -> int: ...
+
+
+class Predicted:
+    """Predicted seconds of every candidate at any sizes; infinite where it is not legal."""
+
+    def __init__(self, candidates: Sequence[Candidate], arch: str) -> None:
+        self.candidates, self.arch = candidates, arch
+        self.known = dict[tuple[int, tuple[int, ...]], float]()
+
+    def of(self, n: int, sizes: Point) -> float:
+        return exp(self.log(n, sizes))
+
+    def log(self, n: int, sizes: Point) -> float:
+        key = (n, tuple(sizes.values()))
+        if key not in self.known:
+            c = self.candidates[n]
+            legal = c.holds(sizes)
+            self.known[key] = log(estimate(at_sizes(c.module, sizes), self.arch).seconds) if legal else inf
+        return self.known[key]
+
+    def most(self, n: int, size: str) -> int:
+        """The largest value of ``size`` at which candidate ``n`` is legal."""
+        found = [f.most for f in self.candidates[n].assumed if f.size == size and f.most is not None]
+        return min(found, default=MAX_DIM)
+
+
+def kept(times: Times, points: Sequence[Point], start: int, among: Sequence[int], most: int) -> list[int]:
+    """At most ``most`` candidates, ``start`` and those of ``among``, in the order in which they were found.
+
+    They join in the order of what they save, as long as one saves :data:`SAVES` at some size.
+    """
+    now, chosen, rest = [times.log(start, p) for p in points], [start], list(among)
+    while rest and len(chosen) < most:
+        after = {c: [min(t, times.log(c, p)) for t, p in zip(now, points, strict=True)] for c in rest}
+        best = min(rest, key=lambda c: sum(after[c]))
+        if sum(now) - sum(after[best]) < SAVES:
+            break
+        chosen.append(best)
+        rest.remove(best)
+        now = after[best]
+    return sorted(chosen)
+
+
+def best(times: Times, points: Sequence[Point], among: Sequence[int]) -> float:
+    """The sum of the logarithms of the least times."""
+    return sum(min(times.log(n, p) for n in among) for p in points)
+
+
+def decision_tree(times: Times, points: Sequence[Point], among: Sequence[int], bounds: Mapping[str, int]) -> Dispatch:
+    """The best decision tree of at most :data:`LEVELS` thresholds one below the other.
+
+    ``bounds``: the largest size of each dim.  One of ``among`` is legal at all sizes.  With one size, further
+    predictions place the thresholds.
+    """
+    names = tuple(points[0])
+    box = tuple((0, bounds[name]) for name in names)
+    found = _Search(times, names, points, among).tree(box, LEVELS)[1]
+    return refined(found, times, points) if len(names) == 1 else found
+
+
+_Box: TypeAlias = tuple[tuple[int, int], ...]  # least and greatest value of each size
+
+
+class _Search:
+    """The best trees of boxes of sizes; each is found once."""
+
+    def __init__(self, times: Times, names: tuple[str, ...], points: Sequence[Point], among: Sequence[int]) -> None:
+        self.times, self.names, self.among = times, names, among
+        self.rows = [(tuple(p[x] for x in names), [times.log(n, p) for n in among]) for p in points]
+        self.known = dict[tuple[_Box, int], tuple[float, Dispatch]]()
+        self.inside = dict[_Box, list[tuple[tuple[int, ...], list[float]]]]()
+
+    def rows_of(self, box: _Box) -> list[tuple[tuple[int, ...], list[float]]]:
+        """The points in ``box`` with the times of all candidates."""
+        if box not in self.inside:
+            self.inside[box] = [
+                row for row in self.rows if all(a <= n <= b for n, (a, b) in zip(row[0], box, strict=True))
+            ]
+        return self.inside[box]
+
+    def tree(self, box: _Box, levels: int) -> tuple[float, Dispatch]:
+        """The cost and the tree whose thresholds are sizes of points."""
+        if (box, levels) not in self.known:
+            self.known[box, levels] = self._tree(box, levels)
+        return self.known[box, levels]
+
+    def _tree(self, box: _Box, levels: int) -> tuple[float, Dispatch]:
+        rows, found = self.rows_of(box), self._leaf(box)
+        least = sum(min(times) for _, times in rows)
+        for axis, most in self._cuts(rows) if levels else ():
+            if found[0] - least <= SAVES:
+                break  # no threshold can be worth its cost
+            low, high = box[axis]
+            a, within = self.tree((*box[:axis], (low, most), *box[axis + 1 :]), levels - 1)
+            b, beyond = self.tree((*box[:axis], (most + 1, high), *box[axis + 1 :]), levels - 1)
+            if a + b + SAVES < found[0]:
+                found = a + b + SAVES, Threshold(self.names[axis], most, within, beyond)
+        return found
+
+    def _leaf(self, box: _Box) -> tuple[float, Dispatch]:
+        rows = self.rows_of(box)
+        bounds = {name: most for name, (_, most) in zip(self.names, box, strict=True)}
+        legal = [k for k, n in enumerate(self.among) if all(self.times.most(n, d) >= m for d, m in bounds.items())]
+        return min((sum(times[k] for _, times in rows), self.among[k]) for k in legal)
+
+    def _cuts(self, rows: Sequence[tuple[tuple[int, ...], list[float]]]) -> Iterator[tuple[int, int]]:
+        """Every way to cut ``rows`` in two parts by one size: the size, and its greatest value in the first part."""
+        for axis in range(len(self.names)):
+            yield from ((axis, most) for most in sorted({at[axis] for at, _ in rows})[:-1])
+
+
+def refined(tree: Dispatch, times: Times, points: Sequence[Point]) -> Dispatch:
+    """``tree`` over one size, with each threshold where the variants of its two sides are predicted to be equal."""
+    if not isinstance(tree, Threshold):
+        return tree
+    (name,) = compared(tree)
+    grid = sorted(p[name] for p in points)
+    low, high = tree.most, grid[grid.index(tree.most) + 1]
+    a, b = [x.variant for x in leaves(tree.within)][-1], next(x.variant for x in leaves(tree.beyond))
+    step = max(1, high // FINE)
+    while high - low > step:
+        middle = (low + high) // 2 // step * step
+        middle = middle if low < middle < high else (low + high) // 2
+        if middle <= times.most(a, name) and times.of(a, {name: middle}) <= times.of(b, {name: middle}):
+            low = middle
+        else:
+            high = middle
+    return Threshold(name, low, refined(tree.within, times, points), refined(tree.beyond, times, points))

@@ -1,0 +1,60 @@
+"""Facts about runtime sizes under which a variant is worth compiling.
+
+* *Bounds*: a loop over an axis of any length reads its elements again for each reduction that depends on an earlier
+  one, as a softmax does.  Under a bound the row may stay in the registers of a block.  The planner knows which rows
+  fit; the bounds are tried where a loop over the size reads what is read elsewhere too (:func:`read_again`).
+* *Divisors*: rows start at multiples of 16 bytes only where the last size of a tensor is a multiple of a vector
+  (:func:`whole_vectors`).  Wide loads and copy units need that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+from nautilus.core.expr.nodes import Expr, Param, walk
+from nautilus.core.index.sizes import MAX_DIM
+from nautilus.core.schedule.dispatch import SizeFact
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Dim, Spec
+from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, MemModule, MemOp, walk_ops
+
+BOUNDS = (512, 2048, 4096, 8192, 16384, 32768)  # elements of a row; a thread of the largest block has 64 of the last
+VECTOR = 16  # bytes of the widest access of a thread, and the alignment of the rows that copy units read
+
+
+def bounds(dim: Dim) -> Iterator[SizeFact]:
+    """The bounds that say more of ``dim`` than its spec does."""
+    most = MAX_DIM if dim.bound is None else dim.bound
+    yield from (SizeFact(dim.name, n) for n in BOUNDS if dim.least <= n < most)
+
+
+def read_again(module: MemModule) -> frozenset[str]:
+    """The runtime sizes of loops that read a tensor that is read outside of the loop too."""
+    reads, loops = Counter[str](), list[tuple[ForOp, Counter[str]]]()
+    for kernel in module.kernels:
+        for op in walk_ops(kernel.body):
+            reads += _loaded(op)
+            if isinstance(op, ForOp):
+                inside = sum((_loaded(o) for o in walk_ops(op.body)), Counter[str]())
+                loops.append((op, inside))
+    found = ((op, b) for op, inside in loops for b, n in inside.items() if reads[b] > n)
+    return frozenset(name for op, _ in found for name in _sizes(op.hi))
+
+
+def _loaded(op: MemOp) -> Counter[str]:
+    return Counter([op.buffer] if isinstance(op, GlobalLoad) else [])
+
+
+def _sizes(e: Expr) -> Collection[str]:
+    return {n.name for n in walk(e) if isinstance(n, Param) and n.dtype is DType.I32 and n.most is not None}
+
+
+def whole_vectors(spec: Spec) -> tuple[SizeFact, ...]:
+    """That the rows of all tensors are whole vectors, of the sizes of which the spec does not say so."""
+    found = dict[str, int]()
+    for t in (*spec.inputs, *spec.outputs):
+        last = t.shape[-1] if t.shape and t.strides is None else None
+        if isinstance(last, Param) and last.multiple * t.dtype.bytes % VECTOR:
+            found[last.name] = max(found.get(last.name, 1), VECTOR // t.dtype.bytes)
+    return tuple(SizeFact(name, multiple=by) for name, by in found.items())
