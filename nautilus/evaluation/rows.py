@@ -65,11 +65,11 @@ def predicted(result: Result) -> Row:
 def limit(spec: Spec, arch: str) -> float:
     """Seconds that the operations take at the rate of the matrix units, or the bytes at that of memory, if longer.
 
-    The rates are those of ``arch`` in ``targets``; operations on 8-bit inputs have twice the rate of 16-bit ones.
+    The rates are those of ``arch`` in ``targets``; where an input has floats of 8 bits, that of such operands, which is
+    twice the rate of 16 bits: no kernel takes less time.
     """
     m = machine(arch)
-    wide = max((t.dtype.bits for t in spec.inputs if len(t.shape) > 1), default=16)
-    rate = m.multiprocessors * m.clock * m.tensor_half * (2.0 if wide <= 8 else 1.0)
+    rate = m.multiprocessors * m.clock * m.tensor_half * (2.0 if any(t.dtype.is_float8 for t in spec.inputs) else 1.0)
     return max(flops(spec, {}) / rate, total_bytes(spec, {}) / m.dram_read)
 
 

@@ -152,6 +152,7 @@ def test_the_limit_is_operations_or_bytes() -> None:
 
     f16, f8 = us("attention/gqa_prefill", Hq=32, Hkv=32), us("models/causal_f8")
     assert f16 == pytest.approx(2 * f8) and 100 < f16 < 140
+    assert us("models/qk_norm_f8", Hq=32, Hkv=32) == pytest.approx(f8, rel=0.01)
     assert 27 < us("attention/gqa_decode") < 32  # 134 MB of keys and values
 
 
