@@ -112,7 +112,7 @@ def generate(
     for t in spec.tensors.values():
         if t.strides is not None:
             pad(t.shape, t.strides, known)
-    ranges = integer_ranges(spec) if ranges is None else ranges
+    ranges = integer_ranges(spec, known) if ranges is None else ranges
     arrays = {}
     for t in spec.inputs:
         shape = tuple(known[s.name] if isinstance(s, Param) else s for s in t.shape)
@@ -262,16 +262,19 @@ def _integers(
 # -- ranges of integer tensors ------------------------------------------------------------------
 
 
-def integer_ranges(spec: Spec) -> dict[str, tuple[int, int]]:
+def integer_ranges(spec: Spec, sizes: Mapping[str, int] | None = None) -> dict[str, tuple[int, int]]:
     """Inclusive range of every integer input that a spec uses as an index or compares with one.
 
-    An index position with such a tensor must lie inside its dimension for every value.  The tightest of several uses
+    ``sizes`` of runtime dims are those of :func:`generate`; one that is 0 counts as 1, because nothing is read.  An
+    index position with such a tensor must lie inside its dimension for every value.  The tightest of several uses
     counts.  A tensor in arithmetic alone has no entry.
     """
     names = {t.name for t in spec.inputs if t.dtype.is_int}
     found: dict[str, tuple[int, int]] = {}
     if not names:
         return found
+    known = spec.samples(77) | dict(sizes or {})
+    spec = at_sizes(spec, {n: max(1, size) for n, size in known.items()})
     shapes = {t.name: t.shape for t in spec.inputs} | {d.name: d.shape for d in spec.definitions}
     for d in spec.definitions:
         axes = {a.name: _extent(a) for a in d.axes}

@@ -91,3 +91,14 @@ def test_tiny_and_huge_reach_the_ends_of_the_type(dtype: str, largest: float, le
     assert np.isfinite(generate(spec, "huge").arrays["X"]).all()
     tiny = np.abs(generate(spec, "tiny").arrays["X"])
     assert tiny[tiny > 0].min() < least
+
+
+def test_index_tensors_reach_all_of_a_runtime_size() -> None:
+    spec = load_spec(
+        "dim N = runtime, B = 4\ninput X: f32[N]\ninput at: i32[B], len: i32[B]\noutput Y: f32[B]\n"
+        "Y[b] = X[at[b]] + sum[j | j < len[b]](X[j])\n",
+        keep_runtime=True,
+    )
+    assert integer_ranges(spec, {"N": 50}) == {"at": (0, 49), "len": (0, 50)}
+    assert integer_ranges(spec, {"N": 0}) == {"at": (0, 0), "len": (0, 4)}
+    assert generate(spec, sizes={"N": 5000}).arrays["at"].max() > 100

@@ -3,7 +3,9 @@
 ``rounded(spec)`` is the Scalar program behind ``narrow``, before kernels are planned: every ``narrow`` stands where
 the compiler put it, sums are of what varies only, and elementwise temporaries are part of their readers.  Each of its
 definitions is one definition of the result, so the interpreter of a Spec evaluates it.  Over the reals its values are
-those of ``spec``.  Later passes choose loops and instructions; :mod:`nautilus.check.bound.errors` has their roundings.
+those of ``spec``.  Values that are compared with their own extreme are a definition
+(:mod:`nautilus.check.bound.shared`).  Later passes choose loops and instructions; :mod:`nautilus.check.bound.errors`
+has their roundings.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from nautilus.check.bound.shared import shared
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const, Op, Reduce
 from nautilus.core.passes import Pass
@@ -50,7 +53,7 @@ def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = Non
     made: list[Definition] = []
     for k in program.kernels:
         made += _members(spec, k) if is_recurrence(k) else [_definition(read_def(program, k))]
-    return replace(spec, definitions=tuple(made))
+    return replace(spec, definitions=tuple(shared(made)))
 
 
 def _applied(p: Pass, program: Program) -> Program:
