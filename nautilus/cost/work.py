@@ -294,10 +294,10 @@ class Counter:
                 self.copied(slot, buffer, index, times, env, self.share(mask, env, self.smem[slot.buffer].axes))
                 self.pipeline(slot, self.smem[slot.buffer].stages, False)
                 self.elementwise(times, self.smem[slot.buffer].stage_bytes / 16 / 32 * 2)
-            case ma.GlobalLoad(result=r, buffer=buffer, index=index, mask=mask):
+            case ma.GlobalLoad(result=r, buffer=buffer, index=index, mask=mask, repeat=repeat):
                 share = self.share(mask, env, r.type.axes)
                 self.reads(buffer, index, {a.name: a.size for a in r.type.axes}, env)
-                size = prod(r.type.shape) * r.type.dtype.bytes
+                size = prod(r.type.shape) * r.type.dtype.bytes // (repeat or 1)
                 c.read = c.read + times * size * share
                 self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
                 self.elementwise(times, self.warps * (self.registers(r) / max(1, op.vec) + 4))

@@ -204,6 +204,9 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
     layout = w.layout(op.result)
     vec = op.vec if dtype.bytes <= 4 else 1
     exprs = place_exprs(w, op, op.result.layout)
+    if op.repeat is not None:
+        _print_repeated_load(w, op, name, exprs)
+        return
     step = max(vec, pack_of(dtype, layout.registers))
     with w.registers("r", layout.registers, step) as r:
         for start in range(0, step, vec):
@@ -212,6 +215,31 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
                 pointer = global_pointer(w, op.buffer, op.index, op.result.layout, at)
                 mask = None if op.mask is None else operand(w.expr(op.mask, layout, at), CONDITION)
                 _load_words(w, op.result, name, at, start, vec, pointer, mask, op.volatile)
+
+
+def _print_repeated_load(w: Writer, op: ma.GlobalLoad, name: str, exprs: list[Expr]) -> None:
+    """Print a load whose elements are in several registers each."""
+    dtype, layout, repeat = op.result.type.dtype, w.layout(op.result), op.repeat or 1
+    size = op.vec // repeat * dtype.bytes
+    word = _WORDS[size]
+    zero = f"make_{word}({', '.join('0' * (size // 4))})" if size > 4 else f"({word})0"
+    with w.registers("r", layout.registers, op.vec) as r, w.positions(op.result.layout, exprs, r):
+        pointer = global_pointer(w, op.buffer, op.index, op.result.layout, r)
+        load = f"*reinterpret_cast<const {word}*>({pointer})"
+        if op.mask is not None:
+            load = f"{operand(w.expr(op.mask, layout, r), CONDITION)} ? {load} : {zero}"
+        w.line(f"const {word} word = {load};")
+        pack = w.array(op.result).pack
+        for n in range(0, op.vec, pack):
+            places = [(n + k) // repeat * dtype.bytes for k in range(pack)]
+            field = "word" if size <= 4 else f"word.{_FIELDS[places[0] // 4]}"
+            pieces = [field if at % 4 == 0 else f"({field} >> {8 * (at % 4)})" for at in places]
+            if pack == 1:
+                w.line(f"{name}[{plus(r, n)}] = {from_word(pieces[0], dtype)};")
+                continue
+            bits, mask = dtype.bits, f"{(1 << dtype.bits) - 1:#x}"
+            terms = [f"((u32){p} & {mask})" + (f" << {bits * k}" if k else "") for k, p in enumerate(pieces)]
+            w.line(f"{name}[{divided(plus(r, n), pack)}] = {' | '.join(terms)};")
 
 
 def print_shared_load(w: Writer, op: ma.SharedLoad) -> None:

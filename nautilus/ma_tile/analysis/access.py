@@ -73,6 +73,43 @@ def vector_width(
     return 1
 
 
+def repeated_width(
+    buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None, axis: str, most: int, refs: RefAxes
+) -> tuple[int, int]:
+    """(positions along ``axis`` of the largest legal vector, positions that share an element); (1, 1): none is.
+
+    For an access at ``axis // r``, such as one to elements of which several share a byte.  ``most``: elements.
+    """
+    if not buffer.aligned or buffer.dtype is DType.BOOL or buffer.dtype.bytes > 4:
+        return 1, 1
+    if any(isinstance(n, Load) for e in index for n in walk(e)):
+        return 1, 1
+    form = offset(buffer, index)
+    along = [(t, c) for t, c in form.terms.items() if varies(t, axis, refs)]
+    shared = _shared(along[0][0], axis) if len(along) == 1 and along[0][1] == 1 else None
+    if shared is None:
+        return 1, 1
+    rest = [c * divisor(t) for t, c in form.terms.items() if t is not along[0][0]]
+    v = floor_pow2(most)
+    while v > 1 and (any(x % v for x in (form.const, *rest)) or not _has_one_mask(mask, axis, v * shared, refs)):
+        v //= 2
+    return (v * shared, shared) if _has_one_mask(mask, axis, v * shared, refs) else (1, 1)
+
+
+def _shared(e: Expr, axis: str) -> int | None:
+    """``r`` where ``e`` is ``axis // r``, a power of two; else None."""
+    match e:
+        case Op(op="floordiv", args=(Var(name=name), Const(value=r))) if (
+            name == axis and r > 1 and floor_pow2(int(r)) == r
+        ):
+            return int(r)
+    return None
+
+
+def _has_one_mask(mask: Expr | None, axis: str, run: int, refs: RefAxes) -> bool:
+    return mask is None or uniform(mask, axis, run, refs)
+
+
 def _offset_ok(form: Linear, axis: str, v: int, refs: RefAxes) -> bool:
     if form.const % v or form.slope(axis) != 1:
         return False

@@ -261,7 +261,7 @@ def ld_global(run: BlockRun, ctx: Context, op: GlobalLoad) -> None:
     dtype = memory.dtypes[op.buffer]
     if register_type(dtype) is not register_type(op.result.type.dtype):
         raise Fault("layout", f"{op.buffer} holds {dtype}, not {op.result.type.dtype}")
-    check_vectors(place, op.vec, dtype.bytes, mask, op.buffer)
+    check_vectors(place, op.vec, dtype.bytes, mask, op.buffer, op.repeat or 1)
     run.put(ctx, op.result, memory.load(op.buffer, place, mask, _block_threads(run, ctx)))
 
 

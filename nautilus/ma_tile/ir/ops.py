@@ -197,9 +197,12 @@ class UndefinedOp:
     span: Span = SPAN
 
 
-@op(MA, "ld.global $buffer[$index]( where $mask)? vec $vec( $volatile)?")
+@op(MA, "ld.global $buffer[$index]( where $mask)? vec $vec( repeat $repeat)?( $volatile)?")
 class GlobalLoad:
-    """Loads ``vec`` elements with each instruction; ``volatile``: the compiler does not move it."""
+    """Loads ``vec`` registers with each instruction; ``volatile``: the compiler does not move it.
+
+    ``repeat``: neighbouring registers that hold one element, as those of the elements that share a byte do.
+    """
 
     result: Frag = declare(RESULT)
     buffer: str = declare(READ_MEMORY)
@@ -207,6 +210,7 @@ class GlobalLoad:
     mask: Expr | None = declare(EXPR, default=None)
     vec: int = declare(INTEGER, default=1)
     volatile: bool = declare(flag("volatile"), default=False)
+    repeat: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
 
 

@@ -13,7 +13,7 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, walk
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import MappingPlan
-from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, vector_width
+from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, repeated_width, vector_width
 from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MMA
@@ -53,6 +53,9 @@ def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
         for name in used:
             out.setdefault(name, []).append(op)
     return out
+
+
+_LONGEST = 32  # elements of a thread that follow one another: 16 bytes of 4-bit elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ class _Chains:
             if isinstance(s, vr.LoadOp) and set(s.result.type.names) == set(v.type.names):
                 buffer = self.buffers[s.buffer]
                 axis = contiguous_axis(buffer, s.index, v.type.names, self.refs)
+                if axis is None:
+                    axis = next((x for x in v.type.names if self._width(s, x) > 1), None)
                 if axis is not None and buffer.dtype.bytes <= 2 and self._width(s, axis) > 1:
                     return axis
         return None
@@ -112,8 +117,11 @@ class _Chains:
 
     def _width(self, s: vr.LoadOp, axis: str) -> int:
         buffer, size = self.buffers[s.buffer], self.sizes[axis]
-        limit = min(size & -size, max(1, self.mapping.vector_bytes // buffer.dtype.bytes))
-        return vector_width(buffer, s.index, s.mask, axis, limit, self.refs)
+        most = max(1, self.mapping.vector_bytes // buffer.dtype.bytes)
+        run, _ = repeated_width(buffer, s.index, s.mask, axis, most, self.refs)
+        if run > 1:
+            return min(run, size & -size, _LONGEST)
+        return vector_width(buffer, s.index, s.mask, axis, min(size & -size, most), self.refs)
 
 
 def _result(op: vr.TileOp) -> str:

@@ -26,7 +26,7 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
-from nautilus.ma_tile.analysis.access import RefAxes, affine, contiguous_axis, vector_width
+from nautilus.ma_tile.analysis.access import RefAxes, affine, contiguous_axis, repeated_width, vector_width
 from nautilus.ma_tile.ir.async_ops import WGMMA, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import a_layout, acc_layout
@@ -158,9 +158,16 @@ def collect(
         if isinstance(op, StoreOp) and op.combiner is not None:
             keyed |= {x for e in op.index for n in walk(e) if isinstance(n, Ref) for x in refs.get(n.name, ())}
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
+        limit = max(1, vector_bytes // buffer.dtype.bytes)
+        if axis is None and isinstance(op, LoadOp):
+            runs = {x: repeated_width(buffer, op.index, op.mask, x, limit, refs)[0] for x in type_.names}
+            axis = next((x for x, run in runs.items() if run > 1 and x not in reduced), None)
+            if axis is not None:
+                weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
+                vec[axis] = max(vec.get(axis, 1), runs[axis])
+            continue
         if axis is None:
             continue
-        limit = max(1, vector_bytes // buffer.dtype.bytes)
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
         if axis in reduced and width < dict(zip(type_.names, type_.shape, strict=True))[axis]:
             kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced])

@@ -21,7 +21,7 @@ from nautilus.core.schedule import MappingPlan
 from nautilus.core.source import Span
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.analysis.access import contiguous_axis, register_run, vector_width
+from nautilus.ma_tile.analysis.access import contiguous_axis, register_run, repeated_width, vector_width
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
@@ -216,12 +216,27 @@ class Lowering(ABC):
         index = tuple(self.expr(e, loaded) for e in op.index)
         mask = None if op.mask is None else self.expr(op.mask, loaded)
         out = self.b.frag(op.result.name, op.result.type, loaded)
-        self.b.emit(ma.GlobalLoad(out, op.buffer, index, mask, max(vec, wide), span=op.span), depth)
+        run, repeat = self._repeated(op, loaded) if max(vec, wide) == 1 else (1, 1)
+        width, shared = (run, repeat) if run > 1 else (max(vec, wide), None)
+        self.b.emit(ma.GlobalLoad(out, op.buffer, index, mask, width, repeat=shared, span=op.span), depth)
         if loaded is layout:
             return out
         moved = self.b.frag(op.result.name, op.result.type, layout)
         self.b.emit(ma.ConvertOp(moved, out), depth)
         return moved
+
+    def _repeated(self, op: vr.LoadOp, layout: FragLayout) -> tuple[int, int]:
+        """Registers of a vector of elements that several registers share, and how many share one; else (1, 1)."""
+        buffer = self.buffers[op.buffer]
+        for axis in op.result.type.names:
+            run = register_run(layout, axis)
+            most = max(1, self.mapping.vector_bytes // buffer.dtype.bytes)
+            positions, repeat = repeated_width(buffer, op.index, op.mask, axis, most, self.refs)
+            while positions > run:
+                positions //= 2
+            if repeat > 1 and positions >= repeat:
+                return positions, repeat
+        return 1, 1
 
     def _in_memory_order(self, op: vr.LoadOp, layout: FragLayout) -> FragLayout:
         """``layout`` with those registers first that run along the contiguous axis of the access."""

@@ -130,12 +130,13 @@ def undefined(s: KernelScope, op: UndefinedOp) -> None:
 # -- memory -----------------------------------------------------------------------------------
 
 
-def _vector(s: KernelScope, layout: FragLayout, vec: int, width: int, axis: str | None) -> None:
-    """``vec`` registers are neighbours along ``axis`` (None: any one axis)."""
+def _vector(s: KernelScope, layout: FragLayout, vec: int, width: int, axis: str | None, repeat: int = 1) -> None:
+    """``vec`` registers are neighbours along ``axis`` (None: any one axis); ``repeat`` of them hold one element."""
     s.need(vec >= 1 and vec & (vec - 1) == 0, "vectors are powers of two", str(vec))
+    s.need(repeat >= 1 and vec % repeat == 0, "vectors have whole elements", f"{vec} registers, {repeat} for each")
     if vec == 1:
         return
-    s.need(vec * width <= 16, "vectors have at most 16 bytes", f"{vec} x {width}")
+    s.need(vec // repeat * width <= 16, "vectors have at most 16 bytes", f"{vec // repeat} x {width}")
     along = vector_axis(layout, vec)
     ok = along is not None and axis in (None, along)
     s.need(ok, "vectors are contiguous registers", f"{vec} registers along {axis or 'one axis'}")
@@ -146,7 +147,9 @@ def ld_global(s: KernelScope, op: GlobalLoad) -> None:
     layout = s.layout(op.result.layout)
     buffer = s.access(op.buffer, op.index, op.mask, layout, op.result.type)
     s.need(buffer.dtype is op.result.type.dtype, "loads give the storage type", str(buffer.dtype))
-    _vector(s, layout, op.vec, buffer.dtype.bytes, None)
+    _vector(s, layout, op.vec, buffer.dtype.bytes, None, op.repeat or 1)
+    plain = buffer.dtype is not DType.BOOL and buffer.dtype.bytes <= 4 and not op.volatile
+    s.need(op.repeat is None or plain, "numbers of at most 4 bytes are repeated", str(buffer.dtype))
     written = any(isinstance(x, GlobalStore | TmaStore) and x.buffer == op.buffer for x in walk_ops(s.kernel.body))
     s.need(not (op.volatile and written), "volatile loads read buffers that the kernel does not write", op.buffer)
     s.need(not op.volatile or buffer.dtype.bytes <= 4, "volatile loads are of at most 4 bytes an element", op.buffer)

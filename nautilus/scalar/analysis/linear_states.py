@@ -235,4 +235,3 @@ def _forgets(e: Expr, state: Load) -> Expr | None:
     if not found or any(f is None for f in found):
         return None
     return found[0] if len(found) == 1 else calc("and", *(f for f in found if f is not None))
-

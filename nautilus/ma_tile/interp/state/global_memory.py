@@ -169,15 +169,16 @@ def _unwritten(dtype: DType) -> float | int | bool:
     return float("nan") if dtype.is_float else int(np.iinfo(register_type(dtype)).min)
 
 
-def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: str) -> None:
+def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: str, repeat: int = 1) -> None:
     """``vec`` consecutive registers move as one access: contiguous, aligned, one mask.
 
-    ``place`` [warps, lanes, registers] counts elements of ``width`` bytes. Raises Fault.
+    ``place`` [warps, lanes, registers] counts elements of ``width`` bytes; ``repeat`` registers hold one. Raises Fault.
     """
     if vec == 1:
         return
-    if vec * width not in (2, 4, 8, 16):
-        raise Fault("misaligned", f"no access moves {vec} elements of {width} bytes")
+    count = vec // repeat
+    if count * width not in (1, 2, 4, 8, 16) or count * repeat != vec:
+        raise Fault("misaligned", f"no access moves {count} elements of {width} bytes")
     if place.shape[-1] % vec:
         raise Fault("non-contiguous-vector", f"{place.shape[-1]} registers are no multiple of {vec}")
     v = place.reshape(*place.shape[:-1], -1, vec)
@@ -186,9 +187,9 @@ def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: s
         live = np.broadcast_to(mask, place.shape).reshape(v.shape)
         if np.any(live != live[..., :1]):
             raise Fault("mask-not-uniform", f"the mask of a vector of {what} differs between its elements")
-    gap = (v != v[..., :1] + np.arange(vec)) & live
+    gap = (v != v[..., :1] + np.arange(vec) // repeat) & live
     if gap.any():
         text = f"the elements of a vector of {what} are no neighbours in memory"
         raise Fault("non-contiguous-vector", text)
-    if np.any((v[..., 0] % vec != 0) & live[..., 0]):
-        raise Fault("misaligned", f"a vector of {what} does not start at a multiple of {vec * width} bytes")
+    if np.any((v[..., 0] % count != 0) & live[..., 0]):
+        raise Fault("misaligned", f"a vector of {what} does not start at a multiple of {count * width} bytes")
