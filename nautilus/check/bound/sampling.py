@@ -102,7 +102,8 @@ def _terms(program: Spec, chosen: Mapping[str, Mapping[int, Array]], extent: int
     """
     spaced = np.linspace(0, extent - 1, most).astype(np.int64)
     shared = (chosen.get(t.name, {}).get(p) for t in program.outputs for p, n in enumerate(t.shape) if n == extent)
-    return np.unique(np.concatenate([spaced, *(x for x in shared if x is not None)]))
+    found = np.sort(np.concatenate([spaced, *(x for x in shared if x is not None)]))
+    return found[np.diff(found, prepend=-1) > 0]  # numpy.unique would import the masked arrays of numpy
 
 
 def _same_indices(t: Tensor, chosen: Mapping[int, Array], kept: Mapping[int, Array]) -> dict[int, Array]:
