@@ -126,7 +126,7 @@ def judge(known: References, outputs: Mapping[str, Array], is_peer: bool) -> Ver
         bound = known.bounds[t.name]
         rows = single[t.name] if bound.stepwise else known.rows[t.name]
         verdicts = [_rows(known, t.name, t.dtype, outputs[t.name], rows, slack)]
-        if bound.stepwise or bound.steps is not None or not isfinite(bound.relative):
+        if bound.grows:
             pass
         elif known.whole is not None:
             verdicts.append(_everything(t.name, t.dtype, outputs[t.name], known.whole[t.name], bound, slack))

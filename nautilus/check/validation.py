@@ -43,7 +43,7 @@ def verdicts(
 ) -> Iterator[tuple[Level, Verdict]]:
     """The level that each step made, and the verdict on that step; ``inputs`` as :class:`Validator` takes them.
 
-    ``approximated``: the outputs that a step may change by a stated error.  After ``seconds`` the remaining steps are
+    ``approximated``: the outputs that a step may change by an error.  After ``seconds`` the remaining steps are
     not decided.
     """
     validator = Validator(inputs, params, seed)

@@ -49,6 +49,11 @@ class Bound:
         """The largest difference that a tie makes in an integer."""
         return 1.0 if self.one_off else inf
 
+    @property
+    def grows(self) -> bool:
+        """Whether errors of a recurrence grow until no bound of the whole output is useful."""
+        return self.stepwise or self.steps is not None or not isfinite(self.relative)
+
     def cut(self, x: Array) -> Array:
         """The elements of ``x``, the output or its reference, for which the bound holds."""
         return x if self.steps is None else self.steps.cut(x)

@@ -50,7 +50,7 @@ class Validator:
     ) -> Verdict:
         """The verdict on the pass that made ``after`` from ``before``.
 
-        The outputs ``approximated`` may change by a stated error, which this engine does not know: they are undecided.
+        The outputs ``approximated`` may change by an error that this engine does not know: they are undecided.
         """
         if _interface(before) != _interface(after):
             return Verdict("refuted", detail="the inputs or the outputs differ")
@@ -67,7 +67,7 @@ class Validator:
                 return Verdict("not decided", detail=f"the module after: {new}")
             for name in old:
                 if name in approximated:
-                    undecided = undecided or f"{name} is approximated by the hardware"
+                    undecided = undecided or f"{name} may change by an error"
                     continue
                 found = compare(old[name], new[name])
                 if found.status == "refuted":

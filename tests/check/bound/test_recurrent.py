@@ -12,10 +12,12 @@ from nautilus.bench.verify import judge, references
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.stated import stated
 from nautilus.check.bound.stepwise import stepwise
+from nautilus.check.check import check_spec
 from nautilus.check.compare import relative
 from nautilus.check.inputs import InputSet
 from nautilus.check.reference import Compiled, reference
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
+from nautilus.driver import Request
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
@@ -200,3 +202,11 @@ def test_the_first_steps_of_a_reversed_recurrence_are_at_the_end() -> None:
     x = np.arange(8).reshape(2, 4)
     assert Steps(1, 3, 4, reverse=True).cut(x).tolist() == [[1, 2, 3], [5, 6, 7]]
     assert Steps(1, 3, 4).cut(x).tolist() == [[0, 1, 2], [4, 5, 6]]
+
+
+def test_check_compares_the_steps_of_a_chaotic_recurrence() -> None:
+    request = Request(Path("logistic.naut"), "sm_90a", text=LOGISTIC.format(t=64).replace("B = 16", "B = 2"))
+    report = check_spec(request, device="cpu", full_size=True, only=["random"])
+    assert [o.text for o in report.outcomes if o.status == "fail"] == []
+    results = [o for o in report.outcomes if o.check == "result"]
+    assert results and all(o.allowed is not None and o.allowed < 1e-5 for o in results)
