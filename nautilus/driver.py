@@ -52,7 +52,8 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
         assumed = tuple(f.text for f in request.assumed)
         result.context = replace(result.context, unaligned=request.unaligned, assumed=assumed)
         try:
-            _run(request, result, Pipeline([Verify(), repeated, *instruments]), spec)
+            checks = [Verify()] if request.verified else []
+            _run(request, result, Pipeline([*checks, repeated, *instruments]), spec)
             if MA_TILE.name in result.modules and not request.gives_kernels:
                 check_resources(result.modules[MA_TILE.name], result.context, result.tuned)
             if accept is not None:
@@ -133,7 +134,7 @@ def _with_variants(
     """``result`` with the variants that the launcher chooses from; None where there are none.
 
     ``assemble`` lets ptxas check their text.  A variant that it cannot make fast is dropped, and the others are chosen
-    again.
+    again.  The variant for unaligned tensors is kept with spilled registers: no other one serves them.
     """
     if request.variants < 2 or request.until != CUDA.name:
         return None
@@ -158,7 +159,8 @@ def _with_variants(
         except ScheduleError as error:
             refused = [error.kernel]
         else:
-            refused = [text.kernels[r.kernel] for r in spilling]
+            own = [] if other is None else [f"{other.name}.{k.name}" for k in other.kernels]
+            refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in own]
         if not refused:
             return made
         bad = {v.name for v in found.all if any(k.startswith(f"{v.module.name}.") for k in refused)}

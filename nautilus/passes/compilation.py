@@ -32,7 +32,7 @@ class Request:
     ``variants``: the most schedules among which the launcher chooses by runtime sizes; with more than one, a variant
     for tensors that are not aligned joins them.  ``unaligned``: strides that are given at launch, and the addresses of
     their tensors, are not promised to be multiples of 16 bytes.  ``assumed``: facts about runtime sizes beside those of
-    the spec.
+    the spec.  ``verified``: the verifier runs behind every pass; not where the schedule alone is the result.
     """
 
     path: Path
@@ -50,6 +50,7 @@ class Request:
     variants: int = 1
     unaligned: bool = False
     assumed: tuple[SizeFact, ...] = ()
+    verified: bool = True
 
     @property
     def is_spec(self) -> bool:

@@ -21,9 +21,13 @@ def at_sizes(module: MemModule, sizes: Mapping[str, int]) -> MemModule:
     def number(e: Expr) -> Expr | None:
         return Const(sizes[e.name], e.dtype) if isinstance(e, Param) and e.name in sizes else None
 
+    known: dict[Expr, Expr] = {}  # the expressions of an op stand in many others
+
     def expr(e: Expr) -> Expr:
-        found = any(isinstance(n, Param) and n.name in sizes for n in walk(e))
-        return simplify(rewrite(e, number)) if found else e
+        if e not in known:
+            found = any(isinstance(n, Param) and n.name in sizes for n in walk(e))
+            known[e] = simplify(rewrite(e, number)) if found else e
+        return known[e]
 
     def extent(e: Extent) -> Extent:
         return e if isinstance(e, int) else as_extent(expr(e))

@@ -133,8 +133,9 @@ class _Schedules:
         for sizes in _points(self.spec, _grids(self.spec, PLANNED)):
             rest = {d.name: nearest(d, NOMINAL) for d in self.spec.runtime_dims if d.name not in sizes}
             dims = {**self.plain.dims, **rest, **sizes}
+            fixed = replace(self.plain, dims=dims, keep_runtime=False, verified=False)
             try:
-                schedule = self.compile_one(replace(self.plain, dims=dims, keep_runtime=False)).context.schedule
+                schedule = self.compile_one(fixed).context.schedule
             except _REFUSED:
                 continue
             if schedule is not None:

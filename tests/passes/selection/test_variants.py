@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 from typing import Any
@@ -221,3 +221,31 @@ def test_a_threshold_stands_where_times_are_equal() -> None:
     assert tree(points, *given.times) == Threshold("M", 16, 0, 1)
     placed = dispatch_tree.decision_tree(given, points, (0, 1), {"M": MAX_DIM})
     assert isinstance(placed, Threshold) and 74 <= placed.most <= 90
+
+
+STRIDED = """
+dim M = runtime, N = 64
+input X: f16[M, N] strided
+output Y: f16[M, N]
+Y[i, j] = softmax[j](X[i, j])
+"""
+
+
+def test_the_variant_for_unaligned_tensors_is_kept_with_spilled_registers() -> None:
+    given = request(STRIDED)
+    result = compile_file(given)
+
+    def spilling(made: Result) -> list[Used]:
+        return [Used(k, 4096) for k in made.cuda_module.kernels if "unaligned" in k]
+
+    found = driver._with_variants(given, result, spilling)
+    assert found is not None and found.variants is not None and found.variants.unaligned is not None
+
+
+@dataclass(frozen=True)
+class Used:
+    """The registers of a kernel as ptxas reports them."""
+
+    kernel: str
+    spill_stores: int
+    registers: int = 255
