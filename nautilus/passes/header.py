@@ -22,6 +22,7 @@ from nautilus.cuda.host.workspace import workspace_bytes
 from nautilus.cuda.names import kernel_symbol
 from nautilus.frontend.spec import Dim, Spec
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
+from nautilus.passes.arithmetic import arithmetic
 from nautilus.passes.compilation import Variants
 from nautilus.passes.loading import load
 from nautilus.passes.manager import Context
@@ -41,7 +42,7 @@ def header(
     lines = [*_about(module, arch, precision, spec), *_scratch(module)]
     if spec is not None:
         lines += ["", *_wrapped("error   ", _bounds(spec, precision, schedule) + _MEANING)]
-    lines += ["", *(_launch(module, k) for k in module.kernels)]
+    lines += ["", *(line for k in module.kernels for line in (_launch(module, k), *_numbers(k)))]
     if schedule is not None:
         lines += ["", f"schedule ({_REPLAY})", *compact(schedule)]
     return tuple(lines)
@@ -57,7 +58,8 @@ def variants_header(found: Variants, module: MemModule, context: Context, spec: 
         lines += [*([""] if n == 0 else []), *_wrapped("error   ", text + own + (_MEANING if n == 0 else ""))]
     lines += ["", *(f"variant {line}" for line in found.text()), ""]
     for v in found.all:
-        lines += [*(_launch(v.module, k) for k in v.module.kernels), *_scratch(v.module)]
+        lines += [line for k in v.module.kernels for line in (_launch(v.module, k), *_numbers(k))]
+        lines += _scratch(v.module)
     for v in found.all:
         lines += ["", f"schedule of {v.name} ({_REPLAY})", *compact(v.schedule)]
     return tuple(lines)
@@ -105,6 +107,12 @@ def _launch(module: MemModule, kernel: MemKernel) -> str:
     blocks = show_shape((as_extent(kernel.blocks),))
     shared = f"{kernel.smem_bytes} bytes of dynamic shared memory"
     return f"kernel  {kernel_symbol(module, kernel)}: {blocks} blocks of {32 * kernel.warps} threads, {shared}"
+
+
+def _numbers(kernel: MemKernel) -> list[str]:
+    """The arithmetic of the matrix units in ``kernel``; nothing where it does not use them."""
+    text = arithmetic(kernel)
+    return _wrapped("        ", text) if text else []
 
 
 def compact(schedule: Schedule) -> Iterator[str]:
