@@ -11,6 +11,7 @@ The rules apply in this order:
   it (a private loop inside the shared loop).  All remaining axes must fit in a tile.
 * A row that fits in a tile needs no loop and no repair term.
 * Longer rows that are read again have rules of their own (:mod:`.rowwise.rows`).
+* Pairs of rows (:mod:`.rowwise.pairs`) have tiles of both and a loop over their terms.
 * Windows (:mod:`.rowwise.windows`) are tiles of their exact extents.
 * Terms of scatters (:mod:`.rowwise.terms`) are registers of one thread along the axis of their keys.
 * A row of several axes is a tile of the axes that are nearest in memory, and a loop over the longest of the others.
@@ -34,7 +35,7 @@ from nautilus.planner.draft import Draft
 from nautilus.planner.phases import Phases, passes, phases
 from nautilus.planner.products import warp_tiles
 from nautilus.planner.products.dots import dot_of
-from nautilus.planner.rowwise import columns, rows, shared_operands, terms, windows
+from nautilus.planner.rowwise import columns, pairs, rows, shared_operands, terms, windows
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
@@ -73,6 +74,10 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(),
     if len(g.defs) == 1 and (block := terms.block_of(g.defs[0], _vector_axis(g), {x: g.extent(x) for x in grid})):
         g.roles |= {x: AxisPlan(x, GRID, block[0].get(x, 1)) for x in grid}
         return _planned(g, name, grid, rest, WarpPlan(warps=block[1], stages=1, epilogue="direct"))
+    extents = {x: g.extent(x) for x in unified.extents}
+    if whole and (pair := pairs.pair_of(g.defs, {x: extents[x] for x in grid}, extents)):
+        _pair_roles(g, grid, rest, *pair)
+        return _planned(g, name, grid, rest, WarpPlan(warps=pairs.WARPS, stages=1, epilogue="direct"))
     _inner_roles(g, rest)
     _grid_roles(g, grid)
     if g.loop is not None:
@@ -167,6 +172,13 @@ def _loop_order(g: Draft, grid: list[str], rest: list[str]) -> list[str]:
     ordered = sorted(grid, key=lambda x: last.index(x) if x in last else len(last))
     shared = [x for x in rest if x == g.loop]
     return [*ordered, *shared, *(x for x in rest if x != g.loop)]
+
+
+def _pair_roles(g: Draft, grid: list[str], rest: list[str], row: str, column: str, terms: str) -> None:
+    """Roles of a reduction over pairs."""
+    g.loop = terms
+    g.roles |= {x: AxisPlan(x, GRID, pairs.SIDE if x in (row, column) else 1) for x in grid}
+    g.roles |= {x: AxisPlan(x, LOOP, pairs.STEP if x == terms else 1) for x in rest}
 
 
 def _inner_roles(g: Draft, rest: list[str]) -> None:
@@ -302,6 +314,8 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
             order, line = [across], LINE // g.defs[-1].buffer.dtype.bytes
             budget = max(budget, line * line // 2)
             g.roles[last[-1]] = AxisPlan(last[-1], GRID, min(line, ceil_pow2(g.extent(last[-1]))))
+        elif last and last[-1] in order:  # operands along another axis are small
+            order = [last[-1], *(x for x in order if x != last[-1])]
     for x in order[:2]:
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))

@@ -1,0 +1,50 @@
+"""Tiles of reductions over pairs of rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.driver import Request, compile_file
+
+SIZES = "dim B = 4, M = 512, N = 384, K = 128\n"
+
+
+def roles(text: str) -> dict[str, tuple[str, int]]:
+    made = compile_file(Request(Path("pairs.naut"), "sm_90a", text=SIZES + text, until="scalar"))
+    assert made.context.schedule is not None
+    return {a.name: (a.role, a.tile) for a in made.context.schedule.kernels[0].axes}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "input A: f32[M, K], C: f32[N, K]\noutput Y: f32[M, N]\nY[i, j] = sum[k](abs(A[i, k] - C[j, k]))\n",
+        "input A: f32[M, K], C: f32[K, N]\noutput Y: f32[M, N]\nY[i, j] = sqrt(max[k](A[i, k] + C[k, j]))\n",
+        "input A: u8[M, K], C: u8[N, K]\noutput Y: i32[M, N]\nY[i, j] = sum[k](i32(A[i, k] != C[j, k]))\n",
+    ],
+)
+def test_pairs_have_tiles_of_rows_and_columns(text: str) -> None:
+    assert roles(text) == {"i": ("grid", 32), "j": ("grid", 32), "k": ("loop", 8)}
+
+
+def test_more_axes_of_terms_and_results() -> None:
+    text = """input X: f32[B, M, K]
+input F: f32[N, M, 3]
+output Y: f32[B, N, K - 2]
+Y[b, n, x] = sum[m, r](abs(X[b, m, x + r] - F[n, m, r]))
+"""
+    want = {"b": ("grid", 1), "n": ("grid", 32), "x": ("grid", 32), "m": ("loop", 8), "r": ("loop", 1)}
+    assert roles(text) == want
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "input A: f32[M, K], w: f32[K]\noutput Y: f32[M]\nY[i] = sum[k](abs(A[i, k] - w[k]))\n",
+        "input A: f32[M, N, K], w: f32[N, K]\noutput Y: f32[M, N]\nY[i, j] = sum[k](abs(A[i, j, k] - w[j, k]))\n",
+    ],
+)
+def test_others_have_no_such_tiles(text: str) -> None:
+    assert roles(text).get("k") != ("loop", 8)
