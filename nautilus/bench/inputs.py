@@ -3,7 +3,7 @@
 Floats are standard normal, drawn in f32 by several threads.  Each block has its own generator, so values depend only on
 the seed and the tensor.  Integers lie in the ranges that index positions and comparisons of the spec need
 (:func:`nautilus.check.inputs.integer_ranges`).  Bools are uniform.
-Integers and bools keep the facts of the spec about them.
+All keep the facts of the spec about them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import os
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from nautilus.check.inputs import integer_ranges
 from nautilus.core.expr.nodes import Load, walk
-from nautilus.core.numerics import Array, storage_array, storage_numpy
+from nautilus.core.numerics import Array, from_storage, storage_array, storage_numpy
 from nautilus.core.types import DType, integer_limits
 from nautilus.frontend.promises import keep
 from nautilus.frontend.spec import Spec
@@ -30,13 +29,18 @@ _BLOCK = 1 << 20
 def random_inputs(spec: Spec, seed: int, sizes: Mapping[str, int]) -> dict[str, Array]:
     """Raw storage arrays of all inputs by name; ``sizes`` has the sizes that are known only at launch."""
     ranges = integer_ranges(spec)
+    stated = {n.buffer for f in spec.facts for n in walk(f.condition) if isinstance(n, Load)}
     out: dict[str, Array] = {}
     drawn: dict[str, Array] = {}
     for t in spec.inputs:
         shape = tuple(n if isinstance(n, int) else sizes[n.name] for n in t.shape)
         key = [seed, zlib.crc32(t.name.encode())]
         if t.dtype.is_float:
-            out[t.name] = _normal(t.dtype, shape, key)
+            raw = _normal(t.dtype, shape, key)
+            if t.name in stated:
+                drawn[t.name] = from_storage(raw, t.dtype)
+            else:
+                out[t.name] = raw
             continue
         rng = np.random.default_rng(key)
         if t.dtype is DType.BOOL:
@@ -46,8 +50,7 @@ def random_inputs(spec: Spec, seed: int, sizes: Mapping[str, int]) -> dict[str, 
             low, high = ranges.get(t.name, (max(integer_limits(t.dtype)[0], -edge), edge))
             drawn[t.name] = rng.integers(low, high, shape, dtype=np.int64, endpoint=True)
     numbers = {s.name: s.default for s in spec.scalars} | dict(sizes)
-    known = [f for f in spec.facts if {n.buffer for n in walk(f.condition) if isinstance(n, Load)} <= drawn.keys()]
-    kept = keep(replace(spec, facts=tuple(known)), drawn, numbers)
+    kept = keep(spec, drawn, numbers)
     out |= {t.name: storage_array(kept[t.name], t.dtype) for t in spec.inputs if t.name in kept}
     return out
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Op, Reduce
+from nautilus.core.expr.nodes import COMBINERS, Axis, Const, Expr, Op, Reduce
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.types import DType
 
@@ -94,9 +94,13 @@ def make_reduce(op: str, axes: tuple[Axis, ...], cond: Expr | None, body: Expr) 
 def stored_value(e: Expr, dtype: DType) -> Expr:
     """What a store of ``e`` to a buffer of ``dtype`` writes.
 
-    A value that was narrowed to ``dtype`` and widened again is not rounded a second time.
+    A value that was narrowed to ``dtype`` and widened again, or 0, is not rounded a second time.
     """
     match e:
         case Op(op="cast", args=(Op(op="narrow", dtype=narrow) as inner,)) if narrow is dtype:
             return inner
+        case Op(op="select", args=(condition, value, Const(value=0.0) as zero)):
+            inner = stored_value(value, dtype)
+            if inner is not value:
+                return Op("select", (condition, inner, Op("narrow", (zero,), dtype, e.span)), dtype, e.span)
     return e

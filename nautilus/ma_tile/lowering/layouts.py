@@ -34,6 +34,7 @@ from nautilus.ma_tile.lowering.dots import DotPlan
 from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, ScanOp, StoreOp, TileKernel, results, walk_ops
 from nautilus.vr_tile.subtiles import combined
 
+_STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
 #: (place, axis or None for copies, size); strides grow in order of appearance.
@@ -173,7 +174,8 @@ def collect(
             kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced])
             windows |= set() if kept is None else {kept}
             axis = kept or axis
-        weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
+        times = _STORES if isinstance(op, StoreOp) and not dots else 1
+        weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes * times
         vec[axis] = max(vec.get(axis, 1), width)
         if isinstance(op, StoreOp) and not dots and width == limit > 2:
             whole[axis] = min(width, whole.get(axis, width))

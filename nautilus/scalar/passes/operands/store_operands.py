@@ -3,12 +3,15 @@
 A matrix product reads each element of an operand once for every tile of the result along the other operand's axes.
 Where the operand is computed, in f32 or narrowed (``narrow``), its rows are gathered or strided, the axis that is
 contiguous is no axis of the tile (``A[i, k, h]``), or another one than the contracted axis where the elements have 8
-bits, each of these tiles would compute it again, in the loop that should do nothing but multiply, and no bulk copy
-brings it to shared memory.  Here it becomes a temp of its own, in the type that the matrix unit reads:
+bits, or its rows are no multiple of 16 bytes, each of these tiles would compute it again, in the loop that should do
+nothing but multiply, and no bulk copy brings it to shared memory.  Here it becomes a temp of its own, in the type that
+the matrix unit reads:
 
     C[i, j] sum= f32(narrow<f16>(x[i, k])) * f32(B[k, j])
 
     C_left[i, k] = f32(narrow<f16>(x[i, k]))  ;  C[i, j] sum= f32(C_left[i, k]) * f32(B[k, j])
+
+Rows of the temp whose axis is no multiple of 16 bytes end in zeros (:attr:`~nautilus.core.buffers.Buffer.support`).
 
 An axis that the operand has in groups only (``h // 4``) is one of groups in the temp.
 
@@ -23,7 +26,7 @@ temp of f32.  An operand is stored where
   the launch of one more kernel take a small part of the time that the product saves;
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more), or
   it is the product of tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each;
-* its rows, in the order of that tensor but with the axes of the tile last, have a known size, a multiple of 16 bytes.
+* its rows, in the order of that tensor but with the axes of the tile last, have a known size.
 
 Sizes that are known only at launch count with their nominal values.
 """
@@ -37,11 +40,12 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, walk
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, substitute, walk
 from nautilus.core.expr.products import bare
 from nautilus.core.index.groups import over_groups
 from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
+from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product, unscaled
 from nautilus.scalar.analysis.definitions import Def, size
@@ -138,13 +142,13 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
         return None
     elements, terms = (prod(nominal(a.extent) for a in every) for every in (axes, d.axes))
     deep = {a.name for a in d.red}
-    dtype = _dtype(mine, tile, deep)
+    dtype = _dtype(mine, tile, deep, buffers)
     if dtype is None or terms < max(TERMS, AGAIN * elements):
         return None
     order = _order(factor, axes, tile, buffers, elements)
     if _is_byte(dtype):
         order = tuple(sorted(order, key=lambda a: a.name in deep))
-    if not order or order[-1].name not in tile or (size(order[-1]) or 1) * dtype.bytes % _ROW:
+    if not order or order[-1].name not in tile or size(order[-1]) is None:
         return None
     shapes = {b.name: b.shape for b in buffers.values()}
     if d.guard is not None:
@@ -173,7 +177,7 @@ def _reads(e: Expr) -> bool:
     return any(isinstance(n, Load) for n in walk(e))
 
 
-def _dtype(factor: Expr, tile: set[str], deep: set[str]) -> DType | None:
+def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, Buffer]) -> DType | None:
     """The type of a computed factor, or of a tensor that no bulk copy loads along the axes ``tile``; else None.
 
     Matrix units read 8-bit elements along the contracted axes ``deep`` only.
@@ -181,15 +185,22 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str]) -> DType | None:
     match factor:
         case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
             return dtype
-        case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if dtype.is_half:
+        case Op(op="cast", args=(Load(buffer=name, dtype=dtype, index=index),)) if dtype.is_half:
             along = [e for e in index if free_vars(e) & tile]
-            return None if all(isinstance(e, Var) for e in along) and free_vars(index[-1]) & tile else dtype
+            plain = all(isinstance(e, Var) for e in along) and free_vars(index[-1]) & tile
+            return None if plain and _has_whole_rows(buffers[name]) else dtype
         case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if _is_byte(dtype):
             plain = all(isinstance(e, Var) for e in index if free_vars(e) & tile)
             return dtype if plain and len(deep) == 1 and not free_vars(index[-1]) & deep else None
         case Op(op=op, dtype=DType.F32) if op != "cast":
             return DType.F32
     return None
+
+
+def _has_whole_rows(buffer: Buffer) -> bool:
+    """Whether rows are multiples of 16 bytes, or may be: their size or stride is known only at launch."""
+    row = buffer.shape[-1]
+    return not isinstance(row, int) or buffer.strides is not None or row * buffer.dtype.bytes % _ROW == 0
 
 
 def _is_byte(dtype: DType) -> bool:
@@ -225,8 +236,9 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     """``program`` where ``d`` reads factor ``side`` from a temp."""
     name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
     span = made.factor.span
-    buffer = Buffer(name, made.dtype, tuple(a.extent for a in made.axes), Space.TEMP, span)
-    temp = Def(name, buffer, made.axes, (), None, made.factor, None, span)
+    axes, value, support = _padded(made, {a.name for a in d.axes})
+    buffer = Buffer(name, made.dtype, tuple(a.extent for a in axes), Space.TEMP, span, support=support)
+    temp = Def(name, buffer, axes, (), None, value, None, span)
     load = Load(name, made.index, made.dtype, span)
     product, scaled = unscaled(d), scaled_product(d)
     assert isinstance(product, Op)
@@ -236,3 +248,17 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     product = replace(product, args=tuple(factors))
     element = product if scaled is None else replace(scaled, product=product).element
     return put_defs(program, d.name, (temp, replace(d, value=element)))
+
+
+def _padded(made: Operand, taken: set[str]) -> tuple[tuple[Axis, ...], Expr, Expr | None]:
+    """Axes and value of the temp, whose rows are multiples of 16 bytes, and where it is not 0."""
+    *outer, last = made.axes
+    row, unit = size(last), _ROW // made.dtype.bytes
+    assert row is not None
+    if row % unit == 0:
+        return made.axes, made.factor, None
+    wide = Axis(unused(f"{last.name}_padded", taken), -(-row // unit) * unit, last.span)
+    factor = substitute(made.factor, {last.name: Var(wide.name)})
+    inside = calc("lt", Var(wide.name), row)
+    value = Op("select", (inside, factor, Const(0.0, factor.dtype)), factor.dtype, factor.span)
+    return (*outer, wide), value, substitute(inside, {wide.name: Var(f"i{len(outer)}")})
