@@ -133,7 +133,7 @@ CLUSTER = (
     Plant("no arrival at the other block", *_call("mbarrier_arrive_at")),
     Plant("an arrival at the own block", r"(mbarrier_arrive_at\([^\n]*), lane\);", r"\1, block % 2);"),
     Plant("no wait for the cluster at the end", r"(?s)(.*)\n    cluster_wait\(\);", r"\1\n"),
-    Plant("both halves from the same place", r"block % 2 \* 64", "0"),
+    Plant("both halves from the same place", r"block % 2 \* 56", "0"),
 )
 
 #: of every kernel with cp.async and mma.sync

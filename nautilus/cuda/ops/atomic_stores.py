@@ -43,12 +43,12 @@ def print_store(w: Writer, op: ma.GlobalStore) -> None:
         with w.registers("r", layout.registers) as r:
             _print_term(w, op, frag, c, r, f"{w.speller.use(call)}(")
         return
-    place, waiting = w.unique("place"), w.unique("waiting")
+    place, waiting, r = w.unique("place"), w.unique("waiting"), w.unique("term")  # loops inside have an r
     with w.registers("k", layout.registers, run) as k:
         w.line(f"{c.kind} {waiting} = 0, *{place} = nullptr;")
         w.line("#pragma unroll")
-        with w.braces(f"for (int r = {k}; r < {plus(k, run)}; ++r)"):
-            _print_term(w, op, frag, c, "r", f"{w.speller.use(f'extend_{c.suffix}')}({place}, {waiting}, ")
+        with w.braces(f"for (int {r} = {k}; {r} < {plus(k, run)}; ++{r})"):
+            _print_term(w, op, frag, c, r, f"{w.speller.use(f'extend_{c.suffix}')}({place}, {waiting}, ")
         w.line(f"{w.speller.use(call)}({place} != nullptr, {place}, {waiting});")
 
 

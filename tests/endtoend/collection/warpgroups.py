@@ -241,6 +241,15 @@ ATTENTION = {
         output O: f16[B, H, M, D]
         {S}
         O[b, h, i, d] = sum[j](softmax[j | j < len[b]](S[b, h, i, j]) * V[b, h, j, d])"""),
+    "a stored product feeds another": """
+        dim M = 150, K = 160, L = 136, N = 72
+        input A: f16[M, K]
+        input B: f16[K, L]
+        input C: f16[N, L]
+        output T: f16[M, L]
+        output Y: f16[M, N]
+        T[i, l] = sum[k](A[i, k] * B[k, l]) / 8
+        Y[i, j] = sum[l](T[i, l] * C[j, l]) / 8""",
 }
 
 #: kernels that keep the general plan: by a rule of the default schedule, or because a level refuses the other
@@ -327,15 +336,6 @@ PLAIN = {
         input V: f16[H, N, D]
         output O: f16[H, D]
         O[h, d] = sum[j](softmax[j](sum[e: D](Q[h, e] * K[h, j, e]) / 8) * V[h, j, d])""",
-    "a stored product feeds another": """
-        dim M = 150, K = 160, L = 136, N = 72
-        input A: f16[M, K]
-        input B: f16[K, L]
-        input C: f16[N, L]
-        output T: f16[M, L]
-        output Y: f16[M, N]
-        T[i, l] = sum[k](A[i, k] * B[k, l]) / 8
-        Y[i, j] = sum[l](T[i, l] * C[j, l]) / 8""",
     "a sum of two products": _product("""
         input C: f16[M, K]
         input D: f16[K, N]

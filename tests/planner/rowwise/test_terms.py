@@ -18,7 +18,7 @@ from nautilus.ma_tile.ir.ops import GlobalStore
     ("T = 65536, E = 40, D = 33", {"t": 32, "d": 64}, (2, 2)),
     ("T = 65536, E = 40, D = 5", {"t": 128, "d": 8}, (4, 1)),
     ("T = 2048, E = 40, D = 128", {"t": 4, "d": 128}, (1, 4)),
-    ("T = runtime <= 4096, E = 40, D = 32", {"t": 64, "d": 32}, (4, 1)),
+    ("T = runtime <= 4096, E = 40, D = 32", {"t": 16, "d": 32}, (4, 1)),
 ])  # fmt: skip
 def test_a_thread_has_terms_that_follow_each_other(sizes: str, tiles: dict[str, int], warps: tuple[int, int]) -> None:
     text = f"dim {sizes}\ninput X: i32[T, D]\ninput K: i32[T]\noutput Y: i32[E, D]\n"
