@@ -554,8 +554,8 @@ module sums target sm_90a {
 ; CHECK: sums__rows(
 ; CHECK: u32 waiting = 0, *place = nullptr;
 ; CHECK-NEXT: #pragma unroll
-; CHECK-NEXT: for (int r = 0; r < 16; ++r) {
-; CHECK-NEXT: extend_add(place, waiting, {{k_?}}[r] >= 0 && {{k_?}}[r] < 9, reinterpret_cast<u32*>(F + {{.*}}), (u32)x[r]);
+; CHECK-NEXT: for (int term = 0; term < 16; ++term) {
+; CHECK-NEXT: extend_add(place, waiting, {{k_?}}[term] >= 0 && {{k_?}}[term] < 9, reinterpret_cast<u32*>(F + {{.*}}), (u32)x[term]);
 ; CHECK-NEXT: }
 ; CHECK-NEXT: put_add(place != nullptr, place, waiting);
 ; CHECK: sums__counts(
