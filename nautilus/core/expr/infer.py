@@ -100,7 +100,7 @@ def stored_value(e: Expr, dtype: DType) -> Expr:
         case Op(op="cast", args=(Op(op="narrow", dtype=narrow) as inner,)) if narrow is dtype:
             return inner
         case Op(op="select", args=(condition, value, Const(value=0.0) as zero)):
-            inner = stored_value(value, dtype)
-            if inner is not value:
-                return Op("select", (condition, inner, Op("narrow", (zero,), dtype, e.span)), dtype, e.span)
+            narrowed = stored_value(value, dtype)
+            if narrowed is not value:
+                return Op("select", (condition, narrowed, Op("narrow", (zero,), dtype, e.span)), dtype, e.span)
     return e

@@ -187,7 +187,7 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, B
             return dtype
         case Op(op="cast", args=(Load(buffer=name, dtype=dtype, index=index),)) if dtype.is_half:
             along = [e for e in index if free_vars(e) & tile]
-            plain = all(isinstance(e, Var) for e in along) and free_vars(index[-1]) & tile
+            plain = all(isinstance(e, Var) for e in along) and bool(free_vars(index[-1]) & tile)
             return None if plain and _has_whole_rows(buffers[name]) else dtype
         case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if _is_byte(dtype):
             plain = all(isinstance(e, Var) for e in index if free_vars(e) & tile)
