@@ -76,8 +76,8 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(),
         return _planned(g, name, grid, rest, WarpPlan(warps=block[1], stages=1, epilogue="direct"))
     extents = {x: g.extent(x) for x in unified.extents}
     if whole and (pair := pairs.pair_of(g.defs, {x: extents[x] for x in grid}, extents)):
-        _pair_roles(g, grid, rest, *pair)
-        return _planned(g, name, grid, rest, WarpPlan(warps=pairs.WARPS, stages=1, epilogue="direct"))
+        warps = _pair_roles(g, grid, rest, *pair)
+        return _planned(g, name, grid, rest, WarpPlan(warps=warps, stages=1, epilogue="direct"))
     _inner_roles(g, rest)
     _grid_roles(g, grid)
     if g.loop is not None:
@@ -174,11 +174,13 @@ def _loop_order(g: Draft, grid: list[str], rest: list[str]) -> list[str]:
     return [*ordered, *shared, *(x for x in rest if x != g.loop)]
 
 
-def _pair_roles(g: Draft, grid: list[str], rest: list[str], row: str, column: str, terms: str) -> None:
-    """Roles of a reduction over pairs."""
+def _pair_roles(g: Draft, grid: list[str], rest: list[str], row: str, column: str, terms: str) -> tuple[int, int]:
+    """Roles of a reduction over pairs, and its warps."""
+    side, step, warps = pairs.square(prod(g.extent(x) for x in grid))
     g.loop = terms
-    g.roles |= {x: AxisPlan(x, GRID, pairs.SIDE if x in (row, column) else 1) for x in grid}
-    g.roles |= {x: AxisPlan(x, LOOP, pairs.STEP if x == terms else 1) for x in rest}
+    g.roles |= {x: AxisPlan(x, GRID, side if x in (row, column) else 1) for x in grid}
+    g.roles |= {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
+    return warps
 
 
 def _inner_roles(g: Draft, rest: list[str]) -> None:

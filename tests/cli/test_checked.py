@@ -143,7 +143,7 @@ def test_a_text_that_does_not_compile_does_not_leave(
 
 #: A product of f16 with so many elements a thread that its registers spill; a smaller tile has room.
 SPILLING = """\
-dim M = 4096, N = 4096, K = 1001
+dim M = 4096, N = 4096, K = 1000
 input A: f16[M, K]
 input B: f16[K, N]
 output C: f16[M, N]

@@ -95,7 +95,8 @@ _EXPONENTIALS = (
         "sigmoid", "1 / (1 + exp(-x))",
         numpy="arrays.sigmoid", python=_sigmoid, interval=iv.increasing(iv.sigmoid), ulps=(5, 5), slots=4, special=2,
         derivative=("sigmoid(x) * (1.0 - sigmoid(x))",), scales_argument=True,
-        c=Call("(1.0f / (1.0f + expf(-({0}))))", "(1.0 / (1.0 + exp(-({0}))))"),
+        # exp(-x) overflows in f64 where the result is a number that is not normal, and that is not flushed
+        c=Call("(1.0f / (1.0f + expf(-({0}))))", "(({0}) >= -700.0 ? 1.0 / (1.0 + exp(-({0}))) : exp({0}))"),
         approximations=(Approximation("rcp_approx(1 + exp2_approx(x * -log2 e))", ulps=20),),
     ),
 )  # fmt: skip

@@ -29,6 +29,12 @@ def test_pairs_have_tiles_of_rows_and_columns(text: str) -> None:
     assert roles(text) == {"i": ("grid", 32), "j": ("grid", 32), "k": ("loop", 8)}
 
 
+def test_many_results_have_wide_squares() -> None:
+    text = "input A: f32[4096, K], C: f32[4096, K]\noutput Y: f32[4096, 4096]\n"
+    text += "Y[i, j] = sum[k](abs(A[i, k] - C[j, k]))\n"
+    assert roles(text) == {"i": ("grid", 64), "j": ("grid", 64), "k": ("loop", 4)}
+
+
 def test_more_axes_of_terms_and_results() -> None:
     text = """input X: f32[B, M, K]
 input F: f32[N, M, 3]

@@ -26,7 +26,8 @@ temp of f32.  An operand is stored where
   the launch of one more kernel take a small part of the time that the product saves;
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more), or
   it is the product of tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each;
-* its rows, in the order of that tensor but with the axes of the tile last, have a known size.
+* its rows, in the order of that tensor but with the axes of the tile last, have a known size; rows that end in zeros
+  have :data:`_SHORTEST` elements and no part of the contracted axes.
 
 Sizes that are known only at launch count with their nominal values.
 """
@@ -57,6 +58,7 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 AGAIN = 512  # terms of which an element is an operand, at least
 TERMS = 1 << 31  # of the smallest product: about 6 microseconds of wgmma
 _ROW = 16  # bytes of which rows of a tensor are multiples, for bulk copies
+_SHORTEST = 16  # elements of rows that end in zeros
 _GROWTH = 2
 _MOST = 1 << 27  # elements of the largest product of tensors
 
@@ -148,8 +150,11 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
     order = _order(factor, axes, tile, buffers, elements)
     if _is_byte(dtype):
         order = tuple(sorted(order, key=lambda a: a.name in deep))
-    if not order or order[-1].name not in tile or size(order[-1]) is None:
+    row = size(order[-1]) if order else None
+    if row is None or order[-1].name not in tile:
         return None
+    if row * dtype.bytes % _ROW and (row < _SHORTEST or (order[-1].name in deep and len(deep) > 1)):
+        return None  # taps of a filter
     shapes = {b.name: b.shape for b in buffers.values()}
     if d.guard is not None:
         inside = _within_tensors(factor, shapes, axes)
