@@ -96,14 +96,14 @@ def spread_tiles(plan: KernelPlan, unified: Unified) -> KernelPlan:
     Rows of more than :data:`LEAST` elements, of which a warp has one, stay as they are.
     """
     g = Draft(unified, {a.name: a for a in plan.axes})
-    apart = any(dot_of(d) or d.scatter or scan_of(d) for d in g.defs) or any(g.cut_by(a.name) for a in plan.axes)
-    row = prod(a.tile for a in plan.axes if a.role == TILE)
+    row = [a for a in plan.axes if a.role == TILE]
     apart = (
-        apart
-        or row > LEAST
-        or windows.is_window(g.defs, {a.name: g.extent(a.name) for a in plan.axes if a.role == TILE})
+        any(dot_of(d) or d.scatter or scan_of(d) for d in g.defs)
+        or any(a.role == LOOP or g.cut_by(a.name) for a in plan.axes)
+        or prod(a.tile for a in row) > LEAST
+        or windows.is_window(g.defs, {a.name: g.extent(a.name) for a in row})
     )
-    if apart or any(a.role == LOOP for a in plan.axes) or not isinstance(plan.mapping, WarpPlan):
+    if apart or not isinstance(plan.mapping, WarpPlan):
         return plan
     fast, before = _vector_axis(g), g.volume()
     while g.volume() > LEAST and prod(-(-g.extent(x) // g.tile(x)) for x in g.roles if g.roles[x].role == GRID) < FULL:
@@ -337,7 +337,7 @@ def _read_along(g: Draft, whole: list[str]) -> str | None:
     names = {d.name for d in g.defs}
     for ld in (ld for d in g.defs for ld in d.reads() if ld.buffer not in names and ld.index):
         near = ld.index[-1]
-        if last not in whole or last in free_vars(near) or not any(last in free_vars(e) for e in ld.index):
+        if last not in whole or last in free_vars(near) or last not in free_vars(ld):
             continue
         long = [x for x in whole if g.extent(x) >= FEWEST]
         steps = {x: abs(form[0]) for x in long if (form := linear_in(near, x)) is not None and form[0]}

@@ -11,7 +11,8 @@ STORED: Final = 120e12  # operations a second of whole tiles, in parts that kern
 REGISTERS: Final = 58e12  # the same in parts that warps make in registers (4096^3)
 SHIFTED: Final = 25e12  # the same where an operand is shifted (convolutions of 64 channels)
 BYTES, MEMORY = 10, 3.6e12  # that are read and written for each element whose parts are stored; a second
-#: (rows, columns) of tiles, and their rate relative to the first one, estimated by the traffic of shared memory
+#: (rows, columns) of tiles, and their rate relative to the first one: estimates by the traffic of shared memory, but
+#: those of 32 columns, which follow one convolution of 16 columns
 TILES: Final = ((128, 128, 1.0), (256, 64, 0.8), (128, 64, 0.75), (256, 32, 0.65), (128, 32, 0.6))
 LAUNCHES: Final = 10e-6  # seconds of the kernels that store parts
 GAIN: Final = 0.9  # time with stored parts, at most, as a share of that with parts in registers

@@ -30,7 +30,7 @@ WHOLE: Final = 0.85  # share of tiles that boxes of several axes use, about
 TRANSPOSED: Final = 1.3  # time of stores whose order is not that of the loads, relative
 LAUNCHES: Final = 6e-6  # seconds
 SECTOR: Final = 32  # bytes that memory writes at once
-PARTIAL: Final = 6.0  # time of writing a sector in two parts, relative to half of that of writing it at once (5 to 12)
+PARTIAL: Final = 6.0  # time of writing a part of a sector, relative to that of as many bytes of whole ones, about
 
 
 def columns(dtype: DType) -> int:

@@ -5,7 +5,8 @@ of shared memory.  A slab has rows of 128, 64 or 32 bytes, and its swizzle fits 
 unused and make copies and MMAs slower; :data:`SLABS` has both, measured on an H200 for 48 to 224 columns.
 
 The step of the loop is as long as registers and shared memory allow, because each step has exponentials to wait for
-and results to correct.  A shorter step whose left operand stays in registers is faster than a longer one without.
+and results to correct.  With two warpgroups, a shorter step whose left operand stays in registers is preferred to a
+longer one without: the best one took 3% less to 2% more time (19 shapes of f16 on an H200).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nautilus.core.expr.nodes import Load, free_vars, loads
+from nautilus.core.expr.nodes import free_vars, loads
 from nautilus.scalar.analysis.definitions import Def
 
 WIDE, SIDE = 64, 32  # rows and columns of results of a block: 32 results of each thread, or 8
@@ -28,7 +28,7 @@ def pair_of(defs: Sequence[Def], grid: Mapping[str, int], extents: Mapping[str, 
         return None
     (d,) = found
     terms = max((a.name for a in d.red), key=lambda x: extents[x])
-    operands = [_names(ld) for ld in loads(d.value) if terms in _names(ld)]
+    operands = [names for ld in loads(d.value) if terms in (names := free_vars(ld))]
     columns = [a.name for a in reversed(d.par) if grid.get(a.name, 0) >= LEAST]
     for column in columns:
         rows = [x for x in columns if x != column and _apart(operands, x, column)]
@@ -45,7 +45,3 @@ def square(results: int) -> tuple[int, int, tuple[int, int]]:
 def _apart(operands: Sequence[frozenset[str]], row: str, column: str) -> bool:
     """Whether some operand has ``row``, another ``column``, and none both."""
     return all(any(x in o for o in operands) for x in (row, column)) and not any({row, column} <= o for o in operands)
-
-
-def _names(ld: Load) -> frozenset[str]:
-    return frozenset[str]().union(*map(free_vars, ld.index))

@@ -27,7 +27,7 @@ temp of f32.  An operand is stored where
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more), or
   it is the product of tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each;
 * its rows, in the order of that tensor but with the axes of the tile last, have a known size; rows that end in zeros
-  have :data:`_SHORTEST` elements and no part of the contracted axes.
+  have at least :data:`_SHORTEST` elements and are not along one of several contracted axes.
 
 Sizes that are known only at launch count with their nominal values.
 """
