@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, log
+from statistics import geometric_mean
 
 from nautilus.evaluation.cases import Case
 from nautilus.evaluation.rows import Row
-
-
-def mean(values: Sequence[float]) -> float:
-    """The geometric mean."""
-    return exp(sum(map(log, values)) / len(values))
 
 
 def ratios(row: Row) -> dict[str, float]:
@@ -72,7 +67,7 @@ def _means(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
 
 
 def _mean(values: Sequence[float]) -> str:
-    return f"{mean(values):.2f}" if values else ""
+    return f"{geometric_mean(values):.2f}" if values else ""
 
 
 def _table(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
