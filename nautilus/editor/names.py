@@ -37,10 +37,6 @@ class Entity:
     name: str
     bound: Span | None = None
 
-    @property
-    def is_local(self) -> bool:
-        return self.bound is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:

@@ -51,7 +51,7 @@ def footprint(plan: KernelPlan, unified: Unified) -> int:
     names = {d.name for d in unified.defs}
     total = sum(d.buffer.dtype.compute.bytes * prod(tiles[a.name] for a in d.axes) for d in unified.defs)
     for ld in {ld for d in unified.defs for ld in d.reads() if ld.buffer not in names}:
-        axes = frozenset[str]().union(*map(free_vars, ld.index)) & tiles.keys()
+        axes = free_vars(ld) & tiles.keys()
         stages = max(1, plan.mapping.stages) if axes & loops else 1
         total += stages * ld.dtype.bytes * prod(tiles[x] for x in axes)
     return total

@@ -269,8 +269,8 @@ def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _S
     tiles = {a.name: min(a.tile, extent(a.name)) for a in plan.axes}
     names = {d.name for d in unified.defs}
     reads = dict.fromkeys(ld for d in unified.defs for ld in d.reads() if ld.buffer not in names)
-    step = sum(_bytes(ld, tiles) for ld in reads if loop in _vars(ld))
-    held = sum(_bytes(ld, tiles) for ld in reads if loop not in _vars(ld))
+    step = sum(_bytes(ld, tiles) for ld in reads if loop in free_vars(ld))
+    held = sum(_bytes(ld, tiles) for ld in reads if loop not in free_vars(ld))
     count = prod(blocks(extent(a.name), a.tile) for a in plan.axes if a.role == GRID)
     steps = blocks(extent(loop), plan.axis(loop).tile)
     ahead = step * max(1, plan.mapping.stages)
@@ -285,12 +285,8 @@ def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _S
     )
 
 
-def _vars(ld: Load) -> frozenset[str]:
-    return frozenset[str]().union(*(free_vars(e) for e in ld.index))
-
-
 def _bytes(ld: Load, tiles: dict[str, int]) -> int:
-    return ld.dtype.bytes * prod(tiles.get(x, 1) for x in _vars(ld))
+    return ld.dtype.bytes * prod(tiles.get(x, 1) for x in free_vars(ld))
 
 
 def _count(s: _Stream) -> int:

@@ -201,7 +201,7 @@ def loaded(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
     names = {d.name for d in unified.defs}
     row = resident = 0
     for ld in {ld for d in unified.defs for ld in d.reads() if ld.buffer not in names}:
-        axes = frozenset[str]().union(*map(free_vars, ld.index))
+        axes = free_vars(ld)
         size = ld.dtype.bytes * prod(tiles.get(x, 1) for x in axes)
         row, resident = (row + size, resident) if loop in axes else (row, resident + size)
     return row, resident

@@ -85,7 +85,6 @@ SHORT = tuple(
     d for d in DType if d.is_float8
 )  # the instruction's sums have few bits: each stage's is added to a second one
 TWICE = 192  # columns of which a warpgroup has registers for two accumulators
-LIGHT = 128 * 128  # accumulators of a block that leaves registers for other work
 NARROW = 32  # columns of the narrowest slabs of an operand
 NARROW_MERIT = 0.95  # relative merit of a tile with narrow slabs
 CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a warpgroup

@@ -12,6 +12,7 @@ from typing import Final
 
 from nautilus.core.types import DType
 from nautilus.targets import part_rates
+from nautilus.targets.memory_rates import MEMORY, partial_sectors
 
 MMA: Final = 16  # terms of one MMA of 16-bit operands
 STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.8))  # terms of a step of the loop, and relative rate
@@ -24,13 +25,10 @@ RATE: Final = 600e12  # operations a second of 16-bit operands in whole tiles
 WARPS: Final = 60e12  # the same by warps (10 to 120 in 14 convolutions)
 WARPS_F32: Final = 24e12  # of f32 by warps, where places have unit steps (22 to 45 in 16 convolutions)
 WARPS_F32_APART: Final = 14e12  # and where they have not, or loops are short (5 to 20 in 7 convolutions)
-MEMORY: Final = 3.6e12  # bytes a second
 LINE: Final = 16  # elements of the shortest line of a box
 WHOLE: Final = 0.85  # share of tiles that boxes of several axes use, about
 TRANSPOSED: Final = 1.3  # time of stores whose order is not that of the loads, relative
 LAUNCHES: Final = 6e-6  # seconds
-SECTOR: Final = 32  # bytes that memory writes at once
-PARTIAL: Final = 6.0  # time of writing a part of a sector, relative to that of as many bytes of whole ones, about
 
 
 def columns(dtype: DType) -> int:
@@ -41,11 +39,6 @@ def columns(dtype: DType) -> int:
 def is_long(dtype: DType, terms: int, columns: int) -> bool:
     """Whether a product of so many terms and columns, whose loop has no taps, has tiles for warpgroup MMAs."""
     return terms >= LOOP and (dtype is not DType.F32 or columns > TILE // 2)
-
-
-def partial_sectors(share: float) -> float:
-    """The time of writing parts of sectors, each ``share`` of a sector, relative to writing whole sectors."""
-    return 1.0 if share >= 1 else PARTIAL / share
 
 
 def warp_seconds(dtype: DType, operations: float, longest: int, unit_steps: bool) -> float:

@@ -114,11 +114,6 @@ def _discrete(e: Expr) -> Iterator[Expr]:
         yield from _discrete(c)
 
 
-def largest_domain(before: Expr, after: Expr, conditions: Sequence[Expr] = (), seed: int = 0) -> Domain | None:
-    """The largest domain on which the sides are equal; None if there is none."""
-    return next((d for d in DOMAINS if decide(before, after, conditions, d, seed).status == "proved"), None)
-
-
 @dataclass(frozen=True)
 class _Samples:
     """Values of unknowns, determined by the seed, the name and the index."""

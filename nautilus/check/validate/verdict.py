@@ -37,11 +37,3 @@ class Verdict:
     def label(self) -> str:
         """The status, with the number of points of a test."""
         return f"tested ({self.points} points)" if self.status == "tested" else self.status
-
-
-_ORDER: tuple[Status, ...] = ("refuted", "not decided", "tested", "proved")
-
-
-def weakest(verdicts: list[Verdict]) -> Verdict:
-    """The verdict on all of them together: the worst one."""
-    return min(verdicts, key=lambda v: _ORDER.index(v.status), default=Verdict("not decided", detail="nothing to do"))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nautilus.core.expr.nodes import COMBINERS, Axis, Const, Expr, Op, Reduce
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.types import DType
 
@@ -84,11 +84,6 @@ def reduce_dtype(op: str, body: DType) -> DType:
 def make(op: str, *args: Expr, dtype: DType | None = None) -> Op:
     """An ``Op`` with its type inferred (``dtype``: the target of cast and narrow). Raises DTypeError."""
     return Op(op, args, result_dtype(op, [a.dtype for a in args], dtype))
-
-
-def make_reduce(op: str, axes: tuple[Axis, ...], cond: Expr | None, body: Expr) -> Reduce:
-    """A ``Reduce`` with its type inferred. Raises DTypeError."""
-    return Reduce(op, axes, cond, body, reduce_dtype(op, body.dtype))
 
 
 def stored_value(e: Expr, dtype: DType) -> Expr:

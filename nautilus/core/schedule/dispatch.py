@@ -64,7 +64,6 @@ class Divided:
         return all(sizes[name] % by == 0 for name, by in self.divisors)
 
 
-Branch: TypeAlias = Threshold | Divided
 Dispatch: TypeAlias = "int | Threshold | Divided"
 Range: TypeAlias = tuple[int, "int | None"]  # least value exclusive, greatest value or None
 

@@ -11,7 +11,7 @@ Cooperative warpgroups (``WarpgroupPlan.tile_scheduling``) each run the whole ke
 
 The result is synchronous: TMA loads and MMAs that wait for themselves, in program order,
 without barriers (``ma_tile.ir.async_ops``).  Raises ScheduleError that names the dot and the reason
-where a kernel cannot be lowered so; :func:`warpgroup_fault` tells beforehand.
+where a kernel cannot be lowered so.
 """
 
 from __future__ import annotations
@@ -37,17 +37,6 @@ from nautilus.ma_tile.lowering.warpgroup_dots import GroupPlan, plan_warpgroup, 
 from nautilus.targets.limits import limits
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
-
-
-def warpgroup_fault(
-    kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpgroupPlan, target: str, strict: bool = False
-) -> str | None:
-    """Why the engine cannot do ``kernel`` under ``mapping``, or None."""
-    try:
-        lower_warpgroup_kernel(kernel, buffers, mapping, target, strict)
-    except ScheduleError as error:
-        return error.reason
-    return None
 
 
 def lower_warpgroup_kernel(

@@ -23,8 +23,8 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.derived_names import GRID
 from nautilus.targets import window_rates
-from nautilus.targets.part_rates import MEMORY, STORED
-from nautilus.targets.window_rates import SECTOR, partial_sectors
+from nautilus.targets.memory_rates import MEMORY, SECTOR, partial_sectors
+from nautilus.targets.part_rates import STORED
 
 GAIN = 0.97  # share of the tiles of one axis that tiles of several axes have at most, to be worth their copies
 LINE = 64  # elements of a line of 128 bytes of 16-bit operands

@@ -27,7 +27,7 @@ def lacking_axis(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int])
     names = {d.name for d in defs}
     found: dict[str, int] = {}
     for ld in (ld for d in defs for ld in d.reads() if ld.buffer not in names):
-        axes = frozenset[str]().union(*map(free_vars, ld.index))
+        axes = free_vars(ld)
         size = ld.dtype.bytes * prod(n for x, n in grid.items() if x in axes)
         if fast in axes and size >= LARGE:
             found |= {x: max(size, found.get(x, 0)) for x, n in grid.items() if x not in axes and n > 1}

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import gcd, prod
 
-from nautilus.core.expr.nodes import Load, Var, free_vars
+from nautilus.core.expr.nodes import Var, free_vars
 from nautilus.core.index.linear import divided
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import ceil_pow2, floor_pow2
@@ -56,14 +56,10 @@ def _kept_is_last(d: Def) -> bool:
     """Whether the last index of the operands with the most axes moves with a kept axis, by few elements."""
     kept, axes = {a.name for a in d.par}, {a.name for a in d.axes}
     operands = [ld for ld in d.reads() if ld.index]
-    largest = max((len(_axes(ld) & axes) for ld in operands), default=0)
-    last = [ld.index[-1] for ld in operands if len(_axes(ld) & axes) == largest]
+    largest = max((len(free_vars(ld) & axes) for ld in operands), default=0)
+    last = [ld.index[-1] for ld in operands if len(free_vars(ld) & axes) == largest]
     steps = [[abs(divided(e).slope(x)) for x in free_vars(e) & kept] for e in last]
     return all(found and max(found) <= MAX_STEP for found in steps)
-
-
-def _axes(load: Load) -> set[str]:
-    return {x for e in load.index for x in free_vars(e)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +99,7 @@ def vectors_of(defs: Sequence[Def], extents: Mapping[str, int]) -> Vectors | Non
 
 def _vectors(d: Def, extents: Mapping[str, int]) -> Vectors | None:
     kept, reduced = {a.name for a in d.par}, {a.name for a in d.red}
-    for ld in sorted(d.reads(), key=lambda ld: -len(_axes(ld))):
+    for ld in sorted(d.reads(), key=lambda ld: -len(free_vars(ld))):
         sliding = [free_vars(e) & kept for e in ld.index if free_vars(e) & reduced and free_vars(e) & kept]
         last = ld.index[-1] if ld.index else None
         if sliding and isinstance(last, Var) and last.name in kept:

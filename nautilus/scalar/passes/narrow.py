@@ -356,7 +356,7 @@ def _reduced_with(ld: Load, reader: Def, defs: Mapping[str, Def], depth: int) ->
     made = defs.get(ld.buffer)
     if made is None or reader.op is not None:
         return False
-    missing = {a.name for a in reader.par} - frozenset[str]().union(*map(free_vars, ld.index))
+    missing = {a.name for a in reader.par} - free_vars(ld)
     return (made.is_reduction and bool(missing)) or depth == 0
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nautilus.core.expr.infer import DTypeError, make, make_reduce, result_dtype
-from nautilus.core.expr.nodes import COMPARISONS, OPS, Axis, Const, Expr, Load, Op, Param, Ref, Var
+from nautilus.core.expr.infer import DTypeError, make, reduce_dtype, result_dtype
+from nautilus.core.expr.nodes import COMPARISONS, OPS, Axis, Const, Expr, Load, Op, Param, Reduce, Ref, Var
 from nautilus.core.source import Source
 from nautilus.core.text.expressions import ExprParser, format_expr, parse_expr
 from nautilus.core.text.tokens import IRParseError, TokenStream
@@ -73,7 +73,8 @@ def exprs(draw: st.DrawFn, dtype: DType | None = None, depth: int = 4) -> Expr:
         return make(draw(st.sampled_from(sorted(COMPARISONS))), sub(t), sub(t))
     if kind == 2:
         cond = sub(DType.BOOL) if draw(st.booleans()) else None
-        return make_reduce("sum", (Axis("r", 128), Axis("s", Param("n", DType.I32))), cond, sub(dtype))
+        body = sub(dtype)
+        return Reduce("sum", (Axis("r", 128), Axis("s", Param("n", DType.I32))), cond, body, reduce_dtype("sum", dtype))
     if kind == 3:
         return make("neg", sub(dtype))
     if dtype.is_int:

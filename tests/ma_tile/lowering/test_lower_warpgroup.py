@@ -10,7 +10,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import MappingPlan, WarpgroupPlan
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.lowering.lower import lower_raw
-from nautilus.ma_tile.lowering.warpgroup import warpgroup_fault
+from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
 from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse as ma_parse
@@ -37,7 +37,11 @@ def fault(text: str, mapping: WarpgroupPlan = TWO, target: str = "sm_90a") -> st
     """Why the engine refuses the one kernel of ``text``; ``""``: it does not."""
     module = tile(text)
     buffers = {b.name: b for b in module.buffers}
-    return warpgroup_fault(module.kernels[0], buffers, mapping, target) or ""
+    try:
+        lower_warpgroup_kernel(module.kernels[0], buffers, mapping, target)
+    except ScheduleError as error:
+        return error.reason
+    return ""
 
 
 def test_attention_shared_by_two_warpgroups() -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import WarpgroupPlan, WarpPlan
 from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.lowering.lower import lower_raw
-from nautilus.ma_tile.lowering.warpgroup import warpgroup_fault
+from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
 from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared
 from nautilus.ma_tile.text.printer import format as ma_format
 from tests.ma_tile.lowering.support import agree, in_order, lowered, plan, tile
@@ -44,7 +45,11 @@ def test_products_agree(dtype: str, out: str, acc: str, instr: str) -> None:
 
 def fault(text: str, **options: bool) -> str:
     module = tile(text)
-    return warpgroup_fault(module.kernels[0], {b.name: b for b in module.buffers}, TWO, "sm_90a", **options) or ""
+    try:
+        lower_warpgroup_kernel(module.kernels[0], {b.name: b for b in module.buffers}, TWO, "sm_90a", **options)
+    except ScheduleError as error:
+        return error.reason
+    return ""
 
 
 @pytest.mark.parametrize(("dtype", "out", "acc", "instr"), TYPES)

@@ -26,14 +26,10 @@ def sources(e: Expr, axes: frozenset[str], defs: Mapping[str, Def]) -> tuple[Loa
 
 def _sources(e: Expr, axes: frozenset[str], defs: Mapping[str, Def], depth: int) -> Iterator[Load]:
     for ld in loads(e):
-        if axes <= _variables(ld) and ld.dtype in NARROW:
+        if axes <= free_vars(ld) and ld.dtype in NARROW:
             yield ld
-        elif axes <= _variables(ld) and ld.buffer in defs and depth:
+        elif axes <= free_vars(ld) and ld.buffer in defs and depth:
             yield from _sources(defs[ld.buffer].value, frozenset(), defs, depth - 1)
-
-
-def _variables(ld: Load) -> frozenset[str]:
-    return frozenset[str]().union(*map(free_vars, ld.index))
 
 
 def feeding_wide_outputs(defs: Mapping[str, Def]) -> frozenset[str]:

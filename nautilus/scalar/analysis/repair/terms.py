@@ -135,11 +135,6 @@ class Abstraction:
             self.symbols[e] = Var(f"{kind}{k}", e.dtype)
         return self.symbols[e]
 
-    def restore(self, e: Expr) -> Expr:
-        """``e`` with the expressions of its ``x`` and ``c`` symbols."""
-        back = {v.name: expr for expr, v in self.symbols.items()}
-        return rewrite(e, lambda n: back.get(n.name) if isinstance(n, Var) else None)
-
 
 def derive(
     value: Expr, guard: tuple[Expr, ...], combiner: str, running: Sequence[Running], reduced: frozenset[str]

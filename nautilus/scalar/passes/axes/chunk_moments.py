@@ -140,7 +140,7 @@ def chunk_of(d: Def) -> tuple[str, int] | None:
     extents = {a.name: size(a) for a in d.red}
     rows = prod(size(a) or 0 for a in d.par)
     known = {x: n for x, n in extents.items() if n is not None}
-    operands = {ld.buffer: ld.dtype.bytes for ld in loads(d.value) if _axes(ld) & extents.keys()}
+    operands = {ld.buffer: ld.dtype.bytes for ld in loads(d.value) if free_vars(ld) & extents.keys()}
     elements = prod(known.values())
     on_chip = elements * len(operands) <= LONGEST or elements * sum(operands.values()) * min(rows, RESIDENT) <= CACHED
     if len(known) < len(extents) or on_chip:
@@ -150,10 +150,6 @@ def chunk_of(d: Def) -> tuple[str, int] | None:
     usable = [x for x, n in known.items() if SHORTEST <= lengths[x] < n]
     best = max(usable, key=lambda x: (x in fast, lengths[x]), default=None)
     return None if best is None else (best, lengths[best])
-
-
-def _axes(ld: Load) -> frozenset[str]:
-    return frozenset[str]().union(*map(free_vars, ld.index))
 
 
 def _sides(d: Def, defs: Mapping[str, Def]) -> _Sides | None:

@@ -223,7 +223,7 @@ def _order(
     def count(ld: Load) -> int:
         return prod(map(nominal, buffers[ld.buffer].shape))
 
-    found = {ld: frozenset[str]().union(*map(free_vars, ld.index)) for ld in loads(factor)}
+    found = {ld: free_vars(ld) for ld in loads(factor)}
     names = {a.name for a in axes}
     read = [ld for ld, used in found.items() if used >= names]
     outer = not read and all(isinstance(e, Var) for ld in found for e in ld.index)

@@ -206,6 +206,7 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
     """Every division of the contracted axes of ``c``."""
     axes = {a.name: a for a in c.d.axes}
     rows = [a.name for a in c.rows]
+    shape, result = _shape(c), _result_seconds(c)
     for n in range(1, len(c.d.red) + 1):
         for inner in combinations(c.d.red, n):
             outer = tuple(a for a in c.d.red if a not in inner)
@@ -218,24 +219,27 @@ def choices(c: Convolution, multiprocessors: int) -> Iterator[Choice]:
                 temp = windows(c.load, rows, inner, axes, last)
                 if temp is None:
                     continue
+                line = next((extent(a) for a in c.rows if a.name == temp.lines), None)
+                stores = result + rates.store_seconds(c.dtype, temp.elements, temp.transposed)
                 for step, merit in rates.STEPS:
                     padded = -(-length // step) * step if outer else length
-                    yield Choice(outer, inner, padded, temp, _seconds(c, temp, outer, padded, merit, multiprocessors))
+                    operations = 2 * prod(shape) * _volume(outer) * padded
+                    product = rates.product_seconds(c.dtype, operations, shape, line, merit, multiprocessors)
+                    yield Choice(outer, inner, padded, temp, product + stores)
 
 
-def _seconds(
-    c: Convolution, temp: Windows, outer: Sequence[Axis], padded: int, merit: float, multiprocessors: int
-) -> float:
+def _shape(c: Convolution) -> tuple[int, int, int]:
+    """Groups, rows and columns of the product."""
     sides = {a.name for a in (*c.shared, *c.rows, c.column)}
     phases = _volume([a for a in c.d.par if a.name not in sides])
-    groups, rows, columns = phases * _volume(c.shared), _volume(c.rows), extent(c.column)
-    line = next((extent(a) for a in c.rows if a.name == temp.lines), None)
-    operations = 2 * groups * rows * columns * _volume(outer) * padded
-    product = rates.product_seconds(c.dtype, operations, (groups, rows, columns), line, merit, multiprocessors)
-    place = linear(c.d.index[-1])
-    steps = [abs(n) for a, n in place.terms.items() if isinstance(a, Var) and any(a.name == r.name for r in c.rows)]
-    product += rates.result_seconds(c.d.buffer.dtype, groups * rows * columns, min(steps, default=1))
-    return product + rates.store_seconds(c.dtype, temp.elements, temp.transposed)
+    return phases * _volume(c.shared), _volume(c.rows), extent(c.column)
+
+
+def _result_seconds(c: Convolution) -> float:
+    """The time that writing the result adds."""
+    place, rows = linear(c.d.index[-1]), {a.name for a in c.rows}
+    steps = [abs(n) for a, n in place.terms.items() if isinstance(a, Var) and a.name in rows]
+    return rates.result_seconds(c.d.buffer.dtype, prod(_shape(c)), min(steps, default=1))
 
 
 def _volume(axes: Sequence[Axis]) -> int:

@@ -1,0 +1,14 @@
+"""Rates of global memory, from which passes and planner price what kernels store; estimates for an H200."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MEMORY: Final = 3.6e12  # bytes a second
+SECTOR: Final = 32  # bytes that memory writes at once
+PARTIAL: Final = 6.0  # time of writing a part of a sector, relative to that of as many bytes of whole ones, about
+
+
+def partial_sectors(share: float) -> float:
+    """The time of writing parts of sectors, each ``share`` of a sector, relative to writing whole sectors."""
+    return 1.0 if share >= 1 else PARTIAL / share
