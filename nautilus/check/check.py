@@ -425,7 +425,8 @@ class _Check:
         ref.needs_range()
         target = ref.against(name, got)
         other = target.rounded if name in ref.single else want[name]
-        return compare.within(cut(got[name]), cut(other), bounds * target.allowed)
+        each = None if target.each is None else bounds * target.each
+        return compare.within(cut(got[name]), cut(other), bounds * target.allowed, each)
 
     def share(self, name: str) -> float:
         return _TIED if name in self.bounds and self.bounds[name].ties else 0.0
@@ -450,12 +451,9 @@ class _Check:
                 found = compare.exact(mine, want, self.share(name), bound.step)
                 measured, allowed = (0.0 if found is None else found.measured), 0.0
             else:
-                truth = np.where(np.isfinite(want), bound.cut(target.values), want)
-                found = compare.within(mine, truth, target.allowed)
-                terms = target.allowed / bound.relative if bound.relative else 0.0
-                size = max(compare.norm(truth), terms)  # where terms cancel, it is larger than the result
-                measured = compare.relative(mine, truth, size)
-                allowed = target.allowed / size if size > 0.0 else target.allowed
+                truth = bound.cut(target.truth)
+                found = compare.within(mine, truth, target.allowed, target.each)
+                measured, allowed = target.relative(mine, bound)
             more = {} if found is None else {"index": found.index}
             message = "" if found is None else f"{name}{found.text}"
             self.add(

@@ -6,6 +6,8 @@ Errors are Frobenius norms: ``|got - want| / |want|`` over the elements that are
 
 from __future__ import annotations
 
+from math import ceil
+
 import numpy as np
 
 from nautilus.core.numerics import Array
@@ -51,6 +53,33 @@ def relative(got: Array, want: Array, size: float | None = None) -> float:
     return error / size if size > 0.0 else (0.0 if error == 0.0 else float("inf"))
 
 
+def without_largest(error: Array, want: Array, share: float) -> float:
+    """The norm of ``error`` without the ``share`` of the largest errors, relative to the norm of ``want`` without the
+    ``share`` of the largest values.
+
+    An error that is inf or NaN is among the largest; a part of an element counts as one.
+    """
+    rest, values = (_smallest(x, share) for x in (error, np.where(np.isfinite(want), want, 0.0)))
+    if np.isinf(rest).any():
+        return float("inf")
+    whole = norm(values)
+    return norm(rest) / whole if whole > 0.0 else (float("inf") if rest.any() else 0.0)
+
+
+def differences(got: Array, want: Array) -> Array:
+    """``|got - want|``: 0 where both are the same inf or NaN, and inf or NaN where one is."""
+    with np.errstate(invalid="ignore"):
+        got = np.asarray(got, np.float64)
+        return np.where((got == want) | (np.isnan(got) & np.isnan(want)), 0.0, np.abs(got - want))
+
+
+def _smallest(x: Array, share: float) -> Array:
+    """The magnitudes of ``x`` without the ``share`` of the largest."""
+    size = np.nan_to_num(np.abs(np.ravel(x)), nan=np.inf, posinf=np.inf)
+    kept = size.size - ceil(share * size.size - 1e-9)
+    return np.partition(size, kept)[:kept] if kept < size.size else size
+
+
 def spacing(x: Array, dtype: DType) -> Array:
     """The distance between neighbouring numbers of float type ``dtype`` at ``x``."""
     finite = np.where(np.isfinite(x), x, 0.0)
@@ -84,8 +113,13 @@ def exact(got: Array, want: Array, share: float = 0.0, step: float = np.inf) -> 
     return _difference(got, want, wrong, float("inf"))
 
 
-def within(got: Array, want: Array, allowed: float) -> Difference | None:
-    """Compare floats: None where ``|got - want| <= allowed`` (an absolute norm) and inf and NaN agree."""
+def within(got: Array, want: Array, allowed: float, each: Array | None = None) -> Difference | None:
+    """Compare floats: None where ``|got - want| <= allowed`` (an absolute norm) and inf and NaN agree.
+
+    ``each``: instead, the allowed error of each element, which may have any value where that is inf.
+    """
+    if each is not None and np.shape(each) == np.shape(got) == np.shape(want):
+        return _within_each(np.asarray(got, np.float64), np.asarray(want, np.float64), each)
     if (unlike := _unlike(got, want)) is not None:
         return unlike
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
@@ -94,6 +128,15 @@ def within(got: Array, want: Array, allowed: float) -> Difference | None:
         return None
     typical = allowed / max(1.0, np.sqrt(delta.size))
     return _difference(got, want, np.abs(delta) > typical, relative(got, want))
+
+
+def _within_each(got: Array, want: Array, each: Array) -> Difference | None:
+    free = np.isinf(each)
+    got = np.where(free, want, got)
+    if (unlike := _unlike(got, want)) is not None:
+        return unlike
+    wrong = np.abs(_delta(got, want)) > np.where(free, 0.0, each)
+    return _difference(got, want, wrong, relative(got, want)) if wrong.any() else None
 
 
 def overflown(got: Array, want: Array, dtype: DType) -> Array:

@@ -28,7 +28,7 @@ import numpy as np
 from nautilus.check import compare
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import Probe, roundings, unit
-from nautilus.check.bound.probes import PROBES, disturbed, margin, probes
+from nautilus.check.bound.probes import PROBES, Effect, errors, largest, margin, probes
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.recurrent import LIMIT, following_outputs
 from nautilus.check.bound.sampling import wide
@@ -41,6 +41,8 @@ from nautilus.core.schedule import Schedule
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.spec import Spec, Tensor
 
+#: Errors under the roundings on given inputs that a single element may have: a few choices of errors are known.
+_SINGLE = 4.0
 _REALS = (Probe(0, False, 8.0, reals=True), Probe(1, True, 8.0, reals=True))
 
 
@@ -60,11 +62,29 @@ class Compiled:
 @dataclass(frozen=True, slots=True)
 class Target:
     """``values``: the Spec in float64, unrounded; ``rounded``: in the output's type (f32 and f64: as they are);
-    ``allowed``: absolute norm of the error."""
+    ``allowed``: absolute norm of the error; ``each``: where the largest errors are without a bound, instead the allowed
+    error of each element, inf for any value."""
 
     values: Array
     rounded: Array
     allowed: float
+    each: Array | None = None
+
+    @property
+    def truth(self) -> Array:
+        """What errors are measured from: the values, or in the output's type what is not finite there."""
+        return np.where(np.isfinite(self.rounded), self.values, self.rounded)
+
+    def relative(self, got: Array, bound: Bound) -> tuple[float, float]:
+        """The measured and the allowed error of ``got``, the part of a result for which ``bound`` holds."""
+        truth = bound.cut(self.truth)
+        if self.each is not None:
+            found = compare.differences(got, truth), self.each
+            measured, allowed = (compare.without_largest(e, truth, bound.left_out) for e in found)
+            return measured, allowed
+        terms = self.allowed / bound.relative if bound.relative else 0.0
+        size = max(compare.norm(truth), terms)  # where terms cancel, it is larger than the result
+        return compare.relative(got, truth, size), self.allowed / size if size > 0.0 else self.allowed
 
 
 @dataclass(frozen=True)
@@ -121,8 +141,7 @@ class Reference:
         if mine.dtype.kind != "f":
             fits = np.array_equal(mine, want)
         else:
-            exact = np.where(np.isfinite(want), cut(target.values), want)
-            fits = compare.within(mine, exact, target.allowed) is None
+            fits = compare.within(mine, cut(target.truth), target.allowed) is None
         if fits:
             return target
         self.needs_range()
@@ -173,8 +192,9 @@ def reference(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> R
     values = run_spec(made.spec, given.arrays, given.scalars, given.sizes)
     quick = {}
     for t in made.spec.outputs:
-        target = _target(t, values[t.name], bounds[t.name], 0.0)
-        quick[t.name] = target if _is_useful(target, bounds[t.name]) else replace(target, allowed=0.0)
+        target, bound = _target(t, values[t.name], bounds[t.name], None), bounds[t.name]
+        useful = not bound.left_out and _is_useful(target, bound)
+        quick[t.name] = target if useful else replace(target, allowed=0.0)
     return Reference(quick, bounds, cache(lambda: _effects_of(made, given, bounds, values)))
 
 
@@ -182,34 +202,52 @@ def _effects_of(
     made: Compiled, given: InputSet, bounds: Mapping[str, Bound], values: Mapping[str, Array]
 ) -> Effects:  # fmt: skip
     spec = made.spec
-    drawn = _drawn(spec, given, values)
+    drawn = _drawn(spec, given, values, bounds)
     kernel, reals = _effects(made, given, drawn, bounds), _effects(made, given, _REALS, bounds)
-    targets = {t.name: _target(t, values[t.name], bounds[t.name], kernel.get(t.name, 0.0)) for t in spec.outputs}
+    targets = {t.name: _target(t, values[t.name], bounds[t.name], kernel.get(t.name)) for t in spec.outputs}
     single: frozenset[str] = frozenset()
     wild = [n for n in targets if bounds[n].stepwise or not _is_useful(targets[n], bounds[n])]
     if wild and following_outputs(spec).keys() & set(wild) and stepwise(spec) is not None:
         own = _single_steps(made, given, bounds, {n: t.rounded for n, t in targets.items()})
         single = frozenset(n for n in wild if bounds[n].stepwise or _is_useful(own[n], bounds[n]))
-        targets |= {n: replace(targets[n], allowed=own[n].allowed) for n in single}
-    noise = {t.name: reals[t.name] if t.dtype.is_float else 0.0 for t in spec.outputs}
+        targets |= {n: replace(targets[n], allowed=own[n].allowed, each=own[n].each) for n in single}
+    noise = {t.name: reals[t.name].norm if t.dtype.is_float else 0.0 for t in spec.outputs}
     ok = all(isfinite(t.allowed) for t in targets.values())
     return Effects(targets, noise, ok, made, given, bounds, single)
 
 
-def _drawn(spec: Spec, given: InputSet, values: Mapping[str, Array]) -> tuple[Probe, ...]:
+def _drawn(
+    spec: Spec, given: InputSet, values: Mapping[str, Array], bounds: Mapping[str, Bound]
+) -> tuple[Probe, ...]:  # fmt: skip
     fewest = min((values[t.name].size for t in spec.outputs if t.dtype.is_float), default=1)
-    return tuple(replace(p, regular=given.kind not in RANDOM) for p in probes(fewest))
+    chosen = probes(fewest, any(b.left_out for b in bounds.values()))
+    return tuple(replace(p, regular=given.kind not in RANDOM) for p in chosen)
 
 
-def _target(t: Tensor, values: Array, bound: Bound, effect: float) -> Target:
+def _target(t: Tensor, values: Array, bound: Bound, effect: Effect | None) -> Target:
     want = eval_op("cast", [values], t.dtype)
     if not t.dtype.is_float:
         return Target(values, want, 0.0)
+    if bound.left_out and effect is not None:
+        return _target_of_each(t, values, want, bound, effect.each)
     part = bound.cut(want)
     least = floor(t.dtype) * sqrt(max(1, part.size))
-    moved = margin(part.size) * effect + unit(t.dtype) * norm(part) if bound.relative else 0.0
+    size = 0.0 if effect is None else effect.norm
+    moved = margin(part.size) * size + unit(t.dtype) * norm(part) if bound.relative else 0.0
     stated = bound.relative * norm(part) if isfinite(bound.relative) else 0.0
     return Target(values, want, max(stated, moved) + least)
+
+
+def _target_of_each(t: Tensor, values: Array, want: Array, bound: Bound, effect: Array) -> Target:
+    """The largest errors would hide all others in a norm, so each element has an allowed error of its own: some
+    times that under the roundings on these inputs, and the stated one of a typical element."""
+    part = np.sort(np.abs(want[np.isfinite(want)]))
+    rest = part[: part.size - int(bound.left_out * part.size)]
+    typical = bound.relative * norm(rest) / sqrt(max(1, rest.size))
+    size = np.where(np.isfinite(want), np.abs(want), 0.0)
+    each = _SINGLE * effect + unit(t.dtype) * size + typical + floor(t.dtype)
+    free = np.count_nonzero(np.isinf(each)) > bound.left_out * each.size + 1
+    return Target(values, want, float("inf") if free else norm(each), each)
 
 
 def _is_useful(target: Target, bound: Bound) -> bool:
@@ -226,10 +264,10 @@ def _single_steps(
     values = run_spec(exact.spec, {**given.arrays, **exact.inputs(got)}, given.scalars, given.sizes)
     more = replace(given, arrays={**given.arrays, **kernel.inputs(got)})
     how = replace(roundings(kernel.spec, made.precision), shown=kernel.errors)
-    drawn = _drawn(made.spec, given, values)
+    drawn = _drawn(made.spec, given, values, bounds)
     without = run_spec(kernel.spec, more.arrays, given.scalars, given.sizes)
-    moved = disturbed(kernel.spec, more.arrays, given.scalars, given.sizes, how, without, drawn, bounds)
-    return {t.name: _target(t, values[t.name], bounds[t.name], moved.get(t.name, 0.0)) for t in made.spec.outputs}
+    moved = largest(errors(kernel.spec, more.arrays, given.scalars, given.sizes, how, without, drawn, bounds))
+    return {t.name: _target(t, values[t.name], bounds[t.name], moved.get(t.name)) for t in made.spec.outputs}
 
 
 def in_range(made: Compiled, given: InputSet) -> bool:
@@ -237,13 +275,13 @@ def in_range(made: Compiled, given: InputSet) -> bool:
     values = run_spec(made.spec, given.arrays, given.scalars, given.sizes)
     with np.errstate(all="ignore"):
         finite = all(np.isfinite(eval_op("cast", [values[t.name]], t.dtype)).all() for t in made.spec.outputs)
-    return finite and all(isfinite(x) for x in _effects(made, given, PROBES[:1], {}).values())
+    return finite and all(isfinite(x.norm) for x in _effects(made, given, PROBES[:1], {}).values())
 
 
 def _effects(
     made: Compiled, given: InputSet, drawn: tuple[Probe, ...], bounds: Mapping[str, Bound]
-) -> dict[str, float]:
+) -> dict[str, Effect]:
     program = made.program
     values = run_spec(program, given.arrays, given.scalars, given.sizes)
     how = roundings(program, made.precision)
-    return disturbed(program, given.arrays, given.scalars, given.sizes, how, values, drawn, bounds)
+    return largest(errors(program, given.arrays, given.scalars, given.sizes, how, values, drawn, bounds))

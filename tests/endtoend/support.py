@@ -72,8 +72,8 @@ def disagreements(
     for where, got in results:
         for t in spec.outputs:
             for limit in limits:
-                bound, allowed = limit()[t.name]
-                wrong = _difference(got[t.name], rounded[t.name], t.dtype, bound, allowed)
+                bound, allowed, each = limit()[t.name]
+                wrong = _difference(got[t.name], rounded[t.name], t.dtype, bound, allowed, each)
                 if wrong is None:
                     break
             if wrong is not None:
@@ -81,12 +81,13 @@ def disagreements(
     return found
 
 
-_Limits = Mapping[str, tuple[Bound, float]]
+_Limits = Mapping[str, tuple[Bound, float, Array | None]]
 
 
 def _limits(program: Compiled, given: InputSet, want: Mapping[str, Array]) -> tuple[Callable[[], _Limits], ...]:
-    """For each output its bound and the allowed error: of a result without error, the stated one, and the effect of the
-    roundings on these inputs.  Each takes longer to find than the one before it, and than all levels take to run."""
+    """For each output its bound, the allowed error and that of each element: of a result without error, the stated one,
+    and the effect of the roundings on these inputs.  Each takes longer to find than the one before it, and than all
+    levels take to run."""
 
     @cache
     def bounds() -> Mapping[str, Bound]:
@@ -94,24 +95,30 @@ def _limits(program: Compiled, given: InputSet, want: Mapping[str, Array]) -> tu
 
     @cache
     def effects() -> _Limits:
-        allowed = reference(program, given, bounds()).allowed
-        return {name: (bound, allowed[name]) for name, bound in bounds().items()}
+        targets = reference(program, given, bounds()).effects().targets
+        return {name: (bound, targets[name].allowed, targets[name].each) for name, bound in bounds().items()}
+
+    def figures() -> _Limits:
+        sizes = {n: 0.0 if b.left_out else b.relative * norm(want[n]) for n, b in bounds().items()}
+        return {name: (bound, sizes[name], None) for name, bound in bounds().items()}
 
     return (
-        lambda: dict.fromkeys(want, (Bound(0.0), 0.0)),
-        lambda: {name: (bound, bound.relative * norm(want[name])) for name, bound in bounds().items()},
+        lambda: dict.fromkeys(want, (Bound(0.0), 0.0, None)),
+        figures,
         effects,
     )
 
 
-def _difference(got: Array, want: Array, dtype: DType, bound: Bound, allowed: float) -> compare.Difference | None:
+def _difference(
+    got: Array, want: Array, dtype: DType, bound: Bound, allowed: float, each: Array | None
+) -> compare.Difference | None:  # fmt: skip
     """How ``got`` differs from ``want`` by more than ``allowed``, which is inf outside of the stated range."""
     if not dtype.is_float:
         return compare.exact(got, want, TIES if bound.ties else 0.0)
     if np.isinf(allowed) and got.shape == want.shape:
         return None
     here = np.where(compare.overflown(got, want, dtype), want, got)
-    return compare.within(here, want, allowed + FLOOR * sqrt(want.size))
+    return compare.within(here, want, allowed + FLOOR * sqrt(want.size), None if each is None else each + FLOOR)
 
 
 def compiled(made: Compilation) -> tuple[Resources, ...]:

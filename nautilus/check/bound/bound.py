@@ -35,6 +35,8 @@ class Bound:
     that a float is rounded to at the end, so that a tie makes a difference of 1.  ``form``: an approximation of the
     hardware in it differs from the function over the reals.  ``stepwise``: it holds for each step of a recurrence from
     the state that the result shows before it (:mod:`nautilus.check.bound.stepwise`).  ``steps``: it holds for these.
+    ``left_out``: it holds without this share of the largest errors and of the largest values; ``rare_inputs``: it does
+    not hold on this share of the inputs (:mod:`nautilus.check.bound.cancelling`).
     """
 
     relative: float
@@ -43,6 +45,8 @@ class Bound:
     one_off: bool = False
     stepwise: bool = False
     steps: Steps | None = None
+    left_out: float = 0.0
+    rare_inputs: float = 0.0
 
     @property
     def step(self) -> float:
@@ -70,4 +74,10 @@ class Bound:
             said += " in a step from the result of the step before, because errors grow over the steps"
         if self.steps is not None:
             said += f" in the first {self.steps.count} of {self.steps.total} steps; later ones are not bounded"
+        if self.left_out:
+            share = f"{100 * self.left_out:.2g}%"
+            said += f" without the largest {share} of errors and of values, because terms cancel there"
+        if self.rare_inputs:
+            of = round(1 / self.rare_inputs)
+            said += f" on {of - 1} of {of} inputs, and more where terms cancel"
         return said

@@ -155,9 +155,9 @@ def _keeps(target: DType, source: DType) -> bool:
 
 
 def _scales(e: Op) -> bool:
-    """A product with a power of two."""
-    constants = [a.value for a in e.args if isinstance(a, Const)]
-    return e.op in ("mul", "div") and any(v and np.frexp(abs(float(v)))[0] == 0.5 for v in constants)
+    """A product with a power of two, or a quotient by one."""
+    scales = e.args if e.op == "mul" else e.args[1:] if e.op == "div" else ()
+    return any(a.value and np.frexp(abs(float(a.value)))[0] == 0.5 for a in scales if isinstance(a, Const))
 
 
 def _narrow_only(spec: Spec) -> frozenset[str]:

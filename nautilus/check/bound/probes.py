@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import Final
 
@@ -12,6 +12,7 @@ from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import Probe, Roundings, run
 from nautilus.check.compare import norm
 from nautilus.core.numerics import Array, round_to
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
 
@@ -23,9 +24,12 @@ _MORE_PROBES: Final = tuple(Probe(n, False, 2.0) for n in range(3, 12))
 FEW: Final = 64  # outputs of fewer elements are sampled on several inputs
 
 
-def probes(elements: int) -> tuple[Probe, ...]:
-    """The choices of errors for given inputs, where the smallest output has so many elements."""
-    return PROBES + _MORE_PROBES if elements < FEW else PROBES
+def probes(elements: int, single: bool = False) -> tuple[Probe, ...]:
+    """The choices of errors for given inputs, where the smallest output has so many elements.
+
+    ``single``: single elements are judged.
+    """
+    return PROBES + _MORE_PROBES if elements < FEW or single else PROBES
 
 
 def margin(elements: int) -> float:
@@ -33,28 +37,48 @@ def margin(elements: int) -> float:
     return 1.0 + 1.0 / sqrt(max(1, elements))
 
 
-def disturbed(
+def errors(
     program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, int | float | bool], sizes: Mapping[str, int],
     how: Roundings, values: Mapping[str, Array], probes: Sequence[Probe] = PROBES,
     bounds: Mapping[str, Bound] | None = None,
-) -> dict[str, float]:  # fmt: skip
-    """For each output, the largest norm of its error under ``probes``, where its type has its values as numbers.
+) -> Iterator[dict[str, Array]]:  # fmt: skip
+    """For each of ``probes``, the errors of the elements of each output, where its type has its values as numbers.
 
-    It is inf where an element is a number, inf, -inf or NaN in one of them only.  ``bounds``: for parts of outputs.
+    An error is inf where an element is a number, inf, -inf or NaN on one side only.  ``bounds``: for parts of outputs.
     """
     parts = bounds or {}
     values = {n: parts[n].cut(x) if n in parts else x for n, x in values.items() if x.dtype.kind == "f"}
-    worst = dict.fromkeys(values, 0.0)
     types = {t.name: t.dtype for t in program.outputs}
     known = {n: kinds(x, types[n]) for n, x in values.items()}
     for probe in probes:
         moved = run(program, arrays, scalars, sizes, how, probe)
+        found = {}
         for name, x in values.items():
             got = parts[name].cut(moved[name]) if name in parts else moved[name]
-            same = np.array_equal(kinds(got, types[name]), known[name])
+            other = np.any(kinds(got, types[name]) != known[name], axis=0)
             with np.errstate(all="ignore"):
-                error = np.where(known[name][1] == 0, got - x, 0.0)
-                worst[name] = max(worst[name], norm(error) if same else float("inf"))
+                found[name] = np.where(other, np.inf, np.where(known[name][1] == 0, np.abs(got - x), 0.0))
+        yield found
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """``norm``: the largest norm of the errors of an output, inf where that of an element is; ``each``: the largest
+    error of each element."""
+
+    norm: float
+    each: Array
+
+
+def largest(found: Iterable[Mapping[str, Array]]) -> dict[str, Effect]:
+    """The largest errors of each output."""
+    worst: dict[str, Effect] = {}
+    for moved in found:
+        for name, error in moved.items():
+            size = float("inf") if np.isinf(error).any() else norm(error)
+            if name in worst:
+                size, error = max(worst[name].norm, size), np.maximum(worst[name].each, error)
+            worst[name] = Effect(size, error)
     return worst
 
 

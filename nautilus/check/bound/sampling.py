@@ -9,8 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from nautilus.check.bound import cancelling
+from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import roundings, unit
-from nautilus.check.bound.probes import FEW, disturbed, margin
+from nautilus.check.bound.probes import FEW, errors, largest, margin
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
 from nautilus.core.expr.nodes import Expr, Load, Param, Reduce, Var, walk
@@ -30,13 +32,56 @@ _GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed
 _LONGEST: Final = 1 << 14  # terms of a sum in the sampled evaluation
 RUNTIME: Final = 1024  # the size of a dim that is known only at launch and has no smaller bound
 INPUTS: Final = 6  # sets of inputs for an output of few elements
+#: Where terms may cancel: more elements, for which sums that cancel belong to rows, and to columns.
+_MORE: Final = (((1024, 4), (256, 4), (64, 4)), ((4, 1024), (4, 256), (4, 64)))
+_MORE_ELEMENTS: Final = 4096
+_MORE_BUDGET: Final = 1 << 20
+_MORE_INPUTS: Final = 32
 
 
-def figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, float]:
-    """Relative errors of the outputs ``wanted`` on standard normal inputs, at sampled elements.
+def figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, Bound]:
+    """Bounds of the outputs ``wanted`` on standard normal inputs, from their errors at sampled elements.
 
     None of them needs a recurrence (:mod:`nautilus.check.bound.recurrent`).
     """
+    out = {n: Bound(x) for n, x in _figures(program, precision, wanted, parts).items()}
+    return out | _of_cancelling(program, precision, wanted, parts) if cancelling.may_cancel(program) else out
+
+
+def _of_cancelling(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, Bound]:
+    """The bounds of those outputs of ``wanted`` whose largest errors are without a bound."""
+    fixed = at_sizes(program, program.samples(RUNTIME))
+    out = {}
+    for t in wanted:
+        alone = replace(fixed, outputs=tuple(x for x in fixed.outputs if x.name == t.name))
+        chosen = _MORE if len(t.shape) > 1 else (((64, 64), (32, 32), (16, 16)),)
+        bound = cancelling.bound([_sample(alone, t.name, x, precision, parts) for x in chosen], unit(t.dtype))
+        if bound is not None:
+            out[t.name] = bound
+    return out
+
+
+def _sample(
+    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, parts: bool
+) -> cancelling.Sample:  # fmt: skip
+    """The errors of ``name``, the only output, at more elements."""
+    size = volume(alone.outputs[0].shape)
+    count = max(1, min(_MORE_INPUTS, _MORE_ELEMENTS // max(1, size)))
+    whole, rows = _cut(alone, _MORE_BUDGET // count, elements)
+    cut, ranges = shortened(whole, integer_ranges(alone))
+    how = roundings(cut, precision, lengths(alone), parts)
+    values, found = [], []
+    for seed in range(count):
+        given = generate(cut, "random", seed, ranges=ranges)
+        arrays = {**given.arrays, **rows}
+        exact = run_spec(wide(cut), arrays, given.scalars)
+        values.append(exact[name])
+        found.append([e[name] for e in errors(wide(cut), arrays, given.scalars, {}, how, exact)])
+    return cancelling.Sample(list(zip(*found, strict=True)), values, size)
+
+
+def _figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, float]:
+    """Relative errors of the outputs ``wanted``, with the largest ones."""
     fixed = at_sizes(program, program.samples(RUNTIME))
     elements = {t.name: volume(t.shape) for t in fixed.outputs}
     few = min(prod(n for n in t.shape if isinstance(n, int)) for t in wanted) < FEW
@@ -44,20 +89,20 @@ def figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool
     whole, rows = _cut(fixed, _BUDGET // count)
     cut, ranges = shortened(whole, integer_ranges(fixed))
     how = roundings(cut, precision, lengths(fixed), parts)
-    errors = {t.name: 0.0 for t in wanted}
-    sizes = dict(errors)
+    squares = {t.name: 0.0 for t in wanted}
+    sizes = dict(squares)
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges)
         arrays = {**given.arrays, **rows}
         values = run_spec(wide(cut), arrays, given.scalars)
-        moved = disturbed(wide(cut), arrays, given.scalars, {}, how, values)
+        moved = largest(errors(wide(cut), arrays, given.scalars, {}, how, values))
         for t in wanted:
             elements[t.name] = min(elements[t.name], values[t.name].size)
-            errors[t.name] += moved[t.name] ** 2
+            squares[t.name] += moved[t.name].norm ** 2
             sizes[t.name] += norm(values[t.name]) ** 2
     out = {}
     for t in wanted:
-        relative = (errors[t.name] / sizes[t.name]) ** 0.5 if sizes[t.name] > 0.0 else 0.0
+        relative = (squares[t.name] / sizes[t.name]) ** 0.5 if sizes[t.name] > 0.0 else 0.0
         out[t.name] = margin(elements[t.name]) * relative + unit(t.dtype)
     return out
 
@@ -67,13 +112,15 @@ def lengths(spec: Spec) -> dict[tuple[str, tuple[str, ...]], int]:
     return {(name, tuple(a.name for a in e.axes)): _count(e) for name, e in _reductions(spec)}
 
 
-def _cut(program: Spec, budget: int) -> tuple[Spec, Mapping[str, Array]]:
-    """``program`` at sampled elements of its outputs, and its new inputs.
+def _cut(
+    program: Spec, budget: int, elements: Sequence[tuple[int, int]] = _ELEMENTS
+) -> tuple[Spec, Mapping[str, Array]]:  # fmt: skip
+    """``program`` at sampled elements of its outputs, and its new inputs; ``elements``: as in :data:`_ELEMENTS`.
 
     Where that is too much work, there are fewer elements, because a sum of fewer terms cancels less.  After that,
     long sums are shortened, and the outputs are taken at the same indices as the sums are.
     """
-    for inner, last in _ELEMENTS:
+    for inner, last in elements:
         few = restrict(program, sampled(program, 0, inner=inner, last=last), {})
         if work(few.spec) <= budget:
             return few.spec, few.rows

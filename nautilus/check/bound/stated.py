@@ -57,7 +57,7 @@ def _bounds(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool
     others = program
     if recurrent:
         others = replace(program, outputs=tuple(t for t in program.outputs if t.name not in recurrent))
-    out = {n: Bound(x) for n, x in figures(others, precision, plain, parts).items()} if plain else {}
+    out = figures(others, precision, plain, parts) if plain else {}
     if follow:
         out |= recurrent_bounds(program, precision, follow, parts)
     return out

@@ -1,0 +1,150 @@
+"""Outputs whose terms cancel under a root, in a divisor or in a logarithm: what is stated holds, and hides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from nautilus.check import compare
+from nautilus.check.bound.cancelling import may_cancel
+from nautilus.check.bound.program import rounded
+from nautilus.check.bound.stated import stated
+from nautilus.check.inputs import generate
+from nautilus.check.levels import run
+from nautilus.check.reference import Compiled, reference
+from nautilus.core.numerics import Array
+from nautilus.frontend.semantics.check import load_text
+from nautilus.frontend.spec import Spec
+from tests.endtoend.support import Compilation, travel
+
+_XY = "dim M = 256, N = 512\ninput X: f32[M, N]\ninput Y: f32[M, N]\ninput W: f32[M, N]\noutput Z: f32[M, N]\n"
+_ROWS = "dim M = 4096, N = {n}\ninput X: f32[M, N]\noutput Z: f32[M{more}]\n"
+_MEAN = "m[i] = mean[j](X[i, j])\n"
+
+#: name -> text, and whether the largest errors are left out
+SPECS = {
+    "divisor": (_XY + "Z[i, j] = W[i, j] / (X[i, j] + Y[i, j] + W[i, j])\n", True),
+    "logarithm": (_XY + "Z[i, j] = log(abs(X[i, j] * Y[i, j] - W[i, j]))\n", True),
+    "variance without a summand": (
+        _ROWS.format(n=2, more="") + _MEAN + "Z[i] = rsqrt(mean[j](X[i, j] ** 2) - m[i] ** 2)\n", True,
+    ),
+    "rows by their sum": (_ROWS.format(n=64, more=", N") + "Z[i, j] = X[i, j] / sum[k: N](X[i, k])\n", True),
+    "logarithm of a sum": (_ROWS.format(n=48, more="") + "Z[i] = log(abs(sum[j](X[i, j])))\n", True),
+    "skewness": (
+        _ROWS.format(n=48, more="") + _MEAN
+        + "v[i] = mean[j]((X[i, j] - m[i]) ** 2)\nZ[i] = mean[j]((X[i, j] - m[i]) ** 3) * v[i] ** -1.5\n", False,
+    ),
+    "distances": (
+        "dim M = 128, N = 128, D = 3\ninput X: f32[M, D]\ninput Y: f32[N, D]\noutput Z: f32[M, N]\n"
+        "a[i] = sum[d](X[i, d] ** 2)\nb[j] = sum[d](Y[j, d] ** 2)\n"
+        "Z[i, j] = sqrt(max(a[i] + b[j] - 2 * sum[d](X[i, d] * Y[j, d]), 0))\n", False,
+    ),
+}  # fmt: skip
+
+
+@cache
+def compiled(name: str) -> Compilation:
+    return travel(SPECS[name][0], "sm_90a", "vr-tile")
+
+
+def spec(name: str) -> Spec:
+    made: Spec = compiled(name).result.modules["spec"]
+    return made
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_figure_holds_on_random_inputs_and_is_of_use(name: str) -> None:
+    bound = stated(spec(name))["Z"]
+    assert (bound.left_out > 0.0) is SPECS[name][1]
+    measured = []
+    for seed in range(7, 10):
+        given = generate(spec(name), "random", seed)
+        want = reference(Compiled(spec(name)), given, {"Z": bound}).values["Z"]
+        got = run(compiled(name).last("vr-tile"), given, "typed")["Z"]
+        measured.append(compare.without_largest(compare.differences(got, want), want, bound.left_out))
+    assert max(measured) <= bound.relative <= 20 * max(measured)
+
+
+@pytest.mark.parametrize("name", [n for n, (_, cancels) in SPECS.items() if cancels])
+def test_a_wrong_element_is_found_among_large_errors(name: str) -> None:
+    bounds = stated(spec(name))
+    given = generate(spec(name), "random", 3)
+    ref = reference(Compiled(spec(name)), given, bounds)
+    got = dict(run(compiled(name).last("vr-tile"), given, "typed"))
+    assert _wrong(ref, got) is None
+    typical = np.argsort(np.abs(got["Z"]).reshape(-1))[got["Z"].size // 2]
+    other = np.array(got["Z"]).reshape(-1)
+    other[typical] *= 1.01
+    assert _wrong(ref, {"Z": other.reshape(got["Z"].shape)}) is not None
+
+
+def _wrong(ref: object, got: dict[str, Array]) -> compare.Difference | None:
+    target = ref.target("Z", got)  # type: ignore[attr-defined]
+    return compare.within(got["Z"], target.truth, target.allowed, target.each)
+
+
+@pytest.mark.parametrize(
+    ("body", "cancels"),
+    [
+        ("Z[i, j] = softmax[j](X[i, j])", False),
+        ("Z[i, j] = X[i, j] * rsqrt(mean[k: N](X[i, k] ** 2) + 1e-6)", False),
+        ("Z[i, j] = X[i, j] / (1 + exp(-X[i, j]))", False),
+        ("Z[i, j] = 1 / X[i, j]", False),
+        ("Z[i, j] = 1 / (X[i, j] + Y[i, j])", True),
+        ("Z[i, j] = tan(X[i, j] * Y[i, j])", True),
+        ("Z[i, j] = Y[i, j] / log(X[i, j] * X[i, j])", True),
+    ],
+)
+def test_which_programs_may_cancel(body: str, cancels: bool) -> None:
+    text = "dim M = 8, N = 8\ninput X: f32[M, N]\ninput Y: f32[M, N]\noutput Z: f32[M, N]\n"
+    lines = text.splitlines() if "Y" in body else [x for x in text.splitlines() if "Y" not in x]
+    assert may_cancel(rounded(load_text("\n".join([*lines, body, ""])))) is cancels
+
+
+def test_a_single_number_is_bounded_on_most_inputs() -> None:
+    made = load_text("dim N = 64\ninput X: f32[N]\noutput Z: f32\nZ = 1 / sum[i](X[i])\n")
+    bound = stated(made)["Z"]
+    assert bound.rare_inputs > 0.0 and "15 of 16 inputs" in bound.text
+    errors = []
+    for seed in range(100):
+        x = generate(made, "random", seed).arrays["X"]
+        want = 1.0 / float(np.sum(x))
+        errors.append(abs(float(np.float32(1) / np.sum(x, dtype=np.float32)) / want - 1.0))
+    assert np.mean(np.array(errors) <= bound.relative) >= 15 / 16
+
+
+def test_a_reciprocal_is_rounded() -> None:
+    text = "dim N = 64\ninput X: f32[N]\noutput Z: f32[N]\nZ[i] = {}\n"
+    assert stated(load_text(text.format("1 / X[i]")))["Z"].relative > 0.0
+    assert stated(load_text(text.format("X[i] / 4")))["Z"].relative == 0.0
+
+
+def test_without_the_largest_errors() -> None:
+    want = np.array([1.0, 2.0, 2.0, 100.0])
+    error = np.array([0.3, np.nan, 0.0, 0.4])
+    assert compare.without_largest(error, want, 0.25) == pytest.approx(0.5 / 3.0)
+    assert np.isinf(compare.without_largest(error, want, 0.0))
+    assert compare.without_largest(np.zeros(4), np.zeros(4), 0.5) == 0.0
+
+
+def test_each_element_has_its_own_error() -> None:
+    want, each = np.array([1.0, 1e6, np.inf]), np.array([0.1, 1e5, np.inf])
+    assert compare.within(np.array([1.05, 1.05e6, 3.0]), want, 0.0, each) is None
+    found = compare.within(np.array([1.2, 1e6, np.nan]), want, 1e9, each)
+    assert found is not None and found.index == (0,)
+    assert compare.within(np.array([np.nan, 1e6, 1.0]), want, 1e9, each) is not None
+
+
+def test_elements_of_any_value_are_few() -> None:
+    """Under some roundings the divisor is 0 and the result inf, which decides about single elements only."""
+    made, bounds = spec("divisor"), stated(spec("divisor"))
+    given = generate(made, "random", 3)
+    arrays = {n: np.array(x) for n, x in given.arrays.items()}
+    arrays["W"][0, 0], arrays["X"][0, 0], arrays["Y"][0, 0] = 1.0, 0.75, -1.75
+    assert reference(Compiled(made), replace(given, arrays=arrays), bounds).in_range
+    arrays["W"], arrays["X"], arrays["Y"] = (np.full_like(x, v) for x, v in zip(
+        (arrays["W"], arrays["X"], arrays["Y"]), (1.0, 0.75, -1.75), strict=True))  # fmt: skip
+    assert not reference(Compiled(made), replace(given, arrays=arrays), bounds).in_range
