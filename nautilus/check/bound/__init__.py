@@ -51,8 +51,8 @@ twelve random runs instead of three.
 
 Values that cancel.  Where terms may cancel under a root, in a divisor or in a logarithm, as in ``1 / (x + y + z)``, the
 largest errors have no bound, and a norm is that of a few elements.  The stated figure is then that without a share of
-the largest errors and values, or on most inputs (:mod:`nautilus.check.bound.cancelling`), and each element of a result is
-compared with its own error under the roundings on its inputs.
+the largest errors and values, or on most inputs (:mod:`nautilus.check.bound.cancelling`), and each element of a result
+is compared with its own error under the roundings on its inputs.
 
 The sizes.  The stated figure is evaluated at sampled elements of the outputs, at fewer of them where sums are long.
 Sums longer than the budget allows even then are evaluated on evenly spaced terms, and on those at the sampled indices;
