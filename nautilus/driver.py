@@ -16,19 +16,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
-from nautilus.core.schedule import check_schedule
 from nautilus.cost.registers import may_spill
-from nautilus.passes.attempts import SPILLED, Repeated, Resources, check_resources, next_request, note_spills
+from nautilus.passes.attempts import Repeated, Resources, check_resources, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input
 from nautilus.passes.instruments import Verify
-from nautilus.passes.manager import Context, Instrument, Pipeline, steps
+from nautilus.passes.manager import Instrument, Pipeline, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
+from nautilus.passes.selection.with_variants import variants_may_spill, with_variants
 from nautilus.targets.limits import limits
 
 if TYPE_CHECKING:
-    from nautilus.frontend.spec import Spec
     from nautilus.runtime.nvrtc import Compiled
 
 __all__ = ["Request", "Result", "build_cubin", "compile_checked", "compile_file", "next_request"]
@@ -47,13 +46,12 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
     repeated = Repeated()
     spec = None
     while True:
-        result = Result(Context(request.arch, request.precision, dict(request.dims), request.schedule))
-        result.context = replace(result.context, fallbacks=request.fallbacks, keep_runtime=request.keep_runtime)
-        assumed = tuple(f.text for f in request.assumed)
-        result.context = replace(result.context, unaligned=request.unaligned, assumed=assumed)
+        result = Result(request.context)
         try:
             checks = [Verify()] if request.verified else []
-            _run(request, result, Pipeline([*checks, repeated, *instruments]), spec)
+            pipeline = Pipeline([*checks, repeated, *instruments])
+            start, after = read_input(request, result, pipeline, spec)
+            _run_stages(result, start, after, request.until, pipeline)
             if MA_TILE.name in result.modules and not request.gives_kernels:
                 check_resources(result.modules[MA_TILE.name], result.context, result.tuned)
             if accept is not None:
@@ -76,19 +74,17 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
 
     built: list[Compiled] = []
 
+    def assemble(made: Result) -> Sequence[Resources]:
+        built.append(build(made.cuda_module, made.context.arch))
+        return built[-1].resources
+
     def accept(result: Result) -> None:
-        built.append(build(result.cuda_module, result.context.arch))
-        note_spills(request, result, result.cuda_module, built[-1].resources)
+        note_spills(request, result, result.cuda_module, assemble(result))
 
     result = compile_file(request, instruments, accept)
-    last: list[Compiled] = []
-
-    def assemble(made: Result) -> Sequence[Resources]:
-        last.append(build(made.cuda_module, made.context.arch))
-        return last[-1].resources
-
-    found = _with_variants(request, result, assemble)
-    return (result, built[-1]) if found is None else (found, last[-1])
+    general = built[-1]
+    found = with_variants(request, result, compile_file, assemble)
+    return (result, general) if found is None else (found, built[-1])
 
 
 def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
@@ -116,57 +112,10 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
             result.ptxas_failure = str(error)
 
     def assemble(made: Result) -> Sequence[Resources]:
-        return check(made.cuda_module, made.context.arch)[1] if has_wgmma(made.cuda) or _spills(made) else ()
+        return check(made.cuda_module, made.context.arch)[1] if has_wgmma(made.cuda) or variants_may_spill(made) else ()
 
     result = compile_file(request, instruments, accept)
-    return _with_variants(request, result, assemble) or result
-
-
-def _spills(made: Result) -> bool:
-    """Whether a kernel of a variant may spill registers."""
-    assert made.variants is not None
-    return any(may_spill(v.module, limits(made.context.arch)) for v in made.variants.all)
-
-
-def _with_variants(
-    request: Request, result: Result, assemble: Callable[[Result], Sequence[Resources]]
-) -> Result | None:  # fmt: skip
-    """``result`` with the variants that the launcher chooses from; None where there are none.
-
-    ``assemble`` lets ptxas check their text.  A variant that it cannot make fast is dropped, and the others are chosen
-    again.  The variant for unaligned tensors is kept with spilled registers: no other one serves them.
-    """
-    if request.variants < 2 or request.until != CUDA.name:
-        return None
-    from nautilus.cuda.variants import lower_variants
-    from nautilus.passes.header import variants_header
-    from nautilus.passes.selection.variants import GENERAL, UNALIGNED, find
-
-    dropped = set[str]()
-    while True:
-        found = find(request, result, compile_file, dropped)
-        if found is None:
-            return None
-        spec = result.modules[SPEC.name]
-        about = variants_header(found, result.modules[MA_TILE.name], result.context, spec)
-        other = None if found.unaligned is None else found.unaligned.module
-        text = lower_variants(
-            [v.module for v in found.sized], found.dispatch, result.modules[MA_TILE.name], about, other, spec
-        )
-        made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
-        try:
-            spilling = [r for r in assemble(made) if r.spill_stores > SPILLED]
-        except ScheduleError as error:
-            refused = [error.kernel]
-        else:
-            own = [] if other is None else [f"{other.name}.{k.name}" for k in other.kernels]
-            refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in own]
-        if not refused:
-            return made
-        bad = {v.name for v in found.all if any(k.startswith(f"{v.module.name}.") for k in refused)}
-        if bad <= {GENERAL, UNALIGNED}:
-            return None
-        dropped |= bad
+    return with_variants(request, result, compile_file, assemble) or result
 
 
 def _to_cuda(result: Result, until: str) -> Result | None:
@@ -179,22 +128,6 @@ def _to_cuda(result: Result, until: str) -> Result | None:
     except UnsupportedError:
         return None  # no kernel, so none that is slow
     return whole
-
-
-def _run(request: Request, result: Result, pipeline: Pipeline, spec: Spec | None = None) -> None:
-    """Fill ``result``: read the input, take its schedule from the tuning database if asked, run the stages.
-
-    ``spec``: the input, where an earlier attempt has read it.
-    """
-    if request.schedule is not None:
-        check_schedule(request.schedule)
-    start, after = read_input(request, result, pipeline, spec)
-    if request.lookup is not None and start is SPEC and request.schedule is None:
-        found = request.lookup(result.modules[SPEC.name], result.context)
-        if found is not None:
-            result.context, result.tuned = replace(result.context, schedule=found), True
-            check_schedule(found)
-    _run_stages(result, start, after, request.until, pipeline)
 
 
 def _run_stages(result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline) -> None:

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nautilus"
 MAX_FILE, MAX_FUNCTION, MAX_FILES = 500, 60, 12
+MAX_DRIVER = 150  # the page to read first
 
 #: Every room imports only rooms before it, and ``nautilus/__init__.py``.
 ORDER = (
@@ -151,6 +152,10 @@ def test_the_validator_shares_no_code_with_the_passes() -> None:
 
 def test_sizes() -> None:
     assert [b for p in sources() for b in too_large(name_of(p), p.read_text())] == []
+
+
+def test_the_driver_is_a_page() -> None:
+    assert len((PACKAGE / "driver.py").read_text().splitlines()) <= MAX_DRIVER
 
 
 def test_files_per_folder() -> None:

@@ -62,6 +62,14 @@ class Request:
         """Whether the user gives the plans of kernels, in a schedule or in a dump."""
         return not self.is_spec or (self.schedule is not None and bool(self.schedule.kernels))
 
+    @property
+    def context(self) -> Context:
+        """The context with which the compilation begins."""
+        return Context(
+            self.arch, self.precision, dict(self.dims), self.schedule, fallbacks=self.fallbacks,
+            keep_runtime=self.keep_runtime, unaligned=self.unaligned, assumed=tuple(f.text for f in self.assumed),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Variant:

@@ -1,4 +1,4 @@
-"""The input of a compilation: a spec, or a dump of a later stage."""
+"""The input of a compilation: a spec, or a dump of a later stage, and the schedule that comes with it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from nautilus.core.schedule import check_schedule
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.dumps import read_dump, stage_of
 from nautilus.passes.loading import bind, load
@@ -16,8 +17,11 @@ from nautilus.passes.pipelines import SPEC, Stage
 def read_input(request: Request, result: Result, pipeline: Pipeline, known: Any = None) -> tuple[Stage, str | None]:
     """Store the module of ``request`` and its context in ``result``; returns its stage and the last pass it has had.
 
-    ``known``: the Spec, where an earlier attempt has read it.
+    The context has the schedule of the request, else that of the dump, or that which the tuning database has for the
+    Spec.  ``known``: the Spec, where an earlier attempt has read it.
     """
+    if request.schedule is not None:
+        check_schedule(request.schedule)
     start, after = stage_of(request.path), None
     if start is SPEC:
         module = _read_spec(request, result, pipeline, known)
@@ -29,6 +33,11 @@ def read_input(request: Request, result: Result, pipeline: Pipeline, known: Any 
         if start is SPEC:
             result.context = replace(result.context, spec=module)
     result.modules[start.name] = module
+    if request.lookup is not None and start is SPEC and request.schedule is None:
+        found = request.lookup(module, result.context)
+        if found is not None:
+            result.context, result.tuned = replace(result.context, schedule=found), True
+            check_schedule(found)
     return start, after
 
 

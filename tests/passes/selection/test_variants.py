@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from nautilus import driver
 from nautilus.core.errors import InternalError
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold, chosen, leaves
@@ -22,6 +21,7 @@ from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.passes.compilation import Variants
 from nautilus.passes.selection import dispatch_tree, variants
 from nautilus.passes.selection.variants import find
+from nautilus.passes.selection.with_variants import with_variants
 
 PRODUCT = """
 dim M = runtime <= 16384, N = 4096, K = 4096
@@ -122,7 +122,7 @@ def test_points_keep_the_facts() -> None:
 
 
 def test_the_text_has_every_variant_and_one_launcher(product: tuple[Request, Result]) -> None:
-    result = driver._with_variants(*product, lambda made: ())
+    result = with_variants(*product, compile_file, lambda made: ())
     assert result is not None and result.variants is not None
     assert result.cuda.count('extern "C" int spec_launch(') == 1
     for v in result.variants.all:
@@ -238,7 +238,7 @@ def test_the_variant_for_unaligned_tensors_is_kept_with_spilled_registers() -> N
     def spilling(made: Result) -> list[Used]:
         return [Used(k, 4096) for k in made.cuda_module.kernels if "unaligned" in k]
 
-    found = driver._with_variants(given, result, spilling)
+    found = with_variants(given, result, compile_file, spilling)
     assert found is not None and found.variants is not None and found.variants.unaligned is not None
 
 

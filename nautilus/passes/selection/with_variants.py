@@ -1,0 +1,59 @@
+"""The CUDA text of a compilation with the variants that its launcher chooses from, as far as ptxas makes them fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.cost.registers import may_spill
+from nautilus.passes.attempts import SPILLED, Resources
+from nautilus.passes.compilation import Request, Result
+from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
+from nautilus.targets.limits import limits
+
+
+def variants_may_spill(made: Result) -> bool:
+    """Whether a kernel of a variant may spill registers."""
+    assert made.variants is not None
+    return any(may_spill(v.module, limits(made.context.arch)) for v in made.variants.all)
+
+
+def with_variants(
+    request: Request, result: Result, compile_one: Callable[[Request], Result],
+    assemble: Callable[[Result], Sequence[Resources]],
+) -> Result | None:  # fmt: skip
+    """``result`` with the variants that the launcher chooses from; None where there are none.
+
+    ``assemble`` lets ptxas check their text.  A variant that it cannot make fast is dropped, and the others are chosen
+    again.  The variant for unaligned tensors is kept with spilled registers: no other one serves them.
+    """
+    if request.variants < 2 or request.until != CUDA.name:
+        return None
+    from nautilus.cuda.variants import lower_variants
+    from nautilus.passes.header import variants_header
+    from nautilus.passes.selection.variants import GENERAL, UNALIGNED, find
+
+    dropped = set[str]()
+    while True:
+        found = find(request, result, compile_one, dropped)
+        if found is None:
+            return None
+        general, spec = result.modules[MA_TILE.name], result.modules[SPEC.name]
+        about = variants_header(found, general, result.context, spec)
+        other = None if found.unaligned is None else found.unaligned.module
+        text = lower_variants([v.module for v in found.sized], found.dispatch, general, about, other, spec)
+        made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
+        try:
+            spilling = [r for r in assemble(made) if r.spill_stores > SPILLED]
+        except ScheduleError as error:
+            refused = [error.kernel]
+        else:
+            own = [] if other is None else [f"{other.name}.{k.name}" for k in other.kernels]
+            refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in own]
+        if not refused:
+            return made
+        bad = {v.name for v in found.all if any(k.startswith(f"{v.module.name}.") for k in refused)}
+        if bad <= {GENERAL, UNALIGNED}:
+            return None
+        dropped |= bad
