@@ -16,7 +16,7 @@ import numpy as np
 
 from nautilus.api.arrays import View, row_major, view
 from nautilus.api.memory import empty, stream_of
-from nautilus.api.signature import Number, check_facts, check_tensor, numbers_of, value
+from nautilus.api.signature import Number, check_facts, check_tensor, numbers_of, value, variant_of
 from nautilus.core.buffers import TensorMap
 from nautilus.core.errors import InputError
 from nautilus.core.numerics import Array, storage_array
@@ -89,15 +89,17 @@ class Kernel:
         for t in self.manifest["tensors"]:
             check_tensor(t, views[t["name"]], numbers)
             self._check_device(t["name"], views[t["name"]])
-        about = self.manifest["workspace"]
+        address = {name: v.address for name, v in views.items()}
+        variant = variant_of(self.manifest, numbers, address)
+        about = variant["workspace"]
         size = int(value(about["bytes"], numbers))
         scratch = empty((size,), DType.U8, like, self.driver) if size else None
         base = view("the workspace", scratch, handle).address if scratch is not None else 0
         if base % about["alignment"]:
             raise InputError(f"the address of the workspace is no multiple of {about['alignment']} bytes")
-        address = {name: v.address for name, v in views.items()}
         address |= {name: base + int(value(at, numbers)) for name, at in about["temps"].items()}
-        prepared = self._prepared(functions, address, numbers, self._counter(base, numbers, handle))
+        counter = self._counter(about["counter"], base, numbers, handle)
+        prepared = self._prepared(variant, functions, address, numbers, counter)
         return Ready(made, prepared, handle, (inputs, made, scratch))
 
     @property
@@ -116,7 +118,8 @@ class Kernel:
             shape = tuple(int(value(n, numbers)) for n in t["shape"])
             multiples = {s["name"]: s["multiple"] or 1 for s in self.manifest["scalars"]}
             for name, n in zip(t["strides"], row_major(shape), strict=True):
-                if name in strides and numbers.setdefault(name, n) % multiples[name]:
+                odd = name in strides and numbers.setdefault(name, n) % multiples[name]
+                if odd and t["alignment"] != t["itemsize"]:  # no variant takes any strides
                     raise InputError(f"{t['name']} needs rows at multiples of 16 bytes; give it with out=")
         check_facts(self.manifest, numbers)
         return numbers
@@ -138,7 +141,7 @@ class Kernel:
         if context not in self._functions:
             module = check(d, d.cuModuleLoadData(self._cubin), "loading the kernel")
             found = dict[str, int]()
-            for launch in self.manifest["launches"]:
+            for launch in (x for v in self.manifest["variants"] for x in v["launches"]):
                 name = launch["kernel"]
                 function = check(d, d.cuModuleGetFunction(module, name.encode()), f"looking up {name}")
                 if launch["shared"] > _STATIC_LIMIT:
@@ -155,11 +158,10 @@ class Kernel:
         if v.device not in (None, here):
             raise InputError(f"{name} is on device {v.device}, but the current device is {here}")
 
-    def _counter(self, base: int, numbers: Mapping[str, Number], stream: int) -> int:
+    def _counter(self, at: Any, base: int, numbers: Mapping[str, Number], stream: int) -> int:
         """The address of the tile counter, which is cleared in ``stream``; 0 without one."""
         from nautilus.runtime.device import check
 
-        at = self.manifest["workspace"]["counter"]
         if at is None:
             return 0
         address = base + int(value(at, numbers))
@@ -167,15 +169,16 @@ class Kernel:
         return address
 
     def _prepared(
-        self, functions: Mapping[str, int], address: Mapping[str, int], numbers: Mapping[str, Number], counter: int
-    ) -> Prepared:
-        maps = {m["name"]: tensor_map(m, numbers) for m in self.manifest["tensor_maps"]}
+        self, variant: Mapping[str, Any], functions: Mapping[str, int], address: Mapping[str, int],
+        numbers: Mapping[str, Number], counter: int,
+    ) -> Prepared:  # fmt: skip
+        maps = {m["name"]: tensor_map(m, numbers) for m in variant["tensor_maps"]}
         scalars = {
             s["name"]: storage_array(np.asarray(numbers[s["name"]]), DType(s["dtype"])).reshape(1)
             for s in self.manifest["scalars"]
         }
         steps = []
-        for about in self.manifest["launches"]:
+        for about in variant["launches"]:
             launch = launch_of(about, numbers, maps)
             if prod(launch.grid):
                 encoded: dict[str, Array] = {m.name: encode(self.driver, m, address[m.buffer]) for m in launch.maps}

@@ -38,11 +38,29 @@ _TYPES: Mapping[str, frozenset[tuple[str, int]]] = {
 }  # fmt: skip
 
 
-def value(e: Any, numbers: Mapping[str, Number]) -> Any:
-    """The value of an extent or of a condition of a manifest. Raises KeyError for a number that is not known."""
+def value(e: Any, numbers: Mapping[Any, Number]) -> Any:
+    """The value of an extent or of a condition of a manifest. Raises KeyError for a number that is not known.
+
+    ``numbers``: of scalars by name, and of addresses by ``("address", name)``.
+    """
     if isinstance(e, list):
+        if e[0] == "address":
+            return numbers[tuple(e)]
         return _OPS[e[0]](*(value(a, numbers) for a in e[1:]))
     return numbers[e] if isinstance(e, str) else e
+
+
+def variant_of(
+    manifest: Mapping[str, Any], numbers: Mapping[str, Number], address: Mapping[str, int]
+) -> Mapping[str, Any]:
+    """The variant that a launch runs. ``address``: of every tensor."""
+    known: dict[Any, Number] = {**numbers}
+    known |= {("address", name): at for name, at in address.items()}
+    found = manifest["dispatch"]
+    while not isinstance(found, int):
+        found = found["then"] if value(found["if"], known) else found["else"]
+    variant: Mapping[str, Any] = manifest["variants"][found]
+    return variant
 
 
 def numbers_of(

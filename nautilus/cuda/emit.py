@@ -19,7 +19,7 @@ from nautilus.core.index import simplify as index
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type, scalar_type
 from nautilus.cuda.expr import SUM, Speller, operand
-from nautilus.cuda.host.launcher import launcher
+from nautilus.cuda.host.choice import Choice, host_part
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.names import kernel_symbol, module_names
 from nautilus.cuda.ops import atomic_stores, elementwise, movement, pipelines, reduction, roles, scan
@@ -45,7 +45,7 @@ _NO_STATEMENT = (ma.ForOp, ma.IfOp, ma.RolesOp, ma.TileSchedulerOp, ma.ConstOp) 
 
 def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), statements: Statements = NONE) -> str:
     """The whole ``.cu`` text. ``header``: lines of the leading comment. Raises UnsupportedError."""
-    return whole_text(header, [device_part(module, statements)], launcher(module))
+    return whole_text(header, [device_part(module, statements)], host_part(Choice.of(module)))
 
 
 def whole_text(header: Sequence[str], devices: Sequence[str], host: str) -> str:

@@ -1,19 +1,19 @@
 """The C++ text of a library: the kernels of one spec as machine code for several architectures, and their launcher.
 
-The functions have the declarations of the header file.  Each architecture has kernels, plans and scratch memory of its
-own; the library chooses by the device of the current context, and a plan begins with the choice.
+The functions have the declarations of the header file.  Each architecture has kernels, variants, plans and scratch
+memory of its own; the library chooses by the device of the current context, and a plan begins with the choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from nautilus.core.index.sizes import Extent
+from nautilus.core.buffers import Buffer
 from nautilus.core.records import dataclass
-from nautilus.cuda.host.driver_api import DECLARATIONS, DRIVER, code_table
-from nautilus.cuda.host.extents import extent_text
-from nautilus.cuda.host.launcher import PLAN_HEAD, argument_names, declarations, internal, plan_bytes
-from nautilus.cuda.host.workspace import larger, workspace_bytes
+from nautilus.cuda.host.choice import Choice, choosing
+from nautilus.cuda.host.driver_api import DECLARATIONS, code_table, driver_api
+from nautilus.cuda.host.launcher import PLAN_HEAD, argument_names, declarations, internal, parameters
+from nautilus.cuda.host.workspace import ALIGNMENT, workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.export.forms import version
 from nautilus.ma_tile.ir.ops import MemModule
@@ -24,16 +24,32 @@ _ROW = 64  # bytes of machine code in a line
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The kernels for one architecture: their module and their cubin."""
+    """The kernels for one architecture: the variants among which a launch chooses, and their cubin."""
 
     arch: str
-    module: MemModule
+    choice: Choice
     cubin: bytes
 
+    @property
+    def module(self) -> MemModule:
+        """The module with the name and the arguments of the public functions."""
+        return self.choice.public
 
-def library_plan_bytes(modules: Sequence[MemModule]) -> int:
-    """Bytes of a plan of any of ``modules``."""
-    return PLAN_HEAD + max(map(plan_bytes, modules))
+
+def library_plan_bytes(choices: Sequence[Choice]) -> int:
+    """Bytes of a plan of any of ``choices``."""
+    return PLAN_HEAD + max(c.plan_bytes for c in choices)
+
+
+def needs_workspace(parts: Sequence[Part]) -> bool:
+    """Whether a launch of some part needs scratch memory."""
+    return any(p.choice.needs_workspace for p in parts)
+
+
+def alignment(parts: Sequence[Part], b: Buffer) -> int:
+    """The number of bytes of which the address of a tensor must be a multiple on every architecture."""
+    free = all(b.name in {t.name for t in p.choice.checked()[0]} for p in parts)
+    return b.dtype.bytes if free else ALIGNMENT
 
 
 def library_text(parts: Sequence[Part], header: str) -> str:
@@ -50,10 +66,31 @@ def library_text(parts: Sequence[Part], header: str) -> str:
         "",
     ]
     for p in parts:
-        lines += [f"namespace {p.arch} {{", *_image(p.cubin), *code_table(p.module, "image"), ""]
-        lines += [*internal(p.module, DRIVER), "}  // namespace", ""]
+        lines += [f"namespace {p.arch} {{", *_part(p), "}  // namespace", ""]
     lines += [*_choice(parts), "}  // namespace", "", *_entry_points(parts), ""]
     return "\n".join(lines)
+
+
+def _part(p: Part) -> Iterator[str]:
+    """Lines with the kernels for one architecture, and the functions that choose among their variants."""
+    yield from _image(p.cubin)
+    yield from code_table(p.choice.modules, "image")
+    yield ""
+    first = 0
+    for module in p.choice.modules:
+        yield f"namespace {module_names(module).namespace} {{"
+        yield from internal(module, driver_api(first), p.module.name)
+        yield "}  // namespace"
+        yield ""
+        first += len(module.kernels)
+    names, given = module_names(p.module), ", ".join(parameters(p.module))
+    sized = ", ".join(f"int {names.arguments[name]}" for name in workspace_sizes(p.module))
+    prepare = f"static int prepare(void* plan, {given}, cudaStream_t {names.stream})"
+    launch = f"static int launch(const void* plan, cudaStream_t {names.stream})"
+    functions = choosing(p.choice, f"static size_t workspace({sized})", prepare, launch)
+    for lines in (functions.number, functions.workspace, functions.prepare, functions.launch):
+        yield from lines
+        yield ""
 
 
 def _image(cubin: bytes) -> Iterator[str]:
@@ -78,13 +115,16 @@ def _choice(parts: Sequence[Part]) -> Iterator[str]:
 def _entry_points(parts: Sequence[Part]) -> Iterator[str]:
     module = parts[0].module
     names, declared = module_names(module), declarations(module)
-    given = ", ".join(argument_names(module))
+    given, sizes = ", ".join(argument_names(module)), [names.arguments[name] for name in workspace_sizes(module)]
     scope, visible = names.namespace, '__attribute__((visibility("default")))'
-    size: Extent = 0
-    for p in parts:
-        size = larger(size, workspace_bytes(p.module))
-    room = library_plan_bytes([p.module for p in parts])
-    yield f'extern "C" {visible} {declared["workspace"]} {{ return {extent_text(size, names.arguments)}; }}'
+    room = library_plan_bytes([p.choice for p in parts])
+    yield f'extern "C" {visible} {declared["workspace"]} {{'
+    asked = [f"{scope}::{p.arch}::workspace({', '.join(sizes)})" for p in parts]
+    yield f"    size_t most = {asked[0]};"
+    for own in asked[1:]:
+        yield f"    if (const size_t own = {own}; own > most) most = own;"
+    yield "    return most;"
+    yield "}"
     yield ""
     yield f'extern "C" {visible} {declared["plan_size"]} {{ return {room}; }}'
     yield ""
@@ -92,19 +132,13 @@ def _entry_points(parts: Sequence[Part]) -> Iterator[str]:
     yield "    int status = 0;"
     yield f"    {scope}::Head* head = static_cast<{scope}::Head*>(plan);"
     yield f"    head->architecture = {scope}::chosen(&status);"
-    yield from _switch(
-        f"{scope}::{p.arch}::prepare(reinterpret_cast<{scope}::{p.arch}::Plan*>(head + 1), {given}, {names.stream})"
-        for p in parts
-    )
+    yield from _switch(f"{scope}::{p.arch}::prepare(head + 1, {given}, {names.stream})" for p in parts)
     yield "    return status;"
     yield "}"
     yield ""
     yield f'extern "C" {visible} {declared["launch_prepared"]} {{'
     yield f"    const {scope}::Head* head = static_cast<const {scope}::Head*>(plan);"
-    yield from _switch(
-        f"{scope}::{p.arch}::launch(*reinterpret_cast<const {scope}::{p.arch}::Plan*>(head + 1), {names.stream})"
-        for p in parts
-    )
+    yield from _switch(f"{scope}::{p.arch}::launch(head + 1, {names.stream})" for p in parts)
     yield f"    return {scope}::cudaErrorInvalidValue;"
     yield "}"
     yield ""

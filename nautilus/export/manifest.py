@@ -2,16 +2,21 @@
 
 ::
 
-    manifest  := {format, name, arch, cubin, tensors, scalars, facts, workspace, tensor_maps, launches}
+    manifest  := {format, name, arch, cubin, tensors, scalars, facts, dispatch, variants}
     tensor    := {name, role: "input" | "output", dtype, shape: [extent...], strides: [extent...], strided,
                   itemsize, alignment}                         -- strides in elements; strided: not row-major
     scalar    := {name, dtype, default, least, most, multiple, size} -- size: a size known at launch; null: no limit
     fact      := {text, condition}                             -- must hold at every launch
+    dispatch  := int | {if: condition, then: dispatch, else: dispatch}       -- the number of the variant
+    variant   := {name, workspace, tensor_maps, launches}
     workspace := {bytes: extent, alignment, temps: {name: offset}, counter: offset | null}
     map       := {name, tensor, dtype, sizes: [extent...], strides: [extent...], box: [int...], swizzle, promotion}
                                                                -- innermost axis first; strides in bytes
+    condition := value | "scalar" | ["address", "tensor"] | [op, condition...]
     launch    := {kernel, grid, block, cluster, shared, programmatic, parameters: [[kind, name]...]}
     extent    := int | "scalar" | [op, extent, extent]         -- add sub mul floordiv mod min max
+
+A launch runs one variant, which the conditions of the dispatch choose by sizes, strides and addresses.
 
 The kinds of parameters are ``tensor`` and ``temp`` (an address), ``scalar`` (its value), ``map`` (the 128 bytes that
 cuTensorMapEncodeTiled makes) and ``counter`` (the address of a 4-byte word that is 0 before the first launch; every
@@ -23,6 +28,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from nautilus import __version__
@@ -31,53 +37,93 @@ from nautilus.core.errors import InternalError
 from nautilus.core.expr.nodes import Const, Expr, Op, Param
 from nautilus.core.index.sizes import Extent, as_extent
 from nautilus.core.index.strides import row_major
+from nautilus.core.schedule.dispatch import Dispatch, Threshold
 from nautilus.core.types import FORMATS, DType
+from nautilus.cuda.host.choice import Choice
 from nautilus.cuda.host.workspace import ALIGNMENT, WORKSPACE_ALIGNMENT, workspace_bytes, workspace_offsets
 from nautilus.cuda.names import kernel_symbol
 from nautilus.cuda.ops.tile_scheduler import uses_counter
 from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 
-FORMAT = 1
+FORMAT = 2
 
 
-def manifest(module: MemModule, cubin: bytes) -> dict[str, Any]:
-    """The manifest of ``module``, whose machine code is ``cubin``."""
-    offsets, end = workspace_offsets(module)
-    counter = any(uses_counter(k) for k in module.kernels)
-    maps = [_map(f"{k.name}.{m.name}", m, module) for k in module.kernels for m in kernel_maps(module, k)]
+def manifest(choice: Choice, cubin: bytes) -> dict[str, Any]:
+    """The manifest of the variants of ``choice``, whose machine code is ``cubin``."""
+    module, free = choice.whole, {b.name for b in choice.checked()[0]}
     return {
         "format": FORMAT,
         "nautilusc": __version__,
         "name": module.name,
         "arch": module.target,
         "cubin": hashlib.sha256(cubin).hexdigest(),
-        "tensors": [_tensor(b) for b in module.buffers if b.space is not Space.TEMP],
+        "tensors": [_tensor(b, b.name in free) for b in module.buffers if b.space is not Space.TEMP],
         "scalars": [_scalar(p) for p in module.params],
         "facts": [{"text": f.said, "condition": condition(f.condition)} for f in module.facts],
+        "dispatch": dispatch(choice),
+        "variants": [_variant(m) for m in choice.modules],
+    }
+
+
+def dispatch(choice: Choice) -> Any:
+    """How a launch finds the number of its variant."""
+    tensors, strides = choice.checked()
+    asked = [["eq", ["mod", ["address", b.name], ALIGNMENT], 0] for b in tensors]
+    asked += [["eq", ["mod", p.name, p.multiple], 0] for p in strides]
+    by_size = _tree(choice.dispatch)
+    return {"if": _all(asked), "then": by_size, "else": len(choice.sized)} if asked else by_size
+
+
+def _tree(tree: Dispatch) -> Any:
+    if isinstance(tree, int):
+        return tree
+    if isinstance(tree, Threshold):
+        asked: list[Any] = ["le", tree.size, tree.most]
+    else:
+        asked = _all([["eq", ["mod", name, by], 0] for name, by in tree.divisors])
+    return {"if": asked, "then": _tree(tree.within), "else": _tree(tree.beyond)}
+
+
+def _all(conditions: Sequence[list[Any]]) -> list[Any]:
+    """The conjunction of ``conditions``."""
+    *rest, last = conditions
+    return ["and", rest[0], _all(conditions[1:])] if rest else last
+
+
+def _variant(module: MemModule) -> dict[str, Any]:
+    offsets, end = workspace_offsets(module)
+    counter = any(uses_counter(k) for k in module.kernels)
+    return {
+        "name": module.name,
         "workspace": {
             "bytes": extent(workspace_bytes(module)),
             "alignment": WORKSPACE_ALIGNMENT,
             "temps": {name: extent(offset) for name, offset in offsets.items()},
             "counter": extent(end) if counter else None,
         },
-        "tensor_maps": maps,
+        "tensor_maps": [_map(f"{k.name}.{m.name}", m, module) for k in module.kernels for m in kernel_maps(module, k)],
         "launches": [_launch(module, k) for k in module.kernels],
     }
 
 
-def manifest_text(module: MemModule, cubin: bytes) -> str:
+def manifest_text(choice: Choice, cubin: bytes) -> str:
     """The file: a line for each tensor, map and launch."""
-    lines = list[str]()
-    for key, value in manifest(module, cubin).items():
-        text = json.dumps(value)
-        if isinstance(value, list) and value:
-            text = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
-        lines.append(f" {json.dumps(key)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return _lines(manifest(choice, cubin), "") + "\n"
 
 
-def _tensor(b: Buffer) -> dict[str, Any]:
+def _lines(value: Any, indent: str) -> str:
+    """``value`` as JSON; objects that hold lists of objects take several lines."""
+    if isinstance(value, list) and any(isinstance(v, dict) for v in value):
+        return "[\n" + ",\n".join(f"{indent} {_lines(v, indent + ' ')}" for v in value) + f"\n{indent}]"
+    if isinstance(value, dict) and any(isinstance(v, list) and v and isinstance(v[0], dict) for v in value.values()):
+        rows = (f"{indent} {json.dumps(k)}: {_lines(v, indent + ' ')}" for k, v in value.items())
+        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+    return json.dumps(value)
+
+
+def _tensor(b: Buffer, free: bool) -> dict[str, Any]:
+    """``free``: a variant takes any address."""
     strides = row_major(b.array_shape) if b.array_strides is None else b.array_strides
     return {
         "name": b.name,
@@ -87,7 +133,7 @@ def _tensor(b: Buffer) -> dict[str, Any]:
         "strides": [extent(n) for n in strides],
         "strided": b.array_strides is not None,
         "itemsize": b.dtype.bytes,
-        "alignment": ALIGNMENT,
+        "alignment": b.dtype.bytes if free else ALIGNMENT,
     }
 
 

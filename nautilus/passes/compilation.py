@@ -12,6 +12,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.schedule.dispatch import Dispatch, SizeFact, chosen, leaves
 from nautilus.core.types import DType
+from nautilus.cuda.host.choice import Choice
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.dumps import stage_of
@@ -153,6 +154,15 @@ class Result:
     def printed(self) -> tuple[MemModule, ...]:
         """The MA-tile modules that the CUDA text holds."""
         return (self.modules["ma-tile"],) if self.variants is None else tuple(v.module for v in self.variants.all)
+
+    @property
+    def choice(self) -> Choice:
+        """The variants for the host functions; one module where there are none."""
+        whole, found = self.modules["ma-tile"], self.variants
+        if found is None:
+            return Choice.of(whole)
+        other = None if found.unaligned is None else found.unaligned.module
+        return Choice(tuple(v.module for v in found.sized), found.dispatch, whole, other)
 
     def launched(self, sizes: Mapping[str, Any]) -> MemModule:
         """The MA-tile module that the launcher chooses at ``sizes``, which has strides too."""

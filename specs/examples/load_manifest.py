@@ -23,15 +23,18 @@ from typing import Any
 from cuda.bindings import driver
 
 OPS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv,
-       "mod": operator.mod, "min": min, "max": max}  # fmt: skip
+       "mod": operator.mod, "min": min, "max": max, "le": operator.le, "eq": operator.eq,
+       "and": lambda a, b: a and b}  # fmt: skip
 TYPES = {"f64": ctypes.c_double, "f32": ctypes.c_float, "i64": ctypes.c_int64, "i32": ctypes.c_int32,
          "i16": ctypes.c_int16, "i8": ctypes.c_int8, "u8": ctypes.c_uint8, "bool": ctypes.c_bool,
          "f16": ctypes.c_uint16, "bf16": ctypes.c_uint16}  # fmt: skip
 
 
-def value(extent: Any, scalars: Mapping[str, Any]) -> int:
-    """The number of an extent of the manifest."""
+def value(extent: Any, scalars: Mapping[Any, Any]) -> int:
+    """The number of an extent or of a condition of the manifest; addresses are those of ``("address", tensor)``."""
     if isinstance(extent, list):
+        if extent[0] == "address":
+            return int(scalars[tuple(extent)])
         op, a, b = extent
         return int(OPS[op](value(a, scalars), value(b, scalars)))
     return int(scalars[extent]) if isinstance(extent, str) else int(extent)
@@ -64,20 +67,29 @@ class Kernel:
         self.manifest = json.loads(cubin.with_suffix(".manifest.json").read_text())
         self.module = check(driver.cuModuleLoadData(cubin.read_bytes()))
         self.functions = {}
-        for launch in self.manifest["launches"]:
+        for launch in (x for variant in self.manifest["variants"] for x in variant["launches"]):
             function = check(driver.cuModuleGetFunction(self.module, launch["kernel"].encode()))
             key = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             if launch["shared"] > 48 * 1024:
                 check(driver.cuFuncSetAttribute(function, key, launch["shared"]))
             self.functions[launch["kernel"]] = function
 
-    def workspace(self, scalars: Mapping[str, Any]) -> int:
+    def variant(self, tensors: Mapping[str, int], scalars: Mapping[str, Any]) -> Any:
+        """What a launch at these sizes, strides and addresses runs."""
+        known = {**scalars, **{("address", name): at for name, at in tensors.items()}}
+        found = self.manifest["dispatch"]
+        while not isinstance(found, int):
+            found = found["then"] if value(found["if"], known) else found["else"]
+        return self.manifest["variants"][found]
+
+    def workspace(self, tensors: Mapping[str, int], scalars: Mapping[str, Any]) -> int:
         """Bytes of scratch memory."""
-        return value(self.manifest["workspace"]["bytes"], scalars)
+        return value(self.variant(tensors, scalars)["workspace"]["bytes"], scalars)
 
     def prepare(self, tensors: Mapping[str, int], scalars: Mapping[str, Any], workspace: int = 0) -> Plan:
         """Encode the tensor maps and fix the arguments. ``tensors``: the address of each tensor."""
-        about = self.manifest["workspace"]
+        variant = self.variant(tensors, scalars)
+        about = variant["workspace"]
         for tensor in self.manifest["tensors"]:
             if tensors[tensor["name"]] % tensor["alignment"]:
                 raise ValueError(f"the address of {tensor['name']} is no multiple of {tensor['alignment']}")
@@ -85,10 +97,10 @@ class Kernel:
         if about["counter"] is not None:
             address[""] = workspace + value(about["counter"], scalars)
             check(driver.cuMemsetD8(address[""], 0, 4))
-        maps = {m["name"]: self._encode(m, address[m["tensor"]], scalars) for m in self.manifest["tensor_maps"]}
+        maps = {m["name"]: self._encode(m, address[m["tensor"]], scalars) for m in variant["tensor_maps"]}
         dtypes = {s["name"]: TYPES[s["dtype"]] for s in self.manifest["scalars"]}
         launches = []
-        for launch in self.manifest["launches"]:
+        for launch in variant["launches"]:
             cells: list[Any] = []
             for kind, name in launch["parameters"]:
                 if kind == "map":
@@ -141,8 +153,9 @@ def main(path: Path, scalars: dict[str, float]) -> None:
     memory = {name: check(driver.cuMemAlloc(max(size, 16))) for name, size in sizes.items()}
     for name, size in sizes.items():
         check(driver.cuMemsetD8(memory[name], 0, max(size, 16)))
-    workspace = check(driver.cuMemAlloc(max(kernel.workspace(scalars), 16)))
-    kernel.prepare({name: int(p) for name, p in memory.items()}, scalars, int(workspace)).launch()
+    tensors = {name: int(p) for name, p in memory.items()}
+    workspace = check(driver.cuMemAlloc(max(kernel.workspace(tensors, scalars), 16)))
+    kernel.prepare(tensors, scalars, int(workspace)).launch()
     check(driver.cuCtxSynchronize())
     for t in kernel.manifest["tensors"]:
         if t["role"] == "output":

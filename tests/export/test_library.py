@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from nautilus.cli.main import main
+from nautilus.driver import Request, compile_checked
 from nautilus.export.host_compiler import compile_library, find
+from nautilus.runtime.execute import plan_of
 from nautilus.runtime.nvrtc import include_paths
 
 GXX = shutil.which("g++")
 SPEC = (
-    "dim M = runtime, N = 256, K = 128\nassume M % 8 == 0\ninput A: f16[M, K]\ninput B: f16[N, K]\nscalar s: f32\n"
+    "dim M = runtime, N = 1024, K = 1024\nassume M % 8 == 0\ninput A: f16[M, K]\ninput B: f16[N, K]\nscalar s: f32\n"
     "output C: f32[M, N]\nC[i, j] = sum[k](A[i, k] * B[j, k]) * s\n"
 )
 USER = """#include "k.h"
@@ -51,8 +53,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a library, an object file, their header, programs that use them, and the driver."""
     folder = tmp_path_factory.mktemp("library")
     (folder / "k.naut").write_text(SPEC)
-    for name, archs in (("libk.so", "sm_80,sm_90a"), ("k.o", "sm_90a"), ("k.h", "sm_90a,sm_80")):
-        assert main([str(folder / "k.naut"), "-o", str(folder / name), "--arch", archs, "-q"]) == 0
+    for name, archs, most in (("libk.so", "sm_80,sm_90a", 6), ("k.o", "sm_90a", 1), ("k.h", "sm_90a,sm_80", 6)):
+        options = ["--arch", archs, "-q", "--variants", str(most)]
+        assert main([str(folder / "k.naut"), "-o", str(folder / name), *options]) == 0
     (folder / "user.c").write_text(USER)
     include = [f"-I{p}" for p in include_paths()]
     built(GXX, "-shared", "-fPIC", *include, Path(__file__).parent / "driver.cpp", "-o", folder / "libcuda.so.1")
@@ -73,9 +76,9 @@ def calls(folder: Path, program: str, version: str, *words: str) -> list[str]:
 def test_launches_of_a_plan_do_nothing_else(made: Path, program: str) -> None:
     lines = calls(made, program, "90", "128", "64")
     prepared = lines.index("prepared")
-    assert lines[0] == "load ELF" and lines[1].startswith("kernel 1 k__C")
+    assert lines[0] == "load ELF" and lines[1].startswith("kernel 1 k_")
     maps = [line for line in lines if line.startswith("map ")]
-    assert any(" 64 swizzle" in m and " 128/64 128/" in m and m.endswith("+256") for m in maps)
+    assert any(" 64 swizzle" in m and " 1024/64 128/" in m and m.endswith("+2048") for m in maps)
     rest = lines[prepared + 1 :]
     half = len(rest) // 2
     assert rest and all(line.startswith("launch ") for line in rest)
@@ -90,6 +93,21 @@ def test_the_device_chooses_the_architecture(made: Path) -> None:
     done = run(made / "shared", "128", "64", LD_LIBRARY_PATH=str(made), VERSION="75")
     assert done.returncode == 209
     assert "the library has kernels for sm_90a, sm_80, but the GPU is sm_75" in done.stderr
+
+
+@needs_compiler
+def test_the_sizes_choose_the_variant(made: Path) -> None:
+    result = compile_checked(Request(made / "k.naut", "sm_90a", variants=6))
+    assert result.variants is not None and len(result.variants.all) > 1
+    names = set[tuple[str, ...]]()
+    for m in (8, 128, 4096):
+        lines = calls(made, "shared", "90", str(m), "64")
+        symbols = dict(line.split()[1:] for line in lines if line.startswith("kernel "))
+        launched = [(symbols[w[1]], int(w[3])) for line in lines if (w := line.split())[0] == "launch"]
+        wanted = plan_of(result.launched({"M": m}), {"M": m, "s": 2.0}).launches
+        assert launched == 2 * [(x.kernel, x.grid[0]) for x in wanted]
+        names.add(tuple(x.kernel for x in wanted))
+    assert len(names) > 1
 
 
 @needs_compiler

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
+from nautilus.api.signature import variant_of
 from nautilus.cli.main import main
-from nautilus.driver import Request, compile_file
+from nautilus.driver import Request, compile_checked
 from nautilus.export.manifest import condition, manifest
 from nautilus.runtime.execute import plan_of
 
 ROOT = Path(__file__).parents[2]
 SPEC = (
-    "dim M = runtime, N = 256, K = 128\nassume M % 8 == 0\ninput A: f16[M, K]\ninput B: f16[N, K]\n"
+    "dim M = runtime, N = 1024, K = 1024\nassume M % 8 == 0\ninput A: f16[M, K]\ninput B: f16[N, K]\n"
     "scalar s: f32 = 2.0\n"
     "output C: f32[M, N]\nC[i, j] = sum[k](A[i, k] * B[j, k]) * s\n"
 )
@@ -47,18 +48,21 @@ def test_a_cubin_has_a_manifest_beside_it(folder: Path) -> None:
     found = json.loads((folder / "k.manifest.json").read_text())
     assert found["cubin"] == hashlib.sha256((folder / "k.cubin").read_bytes()).hexdigest()
     assert [(t["name"], t["role"], t["dtype"], t["shape"]) for t in found["tensors"]] == [
-        ("A", "input", "f16", ["M", 128]), ("B", "input", "f16", [256, 128]), ("C", "output", "f32", ["M", 256]),
+        ("A", "input", "f16", ["M", 1024]), ("B", "input", "f16", [1024, 1024]), ("C", "output", "f32", ["M", 1024]),
     ]  # fmt: skip
     scalars = {s["name"]: s for s in found["scalars"]}
     assert scalars["s"]["default"] == 2.0 and scalars["M"]["size"] and not scalars["s"]["size"]
     assert found["facts"] == [{"text": "assume M % 8 == 0", "condition": ["eq", ["mod", "M", 8], 0]}]
 
 
-@pytest.mark.parametrize("m", [8, 1000])
+@pytest.mark.parametrize("m", [8, 1000, 8000])
 def test_the_manifest_launches_what_the_runtime_launches(m: int, folder: Path, loader: ModuleType) -> None:
-    module = compile_file(Request(folder / "k.naut", "sm_90a")).modules["ma-tile"]
-    found, plan = manifest(module, b""), plan_of(module, {"M": m, "s": 2.0})
-    sizes = {"M": m}
+    result, sizes = compile_checked(Request(folder / "k.naut", "sm_90a", variants=6)), {"M": m}
+    plan = plan_of(result.launched(sizes), {"M": m, "s": 2.0})
+    whole = json.loads((folder / "k.manifest.json").read_text())
+    assert len(whole["variants"]) > 1 and whole["facts"]
+    found = variant_of(whole, sizes, {})
+    assert found["name"] == result.launched(sizes).name
     assert len(found["launches"]) == len(plan.launches)
     for a, b in zip(found["launches"], plan.launches, strict=True):
         assert a["kernel"] == b.kernel and a["shared"] == b.smem and a["block"] == list(b.block)
@@ -73,8 +77,8 @@ def test_the_manifest_launches_what_the_runtime_launches(m: int, folder: Path, l
 
 
 def test_a_map_has_no_empty_axis(folder: Path, loader: ModuleType) -> None:
-    module = compile_file(Request(folder / "k.naut", "sm_90a")).modules["ma-tile"]
-    sizes = [loader.value(n, {"M": 0}) for m in manifest(module, b"")["tensor_maps"] for n in m["sizes"]]
+    found = json.loads((folder / "k.manifest.json").read_text())["variants"]
+    sizes = [loader.value(n, {"M": 0}) for v in found for m in v["tensor_maps"] for n in m["sizes"]]
     assert min(sizes) == 8
 
 
@@ -109,6 +113,19 @@ def test_the_loader_prepares_once(folder: Path, loader: ModuleType, monkeypatch:
     calls.clear()
     kernel.prepare(tensors, scalars | {"M": 0}, 4096).launch()
     assert "cuLaunchKernelEx" not in calls
+
+
+def test_strides_and_addresses_choose_the_variant_of_unaligned_tensors(loader: ModuleType) -> None:
+    text = "dim M = runtime, N = 64\ninput X: f16[M, N] strided\noutput Y: f16[M, N]\nY[i, j] = X[i, j] + 1\n"
+    result = compile_checked(Request(Path("k.naut"), "sm_80", variants=2, text=text))
+    found = manifest(result.choice, b"")
+    assert [t["alignment"] for t in found["tensors"]] == [2, 16]
+    kernel = object.__new__(loader.Kernel)
+    kernel.manifest = found
+    for address, stride, unaligned in ((64, 64, False), (66, 64, True), (64, 65, True), (64, 72, False)):
+        tensors, numbers = {"X": address, "Y": 256}, {"M": 8, "X_stride0": stride}
+        assert kernel.variant(tensors, numbers) == variant_of(found, numbers, tensors)
+        assert kernel.variant(tensors, numbers)["name"].endswith("unaligned") == unaligned
 
 
 def test_conditions_are_data() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from nautilus.core.schedule import AxisPlan, Schedule, SplitPlan
 from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold
+from nautilus.cuda.host.choice import Choice
 from nautilus.cuda.variants import lower_variants
 from nautilus.driver import Request
 from tests.fuzz.thresholds import lowered
@@ -153,7 +154,7 @@ def test_every_size_reaches_its_variant_with_scratch_memory_of_its_own(tmp_path:
     modules = [replace(c.module, name=f"spec_{name}") for c, name in ((cut, "few"), (whole, "many"))]
     assert len(modules[0].kernels) > len(modules[1].kernels)
     dispatch = Threshold("M", 40, 0, 1)
-    made = lower_variants(modules, dispatch, whole.module)
+    made = lower_variants(Choice(tuple(modules), dispatch, whole.module))
     program = build(made.text, whole.module, whole.given, tmp_path)
     for m in (0, 2, 40, 42, 90):
         case = at_sizes(cut if m <= 40 else whole, {"M": m})
@@ -174,7 +175,7 @@ def test_strides_that_are_no_whole_vectors_reach_their_variant(tmp_path: Path) -
     request = Request(Path("given.naut"), "sm_90a", text=STRIDED.lstrip())
     aligned, any_stride = (prepare(replace(request, unaligned=x), integers=True) for x in (False, True))
     modules = [replace(c.module, name=f"spec_{n}") for n, c in enumerate((aligned, any_stride))]
-    text = lower_variants(modules[:1], 0, aligned.module, (), modules[1]).text
+    text = lower_variants(Choice((modules[0],), 0, aligned.module, modules[1])).text
     assert "tma_load" in aligned.result.cuda
     program = build(text, aligned.module, aligned.given, tmp_path)
     for m in (0, 1, 70):
@@ -201,7 +202,8 @@ def test_rows_reach_the_variants_whose_facts_hold(tmp_path: Path) -> None:
     assert "for (int" in cases["any"].result.cuda and [a.role for a in axes_of(cases["short"])] == ["grid", "tile"]
     dispatch = Divided((("N", 8),), Threshold("N", 96, 0, 1), 2)
     whole = cases["any"]
-    program = build(lower_variants(modules, dispatch, whole.module).text, whole.module, whole.given, tmp_path)
+    text = lower_variants(Choice(tuple(modules), dispatch, whole.module)).text
+    program = build(text, whole.module, whole.given, tmp_path)
     for n, name in ((0, "short"), (8, "short"), (96, "short"), (104, "vectors"), (97, "any"), (7, "any")):
         assert differing(at_sizes(cases[name], {"M": 3, "N": n}), [n], program) == [], n
 

@@ -7,6 +7,8 @@ are loaded once for each device (cuLibraryLoadData), and a plan holds their hand
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nautilus.cuda.host.api import STATIC_LIMIT, Api, Start
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir import ops as ma
@@ -124,13 +126,17 @@ static cudaError_t start(void* kernel, u32 blocks, u32 threads, u32 shared, bool
 }
 
 // The machine code for one architecture, and its kernels on each device that has loaded it.
-static const int max_devices = 64, max_kernels = 64;
+static const int max_devices = 64;
+struct Kernel {
+    const char* name;
+    int shared;
+};
 struct Code {
     const void* image;
     int count;
-    struct { const char* name; int shared; } kernels[max_kernels];
+    const Kernel* kernels;
+    void** handles;  // of each device, `count`
     bool loaded[max_devices];
-    void* handles[max_devices][max_kernels];
 };
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
@@ -138,7 +144,7 @@ static cudaError_t load(Code* code, int device) {
     void* library = nullptr;
     cudaError_t status = driver().load(&library, code->image, nullptr, nullptr, 0, nullptr, nullptr, 0);
     for (int n = 0; n < code->count && status == CUDA_SUCCESS; ++n) {
-        void** handle = &code->handles[device][n];
+        void** handle = &code->handles[device * code->count + n];
         status = driver().kernel(handle, library, code->kernels[n].name);
         if (status != CUDA_SUCCESS || !code->kernels[n].shared) continue;
         status = driver().set_attribute(8, code->kernels[n].shared, *handle, device);  // dynamic shared memory
@@ -158,7 +164,7 @@ static cudaError_t open_kernels(Code* code, void* const** kernels) {
         if (!code->loaded[device]) status = load(code, device);
         pthread_mutex_unlock(&loading);
     }
-    *kernels = code->handles[device];
+    *kernels = code->handles + device * code->count;
     return status;
 }
 
@@ -200,20 +206,31 @@ def _launch(s: Start) -> list[str]:
     ]
 
 
-def code_table(module: ma.MemModule, image: str) -> list[str]:
+def code_table(modules: Sequence[ma.MemModule], image: str) -> list[str]:
     """Lines that declare the kernels of a cubin, which is in the C array ``image``."""
-    symbols = module_names(module).kernels
-    rows = (f'{{"{symbols[k.name]}", {k.smem_bytes if k.smem_bytes > STATIC_LIMIT else 0}}}' for k in module.kernels)
+    rows = [
+        f'{{"{module_names(module).kernels[k.name]}", {k.smem_bytes if k.smem_bytes > STATIC_LIMIT else 0}}}'
+        for module in modules
+        for k in module.kernels
+    ]
     return [
-        f'static_assert({len(module.kernels)} <= max_kernels, "kernels of a library");',
-        f"static Code code = {{{image}, {len(module.kernels)}, {{{', '.join(rows)}}}, {{}}, {{}}}};",
+        f"static const Kernel kernels[] = {{{', '.join(rows)}}};",
+        f"static void* handles[max_devices * {len(rows)}];",
+        f"static Code code = {{{image}, {len(rows)}, kernels, handles, {{}}}};",
     ]
 
 
-DRIVER = Api(
-    find_encode="",
-    allow_shared=lambda kernel, size: [],
-    launch=_launch,
-    plan_fields=("void* const* kernel_handles",),
-    open=("    status = open_kernels(&code, &plan->kernel_handles);", "    if (status != cudaSuccess) return status;"),
-)
+def driver_api(first: int) -> Api:
+    """The calls of a module whose kernels begin at ``first`` in the table of the code."""
+    own = "plan->kernel_handles"
+    return Api(
+        find_encode="",
+        allow_shared=lambda kernel, size: [],
+        launch=_launch,
+        plan_fields=("void* const* kernel_handles",),
+        open=(
+            f"    status = open_kernels(&code, &{own});",
+            "    if (status != cudaSuccess) return status;",
+            *([f"    {own} += {first};"] if first else []),
+        ),
+    )

@@ -21,13 +21,13 @@ that is no multiple of 16 bytes, and says on standard error which.  A kernel who
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index.sizes import as_extent
 from nautilus.cuda.ctypes import interface_type, memory_type, scalar_type
-from nautilus.cuda.host.api import RUNTIME, Api, Start
+from nautilus.cuda.host.api import Api, Start
 from nautilus.cuda.host.encode import ENCODE, encode_lines, map_fields
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.facts import fact_checks, fact_helpers
@@ -39,25 +39,7 @@ from nautilus.ma_tile.ir import ops as ma
 
 MOST_BLOCKS = 2**31 - 1  # of a launch in one dimension
 _MAP_BYTES, _PLAN_ALIGN = 128, 64
-PLAN_HEAD = 64  # bytes that a library puts before a plan
-
-
-def launcher(module: ma.MemModule) -> str:
-    """Text of the host part of a ``.cu`` file."""
-    return host_part((module,), entry_points(module))
-
-
-def host_part(modules: Sequence[ma.MemModule], entry_points: Iterable[str]) -> str:
-    """Text of the host part of a ``.cu`` file: the namespace of each module, and ``entry_points`` with C linkage."""
-    lines = [
-        "#ifndef __CUDACC_RTC__",
-        "#include <cuda_runtime.h>",
-        *(f"#include <{name}>" for name in ("cuda.h", "math.h", "stdio.h", "stdlib.h", "string.h")),
-        "",
-    ]
-    for module in modules:
-        lines += [f"namespace {module_names(module).namespace} {{", *internal(module, RUNTIME), "}  // namespace", ""]
-    return "\n".join([*lines, *entry_points, "#endif", ""])
+PLAN_HEAD = 64  # bytes before a plan that say whose it is: of which variant, for which architecture
 
 
 def parameters(module: ma.MemModule) -> list[str]:
@@ -98,39 +80,14 @@ def declarations(module: ma.MemModule) -> dict[str, str]:
     }
 
 
-def entry_points(module: ma.MemModule) -> Iterator[str]:
-    """Lines with the functions of C linkage of one module."""
-    names, declared = module_names(module), declarations(module)
-    given = ", ".join(argument_names(module))
-    inner, size = names.namespace, extent_text(workspace_bytes(module), names.arguments)
-    launched = f"static_cast<const {inner}::Plan*>(plan)"
-    yield f'extern "C" {declared["workspace"]} {{ return {size}; }}'
-    yield ""
-    yield f'extern "C" {declared["plan_size"]} {{ return {plan_bytes(module)}; }}'
-    yield ""
-    yield f'extern "C" {declared["prepare"]} {{'
-    yield f"    return {inner}::prepare(static_cast<{inner}::Plan*>(plan), {given}, {names.stream});"
-    yield "}"
-    yield ""
-    yield f'extern "C" {declared["launch_prepared"]} {{'
-    yield f"    return {inner}::launch(*{launched}, {names.stream});"
-    yield "}"
-    yield ""
-    yield f'extern "C" {declared["launch"]} {{'
-    yield f"    {inner}::Plan plan;"
-    yield f"    const int status = {inner}::prepare(&plan, {given}, {names.stream});"
-    yield f"    return status ? status : {inner}::launch(plan, {names.stream});"
-    yield "}"
-
-
-def internal(module: ma.MemModule, api: Api) -> Iterator[str]:
-    """Lines inside the namespace: the plan, what fills it, and what launches it."""
+def internal(module: ma.MemModule, api: Api, said: str) -> Iterator[str]:
+    """Lines inside the namespace: the plan, what fills it, and what launches it. ``said``: the name in messages."""
     if map_fields(module):
         yield from [*api.find_encode.splitlines(), "", *ENCODE.splitlines(), ""]
     yield from fact_helpers(module.facts)
     yield from _plan(module, api)
     yield ""
-    yield from _prepare(module, api)
+    yield from _prepare(module, api, said)
     yield ""
     yield from _launch(module, api)
 
@@ -162,13 +119,13 @@ def _plan(module: ma.MemModule, api: Api) -> Iterator[str]:
     yield f'static_assert(sizeof(Plan) <= {plan_bytes(module)}, "the size that callers know");'
 
 
-def _prepare(module: ma.MemModule, api: Api) -> Iterator[str]:
+def _prepare(module: ma.MemModule, api: Api, said: str) -> Iterator[str]:
     names = module_names(module)
     given = ", ".join([*parameters(module), f"cudaStream_t {names.stream}"])
     yield f"static cudaError_t prepare(Plan* plan, {given}) {{"
     yield f"    (void){names.scratch}, (void){names.stream};"
     yield "    cudaError_t status = cudaSuccess;"
-    yield from _checks(module)
+    yield from _checks(module, said)
     yield from api.open
     offsets = workspace_offsets(module)[0]
     for b in module.buffers:
@@ -196,21 +153,21 @@ def _clear_counter(module: ma.MemModule) -> Iterator[str]:
     yield "    if (status != cudaSuccess) return status;"
 
 
-def _checks(module: ma.MemModule) -> Iterator[str]:
+def _checks(module: ma.MemModule, said: str) -> Iterator[str]:
     names = module_names(module)
     for p in module.params:
         if p.most is not None:
             n = names.arguments[p.name]
             yield f"    if ({n} < 0 || {n} > {p.most}) return cudaErrorInvalidValue;"
-    yield from fact_checks(module.facts, names.arguments, module.name)
+    yield from fact_checks(module.facts, names.arguments, said)
     given = [(b.name, names.arguments[b.name]) for b in module.buffers if b.space is not Space.TEMP and b.aligned]
     tensors = [*given, *([("the workspace", names.scratch)] if workspace_bytes(module) != 0 else [])]
     listed = ", ".join(f'{{"{name}", {c}}}' for name, c in [*tensors, ("the plan", "plan")])
     yield f"    const struct {{ const char* name; const void* address; }} tensors[] = {{{listed}}};"
     yield "    for (const auto& tensor : tensors) {"
     yield f"        if (reinterpret_cast<size_t>(tensor.address) % {ALIGNMENT} == 0) continue;"
-    said = f"{module.name}: the address of %s is no multiple of {ALIGNMENT} bytes"
-    yield f'        fprintf(stderr, "{said}\\n", tensor.name);'
+    told = f"{said}: the address of %s is no multiple of {ALIGNMENT} bytes"
+    yield f'        fprintf(stderr, "{told}\\n", tensor.name);'
     yield "        return cudaErrorMisalignedAddress;"
     yield "    }"
 

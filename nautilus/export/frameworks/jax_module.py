@@ -18,13 +18,12 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import interface_type
 from nautilus.cuda.host.extents import extent_text
-from nautilus.cuda.host.workspace import workspace_bytes, workspace_sizes
+from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import ModuleNames, module_names
 from nautilus.export.frameworks.python_function import Operator, operator, parameters, python, returned, sizes, text
 from nautilus.export.frameworks.shapes import Shown, shown_by
 from nautilus.export.frameworks.torch_module import BESIDE
-from nautilus.export.library import Part, library_text
-from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.export.library import Part, library_text, needs_workspace
 
 _TENSOR = "jax.Array"
 _TAKEN = frozenset({"jax", "numpy", "ctypes", "Path", "LIBRARY", "WORKSPACE", "results", "call", "made"})
@@ -97,11 +96,12 @@ def jax_text(parts: Sequence[Part], header: str) -> str:
         if p.dtype.is_half:
             raise UnsupportedError(f"a scalar of type {p.dtype} in a function of JAX", p.name, p.span)
     names = module_names(module)
-    lines = [f"namespace {names.namespace} {{", *_HELPERS.strip("\n").splitlines(), *_handler(module, names)]
+    lines = [f"namespace {names.namespace} {{", *_HELPERS.strip("\n").splitlines(), *_handler(parts, names)]
     return "\n".join(["#include <xla/ffi/api/ffi.h>", "", library_text(parts, header), *lines, ""])
 
 
-def _handler(module: MemModule, names: ModuleNames) -> Iterator[str]:
+def _handler(parts: Sequence[Part], names: ModuleNames) -> Iterator[str]:
+    module = parts[0].module
     taken = {*names.arguments.values(), names.scratch, names.stream}
     own = [unused(word, taken, first=2) for word in ("inputs", "results", "failed", "shape", "result_code")]
     given, made, failed, shape, status = own
@@ -114,7 +114,7 @@ def _handler(module: MemModule, names: ModuleNames) -> Iterator[str]:
     yield f"static Error call(cudaStream_t {names.stream}, xla::ffi::RemainingArgs {given},"
     yield f"                  xla::ffi::RemainingRets {made}{listed}) {{"
     inputs = [b for b in tensors if b.space is Space.INPUT]
-    room = int(workspace_bytes(module) != 0)
+    room = int(needs_workspace(parts))
     counts = f"{given}.size() != {len(inputs)} || {made}.size() != {len(tensors) - len(inputs) + room}"
     yield f'    if ({counts}) return {error}::InvalidArgument("{module.name}: another number of arrays");'
     for n, b in enumerate(tensors):
@@ -169,8 +169,9 @@ def _shown(p: ScalarParam, place: Shown, names: ModuleNames) -> Iterator[str]:
 
 
 # ---- the Python file
-def jax_module(module: MemModule, contract: Sequence[str]) -> str:
+def jax_module(parts: Sequence[Part], contract: Sequence[str]) -> str:
     """The file. ``contract``: comment lines about the kernel. Raises UnsupportedError for types that JAX lacks."""
+    module = parts[0].module
     for b in module.buffers:
         if b.space is not Space.TEMP and not FORMATS[b.dtype].torch:
             raise UnsupportedError(f"elements of type {b.dtype} in a function of JAX", b.name, b.span)
@@ -194,16 +195,16 @@ def jax_module(module: MemModule, contract: Sequence[str]) -> str:
         "",
         "",
         f"def {name}({parameters(op, _TENSOR)}) -> {returned(op, _TENSOR)}:",
-        *_body(op, target),
+        *_body(op, target, needs_workspace(parts)),
         "",
     ]
     return "\n".join(lines)
 
 
-def _body(op: Operator, target: str) -> Iterator[str]:
+def _body(op: Operator, target: str, room: bool) -> Iterator[str]:
     yield from sizes(op)
     results = [_result(op, b) for b in op.outputs]
-    if workspace_bytes(op.module) != 0:
+    if room:
         known = ", ".join(op.names[s] for s in workspace_sizes(op.module))
         results.append(f"jax.ShapeDtypeStruct((WORKSPACE({known}),), jax.numpy.uint8)")
     yield f"    results = ({', '.join(results)},)"

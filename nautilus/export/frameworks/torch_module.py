@@ -14,10 +14,10 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Param
 from nautilus.core.index.strides import row_major
 from nautilus.core.types import FORMATS, DType
-from nautilus.cuda.host.workspace import ALIGNMENT, workspace_bytes, workspace_sizes
+from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.export.frameworks.python_function import Operator, operator, parameters, python, returned, sizes, text
-from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.export.library import Part, alignment, needs_workspace
 
 BESIDE = ".kernels.so"  # a file with the suffix .so would be imported in the place of the module
 _TENSOR = "torch.Tensor"
@@ -31,8 +31,9 @@ _CTYPES = {
 }  # fmt: skip
 
 
-def torch_module(module: MemModule, contract: Sequence[str]) -> str:
+def torch_module(parts: Sequence[Part], contract: Sequence[str]) -> str:
     """The file. ``contract``: comment lines about the kernel. Raises UnsupportedError for what torch does not have."""
+    module = parts[0].module
     for b in module.buffers:
         if b.space is not Space.TEMP and not FORMATS[b.dtype].torch:
             raise UnsupportedError(f"elements of type {b.dtype} in a torch operator", b.name, b.span)
@@ -56,7 +57,7 @@ def torch_module(module: MemModule, contract: Sequence[str]) -> str:
         "",
         f'@torch.library.custom_op("nautilus::{name}", mutates_args=(), device_types="cuda")',
         f"def {name}({parameters(op, _TENSOR)}) -> {returned(op, _TENSOR)}:",
-        *_body(op, name),
+        *_body(op, name, parts),
         "",
         "",
         f"@{name}.register_fake",
@@ -69,19 +70,19 @@ def torch_module(module: MemModule, contract: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-_HELPERS = f'''
+_HELPERS = '''
 
-def check(name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple) -> None:
+def check(name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, alignment: int) -> None:
     """Raises ValueError, which names the tensor. ``strides``: None where the kernel takes any."""
     if tensor.dtype != dtype:
-        raise ValueError(f"{{name}} has type {{tensor.dtype}} instead of {{dtype}}")
+        raise ValueError(f"{name} has type {tensor.dtype} instead of {dtype}")
     if tuple(tensor.shape) != shape:
-        raise ValueError(f"{{name}} has shape {{list(tensor.shape)}} instead of {{list(shape)}}")
+        raise ValueError(f"{name} has shape {list(tensor.shape)} instead of {list(shape)}")
     found = zip(shape, tensor.stride(), strides)
     if 0 not in shape and any(size > 1 and want not in (None, have) for size, have, want in found):
-        raise ValueError(f"{{name}} has strides {{tensor.stride()}} instead of {{strides}}; call .contiguous()")
-    if tensor.data_ptr() % {ALIGNMENT}:
-        raise ValueError(f"the address of {{name}} is no multiple of {ALIGNMENT} bytes; call .clone()")
+        raise ValueError(f"{name} has strides {tensor.stride()} instead of {strides}; call .contiguous()")
+    if tensor.data_ptr() % alignment:
+        raise ValueError(f"the address of {name} is no multiple of {alignment} bytes; call .clone()")
 
 
 def stride(tensor: torch.Tensor, axis: int, multiple: int) -> int:
@@ -116,7 +117,7 @@ def _allocated(op: Operator, b: Buffer) -> str:
     return f"{op.names[op.inputs[0].name]}.new_empty(({shape.rstrip()}), dtype=torch.{FORMATS[b.dtype].torch})"
 
 
-def _body(op: Operator, name: str) -> Iterator[str]:
+def _body(op: Operator, name: str, parts: Sequence[Part]) -> Iterator[str]:
     first = op.names[op.inputs[0].name]
     yield from sizes(op)
     yield from _strides(op, op.inputs)
@@ -126,7 +127,7 @@ def _body(op: Operator, name: str) -> Iterator[str]:
         steps = b.array_strides if b.array_strides is not None else row_major(b.array_shape)
         wanted = "".join("None, " if free and isinstance(s, Param) else f"{text(op, s)}, " for s in steps).rstrip()
         dtype = f"torch.{FORMATS[b.dtype].torch}"
-        yield f'    check("{b.name}", {op.names[b.name]}, {dtype}, ({shape}), ({wanted}))'
+        yield f'    check("{b.name}", {op.names[b.name]}, {dtype}, ({shape}), ({wanted}), {alignment(parts, b)})'
     for b in op.outputs:
         yield f"    {op.names[b.name]} = {_allocated(op, b)}"
     yield from _strides(op, op.outputs)
@@ -135,7 +136,7 @@ def _body(op: Operator, name: str) -> Iterator[str]:
         half = f"bits({op.names[p.name]}, torch.{FORMATS[p.dtype].torch})"
         arguments.append(half if p.dtype.is_half else op.names[p.name])
     room = "0"
-    if workspace_bytes(op.module) != 0:
+    if needs_workspace(parts):
         known = ", ".join(op.names[s] for s in workspace_sizes(op.module))
         yield f"    scratch = torch.empty(WORKSPACE({known}), dtype=torch.uint8, device={first}.device)"
         room = "scratch.data_ptr()"

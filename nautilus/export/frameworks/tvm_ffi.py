@@ -23,11 +23,10 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import interface_type
 from nautilus.cuda.host.extents import extent_text
-from nautilus.cuda.host.workspace import workspace_bytes, workspace_sizes
+from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import ModuleNames, module_names
 from nautilus.export.frameworks.shapes import Shown, shown_by
-from nautilus.export.library import Part, library_text
-from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.export.library import Part, library_text, needs_workspace
 
 #: element type -> type code and bits of DLPack
 _CODES = {
@@ -162,7 +161,7 @@ def tvm_ffi_text(parts: Sequence[Part], header: str) -> str:
     names = module_names(module)
     includes = ["#include <stdarg.h>", "#include <tvm/ffi/c_api.h>", "#include <tvm/ffi/extra/c_env_api.h>", ""]
     lines = [f"namespace {names.namespace} {{", *_HELPERS.strip("\n").splitlines(), "}  // namespace", ""]
-    return "\n".join([*includes, library_text(parts, header), *lines, *_function(module, names), ""])
+    return "\n".join([*includes, library_text(parts, header), *lines, *_function(parts, names), ""])
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +190,8 @@ def _locals(names: ModuleNames) -> _Locals:
     return _Locals(*made)
 
 
-def _function(module: MemModule, names: ModuleNames) -> Iterator[str]:
-    own, scope = _locals(names), names.namespace
+def _function(parts: Sequence[Part], names: ModuleNames) -> Iterator[str]:
+    own, scope, module = _locals(names), names.namespace, parts[0].module
     tensors = [b for b in module.buffers if b.space is not Space.TEMP]
     shown = shown_by(module)
     scalars = [p for p in module.params if p.name not in shown]
@@ -212,7 +211,7 @@ def _function(module: MemModule, names: ModuleNames) -> Iterator[str]:
         yield from _param(p, shown, names, f"{own.given}[{len(tensors) + scalars.index(p)}]" if p in scalars else "")
     for b in tensors:
         yield from _check(b, tensors[0], own, names)
-    yield from _launch(module, tensors, count, own, names)
+    yield from _launch(parts, tensors, count, own, names)
 
 
 def _identifier(names: ModuleNames) -> str:
@@ -252,9 +251,9 @@ def _check(b: Buffer, first: Buffer, own: _Locals, names: ModuleNames) -> Iterat
 
 
 def _launch(
-    module: MemModule, tensors: Sequence[Buffer], count: int, own: _Locals, names: ModuleNames
+    parts: Sequence[Part], tensors: Sequence[Buffer], count: int, own: _Locals, names: ModuleNames
 ) -> Iterator[str]:  # fmt: skip
-    scope, first = names.namespace, names.arguments[tensors[0].name]
+    scope, first, module = names.namespace, names.arguments[tensors[0].name], parts[0].module
     yield f"    int {own.status};"
     yield f"    if (!{scope}::current_device(&{own.status}) && {own.status} != {first}->device.device_id)"
     told = f'"the tensors are on device %d, but device %d is current", {first}->device.device_id, {own.status}'
@@ -262,7 +261,7 @@ def _launch(
     yield f"    void* {own.room} = nullptr;"
     yield f"    TVMFFIObjectHandle {own.owner} = nullptr;"
     sizes = ", ".join(names.arguments[s] for s in workspace_sizes(module))
-    if workspace_bytes(module) != 0:
+    if needs_workspace(parts):
         yield f"    int64_t {own.length} = static_cast<int64_t>({names.workspace}({sizes}));"
         yield f"    if ({own.count} == {count + 1}) {{"
         yield f'        const DLTensor* {own.extra} = {scope}::tensor_at("scratch memory", {own.given}[{count}], 1);'

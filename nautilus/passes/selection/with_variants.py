@@ -39,10 +39,10 @@ def with_variants(
         found = find(request, result, compile_one, dropped)
         if found is None:
             return None
-        general, spec = result.modules[MA_TILE.name], result.modules[SPEC.name]
-        about = variants_header(found, general, result.context, spec)
+        spec = result.modules[SPEC.name]
+        about = variants_header(found, result.modules[MA_TILE.name], result.context, spec)
         other = None if found.unaligned is None else found.unaligned.module
-        text = lower_variants([v.module for v in found.sized], found.dispatch, general, about, other, spec)
+        text = lower_variants(replace(result, variants=found).choice, about, spec)
         made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
         try:
             spilling = [r for r in assemble(made) if r.spill_stores > SPILLED]

@@ -89,7 +89,7 @@ def test_jax_traces_the_function(made: Path) -> None:
 
 def test_the_file_is_python() -> None:
     result = compile_file(Request(Path("k.naut"), "sm_90a", text=SPEC))
-    text = jax_module(result.modules["ma-tile"], ["// the contract"])
+    text = jax_module([Part("sm_90a", result.choice, b"")], ["// the contract"])
     ast.parse(text)
     assert text.startswith("# the contract\n")
     assert "def spec(shape: jax.Array, given: jax.Array, code: float, flag: int) -> jax.Array:\n" in text
@@ -99,9 +99,9 @@ def test_the_file_is_python() -> None:
 
 def test_what_jax_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "dim N = 8\ninput X: f32[N]\nscalar s: bf16\noutput Y: f32[N]\nY[i] = X[i] * s\n"
-    module = compile_file(Request(Path("x.naut"), "sm_80", text=text)).modules["ma-tile"]
+    choice = compile_file(Request(Path("x.naut"), "sm_80", text=text)).choice
     with pytest.raises(UnsupportedError, match="a scalar of type bf16"):
-        jax_text([Part("sm_80", module, b"\177ELF")], "")
+        jax_text([Part("sm_80", choice, b"\177ELF")], "")
     monkeypatch.setattr("nautilus.export.frameworks.jax_module.find_spec", lambda name: None)
     with pytest.raises(ToolchainError, match="pip install jax"):
         headers()

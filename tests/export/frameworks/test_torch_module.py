@@ -14,6 +14,7 @@ from nautilus.cli.main import main
 from nautilus.core.errors import UnsupportedError
 from nautilus.driver import Request, compile_file
 from nautilus.export.frameworks.torch_module import torch_module
+from nautilus.export.library import Part
 from nautilus.runtime.nvrtc import include_paths
 
 GXX = shutil.which("g++")
@@ -88,6 +89,7 @@ def message(*arguments):
     except (ValueError, RuntimeError) as error:
         return str(error)
 print(message(torch.Tensor(66, (16, 128), torch.float16), B, 3.0))
+print(message(torch.Tensor(65, (16, 128), torch.float16), B, 3.0))
 print(message(A, torch.Tensor(4096, (256, 64), torch.float16), 3.0))
 print(message(A, torch.Tensor(4096, (256, 128), torch.float32), 3.0))
 print(message(A, torch.Tensor(4096, (256, 128), torch.float16, (256, 1)), 3.0))
@@ -110,9 +112,11 @@ def test_the_operator_launches_in_the_current_stream(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", USER], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     launches = [line for line in done.stdout.splitlines() if line.startswith("launch ")]
-    assert launches and all("stream 77" in line and line.endswith("first 64") for line in launches)
+    assert launches and all("stream 77" in line for line in launches)
+    kernels = {a: {x.split()[1] for x in launches if x.endswith(f"first {a}")} for a in (64, 66)}
+    assert kernels[64] and kernels[66] and not kernels[64] & kernels[66]  # a tensor at 66 has a variant of its own
     for said in (
-        "the address of lambda is no multiple of 16 bytes; call .clone()",
+        "the address of lambda is no multiple of 2 bytes; call .clone()",
         "torch has shape [256, 64] instead of [256, 128]",
         "torch has type float32 instead of float16",
         "torch has strides (256, 1) instead of (128, 1); call .contiguous()",
@@ -125,9 +129,9 @@ def test_the_operator_launches_in_the_current_stream(tmp_path: Path) -> None:
 
 def test_types_without_one_of_torch_are_refused(tmp_path: Path) -> None:
     (tmp_path / "s.naut").write_text("dim N = 8\noutput Y: f32[N]\nY[i] = 1.0\n")
-    module = compile_file(Request(tmp_path / "s.naut", "sm_80")).modules["ma-tile"]
+    part = Part("sm_80", compile_file(Request(tmp_path / "s.naut", "sm_80")).choice, b"")
     with pytest.raises(UnsupportedError, match="a torch operator without inputs"):
-        torch_module(module, [])
+        torch_module([part], [])
 
 
 @pytest.mark.parametrize(

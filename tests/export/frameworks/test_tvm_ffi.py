@@ -97,7 +97,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ffi")
     (folder / "k.naut").write_text(SPEC)
     (folder / "user.py").write_text(USER)
-    command = [str(folder / "k.naut"), "--emit", "tvm-ffi", "-q", "--arch", "sm_90a,sm_80"]
+    command = [str(folder / "k.naut"), "--emit", "tvm-ffi", "-q", "--arch", "sm_90a,sm_80", "--variants", "1"]
     assert main(command) == 0 and (folder / "k.so").exists()
     include = [f"-I{p}" for p in include_paths()]
     driver = Path(__file__).parents[1] / "driver.cpp"
@@ -150,9 +150,9 @@ def test_python_loads_the_library(made: Path) -> None:
 
 def test_a_scalar_of_16_bits_is_refused() -> None:
     text = "dim N = 8\ninput X: f32[N]\nscalar s: f16\noutput Y: f32[N]\nY[i] = X[i] * s\n"
-    module = compile_file(Request(Path("x.naut"), "sm_80", text=text)).modules["ma-tile"]
+    choice = compile_file(Request(Path("x.naut"), "sm_80", text=text)).choice
     with pytest.raises(UnsupportedError, match="a scalar of type f16"):
-        tvm_ffi_text([Part("sm_80", module, b"\177ELF")], "")
+        tvm_ffi_text([Part("sm_80", choice, b"\177ELF")], "")
 
 
 def test_missing_headers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

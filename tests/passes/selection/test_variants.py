@@ -14,7 +14,7 @@ from nautilus.core.errors import InternalError
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold, chosen, leaves
 from nautilus.cost.model import estimate
-from nautilus.cuda.variants import check_dispatch
+from nautilus.cuda.host.choice import Choice, check_dispatch
 from nautilus.driver import Request, Result, compile_file
 from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
@@ -148,7 +148,7 @@ def test_rows_that_are_read_again_stay_in_registers_under_a_bound(text: str, bou
     assert [f.size for f in facts] == ["N"] and facts[0].holds(bound)
     assert not any(isinstance(op, ForOp) for k in found.sized[n].module.kernels for op in walk_ops(k.body))
     assert not found.sized[chosen(found.dispatch, {"M": 4096, "N": 1 << 20})].assumed
-    check_dispatch(found.dispatch, [v.module for v in found.sized], compile_file(given).modules["ma-tile"])
+    check_dispatch(Choice(tuple(v.module for v in found.sized), found.dispatch, compile_file(given).modules["ma-tile"]))
 
 
 def test_whole_vectors_are_asked_for_first() -> None:
@@ -165,9 +165,9 @@ def test_a_variant_at_sizes_that_it_was_not_compiled_for_is_an_error() -> None:
     given = request(PLAIN_ROWS)
     whole = compile_file(given).modules["ma-tile"]
     short = compile_file(replace(given, assumed=(SizeFact("N", 512),))).modules["ma-tile"]
-    check_dispatch(Threshold("N", 512, 0, 1), [short, whole], whole)
+    check_dispatch(Choice((short, whole), Threshold("N", 512, 0, 1), whole))
     with pytest.raises(InternalError, match=r"needs 'N <= 512', which '.*N <= 520' does not imply"):
-        check_dispatch(Threshold("N", 520, 0, 1), [short, whole], whole)
+        check_dispatch(Choice((short, whole), Threshold("N", 520, 0, 1), whole))
 
 
 class Given:
