@@ -27,20 +27,26 @@ def compile_kernel(
     schedule: str | PathLike[str] | None = None,
     level: int = 2,
     name: str = "",
+    variants: int = 6,
+    batch_invariant: bool = False,
     cache: bool = True,
 ) -> Kernel:
     """The kernel of the file ``spec``.
 
-    The options are those of the command line, which shares its cache; ``level``: that of ``-O``.
+    The options are those of the command line, which shares its cache; ``level``: that of ``-O``.  ``variants``: the
+    most schedules among which a launch chooses by the sizes that are known then.
     Warnings about the spec are Python warnings.  Raises what a compilation raises (DiagnosticError, ScheduleError,
     UnsupportedError, ToolchainError), and InputError for wrong options.
     """
     if level not in (0, 1, 2):
         raise InputError(f"the level is {level}; allowed are 0, 1 and 2 (nautilusc tune searches)")
+    if variants < 1:
+        raise InputError(f"the number of variants is {variants}; it must be at least 1")
     path = Path(spec)
     options: dict[str, Any] = {
-        "arch": arch, "dims": dict(dims or {}), "level": level, "precision": precision, "variants": 6,
-        "schedule": Path(schedule) if schedule is not None else None, "werror": frozenset(), "quiet": True,
+        "arch": arch, "dims": dict(dims or {}), "level": level, "precision": precision, "variants": variants,
+        "schedule": Path(schedule) if schedule is not None else None, "batch_invariant": batch_invariant,
+        "werror": frozenset(), "quiet": True,
         "dump_ir": None, "dump_dir": None, "time_passes": False, "verbose": False, "as_json": False,
         "diagnostics": "text",
     }  # fmt: skip

@@ -95,7 +95,7 @@ def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
     shown = any(options[name] for name in shows) or any(options.get(name) for name in ("report", "trace"))
     if asked.resource_usage or asked.line_info or shown or options["level"] == 3:
         return None
-    said = {name: options[name] for name in ("arch", "dims", "level", "precision", "variants")}
+    said = {name: options[name] for name in ("arch", "dims", "level", "precision", "variants", "batch_invariant")}
     said |= {"werror": sorted(options["werror"]), "form": asked.form, "name": asked.name, "host": asked.host_compiler}
     said["packages"] = [f"{name} {_version(name)}" for name in PACKAGES.get(asked.form, ())]
     tools = (asked.host_compiler or os.environ.get("CXX", ""), "c++", "g++", "clang++")

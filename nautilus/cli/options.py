@@ -165,6 +165,9 @@ def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast, or that of the dump]"),
         click.option("--variants", type=click.IntRange(1), default=6, metavar="N", help="Most schedules by sizes."),
         click.option(
+            "--batch-invariant", is_flag=True, help="An element's bits depend on neither batch sizes nor neighbours."
+        ),
+        click.option(
             "--dump-ir",
             metavar="STAGE,...|all",
             shell_complete=lambda _ctx, _param, begun: sorted(n for n in dump_names() if n.startswith(begun)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
             raise InputError(f"cannot read schedule {options['schedule']}: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
             raise InputError(f"cannot read schedule {options['schedule']}: {error}") from error
+    if options.get("batch_invariant"):
+        if schedule is not None and schedule.kernels:
+            raise click.UsageError("--batch-invariant is for the planner, but --schedule gives the plans of kernels")
+        schedule = replace(schedule or Schedule(), batch_invariant=True)
     explicit = frozenset(name for name in ("arch", "precision") if options[name] is not None)
     arch = options["arch"] or default_arch()
     if not known_arch(arch):

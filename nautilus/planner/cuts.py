@@ -8,7 +8,8 @@ they need fewer tiles of :data:`ROWS` rows than the other rows of the product do
 bytes: blocks times the bytes that a block prefetches.  On an H200 4.2 MB reach 90% of the bandwidth and 8.4 MB all
 of it; more splits only add partial results and tails.  The rule takes the smallest number of chunks with
 :data:`OUTSTANDING` bytes, in at most one wave of blocks, and only where the time that the loop saves is more than the
-second kernel takes.  With ``batch_invariant``, chunks depend on the loop's extent alone.
+second kernel takes.  With ``batch_invariant``, chunks depend on the loop's extent alone, and a loop whose extent is
+known only at launch has none.
 
 The rule applies to kernels whose loop ends in reductions (a back-to-back GEMM, or row-wise work): one phase has all
 reductions, the loop writes nothing to memory, and a block has one tile of the result.
@@ -162,6 +163,8 @@ def default_splits(
         loop = _loop(plan, unified, stored(program, plan.ops))
         if loop is None:
             continue
+        if invariant and not isinstance(unified.extents[loop], int):
+            continue  # the chunks would depend on the sizes of the launch
         tile, extent = plan.axis(loop).tile, _length(unified.extents[loop])
         stream = _stream(plan, unified, loop, limits(arch))
         ends = _reductions(unified, loop)

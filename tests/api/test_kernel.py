@@ -171,3 +171,10 @@ def test_the_second_compilation_is_read_from_the_cache(
 def test_wrong_options_are_input_errors(spec: Path) -> None:
     with pytest.raises(InputError, match="unknown architecture 'sm_1'"):
         nautilus.compile(spec, arch="sm_1")
+
+
+def test_options_reach_the_compilation(spec: Path) -> None:
+    made = nautilus.compile(spec, arch="sm_80", batch_invariant=True, cache=False)
+    assert made.manifest["dispatch"] == 0 and [v["name"] for v in made.manifest["variants"]] == ["k"]
+    with pytest.raises(InputError, match="the number of variants is 0"):
+        nautilus.compile(spec, variants=0)

@@ -160,3 +160,15 @@ def test_two_runs_at_once(tmp_path: Path) -> None:
     assert [p.wait(timeout=60) for p in running] == [0, 0, 0]
     assert os.listdir(tmp_path) == ["k.cu"]
     assert (tmp_path / "k.cu").read_text() == output(tmp_path, SPECS / "matmul/f16.naut")
+
+
+def test_a_batch_invariant_schedule_is_the_rule_of_the_planner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = SPECS / "attention/gqa_decode.naut"
+    found = schedule(spec, tmp_path, "sm_90a", "--batch-invariant")
+    assert found["batch_invariant"] and found["splits"]
+    other = schedule(spec, tmp_path, "sm_90a", "--batch-invariant", "-D", "B=64")
+    assert other["splits"] == found["splits"]
+    assert main([str(spec), "--batch-invariant", "--schedule", str(tmp_path / "s.json"), "-o", "-"]) == 2
+    assert "--schedule gives the plans of kernels" in capsys.readouterr().err

@@ -234,7 +234,8 @@ class Schedule:
     batch_invariant: Annotated[
         bool,
         option(
-            "The default rule for splits looks at the cut axis alone, so that every batch size gives the same bits.",
+            "The default rule for splits looks at the fixed size of the cut axis alone, so that every batch size gives "
+            "the same bits.",
             read_by=("planner",),
         ),
     ] = False
