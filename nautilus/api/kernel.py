@@ -177,11 +177,16 @@ class Kernel:
             s["name"]: storage_array(np.asarray(numbers[s["name"]]), DType(s["dtype"])).reshape(1)
             for s in self.manifest["scalars"]
         }
+        filled = max(address[t["name"]] for t in self.outputs)
+
+        def base(m: TensorMap) -> int:  # a tensor without elements may have no address, but a map has one
+            return address[m.buffer] or filled
+
         steps = []
         for about in variant["launches"]:
             launch = launch_of(about, numbers, maps)
             if prod(launch.grid):
-                encoded: dict[str, Array] = {m.name: encode(self.driver, m, address[m.buffer]) for m in launch.maps}
+                encoded: dict[str, Array] = {m.name: encode(self.driver, m, base(m)) for m in launch.maps}
                 cells = cells_of(launch, address, scalars, encoded, counter)
                 steps.append(step(launch, functions[launch.kernel], cells))
         return Prepared(steps, self._library)

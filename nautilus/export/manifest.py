@@ -20,7 +20,8 @@ A launch runs one variant, which the conditions of the dispatch choose by sizes,
 
 The kinds of parameters are ``tensor`` and ``temp`` (an address), ``scalar`` (its value), ``map`` (the 128 bytes that
 cuTensorMapEncodeTiled makes) and ``counter`` (the address of a 4-byte word that is 0 before the first launch; every
-launch leaves it at 0).  Launches run in order, in one stream; one whose grid is 0 is left out.  ``cubin`` is the
+launch leaves it at 0).  Launches run in order, in one stream; one whose grid is 0 is left out.  A tensor without
+elements may have address 0; its map then takes the address of an output.  ``cubin`` is the
 SHA-256 of the file that the manifest belongs to.  ``specs/examples/load_manifest.py`` is a loader.
 """
 

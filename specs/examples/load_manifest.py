@@ -97,7 +97,9 @@ class Kernel:
         if about["counter"] is not None:
             address[""] = workspace + value(about["counter"], scalars)
             check(driver.cuMemsetD8(address[""], 0, 4))
-        maps = {m["name"]: self._encode(m, address[m["tensor"]], scalars) for m in variant["tensor_maps"]}
+        written = [address[t["name"]] for t in self.manifest["tensors"] if t["role"] == "output"]
+        filled = max(written)  # a tensor without elements may have no address, but a map has one
+        maps = {m["name"]: self._encode(m, address[m["tensor"]] or filled, scalars) for m in variant["tensor_maps"]}
         dtypes = {s["name"]: TYPES[s["dtype"]] for s in self.manifest["scalars"]}
         launches = []
         for launch in variant["launches"]:

@@ -178,3 +178,33 @@ def test_options_reach_the_compilation(spec: Path) -> None:
     assert made.manifest["dispatch"] == 0 and [v["name"] for v in made.manifest["variants"]] == ["k"]
     with pytest.raises(InputError, match="the number of variants is 0"):
         nautilus.compile(spec, variants=0)
+
+
+EMPTY = (
+    "dim M = runtime, N = 256, K = runtime <= 512\nassume K % 8 == 0\ninput A: f16[M, K]\ninput B: f16[N, K]\n"
+    "output C: f32[M, N]\nC[i, j] = sum[k](A[i, k] * B[j, k])\n"
+)  # fmt: skip
+
+
+def test_arrays_without_elements_have_no_address(
+    kernel: Kernel, tmp_path: Path, capfd: pytest.CaptureFixture[str], library: Any
+) -> None:
+    path, stub = tmp_path / "k.naut", kernel.driver
+    path.write_text(EMPTY)
+    made = nautilus.compile(path, arch="sm_90a", variants=1, cache=False)
+    empty = Kernel(made.manifest, b"cubin", stub, library)
+    bases: list[int] = []
+    real = stub.cuTensorMapEncodeTiled
+
+    def encoded(*given: Any) -> Any:
+        bases.append(given[2])
+        return real(*given)
+
+    stub.cuTensorMapEncodeTiled = encoded
+    empty.prepare(Fake(0, (16, 0)), Fake(0, (256, 0)), out=C, stream=5).launch()
+    assert bases and set(bases) == {8192}  # the kernel stores zeros
+    empty.prepare(Fake(0, (0, 64)), Fake(4096, (256, 64)), out=Fake(0, (0, 256), "<f4"), stream=7).launch()
+    empty.prepare(Fake(64, (1, 8)), Fake(4096, (256, 8)), out=Fake(8192, (1, 256), "<f4"), stream=9).launch()
+    ctypes.CDLL(None).fflush(None)
+    lines = capfd.readouterr().out.splitlines()
+    assert {word for line in lines for word in ("5", "7", "9") if f"stream {word} " in line} == {"5", "9"}
