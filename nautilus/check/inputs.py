@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.core.expr.nodes import COMPARISONS, Axis, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
+from nautilus.core.expr.nodes import COMPARISONS, Axis, Const, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
 from nautilus.core.index.simplify import bounds
 from nautilus.core.index.strides import pad
 from nautilus.core.numerics import Array, round_to
@@ -335,10 +335,18 @@ def _narrow(
 
 
 def _compared(found: dict[str, tuple[int, int]], names: set[str], e: Op, axes: Mapping[str, int], spec: Spec) -> None:
-    """Add the range of tensors that are compared with an index variable; a length may be one larger."""
+    """Add the range of tensors that are compared with an index variable.
+
+    It ends one above that of the variable: at the largest length, or at a key that equals no index.  A variable in an
+    index of a load, such as ``t`` of ``key[t] == i``, counts only where there is no other one.
+    """
     sides = [_inlined(a, spec) for a in e.args]
     used = {n.buffer for s in sides for n in walk(s) if isinstance(n, Load) and n.buffer in names}
-    extents = [axes[n.name] for s in sides for n in walk(s) if isinstance(n, Var) and n.name in axes]
+    outside = [rewrite(s, lambda n: Const(0, n.dtype) if isinstance(n, Load) else None) for s in sides]
+    for places in (outside, sides):
+        extents = [axes[n.name] for s in places for n in walk(s) if isinstance(n, Var) and n.name in axes]
+        if extents:
+            break
     for name in used:
         if extents and name not in found:
-            found[name] = (0, max(extents) - (1 if e.op in ("eq", "ne") else 0))
+            found[name] = (0, max(extents))

@@ -41,12 +41,21 @@ def test_seeds_differ() -> None:
 
 def test_index_tensors_stay_in_range() -> None:
     spec = load_spec(PAGED)
-    assert integer_ranges(spec) == {"page": (0, 4), "len": (0, 12), "label": (0, 7)}
+    assert integer_ranges(spec) == {"page": (0, 4), "len": (0, 12), "label": (0, 8)}
     for kind in KINDS:
         given = generate(spec, kind, 3)
         for name, (low, high) in integer_ranges(spec).items():
             assert given.arrays[name].min() >= low
             assert given.arrays[name].max() <= high
+
+
+def test_keys_have_the_range_of_what_they_are_compared_with() -> None:
+    """That of the variable beside the load, not that of its index: most keys then equal an index, and one may not."""
+    spec = load_spec(
+        "dim T = 40, C = 6\ninput key: i32[T]\ninput start: i32[C + 1]\noutput Y: f32[C]\noutput Z: f32[C]\n"
+        "Y[c] = sum[t | key[t] == c](1.0)\nZ[c: C] = sum[t: T | start[c + 0] <= t and t < start[c + 1]](1.0)\n"
+    )
+    assert integer_ranges(spec) == {"key": (0, 6), "start": (0, 40)}
 
 
 def test_a_shifted_index_leaves_room_for_the_shift() -> None:
@@ -100,5 +109,5 @@ def test_index_tensors_reach_all_of_a_runtime_size() -> None:
         keep_runtime=True,
     )
     assert integer_ranges(spec, {"N": 50}) == {"at": (0, 49), "len": (0, 50)}
-    assert integer_ranges(spec, {"N": 0}) == {"at": (0, 0), "len": (0, 4)}
+    assert integer_ranges(spec, {"N": 0}) == {"at": (0, 0), "len": (0, 1)}
     assert generate(spec, sizes={"N": 5000}).arrays["at"].max() > 100
