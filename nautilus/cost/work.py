@@ -331,6 +331,9 @@ class Counter:
                 self.elementwise(times, self.warps * slots * self.registers(r))
                 if name in SPECIAL:
                     self.special(times, self.warps * 32 * SPECIAL[name] * self.registers(r))
+            case ma.UnpackOp(result=r, zero=zero, scale=scale):
+                each = 1.5 + (zero is not None) / 2 + (scale is not None) / 2  # two elements at a time
+                self.elementwise(times, self.warps * each * self.registers(r))
             case ma.IndexOp(result=r):
                 self.elementwise(times, self.warps * 2.0 * self.registers(r))
             case _ if type(op) not in _FREE:

@@ -22,7 +22,7 @@ from nautilus.cuda.expr import SUM, Speller, operand
 from nautilus.cuda.host.choice import Choice, host_part
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.names import kernel_symbol, module_names
-from nautilus.cuda.ops import atomic_stores, elementwise, movement, pipelines, reduction, roles, scan
+from nautilus.cuda.ops import atomic_stores, elementwise, movement, pipelines, reduction, roles, scan, unpack
 from nautilus.cuda.ops import mma as matrix
 from nautilus.cuda.ops import tile_scheduler as scheduler
 from nautilus.cuda.ops import wgmma as warpgroup
@@ -328,6 +328,7 @@ _PRINTERS: Printers = {
     **atomic_stores.PRINTERS,
     **reduction.PRINTERS,
     **scan.PRINTERS,
+    **unpack.PRINTERS,
     **matrix.PRINTERS,
     **warpgroup.PRINTERS,
     **pipelines.PRINTERS,

@@ -82,6 +82,23 @@ def _from_float8(form: str) -> Helper:
     )
 
 
+def _fma_pair(form: str) -> Helper:
+    return Helper(
+        f"__device__ __forceinline__ u32 fma_{form}x2(u32 a, u32 b, u32 c) "
+        f'{{ u32 y; asm("fma.rn.{form}x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c)); return y; }}'
+    )
+
+
+def _e2m1_bits(form: str, shift: int, mask: int) -> Helper:
+    """The sign stays where a float has it, the bits behind it move to the last exponent and the first mantissa bits."""
+    return Helper(
+        "// The halves of byte i as two floats, smaller by a power of two.\n"
+        f"__device__ __forceinline__ u32 e2m1_bits_{form}(u32 four, int i) {{\n"
+        "    const u32 top = __byte_perm(four << 4, four, 0x4400 + 0x1111 * i);\n"
+        f"    return (top & 0x80008000u) | ((top >> {shift}) & {mask << 16 | mask:#010x}u);\n}}"
+    )
+
+
 def _to_float8(form: str, limit: str, compare: str, bits: str, what: str) -> Helper:
     """To nearest; the instruction alone would give the largest finite number for what is beyond it."""
     return Helper(
@@ -255,6 +272,13 @@ HELPERS: Mapping[str, Helper] = {
     "byte_of": Helper(
         "__device__ __forceinline__ unsigned char byte_of(u32 four, int i) { return (four >> (8 * i)) & 0xffu; }"
     ),
+    **{f"fma_{t}x2": _fma_pair(t) for t in ("f16", "bf16")},
+    "nibble_bits": Helper(
+        "// The halves of byte i as the low bits of two floats with the other bits of EXPONENT (some of them inverted).\n"
+        "template <u32 EXPONENT> __device__ __forceinline__ u32 nibble_bits(u32 four, int i) {\n"
+        "    return (__byte_perm(four, four >> 4, 0x4400 + 0x1111 * i) & 0x000f000fu) ^ EXPONENT;\n}"
+    ),
+    **{f"e2m1_bits_{t}": _e2m1_bits(t, *at) for t, at in {"f16": (3, 0x0E00), "bf16": (6, 0x01C0)}.items()},
     "pack_bytes": Helper(
         "__device__ __forceinline__ u32 pack_bytes(int a, int b, int c, int d) "
         "{ return (a & 0xff) | (b & 0xff) << 8 | (c & 0xff) << 16 | (u32)(d & 0xff) << 24; }"

@@ -39,13 +39,14 @@ from nautilus.ma_tile.ir.ops import (
     SharedStore,
     SliceOp,
     UndefinedOp,
+    UnpackOp,
 )
 from nautilus.ma_tile.ir.traverse import defined, reads, touch
 
 #: what may change places with other ops as far as fragments and shared buffers allow
 _MOVABLE = (
     ConstOp, IndexOp, ParamOp, UndefinedOp, MapOp, ReduceOp, ScanOp, ConvertOp, SliceOp, GlobalLoad, SharedLoad,
-    MatrixLoad, SharedStore, MatrixStore, MmaOp, TmaLoad,
+    MatrixLoad, SharedStore, MatrixStore, MmaOp, TmaLoad, UnpackOp,
 )  # fmt: skip
 
 

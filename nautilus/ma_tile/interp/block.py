@@ -402,9 +402,9 @@ def _grid_dependency(run: BlockRun, ctx: Context, op: GridWait | GridLaunchDepen
 
 
 def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:
-    from nautilus.ma_tile.interp import data, dot, scan, tile_scheduler, tma, wgmma
+    from nautilus.ma_tile.interp import data, dot, scan, tile_scheduler, tma, unpack, wgmma
 
-    tables = (data.TABLE, scan.TABLE, dot.TABLE, tma.TABLE, wgmma.TABLE, tile_scheduler.TABLE)
+    tables = (data.TABLE, scan.TABLE, dot.TABLE, tma.TABLE, unpack.TABLE, wgmma.TABLE, tile_scheduler.TABLE)
     grid: dict[type, Callable[[BlockRun, Context, Any], None]] = {
         GridWait: _grid_dependency,
         GridLaunchDependents: _grid_dependency,

@@ -114,6 +114,7 @@ from nautilus.ma_tile.ir.tile_scheduler import TileFetch as TileFetch
 from nautilus.ma_tile.ir.tile_scheduler import TileFirst as TileFirst
 from nautilus.ma_tile.ir.tile_scheduler import TileReset as TileReset
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp as TileSchedulerOp
+from nautilus.ma_tile.ir.unpack import UnpackOp as UnpackOp
 from nautilus.ma_tile.ir.values import (
     BARRIER,
     BARRIER_STAGE,
@@ -379,7 +380,7 @@ class RolesOp:
 
 MemOp: TypeAlias = (
     ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ScanOp | ConvertOp | SliceOp | UndefinedOp
-    | GlobalLoad | GlobalStore | SharedLoad | MatrixLoad | SharedStore
+    | UnpackOp | GlobalLoad | GlobalStore | SharedLoad | MatrixLoad | SharedStore
     | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
     | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TileSchedulerOp | TmaLoad | TmaStore | TmaCommit | TmaWait
     | MbarInit | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive

@@ -28,9 +28,10 @@ from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import MMA, Frag, Slot, Smem
 from nautilus.ma_tile.ir.scan import scan_levels
 from nautilus.ma_tile.lowering.builder import Builder
-from nautilus.ma_tile.lowering.computed_operands import operand_chains
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions
 from nautilus.ma_tile.lowering.layouts import LayoutCandidates, accumulator, collect, make_layout_candidates, spread
+from nautilus.ma_tile.lowering.operands.computed_operands import operand_chains, packed_chains
+from nautilus.ma_tile.lowering.operands.unpacked import unpacked
 from nautilus.ma_tile.lowering.staging import shared_vec
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
@@ -70,6 +71,7 @@ class Lowering(ABC):
         self.loops: list[tuple[str | None, list[Smem]]] = []
         self.chains: dict[str, list[Smem]] = {}
         self.override = operand_chains(kernel, buffers, mapping, dots, self.refs, self.b.warps)
+        self.packed, self.unread = packed_chains(kernel, buffers, dots, self.refs, self.override)
 
     # -- walk ---------------------------------------------------------------------------------
     def block(self, body: tuple[vr.TileOp, ...]) -> None:
@@ -84,7 +86,8 @@ class Lowering(ABC):
                         self.get(op.result, self.preferred(op.result))
                 case vr.MapOp():
                     self._define(op.result, op)
-                    self._map(op, self._map_layout(op))
+                    if op.result.name not in self.unread:
+                        self._map(op, self._map_layout(op))
                 case vr.ReduceOp():
                     self._define(op.result, op)
                     self._reduce(op)
@@ -138,6 +141,8 @@ class Lowering(ABC):
             case vr.LoadOp() if not (entry.frags and op.buffer in self.stored):
                 slot = next(iter(entry.slots.values()), None)
                 return self._load(op, layout, entry.depth) if slot is None else self.read(entry, slot, layout)
+            case vr.MapOp() if entry.value.name in self.packed:
+                return unpacked(self, entry, self.packed[entry.value.name], layout)
             case vr.MapOp() if not entry.frags or self._cheap(entry.value):
                 args = tuple(self.get(a, layout.project(a.type.names)) for a in op.args)
                 out = self.b.frag(entry.value.name, type_, layout)
@@ -224,6 +229,10 @@ class Lowering(ABC):
         moved = self.b.frag(op.result.name, op.result.type, layout)
         self.b.emit(ma.ConvertOp(moved, out), depth)
         return moved
+
+    def load_bytes(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
+        """The bytes of packed elements, which ``op`` loads, in ``layout``."""
+        return self._load(op, layout, depth)
 
     def _repeated(self, op: vr.LoadOp, layout: FragLayout) -> tuple[int, int]:
         """Registers of a vector of elements that several registers share, and how many share one; else (1, 1)."""

@@ -20,7 +20,7 @@ from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, plan_dots, unwid
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
-from nautilus.ma_tile.lowering.staging import pad_for, place, plan_copy, shared_vec, spill_axes
+from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
@@ -142,6 +142,17 @@ class _WarpLowering(Lowering):
         self.b.emit(ma.SharedStore(slot, frag, shared_vec(own, axes, type_.dtype)), entry.depth)
         return slot
 
+    def load_bytes(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
+        """In loops through shared memory, so that copies run ahead of the work on the bytes."""
+        copy = plan_copy(op, self.buffers[op.buffer], self.refs, self.b.warps, self.mapping.vector_bytes)
+        if depth == 0 or not copy.asynchronous:
+            return super().load_bytes(op, layout, depth)
+        entry = Entry(op.result, op, depth)
+        buffer = self.stage_buffer(entry, f"s_{op.result.name}", op.result.type.dtype, copy.axes, 0)
+        slot = Slot(buffer.name, ZERO)
+        self._copy(entry, op, copy, slot)
+        return self.read(entry, slot, layout)
+
     def _stage(self, entry: Entry, op: vr.LoadOp, plan: DotPlan) -> Slot:
         """A loaded operand to shared memory, unchanged."""
         copy = plan_copy(op, self.buffers[op.buffer], self.refs, self.b.warps, self.mapping.vector_bytes)
@@ -150,13 +161,17 @@ class _WarpLowering(Lowering):
         buffer = self.stage_buffer(entry, f"s_{op.result.name}", dtype, copy.axes, where.swizzle, where.pad)
         slot = Slot(buffer.name, ZERO, where.swizzle)
         if copy.asynchronous:
-            index = tuple(self.expr(e, copy.threads) for e in op.index)
-            mask = None if op.mask is None else self.expr(op.mask, copy.threads)
-            threads = self.b.layout(copy.threads, "copy_" + "_".join(a.name for a in copy.axes))
-            self.b.emit(ma.AsyncCopy(slot, op.buffer, index, mask, copy.vec, threads, None, op.span), entry.depth)
-            self.b.emit(ma.AsyncCommit(op.span), entry.depth)
+            self._copy(entry, op, copy, slot)
         else:
             frag = self.get(entry.value, copy.threads)
             vec = shared_vec(copy.threads, copy.axes, dtype)
             self.b.emit(ma.SharedStore(slot, frag, vec, span=op.span), entry.depth)
         return slot
+
+    def _copy(self, entry: Entry, op: vr.LoadOp, copy: CopyPlan, slot: Slot) -> None:
+        """The tile that ``op`` loads to shared memory, asynchronously."""
+        index = tuple(self.expr(e, copy.threads) for e in op.index)
+        mask = None if op.mask is None else self.expr(op.mask, copy.threads)
+        threads = self.b.layout(copy.threads, "copy_" + "_".join(a.name for a in copy.axes))
+        self.b.emit(ma.AsyncCopy(slot, op.buffer, index, mask, copy.vec, threads, None, op.span), entry.depth)
+        self.b.emit(ma.AsyncCommit(op.span), entry.depth)

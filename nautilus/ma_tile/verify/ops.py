@@ -42,8 +42,10 @@ from nautilus.ma_tile.ir.ops import (
     Slot,
     Smem,
     UndefinedOp,
+    UnpackOp,
     walk_ops,
 )
+from nautilus.ma_tile.ir.unpack import packed_layout, pair_steps
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
 from nautilus.ma_tile.verify.atomic import atomic_store
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
@@ -120,6 +122,24 @@ def slice_op(s: KernelScope, op: SliceOp) -> None:
     new = s.define(op.result)
     chosen = slice_registers(old, new, op.axis, op.start)
     s.need(chosen is not None, "a slice stays inside each thread", f"%{op.arg.name}")
+
+
+def unpack(s: KernelScope, op: UnpackOp) -> None:
+    """A thread has the bytes of its elements, whose numbers and constants are exact in the type of the result."""
+    bytes_, t = s.use(op.arg), op.result.type
+    s.need(op.arg.type.dtype is DType.U8, "bytes are unpacked", str(op.arg.type.dtype))
+    steps = pair_steps(op.form, op.bias, op.factor, t.dtype)
+    s.need(steps is not None, "unpacked numbers are exact", f"{op.form} less {op.bias} by {op.factor} in {t.dtype}")
+    wanted = frozenset(TileAxis(op.axis, a.size // 2) if a.name == op.into else a for a in t.axes)
+    s.need(op.into in t.names and wanted == _axes(op.arg.type), "a byte has two elements", f"%{op.arg.name}")
+    own = s.define(op.result)
+    layout = packed_layout(own, op.into, op.axis)
+    ok = layout is not None and same_map(layout, bytes_)
+    s.need(ok, "a thread has the bytes of its elements", f"#{op.arg.layout} for #{op.result.layout}")
+    for a in (op.zero, op.scale):
+        if a is not None:
+            s.projected(own, a)
+            s.need(a.type.dtype is t.dtype and _axes(a.type) <= _axes(t), "operands have the result's type", a.name)
 
 
 def undefined(s: KernelScope, op: UndefinedOp) -> None:
@@ -441,7 +461,7 @@ def roles(s: KernelScope, op: RolesOp) -> None:
 
 RULES: Mapping[type, Rule] = {
     ConstOp: const, IndexOp: index, ParamOp: param, MapOp: map_op, ConvertOp: convert,
-    SliceOp: slice_op, UndefinedOp: undefined,
+    SliceOp: slice_op, UndefinedOp: undefined, UnpackOp: unpack,
     GlobalLoad: ld_global, GlobalStore: st_global, SharedLoad: ld_shared, SharedStore: st_shared,
     AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
     Barrier: barrier, MbarArrive: mbar_arrive, MbarWait: mbar_wait, IfOp: if_op, ForOp: for_op,

@@ -134,6 +134,12 @@ template <class T> inline T atomicMin(T* p, T x) {
 
 inline float __int_as_float(int x) { return host::as<float>(x); }
 inline float __uint_as_float(unsigned x) { return host::as<float>(x); }
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {  // without the sign mode of a selector's bit 3
+    const unsigned long long both = (unsigned long long)y << 32 | x;
+    unsigned out = 0;
+    for (int i = 0; i < 4; ++i) out |= (unsigned)(both >> (8 * (selector >> (4 * i) & 7)) & 255) << (8 * i);
+    return out;
+}
 inline int __float_as_int(float x) { return host::as<int>(x); }
 // A place stays a place, because an asynchronous instruction reads its register later.
 inline const unsigned& __float_as_uint(const float& x) { return *(const unsigned*)&x; }

@@ -302,6 +302,15 @@ template <u16 F(float)> static void pair(Frame& f, const Instruction& i) {  // t
     f.set(i.args[0], (u32)F(f.real(i.args[1])) << 16 | F(f.real(i.args[2])));
 }
 static void widen(Frame& f, const Instruction& i) { f.set(i.args[0], as<u32>(from_half((u16)f.get(i.args[1])))); }
+template <u16 TO(float), float FROM(u16)> static void fma_pair(Frame& f, const Instruction& i) {
+    u32 out = 0;
+    for (int half = 0; half < 2; ++half) {
+        double x[3];
+        for (int k = 0; k < 3; ++k) x[k] = FROM((u16)(f.get(i.args[(size_t)k + 1]) >> (16 * half)));
+        out |= (u32)TO((float)(x[0] * x[1] + x[2])) << (16 * half);
+    }
+    f.set(i.args[0], out);
+}
 template <bool E4M3> static void widen8(Frame& f, const Instruction& i) {
     const u64 x = f.get(i.args[1]);
     f.set(i.args[0], (u32)to_half(from_float8((u8)(x >> 8), E4M3)) << 16 | to_half(from_float8((u8)x, E4M3)));
@@ -344,6 +353,8 @@ void scalar_handlers(std::map<string, Handler>& table) {
     table["cvt.rn.f16x2.e5m2x2"] = widen8<false>;
     table["cvt.rn.satfinite.e4m3x2.f32"] = narrow8<true>;
     table["cvt.rn.satfinite.e5m2x2.f32"] = narrow8<false>;
+    table["fma.rn.f16x2"] = fma_pair<to_half, from_half>;
+    table["fma.rn.bf16x2"] = fma_pair<to_brain, from_brain>;
     table["setp.ne.u32"] = table["setp.ne.b32"] = differs;
     table["mov.u32"] = table["mov.b32"] = move;
     table["ld.global.nc.u8"] = load_global<1, 1>;

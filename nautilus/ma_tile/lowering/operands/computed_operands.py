@@ -17,8 +17,10 @@ from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, repeated_
 from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MMA
+from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions, sources_of
 from nautilus.ma_tile.lowering.layouts import a_fragment, spread
+from nautilus.ma_tile.lowering.operands.packed_operands import Packed, packed_values
 from nautilus.ma_tile.lowering.staging import ordered
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
@@ -42,6 +44,31 @@ def operand_chains(
     return out
 
 
+def packed_chains(
+    kernel: TileKernel, buffers: Mapping[str, Buffer], dots: Mapping[str, DotPlan], refs: RefAxes,
+    layouts: Mapping[str, FragLayout],
+) -> tuple[dict[str, Packed], frozenset[str]]:  # fmt: skip
+    """The members of such chains, with the layouts of :func:`operand_chains`, that halves of bytes are unpacked to.
+
+    Also the names of the values that nothing reads then.
+    """
+    defs, readers = definitions(kernel.body), users(kernel)
+
+    def shared(load: vr.LoadOp) -> str | None:
+        buffer, names = buffers[load.buffer], load.result.type.names
+        return next((x for x in names if repeated_width(buffer, load.index, load.mask, x, 1, refs)[1] == 2), None)
+
+    found, unread = dict[str, Packed](), frozenset[str]()
+    for op in vr.walk_ops(kernel.body):
+        if isinstance(op, vr.DotOp) and dots[op.result.name].instr not in ("map", "fma"):
+            for v in (op.a, op.b):
+                if v.name in layouts:
+                    made, left = packed_values(v, defs, readers, shared)
+                    if all(x in layouts and packed_layout(layouts[x], p.axis, BYTES) for x, p in made.items()):
+                        found, unread = found | made, unread | left
+    return found, unread
+
+
 def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
     """Value name -> the ops that read it, directly or inside an expression; a loop reads what it yields."""
     out: dict[str, list[vr.TileOp]] = {}
@@ -55,6 +82,7 @@ def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
     return out
 
 
+BYTES = "bytes"  # the axis of bytes, half as long as that of their elements
 _LONGEST = 32  # elements of a thread that follow one another: 16 bytes of 4-bit elements
 
 
