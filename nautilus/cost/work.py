@@ -25,6 +25,7 @@ from nautilus.cost.combining import combining
 from nautilus.cost.estimates import estimated, longest, starts_of
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
+from nautilus.ma_tile.analysis.repeated_values import repeated_values
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
@@ -141,6 +142,7 @@ class Counter:
         self.late = frozenset(c.name.removesuffix("_done") for c in kernel.pipelines if c.name.endswith("_done"))
         self.iteration_bytes = 0.0
         self.unit_loop: tuple[str, Any, Any] | None = None  # loop of a split-K warp: variable, first value, trips
+        self.repeats = repeated_values(kernel)
         self.private = 1  # consumers with a pipeline of their own, each a slice of one buffer
 
     def run(self) -> Work:
@@ -324,20 +326,24 @@ class Counter:
                 c.cluster_syncs = c.cluster_syncs + times
             case ma.ReduceOp() | ma.ScanOp():
                 self.combine(op, times)
-            case ma.MapOp(result=r, op=name):
-                slots = issue_slots(name, op.args[0].type.dtype, r.type.dtype)
-                if name == "mul_unless_one" and self.lazy:
-                    slots = LAZY
-                self.elementwise(times, self.warps * slots * self.registers(r))
-                if name in SPECIAL:
-                    self.special(times, self.warps * 32 * SPECIAL[name] * self.registers(r))
-            case ma.UnpackOp(result=r, zero=zero, scale=scale):
-                each = 1.5 + (zero is not None) / 2 + (scale is not None) / 2  # two elements at a time
-                self.elementwise(times, self.warps * each * self.registers(r))
+            case ma.MapOp():
+                self.mapped(op, times)
+            case ma.UnpackOp(result=r):
+                self.elementwise(times, self.warps * op.slots * self.registers(r))
             case ma.IndexOp(result=r):
-                self.elementwise(times, self.warps * 2.0 * self.registers(r))
+                self.elementwise(times, self.warps * 2.0 * self.registers(r) / self.repeats.get(r.name, 1))
             case _ if type(op) not in _FREE:
                 raise TypeError(f"{type(op).__name__} has no cost")
+
+    def mapped(self, op: ma.MapOp, times: Any) -> None:
+        """Count an elementwise operation, once for registers that hold one value."""
+        slots = issue_slots(op.op, op.args[0].type.dtype, op.result.type.dtype)
+        if op.op == "mul_unless_one" and self.lazy:
+            slots = LAZY
+        values = self.registers(op.result) / self.repeats.get(op.result.name, 1)
+        self.elementwise(times, self.warps * slots * values)
+        if op.op in SPECIAL:
+            self.special(times, self.warps * 32 * SPECIAL[op.op] * values)
 
     def mma(self, op: MmaOp, times: Any) -> None:
         """Count an MMA at the full rate of its element type; mma.sync operands are also read by ldmatrix."""

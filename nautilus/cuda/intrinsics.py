@@ -274,7 +274,7 @@ HELPERS: Mapping[str, Helper] = {
     ),
     **{f"fma_{t}x2": _fma_pair(t) for t in ("f16", "bf16")},
     "nibble_bits": Helper(
-        "// The halves of byte i as the low bits of two floats with the other bits of EXPONENT (some of them inverted).\n"
+        "// The halves of byte i as the low bits, inverted where EXPONENT has them, of floats with its upper bits.\n"
         "template <u32 EXPONENT> __device__ __forceinline__ u32 nibble_bits(u32 four, int i) {\n"
         "    return (__byte_perm(four, four >> 4, 0x4400 + 0x1111 * i) & 0x000f000fu) ^ EXPONENT;\n}"
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
-from nautilus.ma_tile.ir.ops import MmaOp, walk_ops
+from nautilus.ma_tile.ir.ops import MmaOp, UnpackOp, walk_ops
 from tests.endtoend.collection.decode import Decode, schedule
 from tests.simulation.compared import Case, differences, prepare
 from tests.simulation.simulate import MISSING, Fault
@@ -104,6 +104,13 @@ Y[i, j] = sum[k](X[i, k] * (f16(W[j, k] - 8) * s[j, k // 32])) + sum[k](X[i, k] 
 Q[i, k] = i32(round(X[i, k]))
 R[i, k] = X[i, k]
 """
+ZERO_POINTS = """
+dim M = 20, N = 72, K = 128
+input X: bf16[M, K], V: f16[M, K], W: i4[N, K], F: f4e2m1[N, K], s: bf16[N, K // 32], z: u4[N, K // 32]
+output Y: f32[M, N]
+Y[i, j] = (sum[k](X[i, k] * ((W[j, k] - z[j, k // 32]) * s[j, k // 32])) + sum[k](V[i, k] * F[j, k])
+    + sum[k](X[i, k] * (F[j, k] * s[j, k // 32])))
+"""
 #: a block has more threads than one of the tiles has vectors, so some of its lanes or warps would copy what others copy
 SMALL = {
     "convolution": """
@@ -179,8 +186,12 @@ def test_scaled_groups(text: str, arch: str, instr: str, tmp_path: Path) -> None
     check(case, tmp_path, 1)
 
 
-def test_packed_types(tmp_path: Path) -> None:
-    check(compiled(PACKED, integers=True), tmp_path, 1)
+@pytest.mark.parametrize(("text", "count"), [(PACKED, 2), (ZERO_POINTS, 3)])
+def test_packed_types(text: str, count: int, tmp_path: Path) -> None:
+    case = compiled(text, integers=True)
+    unpacked = [x for k in case.module.kernels for x in walk_ops(k.body) if isinstance(x, UnpackOp)]
+    assert len(unpacked) == count
+    check(case, tmp_path, 1)
 
 
 def test_split_k_over_a_cluster(tmp_path: Path) -> None:

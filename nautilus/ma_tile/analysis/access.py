@@ -116,12 +116,12 @@ def _offset_ok(form: Linear, axis: str, v: int, refs: RefAxes) -> bool:
     for term, c in form.terms.items():
         if isinstance(term, Var) and term.name == axis:
             continue
-        if c * divisor(term) % v or not _constant_in_vector(term, axis, v, refs):
+        if c * divisor(term) % v or not constant_in_vector(term, axis, v, refs):
             return False
     return True
 
 
-def _constant_in_vector(e: Expr, axis: str, v: int, refs: RefAxes) -> bool:
+def constant_in_vector(e: Expr, axis: str, v: int, refs: RefAxes) -> bool:
     """Whether ``e`` has one value for ``axis`` in [v t, v t + v)."""
     if not varies(e, axis, refs):
         return True
@@ -129,13 +129,13 @@ def _constant_in_vector(e: Expr, axis: str, v: int, refs: RefAxes) -> bool:
         case Op(op="floordiv", args=(a, Const(value=c))) if int(c) % v == 0 and int(c) > 0:
             f = affine(a)
             rest_ok = f.const % v == 0 and all(
-                k % v == 0 and _constant_in_vector(t, axis, v, refs)
+                k % v == 0 and constant_in_vector(t, axis, v, refs)
                 for t, k in f.terms.items()
                 if not (isinstance(t, Var) and t.name == axis)
             )
             return rest_ok and f.slope(axis) in (0, 1)
         case Op(args=args) if args:
-            return all(_constant_in_vector(a, axis, v, refs) for a in args)
+            return all(constant_in_vector(a, axis, v, refs) for a in args)
     return False
 
 
@@ -154,14 +154,14 @@ def uniform(mask: Expr, axis: str, v: int, refs: RefAxes) -> bool:
             return _uniform_less(affine(b) - affine(a), axis, v, refs)
         case Op(op="ge", args=(a, b)):
             return _uniform_less((affine(b) - affine(a)).shift(-1), axis, v, refs)
-    return _constant_in_vector(mask, axis, v, refs)
+    return constant_in_vector(mask, axis, v, refs)
 
 
 def _uniform_less(d: Linear, axis: str, v: int, refs: RefAxes) -> bool:
     """``d < 0`` is uniform: the other terms are multiples of ``v``, and so is the constant's place."""
     slope = d.slope(axis)
     others = [(a, c) for a, c in d.terms.items() if not (isinstance(a, Var) and a.name == axis)]
-    if any(c * divisor(a) % v or not _constant_in_vector(a, axis, v, refs) for a, c in others):
+    if any(c * divisor(a) % v or not constant_in_vector(a, axis, v, refs) for a, c in others):
         return False
     match slope:
         case 0:

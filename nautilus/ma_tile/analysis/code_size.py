@@ -69,8 +69,8 @@ class _Sizes:
                 return self.registers(result) * _nodes([e])
             case ma.ConvertOp(result=result) | ma.SliceOp(result=result):
                 return self.registers(result)
-            case ma.UnpackOp(result=result, zero=zero, scale=scale):
-                return self.registers(result) * (1.5 + (zero is not None) / 2 + (scale is not None) / 2)
+            case ma.UnpackOp(result=result):
+                return self.registers(result) * op.slots
             case ma.GlobalLoad(result=frag, index=index, mask=mask, vec=vec):
                 return self._accesses(frag, vec) * _address(index, mask) + self.registers(frag)
             case ma.GlobalStore(value=frag, index=index, mask=mask, vec=vec):

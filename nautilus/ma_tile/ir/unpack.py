@@ -56,6 +56,11 @@ class UnpackOp:
     scale: Frag | None = declare(OPERAND, default=None)
     span: Span = SPAN
 
+    @property
+    def slots(self) -> float:
+        """Instructions for one element: two elements take a permutation, bit operations and the multiply-adds."""
+        return 1.5 + sum(a is not None for a in (self.zero, self.scale)) / 2
+
 
 @dataclass(frozen=True, slots=True)
 class PairSteps:
@@ -99,6 +104,4 @@ def packed_layout(layout: FragLayout, axis: str, into: str) -> FragLayout | None
         return m if m.axis != axis else replace(m, axis=into, stride=m.stride // 2)
 
     head = () if first.size == 2 else (Mode(first.size // 2, into, 1),)
-    return FragLayout(
-        (*head, *map(halved, rest)), tuple(map(halved, layout.lane)), tuple(map(halved, layout.warp))
-    )
+    return FragLayout((*head, *map(halved, rest)), tuple(map(halved, layout.lane)), tuple(map(halved, layout.warp)))

@@ -27,6 +27,7 @@ from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import MMA, Frag, Slot, Smem
 from nautilus.ma_tile.ir.scan import scan_levels
+from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions
 from nautilus.ma_tile.lowering.layouts import LayoutCandidates, accumulator, collect, make_layout_candidates, spread
@@ -86,7 +87,9 @@ class Lowering(ABC):
                         self.get(op.result, self.preferred(op.result))
                 case vr.MapOp():
                     self._define(op.result, op)
-                    if op.result.name not in self.unread:
+                    if op.result.name in self.packed:
+                        self.get(op.result, self.preferred(op.result))
+                    elif op.result.name not in self.unread:
                         self._map(op, self._map_layout(op))
                 case vr.ReduceOp():
                     self._define(op.result, op)
@@ -141,8 +144,8 @@ class Lowering(ABC):
             case vr.LoadOp() if not (entry.frags and op.buffer in self.stored):
                 slot = next(iter(entry.slots.values()), None)
                 return self._load(op, layout, entry.depth) if slot is None else self.read(entry, slot, layout)
-            case vr.MapOp() if entry.value.name in self.packed:
-                return unpacked(self, entry, self.packed[entry.value.name], layout)
+            case vr.MapOp() if (found := self.packed.get(entry.value.name)) and packed_layout(layout, found.axis, ""):
+                return unpacked(self, entry, found, layout)
             case vr.MapOp() if not entry.frags or self._cheap(entry.value):
                 args = tuple(self.get(a, layout.project(a.type.names)) for a in op.args)
                 out = self.b.frag(entry.value.name, type_, layout)

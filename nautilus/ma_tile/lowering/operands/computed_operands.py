@@ -64,7 +64,7 @@ def packed_chains(
             for v in (op.a, op.b):
                 if v.name in layouts:
                     made, left = packed_values(v, defs, readers, shared)
-                    if all(x in layouts and packed_layout(layouts[x], p.axis, BYTES) for x, p in made.items()):
+                    if all(x in layouts and packed_layout(layouts[x], p.axis, "") for x, p in made.items()):
                         found, unread = found | made, unread | left
     return found, unread
 
@@ -82,7 +82,6 @@ def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
     return out
 
 
-BYTES = "bytes"  # the axis of bytes, half as long as that of their elements
 _LONGEST = 32  # elements of a thread that follow one another: 16 bytes of 4-bit elements
 
 

@@ -20,12 +20,12 @@ from math import frexp
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.core.expr.nodes import Const, Var, substitute
 from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Const, Var, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.numerics import eval_op, round_to
 from nautilus.core.records import dataclass
-from nautilus.core.types import DType
+from nautilus.core.types import DType, value_limits
 from nautilus.ma_tile.ir.unpack import FORMS, pair_steps
 from nautilus.ma_tile.lowering.dots import sources_of
 from nautilus.vr_tile import ir as vr
@@ -38,9 +38,9 @@ Table = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A value that one ``unpack`` computes: ``((n - bias) * factor - zero * zero_factor) * scale`` of the halves of a load.
+    """A value that one ``unpack`` computes: ``((n - bias) * factor - zero * zero_factor) * scale``.
 
-    ``dtype``: the 16-bit type of the op; the value may have another one, to which it is then widened.
+    ``n`` are the halves of ``load``, ``dtype`` the 16-bit type of the op; a wider value is converted from it.
     """
 
     load: vr.LoadOp
@@ -153,39 +153,49 @@ class _Matcher:
 
     def _difference(self, v: Value, dtype: DType, power: float) -> Packed | None:
         """``power * v`` where ``v`` is a function of a half, or such a number less a small integer."""
-        plain = self._number(v, dtype, power)
-        op = self._unconverted(v)
-        if plain is not None or not isinstance(op, vr.MapOp) or op.op != "sub":
-            return plain
-        left, right = op.args
-        found, bound = self._number(left, dtype, power), self._integer(right)
-        numbers = self.table(left)
-        if found is None or bound is None or numbers is None or self._reads_bytes(right):
-            return None
-        exact = not np.any(np.rint(numbers) != numbers) and bound + float(np.abs(numbers).max()) <= _LARGEST[dtype]
-        return replace(found, zero=right, zero_factor=power) if exact else None
-
-    def _unconverted(self, v: Value) -> vr.TileOp | None:
-        """What computes the integer ``v`` before conversions that keep it."""
-        op = self.defs.get(v.name)
-        while isinstance(op, vr.MapOp) and op.op == "cast" and self._integer(v) is not None:
-            op = self.defs.get(op.args[0].name)
-        return op
-
-    def _number(self, v: Value, dtype: DType, power: float) -> Packed | None:
-        """``power * v`` where ``v`` is a function of one half."""
         numbers = self.table(v)
-        if numbers is None:
+        if numbers is not None:
+            return self._number(numbers, dtype, power)
+        whole = self._integer(v)
+        if whole is None:
             return None
+        constant, others = 0.0, list[tuple[int, Value]]()
+        for sign, x in self._terms(v):
+            found = self.table(x)
+            if found is not None and numbers is None and sign > 0:
+                numbers = found
+            elif isinstance(op := self.defs.get(x.name), vr.ConstOp):
+                constant += sign * float(op.value)
+            else:
+                others.append((sign, x))
+        if numbers is None or len(others) != 1 or self._reads_bytes(others[0][1]):
+            return None
+        ((sign, zero),) = others
+        exact = max(map(abs, (*whole, *(self._integer(zero) or ())))) <= _LARGEST[dtype]
+        plain = self._number(numbers + constant, dtype, power) if exact else None
+        return plain and replace(plain, zero=zero, zero_factor=-sign * power)
+
+    def _terms(self, v: Value, sign: int = 1) -> Iterator[tuple[int, Value]]:
+        """The terms of the integer ``v``, through conversions that keep it."""
+        op = self.defs.get(v.name)
+        if self.table(v) is None and isinstance(op, vr.MapOp) and op.op in ("cast", "add", "sub"):
+            yield from self._terms(op.args[0], sign)
+            if op.op != "cast":
+                yield from self._terms(op.args[1], -sign if op.op == "sub" else sign)
+        else:
+            yield sign, v
+
+    def _number(self, numbers: Table, dtype: DType, power: float) -> Packed | None:
+        """``numbers`` of the codes 0 .. 15 times ``power``."""
         for form, codes in FORMS.items():
             numbers_of = np.asarray(codes)
             step = (numbers[2] - numbers[1]) / (numbers_of[2] - numbers_of[1])
             if not step:
                 continue
             bias = numbers_of[1] - numbers[1] / step
-            same = np.array_equal((numbers_of - bias) * step, numbers)
-            signs = np.array_equal(np.signbit((numbers_of - bias) * step), np.signbit(numbers))
-            if same and signs and pair_steps(form, float(bias), float(step) * power, dtype) is not None:
+            made = (numbers_of - bias) * step
+            same = np.array_equal(made, numbers) and np.array_equal(np.signbit(made), np.signbit(numbers))
+            if same and pair_steps(form, float(bias), float(step) * power, dtype) is not None:
                 return Packed(self.load, self.axis, form, float(bias), float(step) * power, dtype)
         return None
 
@@ -238,22 +248,35 @@ class _Matcher:
     def _reads_bytes(self, v: Value) -> bool:
         return any(s is self.load for s in sources_of(v, self.defs))
 
-    def _integer(self, v: Value) -> float | None:
-        """The largest magnitude of ``v`` where it is an integer; None where it may be none, or any."""
+    def _integer(self, v: Value) -> tuple[float, float] | None:
+        """The range of ``v`` where it is an integer in every type on the way; None where it may be none, or any."""
         numbers = self.table(v)
         if numbers is not None:
-            return float(np.abs(numbers).max()) if np.array_equal(np.rint(numbers), numbers) else None
+            whole = np.array_equal(np.rint(numbers), numbers)
+            return (float(numbers.min()), float(numbers.max())) if whole else None
+        found: tuple[float, float] | None = None
         match self.defs.get(v.name):
             case vr.ConstOp(value=value) if float(value) == round(float(value)):
-                return abs(float(value))
+                found = float(value), float(value)
             case vr.LoadOp() if v.type.dtype in (DType.I8, DType.U8):
-                return 255.0
-            case vr.MapOp(op="bit_and", args=(_, b)) if isinstance(c := self.defs.get(b.name), vr.ConstOp):
-                return float(c.value) if c.value >= 0 else None
-            case vr.MapOp(op="cast", args=(a,)):
-                bound = self._integer(a)
-                return bound if bound is not None and round_to(np.asarray(bound), v.type.dtype) == bound else None
-            case vr.MapOp(op="add" | "sub", args=(a, b)):
-                left, right = self._integer(a), self._integer(b)
-                return None if left is None or right is None else left + right
-        return None
+                found = value_limits(v.type.dtype)
+            case vr.MapOp(op="cast" | "add" | "sub" | "bit_and" as name, args=args):
+                ranges = [r for a in args if (r := self._integer(a)) is not None]
+                enough = ranges and (name == "bit_and" or len(ranges) == len(args))
+                found = _combined(name, ranges) if enough else None
+        ends = () if found is None else found
+        return found if all(round_to(np.asarray(x), v.type.dtype) == x for x in ends) else None
+
+
+def _combined(name: str, ranges: list[tuple[float, float]]) -> tuple[float, float] | None:
+    """The range of an operation on integers."""
+    (low, high), (low2, high2) = ranges[0], ranges[-1]
+    match name:
+        case "cast":
+            return low, high
+        case "add":
+            return low + low2, high + high2
+        case "sub":
+            return low - high2, high - low2
+    ends = [h for x, h in ranges if x >= 0]  # a bit that one of the operands lacks is 0
+    return (0.0, min(ends)) if ends else None

@@ -33,9 +33,7 @@ def unpacked(low: Lowering, entry: Entry, found: Packed, layout: FragLayout) -> 
     zero = None if found.zero is None else _converted(low, entry, found.zero, found, layout)
     scale = None if found.scale is None else low.get(found.scale, layout.project(found.scale.type.names))
     out = low.b.frag(entry.value.name, TileType(found.dtype, entry.value.type.axes), layout)
-    low.b.emit(
-        UnpackOp(out, found.form, bytes_, into, found.axis, found.bias, found.factor, zero, scale), entry.depth
-    )
+    low.b.emit(UnpackOp(out, found.form, bytes_, into, found.axis, found.bias, found.factor, zero, scale), entry.depth)
     if entry.value.type.dtype is found.dtype:
         return out
     wide = low.b.frag(entry.value.name, entry.value.type, layout)

@@ -1,0 +1,85 @@
+"""However a spec takes a byte apart, the two numbers in it are unpacked by one op, and their bytes are copied ahead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.ir.ops import AsyncCopy, GlobalLoad, UnpackOp, walk_ops
+
+SPEC = """
+dim M = 16, N = {n}, K = 512
+input X: {x}[M, K], W: {w}, s: {x}[N, K // {g}], z: u8[N, K // {g}]
+output Y: {x}[M, N]
+Y[i, j] = sum[k](X[i, k] * ({number}))
+"""
+PACKED = "{}[N, K]"
+BYTES = "u8[N, K // 2]"
+#: weights, number, group, type -> form, less, by, whether a number is subtracted, whether one multiplies
+CASES = {
+    "u4": (PACKED.format("u4"), "(W[j, k] - 8) * s[j, k // {g}]", 128, "f16", ("u4", 8.0, False, True)),
+    "i4": (PACKED.format("i4"), "W[j, k] * s[j, k // {g}]", 128, "bf16", ("i4", 0.0, False, True)),
+    "f4": (PACKED.format("f4e2m1"), "W[j, k] * s[j, k // {g}]", 64, "f16", ("f4e2m1", 0.0, False, True)),
+    "zero points": (
+        PACKED.format("u4"),
+        "(f32(W[j, k]) - f32(z[j, k // {g}] & u8(15))) * s[j, k // {g}]",
+        32,
+        "f16",
+        ("u4", 0.0, True, True),
+    ),
+    "bits": (
+        BYTES,
+        "(f32((W[j, k // 2] >> u8(4 * (k % 2))) & u8(15)) - 8) * s[j, k // {g}]",
+        128,
+        "f16",
+        ("u4", 8.0, False, True),
+    ),
+    "digits": (
+        BYTES,
+        "f32(W[j, k // 2] % 16 if k % 2 == 0 else W[j, k // 2] // 16) * s[j, k // {g}]",
+        128,
+        "bf16",
+        ("u4", 0.0, False, True),
+    ),
+    "no scale": (PACKED.format("u4"), "f16(W[j, k]) * 0.5 - 4", 128, "f16", ("u4", 8.0, False, False)),
+}
+
+
+def unpacked(text: str, arch: str, folder: Path) -> tuple[list[UnpackOp], list[object]]:
+    """The ops that unpack, and the accesses to W."""
+    module = compile_file(Request(folder / "w.naut", arch, text=text)).modules["ma-tile"]
+    ops = [op for k in module.kernels for op in walk_ops(k.body)]
+    accesses = [op for op in ops if isinstance(op, GlobalLoad | AsyncCopy) and op.buffer == "W"]
+    return [op for op in ops if isinstance(op, UnpackOp)], accesses
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_spellings(title: str, tmp_path: Path) -> None:
+    arch, n = (("sm_80", 200), ("sm_90a", 256))[list(CASES).index(title) % 2]
+    weights, number, g, x, (form, less, minus, times) = CASES[title]
+    text = SPEC.format(n=n, w=weights, x=x, g=g, number=number.format(g=g))
+    ops, accesses = unpacked(text, arch, tmp_path)
+    assert ops and accesses
+    for op in ops:
+        assert (op.form, op.bias, op.zero is not None, op.scale is not None) == (form, less, minus, times)
+        assert op.result.type.dtype.value == x
+    assert all(isinstance(op, AsyncCopy) and op.vec == 16 for op in accesses)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "W[j, k // 2] % 8",  # a part of a half
+        "(W[j, k // 2] >> u8(4 * (k % 2))) & u8(31)",  # more than a half
+        "f32(W[j, k // 2] % 16) ** 3",  # no numbers in equal steps
+        "(W[j, k // 2] >> u8(4 * (k % 2))) & u8(15) if k < 100 else 1",  # other numbers elsewhere
+        "((W[j, k // 2] >> u8(4 * (k % 2))) & u8(15)) * 0.3",  # numbers that are not exact in 16 bits
+    ],
+)
+def test_other_functions_of_bytes(number: str, tmp_path: Path) -> None:
+    text = SPEC.format(n=256, w=BYTES, x="f16", g=128, number=f"f32({number}) * s[j, k // 128]")
+    ops, _ = unpacked(text, "sm_90a", tmp_path)
+    assert not any(op.scale is not None for op in ops if "0.3" not in number)
+    assert not ops or "0.3" in number
