@@ -47,7 +47,7 @@ CASES = {
 }
 
 
-def unpacked(text: str, arch: str, folder: Path) -> tuple[list[UnpackOp], list[object]]:
+def unpacked(text: str, arch: str, folder: Path) -> tuple[list[UnpackOp], list[GlobalLoad | AsyncCopy]]:
     """The ops that unpack, and the accesses to W."""
     module = compile_file(Request(folder / "w.naut", arch, text=text)).modules["ma-tile"]
     ops = [op for k in module.kernels for op in walk_ops(k.body)]
