@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.types import DType
+from nautilus.ma_tile.ir import ops as ma
 
 #: results of the special-function unit
 SPECIAL: Mapping[str, float] = {f.name: f.special for f in FUNCTIONS.values() if f.special}
@@ -29,3 +30,15 @@ def issue_slots(op: str, source: DType, result: DType) -> float:
         return SKIPPED[op]
     factor = 2.0 if result.bytes == 8 else 1.0  # 64-bit values take two registers, and f64 units are rare
     return factor * _SLOTS[op]
+
+
+def rescales_lazily(kernel: ma.MemKernel) -> bool:
+    """Whether a loop carries a reference that it replaces only conditionally (lazy rescaling)."""
+    for loop in (op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.ForOp)):
+        carried = {f.name for f, _ in loop.carried}
+        next_ = {f.name for f in loop.yields}
+        for op in loop.body:
+            kept = isinstance(op, ma.MapOp) and op.op == "select" and op.result.name in next_
+            if kept and any(a.name in carried for a in op.args):  # type: ignore[union-attr]
+                return True
+    return False

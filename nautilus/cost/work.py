@@ -23,7 +23,7 @@ from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.combining import combining
 from nautilus.cost.estimates import estimated, longest, starts_of
-from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots
+from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.analysis.repeated_values import repeated_values
 from nautilus.ma_tile.ir import ops as ma
@@ -134,7 +134,7 @@ class Counter:
         self.pipelines: dict[str, tuple[int, bool]] = {}
         self.stored: set[str] = set()
         self.warps = kernel.warps
-        self.lazy = _rescales_lazily(kernel)
+        self.lazy = rescales_lazily(kernel)
         self.depth = 0
         self.unrolled = 1  # iterations whose loads are in flight together
         self.wgmma = any(isinstance(op, MmaOp) and op.instr in WGMMA for op in ma.walk_ops(kernel.body))
@@ -483,18 +483,6 @@ def _ends(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         if name.endswith("#"):
             first[name[:-1]], last[name[:-1]] = ends
     return first, last
-
-
-def _rescales_lazily(kernel: MemKernel) -> bool:
-    """Whether a loop carries a reference that it replaces only conditionally (lazy rescaling)."""
-    for loop in (op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.ForOp)):
-        carried = {f.name for f, _ in loop.carried}
-        next_ = {f.name for f in loop.yields}
-        for op in loop.body:
-            kept = isinstance(op, ma.MapOp) and op.op == "select" and op.result.name in next_
-            if kept and any(a.name in carried for a in op.args):  # type: ignore[union-attr]
-                return True
-    return False
 
 
 def _rate(dtype: DType) -> float:
