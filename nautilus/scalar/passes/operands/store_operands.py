@@ -41,7 +41,7 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, substitute, walk
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute, walk
 from nautilus.core.expr.products import bare
 from nautilus.core.index.groups import over_groups
 from nautilus.core.index.sizes import Extent, nominal
@@ -175,7 +175,7 @@ def _within_tensors(factor: Expr, shapes: Mapping[str, tuple[Extent, ...]], axes
     if not certainly_in_range(factor, shapes, {a.name: a.extent for a in axes}, inside):
         return None
     condition = conjunction(inside)
-    return factor if condition is None else calc("select", condition, factor, Const(0.0, factor.dtype))
+    return factor if condition is None else calc("select", condition, factor, identity("sum", factor.dtype))
 
 
 def _reads(e: Expr) -> bool:
@@ -265,5 +265,5 @@ def _padded(made: Operand, taken: set[str]) -> tuple[tuple[Axis, ...], Expr, Exp
     wide = Axis(unused(f"{last.name}_padded", taken), -(-row // unit) * unit, last.span)
     factor = substitute(made.factor, {last.name: Var(wide.name)})
     inside = calc("lt", Var(wide.name), row)
-    value = Op("select", (inside, factor, Const(0.0, factor.dtype)), factor.dtype, factor.span)
+    value = Op("select", (inside, factor, identity("sum", factor.dtype)), factor.dtype, factor.span)
     return (*outer, wide), value, substitute(inside, {wide.name: Var(f"i{len(outer)}")})
