@@ -61,13 +61,17 @@ def has_types(instr: Instruction, a: DType, b: DType, result: DType) -> bool:
 def check_instructions(name: str, table: Mapping[str, Instruction], without: frozenset[DType]) -> None:
     """Raise TypeError unless ``table`` and ``without`` together list each element type once, with its sizes.
 
-    Instructions of two types are not counted.
+    Instructions of two types are not counted.  A name that begins with a shape has that of the instruction.
     """
     listed = [*without, *(t for i in table.values() if i.right is None for t in i.operands)]
     wrong = [t.value for t in DType if listed.count(t) != 1]
     if wrong:
         raise TypeError(f"{name}: missing or listed twice: {', '.join(wrong)}")
     for key, i in table.items():
+        if isinstance(i, MmaInstr) and not key.startswith(f"m{i.m}n{i.n}k{i.k}."):
+            raise TypeError(f"{name}: {key} has the shape {i.m} x {i.n} x {i.k}")
+        if any((i.acc is DType.I32) is t.is_float for t in i.operands):
+            raise TypeError(f"{name}: {key} has sums of {i.acc.value}")
         for t in i.operands | (i.right or frozenset()):
             if i.pack != FORMATS[t].pack or i.k * FORMATS[t].bits != _STEP_BITS:
                 raise TypeError(f"{name}: {key} does not fit elements of {t.value}")

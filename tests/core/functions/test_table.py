@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from dataclasses import MISSING, fields
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,31 @@ def test_intervals_hold_the_values(name: str) -> None:
         got = got[np.isfinite(got) & np.logical_and.reduce([np.isfinite(x) for x in inside])]
         slack = 1e-12 * np.maximum(np.abs(got), 1e-300)
         assert np.all((got >= lo - slack) & (got <= hi + slack)), (intervals, lo, hi)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["add", "sub", "mul", "neg", "bit_not", "min", "max", "sqrt", "exp", "exp2", "log", "log2", "expm1", "log1p",
+     "sigmoid", "cbrt", "asin", "acos", "atan", "tanh", "sinh", "asinh", "erf", "erfc", "tan", "hypot", "rsqrt"],
+)  # fmt: skip
+def test_ends_of_intervals_are_values(name: str) -> None:
+    """Functions that rise or fall in each argument: an interval that is too wide is of less use."""
+    f = FUNCTIONS[name]
+    assert f.interval is not None and f.python is not None
+    for a in ((0.25, 0.75), (0.5, 0.5)) if name != "bit_not" else ((-5, 9), (3, 3)):
+        for b in ((0.125, 0.625), (0.25, 0.25)) if f.arity == 2 else ((),):
+            corners = [f.python(*x) for x in product(a, *([b] if b else []))]
+            low, high = f.interval(a, b) if b else f.interval(a)
+            assert (low, high) == pytest.approx((min(corners), max(corners)), rel=1e-6)
+
+
+@pytest.mark.parametrize("a", [(1.0, 2.0), (-2.0, -1.0), (-2.0, 2.0), (1.0, 3.0), (4.0, 5.0)])
+def test_a_tangent_over_its_pole_is_anything(a: tuple[float, float]) -> None:
+    interval = FUNCTIONS["tan"].interval
+    assert interval is not None
+    low, high = interval(a)
+    for x in np.linspace(*a, 50):
+        assert low <= math.tan(float(x)) <= high
 
 
 def _inside(rng: np.random.Generator, lo: float, hi: float) -> Any:

@@ -18,6 +18,7 @@ from nautilus.cuda.ops import elementwise
 from nautilus.ma_tile.interp import block
 from nautilus.ma_tile.ir.async_ops import WGMMA, WITHOUT_WGMMA
 from nautilus.ma_tile.ir.instruction_tables import check_instructions
+from nautilus.ma_tile.ir.ops import MMA
 from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.verify.module import rules
 
@@ -52,6 +53,12 @@ def test_an_element_type_without_instruction_is_an_error() -> None:
     shallow = {**WGMMA, "wgmma.f16": replace(WGMMA["wgmma.f16"], k=8)}
     with pytest.raises(TypeError, match=r"WGMMA: wgmma\.f16 does not fit elements of f16"):
         check_instructions("WGMMA", shallow, WITHOUT_WGMMA)
+    integers = {**WGMMA, "wgmma.s8": replace(WGMMA["wgmma.s8"], acc=DType.F32)}
+    with pytest.raises(TypeError, match=r"WGMMA: wgmma\.s8 has sums of f32"):
+        check_instructions("WGMMA", integers, WITHOUT_WGMMA)
+    wide = {**MMA, "m16n8k16.f16": replace(MMA["m16n8k16.f16"], n=16)}
+    with pytest.raises(TypeError, match=r"MMA: m16n8k16\.f16 has the shape 16 x 16 x 16"):
+        check_instructions("MMA", wide, WITHOUT_WGMMA - {DType.F32})
 
 
 def test_cost() -> None:

@@ -61,6 +61,38 @@ COPY_CASES = [
     ("barrier", "cp.wait -1", "the number of pending groups is in range", "cp.wait -1"),
 ]
 
+#: A buffer that a TMA copy reads until its wait, and one that is written before.
+STORED = """
+module stored target sm_90a {
+  input X: f16[64, 64]
+  output Y: f16[64, 64]
+  kernel stored grid 1 warps 4 min_blocks 1 {
+    layout #in = reg(j:8x1, i:4x16) lane(j:8x8, i:4x1) warp(i:4x4)
+    smem s : f16[i: 64, j: 64] stages 1 swizzle 128 pad 0 @ 0
+    smem other : f16[i: 64, j: 64] stages 1 swizzle 128 pad 0 @ 8192
+    %x = ld.global X[i, j] vec 8 : f16[i: 64, j: 64] #in
+    st.shared s[0] swizzle 128, %x vec 8
+    tma.store s[0] swizzle 128, Y[i, j]
+    tma.commit
+    st.shared other[0] swizzle 128, %x vec 8
+    tma.wait 0 read
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("wait", ["tma.wait -1 read", "wg.wait -1"])
+def test_waits_for_fewer_groups_than_none(wait: str) -> None:
+    rejected(parse(STORED.replace("tma.wait 0 read", wait)), "the number of pending groups is in range", wait)
+
+
+def test_a_buffer_is_live_until_the_wait_for_the_copy_that_reads_it() -> None:
+    (kernel,) = parse(STORED).kernels
+    assert frozenset({"s", "other"}) in interference(kernel)
+    waits = "    tma.wait 0 read\n"
+    (early,) = parse(STORED.replace(waits, "").replace("commit\n", f"commit\n{waits}")).kernels
+    assert frozenset({"s", "other"}) not in interference(early)
+
 
 @pytest.mark.parametrize(("old", "new", "rule", "node"), COPY_CASES)
 def test_rules_of_the_copy_program(old: str, new: str, rule: str, node: str) -> None:

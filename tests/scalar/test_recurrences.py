@@ -1,0 +1,39 @@
+"""A part of a program as a program of its own: which of its tensors others give, need, or never see."""
+
+from __future__ import annotations
+
+from nautilus.core.buffers import Space
+from nautilus.scalar.recurrences import part_of
+from nautilus.scalar.text import parse_program
+
+TEXT = """
+program t {
+  input X: f32[8]
+  temp A: f32[8]
+  temp B: f32[8]
+  temp C: f32[8]
+  output Y: f32[8]
+  kernel A {
+    grid i in 0..8 { A[i] = X[i] }
+  }
+  kernel B {
+    grid i in 0..8 { B[i] = A[i] * 2.0 }
+  }
+  kernel C {
+    grid i in 0..8 { C[i] = B[i] + 1.0 }
+  }
+  kernel Y {
+    grid i in 0..8 { Y[i] = C[i] }
+  }
+}
+"""
+
+
+def test_tensors_of_others_are_inputs_and_what_they_read_is_an_output() -> None:
+    whole = parse_program(TEXT)
+    part = part_of(whole, whole.kernels[1:3])
+    assert [k.name for k in part.kernels] == ["B", "C"]
+    spaces = {b.name: b.space for b in part.buffers}
+    assert spaces["X"] is spaces["A"] is spaces["Y"] is Space.INPUT
+    assert spaces["B"] is Space.TEMP
+    assert spaces["C"] is Space.OUTPUT
