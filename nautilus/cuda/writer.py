@@ -71,7 +71,8 @@ class Writer:
         mmas = [op for op in ma.walk_ops(self.kernel.body) if isinstance(op, ma.MmaOp)]
         of_warps = [ma.MMA[op.instr] for op in mmas if op.instr in ma.MMA]
         more = ("a_low", "b_low", "part", "bad") if any(i.parts > 1 for i in of_warps) else ()
-        self.operands = frozenset(("a", "b", *more) if of_warps else ())
+        scalar = any(op.instr == "fma" and any(isinstance(x, ma.Slot) for x in (op.a, op.b)) for op in mmas)
+        self.operands = frozenset(("a", "b", *more) if of_warps or scalar else ())
 
     def line(self, text: str) -> None:
         """Append one line at the current depth."""

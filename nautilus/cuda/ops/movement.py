@@ -218,28 +218,39 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
 
 
 def _print_repeated_load(w: Writer, op: ma.GlobalLoad, name: str, exprs: list[Expr]) -> None:
-    """Print a load whose elements are in several registers each."""
-    dtype, layout, repeat = op.result.type.dtype, w.layout(op.result), op.repeat or 1
+    """Print a load whose elements are in several registers each, ``vec`` registers an access."""
+    layout = w.layout(op.result)
+    step = max(op.vec, w.array(op.result).pack)
+    with w.registers("r", layout.registers, step) as r:
+        for start in range(0, step, op.vec):
+            at = plus(r, start)
+            with w.braces("") if step > op.vec else nullcontext(), w.positions(op.result.layout, exprs, at):
+                _print_shared_elements(w, op, name, at, start)
+
+
+def _print_shared_elements(w: Writer, op: ma.GlobalLoad, name: str, r: str, start: int) -> None:
+    """Print one access of a repeated load, whose registers begin at ``r``, number ``start`` of a packed register."""
+    dtype, layout, repeat, pack = op.result.type.dtype, w.layout(op.result), op.repeat or 1, w.array(op.result).pack
     size = op.vec // repeat * dtype.bytes
     word = _WORDS[size]
     zero = f"make_{word}({', '.join('0' * (size // 4))})" if size > 4 else f"({word})0"
-    with w.registers("r", layout.registers, op.vec) as r, w.positions(op.result.layout, exprs, r):
-        pointer = global_pointer(w, op.buffer, op.index, op.result.layout, r)
-        load = f"*reinterpret_cast<const {word}*>({pointer})"
-        if op.mask is not None:
-            load = f"{operand(w.expr(op.mask, layout, r), CONDITION)} ? {load} : {zero}"
-        w.line(f"const {word} word = {load};")
-        pack = w.array(op.result).pack
-        for n in range(0, op.vec, pack):
-            places = [(n + k) // repeat * dtype.bytes for k in range(pack)]
-            field = "word" if size <= 4 else f"word.{_FIELDS[places[0] // 4]}"
-            pieces = [field if at % 4 == 0 else f"({field} >> {8 * (at % 4)})" for at in places]
-            if pack == 1:
-                w.line(f"{name}[{plus(r, n)}] = {from_word(pieces[0], dtype)};")
-                continue
-            bits, mask = dtype.bits, f"{(1 << dtype.bits) - 1:#x}"
-            terms = [f"((u32){p} & {mask})" + (f" << {bits * k}" if k else "") for k, p in enumerate(pieces)]
-            w.line(f"{name}[{divided(plus(r, n), pack)}] = {' | '.join(terms)};")
+    pointer = global_pointer(w, op.buffer, op.index, op.result.layout, r)
+    load = f"*reinterpret_cast<const {word}*>({pointer})"
+    if op.mask is not None:
+        load = f"{operand(w.expr(op.mask, layout, r), CONDITION)} ? {load} : {zero}"
+    w.line(f"const {word} word = {load};")
+    together = min(op.vec, pack)
+    for n in range(0, op.vec, together):
+        places = [(n + k) // repeat * dtype.bytes for k in range(together)]
+        field = "word" if size <= 4 else f"word.{_FIELDS[places[0] // 4]}"
+        pieces = [field if at % 4 == 0 else f"({field} >> {8 * (at % 4)})" for at in places]
+        if pack == 1:
+            w.line(f"{name}[{plus(r, n)}] = {from_word(pieces[0], dtype)};")
+            continue
+        mask, first = f"{(1 << dtype.bits) - 1:#x}", start % pack
+        shifts = [dtype.bits * (first + k) for k in range(together)]
+        terms = [f"((u32){p} & {mask})" + (f" << {s}" if s else "") for s, p in zip(shifts, pieces, strict=True)]
+        w.line(f"{name}[{divided(plus(r, n), pack)}] {'|=' if first else '='} {' | '.join(terms)};")
 
 
 def print_shared_load(w: Writer, op: ma.SharedLoad) -> None:

@@ -562,3 +562,21 @@ module sums target sm_90a {
 ; CHECK: extend_add(
 ; CHECK-NEXT: }
 ; CHECK-NEXT: combine_add(place != nullptr, place, waiting);
+
+; CASE: a byte that two registers share fills half of a packed register
+; PRINT: cuda
+module t target sm_80 {
+  input W: u8[4, 17]
+  output Y: u8[4, 32]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #t = reg(j:2x1, k:2x2) lane(j:16x2, k:2x1) warp()
+    %w = ld.global W[k, j // 2] vec 2 repeat 2 : u8[k: 4, j: 32] #t
+    st.global Y[k, j], %w vec 2
+  }
+}
+; CHECK: u32 w[1];
+; CHECK: const unsigned char word =
+; CHECK: w[0] = ((u32)word & 0xff) | ((u32)word & 0xff) << 8;
+; CHECK: const unsigned char word =
+; CHECK: w[0] |= ((u32)word & 0xff) << 16 | ((u32)word & 0xff) << 24;
+; CHECK-NOT: word >> 8

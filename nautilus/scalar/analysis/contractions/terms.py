@@ -80,7 +80,7 @@ def _without_unit_axes(t: Term) -> Term:
     units: Mapping[str, Expr] = {a.name: integer(0) for a in t.red if a.extent == 1}
     if not units:
         return t
-    own = (replace(o, value=substitute(o.value, units), fence=o.fence - units.keys()) for o in t.operands)
+    own = (replace(o, value=substitute(o.value, units), fence=o.fence.difference(units)) for o in t.operands)
     return Term(tuple(a for a in t.red if a.name not in units), tuple(own))
 
 
