@@ -26,6 +26,7 @@ from nautilus.cost.estimates import estimated, longest, starts_of
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.analysis.repeated_values import repeated_values
+from nautilus.ma_tile.analysis.sectors import sectors
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
@@ -35,6 +36,7 @@ from nautilus.ma_tile.ir.values import MA
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 QUADS = 8  # groups of four lanes of a warp, each with a row of a fragment of wgmma
+COMBINED = 8  # sectors written in part, as which an instruction that combines 32 elements counts
 #: ops that cost nothing: those that only order others, unless ``leaf`` counts them, and those without instructions
 _FREE = frozenset(cls for cls in MA.ops if declaration(cls).effects) | {
     ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
@@ -54,7 +56,7 @@ class Counts:
     issue: Any = 0.0  # warp instructions, exposed
     special_under: Any = 0.0  # special-function results covered by outstanding MMAs
     issue_under: Any = 0.0  # warp instructions covered by outstanding MMAs
-    stores: Any = 0.0  # warp instructions that store short pieces
+    sectors: Any = 0.0  # sectors of memory that stores write in part, those of each instruction by themselves
     rows: Any = 0.0  # rows in which the loads of a loop of wgmma read short pieces without a copy ahead
     shared: Any = 0.0  # bytes that warps read and write in shared memory
     drains: Any = 0.0  # waits for the last outstanding MMA
@@ -305,15 +307,10 @@ class Counter:
                 self.elementwise(times, self.warps * (self.registers(r) / max(1, op.vec) + 4))
                 if self.wgmma and self.depth:
                     c.rows = c.rows + times * self.warps * QUADS * self.registers(r) / max(1, op.vec)
-            case ma.GlobalStore(buffer=buffer, value=v):
+            case ma.GlobalStore(buffer=buffer):
                 if np.any(times):
                     self.stored.add(buffer)
-                count = self.warps * self.registers(v) / max(1, op.vec)
-                each = self.shapes[buffer].dtype.bytes
-                if op.vec * each >= 8 and op.combiner is None:
-                    self.elementwise(times, 2 * count)
-                else:
-                    c.stores = c.stores + times * count * (1 if op.combiner is None else each / 4)
+                self.store(op, times)
             case ma.TmaStore(buffer=buffer):
                 self.stored.add(buffer)
             case ma.SharedLoad(result=f, vec=vec) | ma.SharedStore(value=f, vec=vec):
@@ -411,6 +408,16 @@ class Counter:
         self.elementwise(times, self.warps * count / max(1, vec))
 
     # -- memory ---------------------------------------------------------------------------------
+    def store(self, op: ma.GlobalStore, times: Any) -> None:
+        """Count the instructions of a store, and the sectors that they write in part; one by one if they combine."""
+        buffer, count = self.shapes[op.buffer], self.warps * self.registers(op.value) / max(1, op.vec)
+        if op.combiner is not None:
+            self.counts.sectors = self.counts.sectors + times * count * COMBINED * buffer.dtype.bytes / 4
+            return
+        found = sectors(buffer, op.index, self.kernel.layouts[op.value.layout], op.vec)
+        self.counts.sectors = self.counts.sectors + times * count * found.part
+        self.elementwise(times, 2 * count)
+
     def share(self, mask: Expr | None, env: Mapping[str, Any], axes: Iterable[TileAxis]) -> Any:
         """The share of unmasked elements at position 0 of a tile or, behind a border, in its middle; most are whole."""
         middle = {**env, **{a.name: np.asarray(a.size // 2) for a in axes}}

@@ -131,6 +131,7 @@ MA_TILE = Stage(
         "mma.register_operands:RegisterOperands",
         "epilogue.chunk_epilogue:ChunkEpilogue",
         "epilogue.tma_stores:TmaStores",
+        "epilogue.stage_stores:StageStores",
         "mma.pipeline_mma:PipelineMma",
         "copies.specialise_warps:SpecialiseWarps",
         "mma.zero_accumulators:ZeroAccumulators",

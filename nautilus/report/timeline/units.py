@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.records import dataclass
-from nautilus.cost.model import MIXED, STORE
+from nautilus.cost.model import MIXED, PART
 from nautilus.cost.work import Counts
 from nautilus.targets.rates import Machine
 
@@ -38,7 +38,7 @@ def durations(c: Counts | None, m: Machine, memory_share: float) -> Durations:
         return Durations()
     special = (_mean(c.special) + _mean(c.special_under)) / m.special
     slots = (_mean(c.issue) + _mean(c.issue_under)) * 32.0 / m.fma
-    shared, stores = _mean(c.shared) / m.shared, _mean(c.stores) * STORE
+    shared, stores = _mean(c.shared) / m.shared, _mean(c.sectors) * PART
     issue = max(special, slots) + MIXED * min(special, slots) + stores
     rate = m.tensor_half / 4096.0
     read = _mean(c.read)

@@ -20,7 +20,8 @@ A kernel is not changed (its loads are then awaited in place, ``await_copies``) 
 
 * it has no synchronous TMA load, or already has roles;
 * the address of a load, or a condition or bound around it, depends on a fragment, because the producer has none;
-* threads exchange values through shared memory, because this needs barriers of the whole block.
+* threads exchange values through shared memory, because this needs barriers of the whole block; those of one consumer
+  may do so in a stage of its own (``stage_stores``).
 
 ScheduleError: stages, waits or registers do not fit (PTX ISA, "setmaxnreg").
 """
@@ -84,7 +85,7 @@ from nautilus.ma_tile.rewriting.stage_aliasing import find_stage_alias
 from nautilus.targets.limits import Limits, limits
 
 #: ops that only barriers of all threads can order
-_BLOCK_WIDE = (AsyncCopy, AsyncCommit, AsyncWait, SharedStore, TileSchedulerOp, RolesOp)
+_BLOCK_WIDE = (AsyncCopy, AsyncCommit, AsyncWait, TileSchedulerOp, RolesOp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,7 @@ def obstacle(kernel: MemKernel) -> str | None:
         return "its consumers are not warpgroups"
     for op in ops:
         wide = isinstance(op, _BLOCK_WIDE) or (isinstance(op, ReduceOp | ScanOp) and op.scratch is not None)
+        wide = wide or (isinstance(op, SharedStore) and CONSUMER not in free_vars(op.slot.stage))
         if wide or (isinstance(op, Barrier) and op.threads is None) or isinstance(op, MbarWait | MbarArrive):
             return f"{type(op).__name__} needs all threads of the block"
     names = frozenset(op.slot.buffer for op in ops if isinstance(op, TmaLoad))

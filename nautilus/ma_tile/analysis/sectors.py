@@ -1,0 +1,103 @@
+"""How many sectors of global memory one access of a warp touches, and how many of them it covers in part.
+
+Memory moves whole sectors of 32 bytes.  A store to a part of a sector takes several times as long as one to the whole
+sector, and a load of a part moves the rest as well.  One access is that of 32 lanes with ``vec`` elements each.
+
+Where the access starts in a sector may depend on the tile, on the registers and, if rows are no multiples of sectors,
+on the row.  The numbers are then averages over all places at which it may start.  An element whose place is read from a
+tile counts as alone in its sector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.nodes import Expr, Load, Ref, Var, free_vars, walk
+from nautilus.core.index.simplify import divisor
+from nautilus.core.index.sizes import nominal
+from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.access import offset
+from nautilus.ma_tile.ir.layout import FragLayout, Mode
+
+SECTOR = 32  # bytes
+_APART = 1 << 12  # elements between two elements whose place is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Sectors:
+    """Averages of one access of a warp: sectors ``touched``, of these those covered in ``part``; ``size``: bytes."""
+
+    touched: float
+    part: float
+    size: int
+
+    @property
+    def waste(self) -> float:
+        """Bytes of the sectors, as a multiple of the bytes that the warp asks for."""
+        return self.touched * SECTOR / max(1, self.size)
+
+
+def sectors(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int) -> Sectors:
+    """The sectors of one access of the elements at ``index``, ``vec`` registers of every lane at a time."""
+    size = buffer.dtype.bytes
+    lanes = FragLayout(_cut(layout, vec)[0], layout.lane, ())
+    places = np.unique(_places(buffer, index, lanes))
+    each = max(1, SECTOR // size)
+    starts = range(0, each, gcd(each, _step(buffer, index, layout, vec)))
+    touched = part = 0
+    for start in starts:
+        _, counts = np.unique((places + start) // each, return_counts=True)
+        touched += len(counts)
+        part += int((counts < each).sum())
+    return Sectors(touched / len(starts), part / len(starts), len(places) * size)
+
+
+def _cut(layout: FragLayout, vec: int) -> tuple[tuple[Mode, ...], tuple[Mode, ...]]:
+    """The register modes of one access, and those between accesses."""
+    inside, between = list[Mode](), list[Mode]()
+    for m in layout.reg:
+        take = min(m.size, vec)
+        inside.append(Mode(take, m.axis, m.stride))
+        between.append(Mode(m.size // take, m.axis, m.stride * take))
+        vec = max(1, vec // m.size)
+    return tuple(inside), tuple(between)
+
+
+def _places(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout) -> NDArray[np.int64]:
+    """The element offsets of the lanes and registers of ``layout``, of the first warp at the first tile."""
+    axes = layout.axes
+    at: dict[str, NDArray[np.int64]] = {a: layout.coords(a).reshape(-1) for a in axes}
+    zero = np.zeros(1, np.int64)
+    threads = np.arange(at[axes[0]].size if axes else 1)
+    total = np.zeros_like(threads)
+    for n, e in enumerate(index):
+        names = {v: zero for v in free_vars(e)}
+        if any(isinstance(x, Ref | Load) for x in walk(e)):
+            found = threads * _APART
+        else:
+            found = np.asarray(evaluate(e, {**names, **at}, _unknown), np.int64)
+        total = total + found * nominal(buffer.stride(n))
+    return np.asarray(total).reshape(-1)
+
+
+def _unknown(e: Expr) -> NDArray[np.generic]:
+    return np.asarray(e.dtype is DType.BOOL)
+
+
+def _step(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int) -> int:
+    """A number of elements that divides every move of an access along registers, warps, tiles and unknown terms."""
+    form = offset(buffer, index)
+    moves: Mapping[str, int] = {a: form.slope(a) for a in layout.axes}
+    others = [m for m in (*_cut(layout, vec)[1], *layout.warp) if m.axis is not None and m.size > 1]
+    out = gcd(form.const, *(moves[m.axis] * m.stride for m in others if m.axis is not None))
+    for term, c in form.terms.items():
+        if not (isinstance(term, Var) and term.name in moves):
+            out = gcd(out, c * divisor(term))
+    return out or max(1, SECTOR // buffer.dtype.bytes)
