@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import gcd, prod
 
+from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
 from nautilus.core.expr.nodes import walk as nested
 from nautilus.core.expr.products import bare
@@ -40,6 +41,7 @@ from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.targets.limits import Limits
+from nautilus.targets.window_rates import SECTOR
 
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
 ROWS = 64  # of one wgmma instruction
@@ -125,6 +127,7 @@ def gemm(
     sides = {x for s in (row, column) for x, _, _ in s.axes}
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
     twice = operand in SHORT or any(scaled_product(d) is not None for d in products)
+    kinds = max(1, len(stored_kinds(unified)))
     best: tuple[float, Tile, int] | None = None
     for tile in TILES:
         n = tile.columns // dots
@@ -138,8 +141,10 @@ def gemm(
         if twice and (tile.pingpong or tile.rows * tile.columns > WARPGROUPS * ROWS * TWICE):
             continue
         stage = step * operand.bytes * (tile.rows + tile.columns)
-        stages = min(8, (limits.smem_block - RESERVE - tile.warpgroups * 2 * 2 * ROWS * CHUNK) // stage)
-        if stages < (4 if tile.pingpong else 3):
+        least = 4 if tile.pingpong else 3
+        found = (_stages(limits, tile, stage, n) for n in (kinds, 1))
+        stages = next((s for s in found if s >= least), 0)
+        if not stages:
             continue
         merit = tile.merit if n % CHUNK == 0 else NARROW_MERIT * tile.merit
         tiles = others * row.count(row.tiles(tile.rows)) * column.count(column.tiles(n))
@@ -159,6 +164,26 @@ def gemm(
     )  # fmt: skip
     sizes = row.tiles(tile.rows) | column.tiles(tile.columns // dots) | {loop: step}
     return with_tiles(plan, sizes, mapping)
+
+
+def _stages(limits: Limits, tile: Tile, stage: int, kinds: int) -> int:
+    """Stages of ``stage`` bytes that fit beside the buffers of results of so many ``kinds``."""
+    return min(8, (limits.smem_block - RESERVE - kinds * tile.warpgroups * 2 * 2 * ROWS * CHUNK) // stage)
+
+
+def stored_kinds(unified: Unified) -> set[tuple[int, str | None]]:
+    """(bytes of an element, axis of memory) of the results that reach memory through shared memory.
+
+    Accumulators hold 32 bytes in a row of elements of 4 bytes, along either axis, which are whole sectors where rows of
+    the result are.
+    """
+    out = set[tuple[int, str | None]]()
+    for d in unified.defs:
+        size, row = d.buffer.dtype.bytes, nominal(d.buffer.shape[-1]) if d.buffer.shape else 1
+        last = d.index[-1] if d.index else None
+        if d.buffer.space is Space.OUTPUT and (size < 4 or row * size % SECTOR):
+            out.add((size, last.name if isinstance(last, Var) else None))
+    return out
 
 
 def shape_of(ld: Load, unified: Unified) -> list[int]:

@@ -78,7 +78,7 @@ def _places(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout) -> NDAr
     threads = np.arange(at[axes[0]].size if axes else 1)
     total = np.zeros_like(threads)
     for n, e in enumerate(index):
-        names = {v: zero for v in free_vars(e)}
+        names = dict.fromkeys(free_vars(e), zero)
         if any(isinstance(x, Ref | Load) for x in walk(e)):
             found = threads * _APART
         else:

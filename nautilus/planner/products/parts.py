@@ -68,7 +68,7 @@ def gemm_in_parts(
     if stored > rates.GAIN * work / (rates.SHIFTED if shifted else rates.REGISTERS):
         return None
     mapping = WarpgroupPlan(
-        warpgroups=WARPGROUPS, stages=_stages(limits, rows, columns, step), epilogue="direct", raster_order="grouped",
+        warpgroups=WARPGROUPS, stages=_stages(limits, rows, columns, step), epilogue="tma", raster_order="grouped",
         raster_group=1024 // rows, producer_registers=24, consumer_registers=240, persistent="static",
         pipeline_mma=False,
     )  # fmt: skip

@@ -12,10 +12,11 @@ accumulator is changed so::
                                                %c_rows = ld.shared rows_C[2 * consumer]
                                                st.global C[i0 + i, j0 + j], %c_rows
 
-A warp then writes whole pieces of a row, with the widest vectors that the rows allow.  The stores of a kernel are
-divided into pieces of 64 rows that are swizzled rows of 128 bytes, or of fewer where there is little room.  The pieces of one type alternate between two
-stages of each consumer, so that each has one barrier: behind the barrier of the next piece, all threads have read this
-one.  The first piece of a block of ops has a barrier before it, too.
+A warp then writes whole pieces of a row, with the widest vectors that the rows allow.  A piece has 64 rows or columns
+of the accumulator and as many bytes along the tensor's last axis as a swizzled row: 128, or fewer where there is little
+room.  The pieces of one shape and type alternate between two stages of each consumer, so that each has one barrier:
+behind the barrier of the next piece, all threads have read this one.  The first piece of a block of ops has a barrier
+before it, too.
 
 Switch: ``WarpgroupPlan.epilogue``, other than ``direct``.  A store is not changed where
 
@@ -28,7 +29,9 @@ Switch: ``WarpgroupPlan.epilogue``, other than ``direct``.  A store is not chang
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field, replace
+from math import gcd
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc
@@ -38,6 +41,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
 from nautilus.ma_tile.analysis.sectors import sectors
 from nautilus.ma_tile.analysis.tma_boxes import SWIZZLES
@@ -67,6 +71,7 @@ from nautilus.ma_tile.verify.layout import same_map
 from nautilus.targets.limits import limits
 
 ROWS = 64  # of a piece: those of one instruction
+PAD = 16  # bytes between rows that are not swizzled, which puts eight of them into different banks
 GAIN = 0.75  # sectors that pieces of rows touch, at most, as a share of those of stores from registers
 
 
@@ -104,25 +109,30 @@ def stage_stores(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limi
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A store of 64 rows along ``m`` and ``width`` columns along ``n``; ``rows`` is its layout behind the stage."""
+    """A store of part of an accumulator of rows ``m`` and columns ``n``: of ``down`` rows and ``across`` columns.
+
+    ``axes``: of the stage, the last one is contiguous in the tensor; ``layout``: behind the stage.
+    """
 
     m: TileAxis
     n: TileAxis
-    width: int
+    down: int
+    across: int
     vec: int
-    rows: FragLayout
+    axes: tuple[TileAxis, TileAxis]
+    layout: FragLayout
 
 
 @dataclass(slots=True)
 class _Stores:
-    """The stores of one kernel. ``new``: the buffers, by the shape of their pieces."""
+    """The stores of one kernel. ``new``: the buffers, by type and axes."""
 
     kernel: MemKernel
     module: MemModule
     room: int
     consumers: int
     layouts: dict[str, FragLayout] = field(default_factory=dict)
-    new: dict[tuple[object, ...], Smem] = field(default_factory=dict)
+    new: dict[tuple[DType, tuple[TileAxis, TileAxis]], Smem] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -130,17 +140,16 @@ class _Stores:
         self.names = Names(self.kernel).frags
 
     def store(self, op: GlobalStore) -> tuple[MemOp, ...]:
-        """The ops that replace ``op``; their slots say the stage of the consumer, which :meth:`ordered` changes."""
-        axes = self._accumulator(op)
+        """The ops that replace ``op``; :meth:`placed` chooses the stages of their slots."""
+        found = self._accumulator(op)
+        if found is None or op.combiner is not None or _reads_tiles(op):
+            return (op,)
         buffer = self.module.buffer(op.buffer)
-        if axes is None or op.combiner is not None or _reads_tiles(op):
-            return (op,)
-        if contiguous_axis(buffer, op.index, (axes[0].name, axes[1].name), {}) != axes[1].name:
-            return (op,)
-        for width in _widths(axes[1], buffer):
-            piece = self._piece(op, buffer, *axes, width)
-            smem = None if piece is None else self._stage(op, buffer, piece)
-            if piece is not None and smem is not None:
+        before = sectors(buffer, op.index, self.layouts[op.value.layout], op.vec)
+        for piece in _candidates(op, buffer, *found):
+            after = sectors(buffer, op.index, piece.layout, piece.vec)
+            smem = self._stage(op, buffer, piece) if after.waste <= GAIN * before.waste else None
+            if smem is not None:
                 return tuple(self._pieces(op, buffer, piece, smem))
         return (op,)
 
@@ -151,67 +160,58 @@ class _Stores:
         if len(axes) != 2 or layout.warps != GROUP_WARPS:
             return None
         for m, n in (axes, axes[::-1]):
-            if m.size % ROWS == 0 and n.size % 8 == 0:
-                if same_map(layout, wg_acc_layout(m.name, n.name, m.size, n.size)):
-                    return m, n
+            whole = m.size % ROWS == 0 and n.size % 8 == 0
+            if whole and same_map(layout, wg_acc_layout(m.name, n.name, m.size, n.size)):
+                return m, n
         return None
-
-    def _piece(self, op: GlobalStore, buffer: Buffer, m: TileAxis, n: TileAxis, width: int) -> _Piece | None:
-        """Pieces of ``width`` columns, if their rows touch fewer sectors than the accumulator's."""
-        most = min(16 // buffer.dtype.bytes, width & -width)
-        vec = vector_width(buffer, op.index, op.mask, n.name, most, {}) if most > 1 else 1
-        rows = _rows(m.name, n.name, width, vec)
-        before = sectors(buffer, op.index, self.layouts[op.value.layout], op.vec)
-        after = sectors(buffer, op.index, rows, vec)
-        return _Piece(m, n, width, vec, rows) if after.waste <= GAIN * before.waste else None
 
     def _stage(self, op: GlobalStore, buffer: Buffer, piece: _Piece) -> Smem | None:
         """The buffer for such pieces: two stages a consumer; None where they do not fit."""
-        axes = (TileAxis(piece.m.name, ROWS), TileAxis(piece.n.name, piece.width))
-        key = (buffer.dtype, axes)
+        key = (buffer.dtype, piece.axes)
         if key not in self.new:
+            row = piece.axes[1].size * buffer.dtype.bytes
+            swizzle, pad = (row, 0) if row in SWIZZLES else (0, PAD)
             name = fresh(f"rows_{op.buffer}", {s.name for s in (*self.kernel.smem, *self.new.values())})
-            made = Smem(name, buffer.dtype, axes, 2 * self.consumers, piece.width * buffer.dtype.bytes)
+            made = Smem(name, buffer.dtype, piece.axes, 2 * self.consumers, swizzle, pad)
             if made.bytes > self.room - sum(s.bytes for s in self.new.values()):
                 return None
             self.new[key] = made
         return self.new[key]
 
-    def _pieces(self, op: GlobalStore, buffer: Buffer, piece: _Piece, smem: Smem) -> list[MemOp]:
-        out: list[MemOp] = []
+    def _pieces(self, op: GlobalStore, buffer: Buffer, piece: _Piece, smem: Smem) -> Iterator[MemOp]:
+        """Each piece: its slice of the accumulator, rounded, to the stage, and from there to memory."""
         slot = Slot(smem.name, Var(CONSUMER), smem.swizzle)
-        for row in range(0, piece.m.size, ROWS):
-            part = self._sliced(out, op.value, piece.m, row, ROWS, piece)
-            for column in range(0, piece.n.size, piece.width):
-                value = self._sliced(out, part, piece.n, column, piece.width, piece)
+        layout = layout_name(self.layouts, piece.layout, f"rows_{piece.axes[0].name}_{piece.axes[1].name}")
+        along = piece.axes[1].name == piece.n.name
+        for row in range(0, piece.m.size, piece.down):
+            whole = self._slice(op.value, piece.m, row, piece.down, piece)
+            for column in range(0, piece.n.size, piece.across):
+                part = self._slice(whole.result, piece.n, column, piece.across, piece)
+                yield from () if column else whole.ops
+                yield from part.ops
+                value = part.result
                 if value.type.dtype is not buffer.dtype:
-                    cast = self._frag(value, f"{buffer.dtype}", replace(value.type, dtype=buffer.dtype), value.layout)
-                    out.append(MapOp(cast, "cast", (value,), op.span))
+                    cast = self._frag(value, str(buffer.dtype), replace(value.type, dtype=buffer.dtype), value.layout)
+                    yield MapOp(cast, "cast", (value,), op.span)
                     value = cast
-                layout = layout_name(self.layouts, piece.rows, f"rows_{piece.m.name}_{piece.n.name}")
                 rows = self._frag(value, "rows", value.type, layout)
-                starts = {piece.m.name: row, piece.n.name: column}
-                moved: dict[str, Expr] = {axis: calc("add", Var(axis), start) for axis, start in starts.items() if start}
-                store = Renaming({op.value.name: rows}, moved).op(replace(op, vec=piece.vec))
-                out += [
-                    SharedStore(slot, value, min(2, 16 // buffer.dtype.bytes), span=op.span),
-                    consumer_barrier(),
-                    SharedLoad(rows, slot, piece.vec, op.span),
-                    store,
-                ]
-        return out
+                starts = ((piece.m.name, row), (piece.n.name, column))
+                moved: dict[str, Expr] = {axis: calc("add", Var(axis), start) for axis, start in starts if start}
+                yield SharedStore(slot, value, 2 if along and buffer.dtype.bytes <= 4 else 1, span=op.span)
+                yield consumer_barrier()
+                yield SharedLoad(rows, slot, piece.vec, op.span)
+                yield Renaming({op.value.name: rows}, moved).op(replace(op, vec=piece.vec))
 
-    def _sliced(self, out: list[MemOp], value: Frag, axis: TileAxis, start: int, size: int, piece: _Piece) -> Frag:
+    def _slice(self, value: Frag, axis: TileAxis, start: int, size: int, piece: _Piece) -> _Part:
         """The ``size`` positions of ``value`` along ``axis`` from ``start`` on."""
         if axis.size == size:
-            return value
+            return _Part(value)
         axes = tuple(TileAxis(a.name, size) if a.name == axis.name else a for a in value.type.axes)
         sizes = {a.name: a.size for a in axes}
         layout = wg_acc_layout(piece.m.name, piece.n.name, sizes[piece.m.name], sizes[piece.n.name])
         name = layout_name(self.layouts, layout, f"{value.layout}_{size}")
         part = self._frag(value, f"{start}", TileType(value.type.dtype, axes), name)
-        out.append(SliceOp(part, value, axis.name, start))
-        return part
+        return _Part(part, (SliceOp(part, value, axis.name, start),))
 
     def _frag(self, like: Frag, suffix: str, type_: TileType, layout: str) -> Frag:
         return Frag(fresh(f"{like.name}_{suffix}", self.names), type_, layout)
@@ -238,20 +238,42 @@ class _Stores:
         return tuple(out)
 
 
-def _widths(n: TileAxis, buffer: Buffer) -> list[int]:
-    """Columns of pieces whose rows are one swizzled row each, and that divide those of the tile; the widest first."""
-    widths = [row // buffer.dtype.bytes for row in SWIZZLES]
-    return [w for w in widths if n.size % w == 0 and w % 8 == 0]
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A value, and the ops that make it."""
+
+    result: Frag
+    ops: tuple[MemOp, ...] = ()
 
 
-def _rows(m: str, n: str, width: int, vec: int) -> FragLayout:
-    """Pieces by rows: lanes along a row first.  A warp has the rows that it has in the accumulator."""
-    lanes = min(32, width // vec)
+def _candidates(op: GlobalStore, buffer: Buffer, m: TileAxis, n: TileAxis) -> Iterator[_Piece]:
+    """Pieces of ``op``, those with the longest rows first."""
+    size = buffer.dtype.bytes
+    last = contiguous_axis(buffer, op.index, (m.name, n.name), {})
+    for width in (row // size for row in SWIZZLES):
+        if last is None or n.size % width or width % 8:
+            continue
+        outer, inner = TileAxis(m.name, ROWS), TileAxis(n.name, width)
+        axes = (outer, inner) if last == n.name else (inner, outer)
+        most = min(16 // size, axes[1].size) if size <= 4 else 1
+        vec = vector_width(buffer, op.index, op.mask, last, most, {}) if most > 1 else 1
+        layout = _by_rows(*axes, vec)
+        if layout is not None:
+            yield _Piece(m, n, ROWS, width, vec, axes, layout)
+
+
+def _by_rows(outer: TileAxis, inner: TileAxis, vec: int) -> FragLayout | None:
+    """Vectors and lanes along ``inner`` first; warps along ``outer``, with neighbouring rows each."""
+    lanes = gcd(32, inner.size // vec)
     down = 32 // lanes
-    reg = (Mode(vec, n, 1), Mode(width // (vec * lanes), n, vec * lanes), Mode(ROWS // (GROUP_WARPS * down), m, down))
-    lane = (Mode(lanes, n, vec), Mode(down, m, 1))
-    used = tuple(x for x in reg if x.size > 1), tuple(x for x in lane if x.size > 1)
-    return FragLayout(*used, (Mode(GROUP_WARPS, m, ROWS // GROUP_WARPS),))
+    if outer.size % (GROUP_WARPS * down):
+        return None
+    each = outer.size // GROUP_WARPS
+    along = (Mode(vec, inner.name, 1), Mode(inner.size // (vec * lanes), inner.name, vec * lanes))
+    reg = (*along, Mode(each // down, outer.name, down))
+    lane = (Mode(lanes, inner.name, vec), Mode(down, outer.name, 1))
+    warp = (Mode(GROUP_WARPS, outer.name, each),)
+    return FragLayout(tuple(x for x in reg if x.size > 1), tuple(x for x in lane if x.size > 1), warp)
 
 
 def _reads_tiles(op: GlobalStore) -> bool:
