@@ -22,7 +22,8 @@ LONG = 1 << 20  # the extent of an axis of any size: too long for a tile
 class Draft:
     """``dots`` and ``scans`` are definitions, by name, that are matrix products and running results of one tile.
 
-    ``loop``: the axis of the loop that all definitions share.
+    ``loop``: the axis of the loop that all definitions share.  ``least``: the least tiles of axes of the grid;
+    ``light``: no long rows are in registers.
     """
 
     unified: Unified
@@ -30,6 +31,8 @@ class Draft:
     dots: dict[str, Dot] = field(default_factory=dict)
     loop: str | None = None
     scans: dict[str, Scan] = field(default_factory=dict)
+    least: dict[str, int] = field(default_factory=dict)
+    light: bool = False
 
     @property
     def defs(self) -> tuple[Def, ...]:

@@ -11,6 +11,7 @@ The rules apply in this order:
   it (a private loop inside the shared loop).  All remaining axes must fit in a tile.
 * A row that fits in a tile needs no loop and no repair term.
 * Longer rows that are read again have rules of their own (:mod:`.rowwise.rows`).
+* A block has several rows where a tensor is contiguous across them (:mod:`.rowwise.turned`).
 * Pairs of rows (:mod:`.rowwise.pairs`) have tiles of both and a loop over their terms.
 * Windows (:mod:`.rowwise.windows`) are tiles of their exact extents.
 * Terms of scatters (:mod:`.rowwise.terms`) are registers of one thread along the axis of their keys.
@@ -35,7 +36,7 @@ from nautilus.planner.draft import Draft
 from nautilus.planner.phases import Phases, passes, phases
 from nautilus.planner.products import warp_tiles
 from nautilus.planner.products.dots import dot_of
-from nautilus.planner.rowwise import columns, pairs, rows, shared_operands, terms, windows
+from nautilus.planner.rowwise import columns, pairs, rows, shared_operands, terms, turned, windows
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
@@ -62,7 +63,7 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(),
 
     Raises ScheduleError where no rule applies.
     """
-    g = Draft(unified)
+    g = Draft(unified, light=light)
     for d in g.defs:
         if (dot := dot_of(d)) is not None:
             g.dots[d.name] = dot
@@ -78,14 +79,17 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(),
     if whole and (pair := pairs.pair_of(g.defs, {x: extents[x] for x in grid}, extents)):
         warps = _pair_roles(g, grid, rest, *pair)
         return _planned(g, name, grid, rest, WarpPlan(warps=warps, stages=1, epilogue="direct"))
+    if whole and any(d.is_reduction for d in g.defs):
+        g.least = _across(g, kept, {x: extents[x] for x in grid}, {x: extents[x] for x in rest})
     _inner_roles(g, rest)
     _grid_roles(g, grid)
     if g.loop is not None:
         _loop_step(g)
-    if whole and not light and _is_repeated(g) and rows.fits(g.defs, {x: g.extent(x) for x in rest}):
-        g = Draft(unified, _row_roles(g, rest))
+    row = {x: g.extent(x) for x in rest}
+    if whole and not light and _is_repeated(g) and rows.fits(g.defs, row) and turned.fits(g.defs, row, g.least):
+        g = Draft(unified, _row_roles(g, rest), least=g.least)
         _grid_roles(g, grid)
-    elif not g.dots and g.volume() > max(MAX_ROW, _long_step(g), rows.LONGEST if g.scans else 0):
+    elif not g.dots and g.volume() > max(MAX_ROW, _long_step(g), rows.LONGEST if g.scans or g.least else 0):
         raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
     return _planned(g, name, grid, rest, _mapping(g, grid))
 
@@ -243,6 +247,8 @@ def _row_roles(g: Draft, rest: list[str]) -> dict[str, AxisPlan]:
 def _row_fits(g: Draft, rest: list[str]) -> bool:
     if any(g.extent(x) > MAX_ROW for x in rest):
         return False
+    if g.least and not turned.fits(g.defs, {x: g.extent(x) for x in rest}, g.least):
+        return False
     if _column_like(g, rest):
         return False
     return all(prod(ceil_pow2(g.extent(a.name)) for a in g.held(d) if a.name in rest) <= MAX_ROW for d in g.defs)
@@ -326,6 +332,21 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
             while tile > FEW_COLUMNS and others * -(-g.extent(x) // tile) < FULL:
                 tile //= 2
         g.roles[x] = AxisPlan(x, GRID, tile)
+    for x, tile in g.least.items():
+        g.roles[x] = AxisPlan(x, GRID, max(tile, g.tile(x)))
+
+
+def _across(g: Draft, kept: frozenset[str], grid: dict[str, int], row: dict[str, int]) -> dict[str, int]:
+    """The least tiles of axes of the grid, apart from that along which most inputs are contiguous.
+
+    Raises ScheduleError where registers hold too few rows, so that a kernel of its own stores or loads the tensor.
+    """
+    fast = _vector_axis(g)
+    found = {x: n for x, n in turned.least_tiles(g.defs, kept, grid, row).items() if x != fast}
+    room = not g.light and turned.fits(g.defs, row, found)
+    if found and len(g.defs) > 1 and prod(row.values()) > LEAST and not room:
+        raise ScheduleError(f"the registers of a block do not hold the rows of whole sectors along {', '.join(found)}")
+    return found
 
 
 def _read_along(g: Draft, whole: list[str]) -> str | None:

@@ -158,7 +158,8 @@ class WarpgroupPlan(_CommonPlan):
         int,
         option(
             "Consumer warpgroups of a block, each with 64 or 128 rows of an MMA.",
-            unit="warpgroups", low=1, high=3, read_by=("ma-tile", "specialise-warps", "persistent-grid", "tma-stores"),
+            unit="warpgroups", low=1, high=3,
+            read_by=("ma-tile", "specialise-warps", "persistent-grid", "tma-stores", "stage-stores"),
         ),
     ] = 2  # fmt: skip
     tile_scheduling: Annotated[
@@ -173,7 +174,7 @@ class WarpgroupPlan(_CommonPlan):
         bool,
         option(
             "A producer warpgroup issues the TMA loads, the other warpgroups compute.",
-            read_by=("specialise-warps", "tma-stores"),
+            read_by=("specialise-warps", "tma-stores", "stage-stores"),
         ),
     ] = True
     producer_registers: Annotated[
@@ -259,8 +260,9 @@ class WarpgroupPlan(_CommonPlan):
         option(
             "How accumulators are stored: direct from registers; tma by TMA stores from a buffer of its own; "
             "tma-aliased from the buffer of an operand that is dead by then; tma-staged in chunks from a stage of the "
-            "pipeline of a loaded operand.",
-            read_by=("tma-stores", "specialise-warps"),
+            "pipeline of a loaded operand. What the TMA unit cannot store goes through a buffer too, by rows, except "
+            "with direct, where that writes fewer parts of sectors.",
+            read_by=("tma-stores", "stage-stores", "specialise-warps"),
         ),
     ] = "direct"
     store_columns: Annotated[
