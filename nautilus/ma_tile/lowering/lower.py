@@ -30,6 +30,7 @@ from nautilus.vr_tile.ir import TileKernel, TileModule, results, walk_ops
 
 ELEMENTS = 16  # of the largest tile, for each thread of a kernel without a plan
 _MORE_WARPS = 4
+STAGED = 3  # quarters of the shared memory of a block that stages of loads and stores may have
 
 
 def lower_raw(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
@@ -86,4 +87,5 @@ def lower_kernel(
     _check_tiles(kernel, has)
     if mapping.engine == "warpgroup":
         return with_lets(lower_warpgroup_kernel(kernel, buffers, mapping, target, strict))
-    return with_lets(lower_warp_kernel(kernel, buffers, mapping, has.float8 and not strict))
+    room = has.smem_block * STAGED // 4
+    return with_lets(lower_warp_kernel(kernel, buffers, mapping, has.float8 and not strict, room))

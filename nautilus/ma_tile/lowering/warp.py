@@ -17,6 +17,7 @@ from nautilus.ma_tile.ir.instruction_tables import operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, Slot, b_layout
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, plan_dots, unwidened
+from nautilus.ma_tile.lowering.exchange import LOADS, STORES, WIDE, Access, Staging, stage_between, whole_sectors
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
@@ -26,13 +27,15 @@ from nautilus.vr_tile.ir import TileKernel, Value
 
 
 def lower_warp_kernel(
-    kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpPlan, short: bool = True
+    kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpPlan, short: bool = True, room: int = 0
 ) -> MemKernel:
     """One kernel. ``mapping.warps`` is the wanted warp grid; tiles that do not fit it get another.
 
-    ``short``: also by instructions whose sums have few bits.
+    ``short``: also by instructions whose sums have few bits.  ``room``: bytes of shared memory for tiles that change
+    their layout on the way between registers and memory.
     """
     work = _WarpLowering(kernel, buffers, mapping, plan_dots(kernel, mapping, short), mapping.warps)
+    work.room = room
     work.block(kernel.body)
     blocks, decode = decode_grid(kernel, mapping)
     b = work.b
@@ -43,7 +46,9 @@ def lower_warp_kernel(
 
 
 class _WarpLowering(Lowering):
-    """How the engine ``warp`` moves values."""
+    """How the engine ``warp`` moves values. ``room``: bytes of shared memory for stages of loads and stores."""
+
+    room: int = 0
 
     def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
         """Through shared memory into another layout."""
@@ -68,7 +73,52 @@ class _WarpLowering(Lowering):
         shared = self.mapping.epilogue == "shared" and self._is_accumulator(self.b.layouts[frag.layout])
         if shared and op.combiner is None and len(op.value.type.axes) > 1:
             frag = self._through_shared(op, frag, self.buffers[op.buffer])
+        elif op.combiner is None:
+            frag = self._in_whole_sectors(op, frag)
         self.b.emit(self.global_store(op, frag))
+
+    def _in_whole_sectors(self, op: vr.StoreOp, frag: Frag) -> Frag:
+        """``frag``, or its elements in a layout of whole sectors where its own is not and there is room for a stage."""
+        buffer, own = self.buffers[op.buffer], self.b.layouts[frag.layout]
+        vec = self._vec(op.buffer, op.index, op.mask, own, op.value.type)
+        access = Access(buffer, op.index, op.mask, op.value.type, own, vec)
+        found = whole_sectors(access, STORES, self.b.warps, self.mapping.vector_bytes)
+        if found is None or self.b.depth:
+            return frag
+        type_ = TileType(buffer.dtype, op.value.type.axes)
+        stage = stage_between(type_, own, found[0])
+        if stage.bytes(buffer.dtype) > self.room:
+            return frag
+        if frag.type.dtype is not buffer.dtype:
+            rounded = self.b.frag(f"{op.value.name}_{buffer.dtype}", type_, own)
+            self.b.emit(ma.MapOp(rounded, "cast", (frag,), op.span))
+            frag = rounded
+        return self._staged(frag, stage, found[0], f"out_{op.buffer}", self.b.depth)
+
+    def _staged(self, frag: Frag, stage: Staging, layout: FragLayout, hint: str, depth: int) -> Frag:
+        """The elements of ``frag`` in ``layout``."""
+        buffer = self.b.shared(hint, frag.type.dtype, stage.axes, 0, stage.pad)
+        self.room -= stage.bytes(frag.type.dtype)
+        slot = Slot(buffer.name, ZERO)
+        out = self.b.frag(f"{frag.name}_moved", frag.type, layout)
+        self.b.emit(ma.SharedStore(slot, frag, stage.store), depth)
+        self.b.emit(ma.SharedLoad(out, slot, stage.load), depth)
+        return out
+
+    def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
+        """A load in ``layout``; outside of loops through a layout of whole sectors where it is none."""
+        type_, buffer = op.result.type, self.buffers[op.buffer]
+        if depth or op.buffer in self.stored:
+            return super()._load(op, layout, depth)
+        vec = self._vec(op.buffer, op.index, op.mask, layout, type_)
+        if vec * buffer.dtype.bytes >= WIDE:
+            return super()._load(op, layout, depth)
+        access = Access(buffer, op.index, op.mask, type_, layout, vec)
+        found = whole_sectors(access, LOADS, self.b.warps, self.mapping.vector_bytes)
+        stage = None if found is None else stage_between(type_, found[0], layout)
+        if found is None or stage is None or stage.bytes(type_.dtype) > self.room:
+            return super()._load(op, layout, depth)
+        return self._staged(super()._load(op, found[0], depth), stage, layout, f"in_{op.buffer}", depth)
 
     def _is_accumulator(self, layout: FragLayout) -> bool:
         return any(canonical(layout) == canonical(x) for x in self.candidates.fixed.values())

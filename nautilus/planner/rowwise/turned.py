@@ -21,6 +21,7 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.targets.window_rates import SECTOR
 
 SHORT = 16  # elements of the shortest rows that have the rule
+SMALL = 8  # a tensor of less than one part in so many of the largest one may be read and stored in parts of sectors
 
 
 def least_tiles(
@@ -31,9 +32,11 @@ def least_tiles(
     ``grid`` and ``row``: extents of the axes of blocks and of rows; ``kept``: the definitions that stay in memory.
     """
     out: dict[str, int] = {}
-    for size, index in _tensors(defs, kept):
-        along = {x for e in index for x in free_vars(e)} & row.keys()
-        if prod(row[x] for x in along) < SHORT:
+    tensors = [(size, index, {x for e in index for x in free_vars(e)}) for size, index in _tensors(defs, kept)]
+    extents = {**grid, **row}
+    volumes = [size * prod(extents.get(x, 1) for x in axes) for size, _, axes in tensors]
+    for (size, index, axes), volume in zip(tensors, volumes, strict=True):
+        if prod(row[x] for x in axes & row.keys()) < SHORT or volume * SMALL < max(volumes):
             continue
         left = SECTOR // size
         for e in reversed(index):

@@ -1,0 +1,108 @@
+"""Tiles that change their layout on the way between registers and memory, through shared memory.
+
+The layout in which a kernel computes suits most of its accesses.  A tensor that is contiguous along another axis, or
+whose rows begin anywhere in a sector, would then be read or written in short pieces.  It has a layout of its own
+(:func:`whole_sectors`), and shared memory is between the two (:func:`stage_between`).
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import Expr, Load, Ref, walk
+from nautilus.core.records import dataclass
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
+from nautilus.ma_tile.analysis.sectors import sectors
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.lowering.layouts import spread
+from nautilus.ma_tile.lowering.staging import ordered, pad_for, shared_vec
+
+LEAST = 1024  # elements of a tile that is worth two barriers
+STORES, LOADS = 0.75, 0.5  # sectors that the other layout touches, at most, as a share: L1 keeps sectors that are read
+WIDE = 8  # bytes of a vector that is worth its instruction: another access finds the rest of its sector in L1
+BANKS = 32
+WORD = 4  # bytes of a bank
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An access to global memory of a tile of ``type_``, in vectors of ``vec`` elements in the layout ``own``."""
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    mask: Expr | None
+    type_: TileType
+    own: FragLayout
+    vec: int
+
+
+def whole_sectors(access: Access, gain: float, warps: int, vector_bytes: int) -> tuple[FragLayout, int] | None:
+    """The layout and the vector width in which ``access`` touches fewer sectors; None where it has no such layout.
+
+    ``gain``: sectors that it then touches, at most, as a share of those that it touches in its own layout.
+    """
+    axes, buffer = access.type_.axes, access.buffer
+    exprs = access.index if access.mask is None else (*access.index, access.mask)
+    if prod(access.type_.shape) < LEAST or buffer.dtype.bytes > 4:
+        return None
+    if any(isinstance(n, Ref | Load) for e in exprs for n in walk(e)):
+        return None
+    last = contiguous_axis(buffer, access.index, access.type_.names, {})
+    before = sectors(buffer, access.index, access.own, access.vec)
+    if last is None or before.waste * gain < 1:
+        return None
+    tile = ordered(axes, last)
+    most = min(vector_bytes // buffer.dtype.bytes, tile[-1].size & -tile[-1].size)
+    vec = vector_width(buffer, access.index, access.mask, last, most, {}) if most > 1 else 1
+    layout = spread(tile, vec, warps)
+    after = sectors(buffer, access.index, layout, vec)
+    return (layout, vec) if after.waste <= gain * before.waste else None
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """The axes of a tile in shared memory, the bytes after each row, and the widths of the accesses to it."""
+
+    axes: tuple[TileAxis, ...]
+    pad: int
+    store: int
+    load: int
+
+    def bytes(self, dtype: DType) -> int:
+        """Bytes of the tile."""
+        row = self.axes[-1].size * dtype.bytes + self.pad
+        return prod(a.size for a in self.axes[:-1]) * row
+
+
+def stage_between(type_: TileType, source: FragLayout, target: FragLayout) -> Staging:
+    """The stage through which a tile changes from ``source`` to ``target`` with the fewest conflicts of banks."""
+    found: list[tuple[int, int, Staging]] = []
+    size = type_.dtype.bytes
+    for n, last in enumerate(a.name for a in type_.axes if a.size > 1):
+        axes = ordered(type_.axes, last)
+        row = axes[-1].size * size
+        for pad in (pad_for(row), WORD * (1 + (row // WORD) % 2) + -row % WORD):
+            aligned = (row + pad) & -(row + pad)
+            store, load = (min(shared_vec(x, axes, type_.dtype), max(1, aligned // size)) for x in (source, target))
+            made = Staging(axes, pad, store, load)
+            cycles = _wavefronts(source, made, type_.dtype, store) + _wavefronts(target, made, type_.dtype, load)
+            found.append((cycles, n, made))
+    return min(found, key=lambda x: x[:2])[2]
+
+
+def _wavefronts(layout: FragLayout, stage: Staging, dtype: DType, vec: int) -> int:
+    """Cycles that a warp's accesses to ``stage`` take: those of its first access, for all of its registers."""
+    pitch = stage.axes[-1].size * dtype.bytes + stage.pad
+    address, step = np.zeros(32, np.int64), pitch
+    for axis in reversed(stage.axes[:-1]):
+        address = address + layout.coords(axis.name)[0, :, 0] * step
+        step *= axis.size
+    address = address + layout.coords(stage.axes[-1].name)[0, :, 0] * dtype.bytes
+    words = (address[:, None] + np.arange(0, max(1, vec * dtype.bytes), WORD)) // WORD
+    each = np.bincount(np.unique(words) % BANKS, minlength=BANKS)
+    return int(each.max()) * (layout.registers // vec)
