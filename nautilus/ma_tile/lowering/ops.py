@@ -217,15 +217,12 @@ class Lowering(ABC):
 
         Where other registers of a thread hold the neighbours in memory, the load has an order of its own.
         """
-        vec = self._vec(op.buffer, op.index, op.mask, layout, op.result.type)
-        ordered = self._in_memory_order(op, layout) if vec == 1 else layout
-        wide = self._vec(op.buffer, op.index, op.mask, ordered, op.result.type)
-        loaded = ordered if wide > vec else layout
+        loaded, wide = self.loaded(op, layout)
         index = tuple(self.expr(e, loaded) for e in op.index)
         mask = None if op.mask is None else self.expr(op.mask, loaded)
         out = self.b.frag(op.result.name, op.result.type, loaded)
-        run, repeat = self._repeated(op, loaded) if max(vec, wide) == 1 else (1, 1)
-        width, shared = (run, repeat) if run > 1 else (max(vec, wide), None)
+        run, repeat = self._repeated(op, loaded) if wide == 1 else (1, 1)
+        width, shared = (run, repeat) if run > 1 else (wide, None)
         self.b.emit(ma.GlobalLoad(out, op.buffer, index, mask, width, repeat=shared, span=op.span), depth)
         if loaded is layout:
             return out
@@ -236,6 +233,13 @@ class Lowering(ABC):
     def load_bytes(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
         """The bytes of packed elements, which ``op`` loads, in ``layout``."""
         return self._load(op, layout, depth)
+
+    def loaded(self, op: vr.LoadOp, layout: FragLayout) -> tuple[FragLayout, int]:
+        """The order of registers in which ``op`` is loaded for ``layout``, and the width of its vectors."""
+        vec = self._vec(op.buffer, op.index, op.mask, layout, op.result.type)
+        ordered = self._in_memory_order(op, layout) if vec == 1 else layout
+        wide = self._vec(op.buffer, op.index, op.mask, ordered, op.result.type)
+        return (ordered, wide) if wide > vec else (layout, vec)
 
     def _repeated(self, op: vr.LoadOp, layout: FragLayout) -> tuple[int, int]:
         """Registers of a vector of elements that several registers share, and how many share one; else (1, 1)."""

@@ -8,7 +8,7 @@ barriers.
 
 from __future__ import annotations
 
-from nautilus.core.buffers import Buffer
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
@@ -108,12 +108,11 @@ class _WarpLowering(Lowering):
     def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
         """A load in ``layout``; outside of loops through a layout of whole sectors where it is none."""
         type_, buffer = op.result.type, self.buffers[op.buffer]
-        if depth or op.buffer in self.stored:
+        ordered, vec = self.loaded(op, layout)
+        made_here = buffer.space is Space.TEMP  # in the order of its readers, which may find it in shared memory
+        if depth or made_here or op.buffer in self.stored or vec * buffer.dtype.bytes >= WIDE:
             return super()._load(op, layout, depth)
-        vec = self._vec(op.buffer, op.index, op.mask, layout, type_)
-        if vec * buffer.dtype.bytes >= WIDE:
-            return super()._load(op, layout, depth)
-        access = Access(buffer, op.index, op.mask, type_, layout, vec)
+        access = Access(buffer, op.index, op.mask, type_, ordered, vec)
         found = whole_sectors(access, LOADS, self.b.warps, self.mapping.vector_bytes)
         stage = None if found is None else stage_between(type_, found[0], layout)
         if found is None or stage is None or stage.bytes(type_.dtype) > self.room:
