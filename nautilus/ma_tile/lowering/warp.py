@@ -17,7 +17,16 @@ from nautilus.ma_tile.ir.instruction_tables import operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, Slot, b_layout
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, plan_dots, unwidened
-from nautilus.ma_tile.lowering.exchange import LOADS, STORES, WIDE, Access, Staging, stage_between, whole_sectors
+from nautilus.ma_tile.lowering.exchange import (
+    LOADS,
+    OPERANDS,
+    STORES,
+    WIDE,
+    Access,
+    Staging,
+    stage_between,
+    whole_sectors,
+)
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
@@ -113,7 +122,8 @@ class _WarpLowering(Lowering):
         if depth or made_here or op.buffer in self.stored or vec * buffer.dtype.bytes >= WIDE:
             return super()._load(op, layout, depth)
         access = Access(buffer, op.index, op.mask, type_, ordered, vec)
-        found = whole_sectors(access, LOADS, self.b.warps, self.mapping.vector_bytes)
+        gain = OPERANDS if self.candidates.fixed else LOADS
+        found = whole_sectors(access, gain, self.b.warps, self.mapping.vector_bytes)
         stage = None if found is None else stage_between(type_, found[0], layout)
         if found is None or stage is None or stage.bytes(type_.dtype) > self.room:
             return super()._load(op, layout, depth)

@@ -1,0 +1,75 @@
+"""A block has as many rows as fill a sector of each large tensor that is contiguous across the rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from nautilus.core.schedule import KernelPlan, WarpPlan
+from tests.endtoend.support import complaints, travel
+
+TURNED = """
+    dim M = {m}, N = {n}
+    input X: {dtype}[M, N]
+    output Y: {out}[N, M]
+    Y[j, i] = softmax[j](X[i, j])
+"""
+READ = """
+    dim M = 512, N = 1024
+    input X: f16[M, N], R: f16[N, M]
+    output Y: f16[M, N]
+    Y[i, j] = softmax[j](X[i, j] + R[j, i])
+"""
+BOTH = """
+    dim M = {m}, N = {n}
+    input X: f16[M, N]
+    output Y: f16[N, M], Z: f16[M, N]
+    Z[i, j] = softmax[j](X[i, j])
+    Y[j, i] = Z[i, j]
+"""
+SMALL = """
+    dim M = 512, N = 1024
+    input X: f32[M, N]
+    input S: f32[32, M]
+    output Y: f32[M, N]
+    Y[i, j] = X[i, j] * rsqrt(mean[k: N](X[i, k] * X[i, k]) + sum[t: 32](S[t, i]))
+"""
+
+
+def plans(text: str) -> tuple[KernelPlan, ...]:
+    schedule = travel(text, "sm_90a", until="scalar").result.context.schedule
+    assert schedule is not None
+    return schedule.kernels
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "warps"),
+    [
+        (TURNED.format(m=512, n=4096, dtype="f32", out="f32"), 8, 16),
+        (TURNED.format(m=512, n=1024, dtype="f32", out="f16"), 16, 8),
+        (TURNED.format(m=512, n=1000, dtype="f16", out="f8e4m3"), 32, 16),
+        (TURNED.format(m=5, n=1024, dtype="f32", out="f32"), 8, 8),
+        (READ, 16, 8),
+        (BOTH.format(m=512, n=1024), 16, 8),
+    ],
+)
+def test_the_rows_of_a_block(text: str, rows: int, warps: int) -> None:
+    (plan,) = plans(text)
+    assert [(a.role, a.tile) for a in plan.axes if a.role == "grid"] == [("grid", rows)]
+    assert isinstance(plan.mapping, WarpPlan)
+    assert plan.mapping.warps[0] * plan.mapping.warps[1] == warps
+
+
+@pytest.mark.parametrize("n", [8192, 65536])
+def test_rows_that_no_block_holds_are_stored_by_a_kernel_of_its_own(n: int) -> None:
+    *sums, last = plans(TURNED.format(m=512, n=n, dtype="f32", out="f32"))
+    assert sums and last.ops == ("Y",)
+    assert all(a.role == "grid" and a.tile * 4 >= 32 for a in last.axes)
+
+
+def test_a_small_tensor_does_not_decide() -> None:
+    assert all(a.tile < 8 for p in plans(SMALL) for a in p.axes if "Y" in p.ops and a.role == "grid")
+
+
+@pytest.mark.parametrize("text", [TURNED.format(m=37, n=260, dtype="f16", out="f16"), BOTH.format(m=33, n=300)])
+def test_results(text: str) -> None:
+    assert not complaints(travel(text, "sm_90a"))
