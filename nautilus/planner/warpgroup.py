@@ -41,7 +41,7 @@ from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.targets.limits import Limits
-from nautilus.targets.window_rates import SECTOR
+from nautilus.targets.memory_rates import SECTOR
 
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
 ROWS = 64  # of one wgmma instruction

@@ -25,8 +25,8 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
+from nautilus.targets.memory_rates import SECTOR
 
-SECTOR = 32  # bytes
 _APART = 1 << 12  # elements between two elements whose place is not known
 
 

@@ -18,7 +18,7 @@ from nautilus.core.index.simplify import linear_in
 from nautilus.core.tiles import ceil_pow2
 from nautilus.planner.rowwise.rows import LONGEST
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.targets.window_rates import SECTOR
+from nautilus.targets.memory_rates import SECTOR
 
 SHORT = 16  # elements of the shortest rows that have the rule
 SMALL = 8  # a tensor of less than one part in so many of the largest one may be read and stored in parts of sectors

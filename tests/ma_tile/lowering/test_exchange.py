@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
 import pytest
 
 from nautilus.core.tiles import TileAxis, TileType
@@ -51,7 +52,7 @@ def test_a_stage_has_few_conflicts(dtype: DType, rows: int, columns: int) -> Non
     row = stage.axes[-1].size * dtype.bytes + stage.pad
     assert row % (stage.store * dtype.bytes) == row % (stage.load * dtype.bytes) == 0
     for layout in (source, target):
-        address = sum(
+        address = np.zeros(32, np.int64) + sum(
             layout.coords(a.name)[0, :, 0] * prod(b.size for b in stage.axes[n + 1 : -1]) * row
             if n < len(stage.axes) - 1
             else layout.coords(a.name)[0, :, 0] * dtype.bytes
