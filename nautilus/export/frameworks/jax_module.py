@@ -20,6 +20,7 @@ from nautilus.cuda.ctypes import interface_type
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import ModuleNames, module_names
+from nautilus.export.frameworks.element_types import xla, xla_attribute
 from nautilus.export.frameworks.python_function import Operator, operator, parameters, python, returned, sizes, text
 from nautilus.export.frameworks.shapes import Shown, shown_by
 from nautilus.export.frameworks.torch_module import BESIDE
@@ -27,18 +28,6 @@ from nautilus.export.library import Part, library_text, needs_workspace
 
 _TENSOR = "jax.Array"
 _TAKEN = frozenset({"jax", "numpy", "ctypes", "Path", "LIBRARY", "WORKSPACE", "results", "call", "made"})
-#: element type -> that of XLA
-_XLA = {
-    DType.F64: "F64", DType.F32: "F32", DType.TF32: "F32", DType.F16: "F16", DType.BF16: "BF16",
-    DType.F8E4M3: "F8E4M3FN", DType.F8E5M2: "F8E5M2", DType.I64: "S64", DType.I32: "S32", DType.I16: "S16",
-    DType.I8: "S8", DType.U8: "U8", DType.BOOL: "PRED",
-}  # fmt: skip
-#: type of a scalar -> that of its attribute, in C++ and in numpy; narrow integers are passed as 32 bits
-_ATTRIBUTES = {
-    DType.F64: ("double", "float64"), DType.F32: ("float", "float32"), DType.TF32: ("float", "float32"),
-    DType.I64: ("int64_t", "int64"), DType.BOOL: ("bool", "bool_"),
-}  # fmt: skip
-_NARROW = ("int32_t", "int32")
 
 _HELPERS = """
 using xla::ffi::AnyBuffer;
@@ -109,7 +98,7 @@ def _handler(parts: Sequence[Part], names: ModuleNames) -> Iterator[str]:
     scalars = [p for p in module.params if p.name not in shown]
     c, scope = names.arguments, names.namespace
     error, buffer = f"{scope}::Error", f"{scope}::AnyBuffer"
-    listed = "".join(f", {_attribute(p)[0]} {c[p.name]}" for p in scalars)
+    listed = "".join(f", {xla_attribute(p.dtype)[0]} {c[p.name]}" for p in scalars)
     yield ""
     yield f"static Error call(cudaStream_t {names.stream}, xla::ffi::RemainingArgs {given},"
     yield f"                  xla::ffi::RemainingRets {made}{listed}) {{"
@@ -128,7 +117,7 @@ def _handler(parts: Sequence[Part], names: ModuleNames) -> Iterator[str]:
         extents = ", ".join([*(extent_text(e, c) for e in b.array_shape), "0"])
         yield "    {"
         yield f"        const long long {shape}[] = {{{extents}}};"
-        call = f'check("{b.name}", {c[b.name]}, xla::ffi::{_XLA[b.dtype]}, {len(b.array_shape)}, {shape})'
+        call = f'check("{b.name}", {c[b.name]}, xla::ffi::{xla(b.dtype)}, {len(b.array_shape)}, {shape})'
         yield f"        const {error} {failed} = {scope}::{call};"
         yield f"        if (!{failed}.success()) return {failed};"
         yield "    }"
@@ -141,7 +130,7 @@ def _handler(parts: Sequence[Part], names: ModuleNames) -> Iterator[str]:
     yield "}"
     yield "}  // namespace"
     yield ""
-    bound = "".join(f'.Attr<{_attribute(p)[0]}>("{p.name}")' for p in scalars)
+    bound = "".join(f'.Attr<{xla_attribute(p.dtype)[0]}>("{p.name}")' for p in scalars)
     yield "#pragma GCC visibility push(default)"
     yield f"XLA_FFI_DEFINE_HANDLER_SYMBOL({handler_name(names)}, {names.namespace}::call,"
     yield "    xla::ffi::Ffi::Bind().Ctx<xla::ffi::PlatformStream<cudaStream_t>>().RemainingArgs().RemainingRets()"
@@ -152,10 +141,6 @@ def _handler(parts: Sequence[Part], names: ModuleNames) -> Iterator[str]:
 def handler_name(names: ModuleNames) -> str:
     """The C name of the handler."""
     return f"{names.launch.removesuffix('_launch')}_jax"
-
-
-def _attribute(p: ScalarParam) -> tuple[str, str]:
-    return _ATTRIBUTES.get(p.dtype, _NARROW)
 
 
 def _shown(p: ScalarParam, place: Shown, names: ModuleNames) -> Iterator[str]:
@@ -209,7 +194,7 @@ def _body(op: Operator, target: str, room: bool) -> Iterator[str]:
         results.append(f"jax.ShapeDtypeStruct((WORKSPACE({known}),), jax.numpy.uint8)")
     yield f"    results = ({', '.join(results)},)"
     yield f'    call = jax.ffi.ffi_call("{target}", results, vmap_method="sequential")'
-    scalars = "".join(f", {p.name}=numpy.{_attribute(p)[1]}({op.names[p.name]})" for p in op.given)
+    scalars = "".join(f", {p.name}=numpy.{xla_attribute(p.dtype)[1]}({op.names[p.name]})" for p in op.given)
     yield f"    made = call({', '.join(op.names[b.name] for b in op.inputs)}{scalars})"
     count = len(op.outputs)
     yield "    return made[0]" if count == 1 else f"    return tuple(made[:{count}])"

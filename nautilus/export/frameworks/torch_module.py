@@ -13,9 +13,10 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Param
 from nautilus.core.index.strides import row_major
-from nautilus.core.types import FORMATS, DType
+from nautilus.core.types import FORMATS
 from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import module_names
+from nautilus.export.frameworks.element_types import ctype
 from nautilus.export.frameworks.python_function import Operator, operator, parameters, python, returned, sizes, text
 from nautilus.export.library import Part, alignment, needs_workspace
 
@@ -25,10 +26,6 @@ _TAKEN = frozenset({
     "torch", "ctypes", "Path", "scratch", "stream", "status", "bits", "tensor", "check", "stride", "LIBRARY",
     "WORKSPACE", "LAUNCH",
 })  # fmt: skip
-_CTYPES = {
-    DType.F64: "double", DType.F32: "float", DType.TF32: "float", DType.F16: "ushort", DType.BF16: "ushort",
-    DType.I64: "int64", DType.I32: "int", DType.I16: "short", DType.I8: "byte", DType.U8: "ubyte", DType.BOOL: "bool",
-}  # fmt: skip
 
 
 def torch_module(parts: Sequence[Part], contract: Sequence[str]) -> str:
@@ -99,7 +96,7 @@ def bits(value: float, dtype: torch.dtype) -> int:
 def _declared(op: Operator) -> Iterator[str]:
     names = module_names(op.module)
     pointers = ["ctypes.c_void_p"] * (len(op.inputs) + len(op.outputs))
-    scalars = [f"ctypes.c_{_CTYPES[p.dtype]}" for p in op.module.params]
+    scalars = [f"ctypes.{ctype(p.dtype)}" for p in op.module.params]
     known = ["ctypes.c_int"] * len(workspace_sizes(op.module))
     yield f"WORKSPACE, LAUNCH = LIBRARY.{names.workspace}, LIBRARY.{names.launch}"
     yield f"WORKSPACE.restype, WORKSPACE.argtypes = ctypes.c_size_t, [{', '.join(known)}]"

@@ -20,21 +20,13 @@ from nautilus.core.expr.nodes import Param
 from nautilus.core.index.strides import row_major
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
-from nautilus.core.types import DType
 from nautilus.cuda.ctypes import interface_type
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import ModuleNames, module_names
+from nautilus.export.frameworks.element_types import dlpack
 from nautilus.export.frameworks.shapes import Shown, shown_by
 from nautilus.export.library import Part, library_text, needs_workspace
-
-#: element type -> type code and bits of DLPack
-_CODES = {
-    DType.F64: ("kDLFloat", 64), DType.F32: ("kDLFloat", 32), DType.TF32: ("kDLFloat", 32),
-    DType.F16: ("kDLFloat", 16), DType.BF16: ("kDLBfloat", 16), DType.F8E4M3: ("kDLFloat8_e4m3fn", 8),
-    DType.F8E5M2: ("kDLFloat8_e5m2", 8), DType.I64: ("kDLInt", 64), DType.I32: ("kDLInt", 32),
-    DType.I16: ("kDLInt", 16), DType.I8: ("kDLInt", 8), DType.U8: ("kDLUInt", 8), DType.BOOL: ("kDLBool", 8),
-}  # fmt: skip
 
 _HELPERS = """
 static int refuse(const char* kind, const char* format, ...) {
@@ -236,7 +228,7 @@ def _param(
 
 def _check(b: Buffer, first: Buffer, own: _Locals, names: ModuleNames) -> Iterator[str]:
     """The checks of one tensor; C++ has no arrays without elements, so both have one more."""
-    code, bits = _CODES[b.dtype]
+    code, bits = dlpack(b.dtype)
     steps = b.array_strides if b.array_strides is not None else row_major(b.array_shape)
     wanted = ["-1" if b.array_strides is not None and isinstance(s, Param) else extent_text(s, names.arguments)
               for s in steps]  # fmt: skip
