@@ -18,6 +18,7 @@ from nautilus.core.records import dataclass
 from nautilus.driver import Request
 from nautilus.frontend.spec import Spec
 from nautilus.passes.dumps import stage_of
+from nautilus.runtime.device import bindings
 from nautilus.tune.database.lookup import neighbours, ranked
 from nautilus.tune.database.rows import COMPILER, Key, Row, key_of
 from nautilus.tune.database.store import SHIPPED, rows, select, user_path
@@ -89,6 +90,8 @@ def tune_one(request: Request, given: Mapping[str, str], options: Options) -> Ou
     try:
         if stage_of(request.path).name != "spec":
             raise InputError(f"tune expects specs (.naut), not {request.path}")
+        if options.settings.measure == "gpu" and options.runner == RUNNER and not options.resume:
+            _require_driver()
         before = before_scheduling(request)
         label |= _label(before.spec, request)
         with ExitStack() as stack:
@@ -174,6 +177,18 @@ def scalars(spec: Spec, given: Mapping[str, str]) -> Scalars:
     return values
 
 
+def _require_driver() -> None:
+    """Raises ToolchainError before any work where this machine has no driver."""
+    try:
+        bindings()
+    except ToolchainError as error:
+        raise _without_gpu(str(error)) from error
+
+
+def _without_gpu(reason: str) -> ToolchainError:
+    return ToolchainError("tune", f"measuring needs an NVIDIA GPU (or use --measure model): {reason}")
+
+
 def _machine(runners: list[Worker]) -> Machine:
     """The machine of the runners, when all are ready.  Raises ToolchainError where a runner has no GPU."""
     answers = []
@@ -183,7 +198,7 @@ def _machine(runners: list[Worker]) -> Machine:
         answers.append(answer)
     for answer in answers:
         if answer.kind != DONE:
-            raise ToolchainError("tune", f"measuring needs an NVIDIA GPU (or use --measure model): {answer.reason}")
+            raise _without_gpu(answer.reason)
     found: Machine = answers[0].value
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import dedent
@@ -17,6 +18,7 @@ from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.explain import explain, text
 from nautilus.tune.search.trial_lowering import trials_of
+from nautilus.tune.space.schedules import Space, neighbours
 from tests.cost.measured import SPECS, candidate
 from tests.endtoend.collection.warpgroups import ATTENTION
 from tests.passes.selection.test_copy_choice import BOTH_SIDES
@@ -31,7 +33,17 @@ def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nautilus.tune.explain.measured", lambda request: [])
 
 
-def test_text_of_a_back_to_back_gemm() -> None:
+def only(monkeypatch: pytest.MonkeyPatch, *choices: str) -> None:
+    """The alternatives are those of ``choices``: each one is a compilation."""
+
+    def found(space: Space, values: Mapping[str, object]) -> list[tuple[str, object]]:
+        return [(n, v) for n, v in neighbours(space, values) if any(c in n for c in choices)]
+
+    monkeypatch.setattr("nautilus.tune.explain.neighbours", found)
+
+
+def test_text_of_a_back_to_back_gemm(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "cluster")
     found = explained("attention/causal_prefill", dims={"M": 2048, "N": 2048})
     words = text(found)
     assert "kernel O: computes S_sum P_max P_sum O_acc O" in words
@@ -58,19 +70,21 @@ def test_text_of_a_back_to_back_gemm() -> None:
 def test_rows_say_how_many_elements_a_thread_has(
     rows: int, row: int, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nautilus.tune.explain.alternatives", lambda *_: [])
+    only(monkeypatch)
     spec = f"input X: f32[{rows}, {row}]\noutput Y: f32[{rows}, {row}]\nY[i, j] = softmax[j](X[i, j])\n"
     (k,) = explain(Request(Path("given.naut"), text=spec))["kernels"]
     assert k["source"].startswith(rule)
 
 
-def test_fused_split_k_warps_are_listed() -> None:
+def test_fused_split_k_warps_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "interleave", "groups")
     words = text(explained("attention/gqa_decode"))
     assert "kernel O: computes S_sum P_max_part P_sum_part O_acc_part P_max P_sum O_acc O" in words
     assert "partial: 4 x 1 warps" in words and "interleave = 8x16 (" in words and "groups = 2 (" in words
 
 
-def test_a_fused_cluster_combine_is_listed() -> None:
+def test_a_fused_cluster_combine_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
     words = text(explained("attention/gqa_decode", dims={"N": 16384}))
     made = "S_sum P_max_part P_sum_part O_acc_part P_max_part_2 P_sum_part_2 O_acc_part_2"
     assert f"kernel O: computes {made} P_max P_sum O_acc O" in words
@@ -78,7 +92,7 @@ def test_a_fused_cluster_combine_is_listed() -> None:
 
 
 def test_definitions_that_readers_compute_again_have_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nautilus.tune.explain.alternatives", lambda *_: [])
+    only(monkeypatch)
     monkeypatch.setattr("nautilus.tune.explain._carried_out", lambda *_: None)
     found = explain(Request(Path("given.naut"), text=BOTH_SIDES))
     assert len(found["copied"]) == 1 and found["copied"][0].startswith("S_sum for ")
@@ -99,7 +113,8 @@ def test_refused_points_have_an_estimate() -> None:
     assert found["space"]["points"] > 1000
 
 
-def test_roofline() -> None:
+def test_roofline(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
     gemm, rows = explained("matmul/f16"), explained("rowwise/softmax")
     assert gemm["roofline"]["bound"] == "mma" and 0.5 < gemm["roofline"]["share"] < 1
     assert rows["roofline"]["bound"] == "memory" and 0.6 < rows["roofline"]["share"] < 1
@@ -120,7 +135,8 @@ def test_an_inapplicable_schedule_is_an_error() -> None:
         explained("rowwise/softmax", schedule=Schedule.from_json(wrong))
 
 
-def test_measured_rows_are_listed_best_first() -> None:
+def test_measured_rows_are_listed_best_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
     found = explained("rowwise/softmax")
     assert found["measured"] == []
     rows = [
@@ -162,7 +178,8 @@ def test_the_schedule_of_the_database_is_the_one_to_explain(monkeypatch: pytest.
     assert explain(replace(request, lookup=None))["from"] == "the default rules"
 
 
-def test_a_kernel_that_ptxas_refuses_is_explained_as_it_ends() -> None:
+def test_a_kernel_that_ptxas_refuses_is_explained_as_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
     request = Request(Path("masked.naut"), text=dedent(ATTENTION["relative bias"]).lstrip())
     found = explain(request)
     assert found["from"] == "the default rules, after the first plan of O was rejected" and found["fault"] is None

@@ -44,7 +44,7 @@ output Y: f32[N]
 Y[i] = softmax[i](X[i])
 """,
     "grouped decoding": """
-dim B = 1, Hq = 8, Hkv = 2, M = 1, N = 4096, D = 32
+dim B = 1, Hq = 4, Hkv = 2, M = 1, N = 4096, D = 16
 const G = Hq // Hkv
 input Q: f16[B, Hq, M, D]
 input K: f16[B, Hkv, N, D]

@@ -94,7 +94,7 @@ def test_garbage_behind_the_zeros_of_a_stored_tensor_reaches_no_result(arch: str
 @pytest.mark.parametrize("name", ["a padded image", "lines as long as a tile", "channels first"])
 def test_factors_of_elements_outside_of_a_tensor_reach_no_result(name: str) -> None:
     """Taps that are inf or NaN: the results that have no such tap inside of the tensor are finite."""
-    made = travel(dedent(SHIFTED[name]).lstrip(), "sm_90a", until="ma-tile")
+    made = travel(dedent(SHIFTED[name]).lstrip().replace("B = 3, H = 7", "B = 2, H = 5"), "sm_90a", until="ma-tile")
     spec = made.result.modules["spec"]
     drawn = generate(spec)
     taps = np.array(drawn.arrays["F"])

@@ -247,7 +247,7 @@ def test_a_killed_search_loses_only_the_trial_in_flight(
     storage, chance = f"sqlite:///{tmp_path / 's.db'}", random.Random(5)
     arguments = (str(matmul), storage, "k", "1", "10", "0")
     kept: set[str] = set()
-    for _ in range(4):
+    for _ in range(2):
         p = process(tmp_path, *arguments)
         time.sleep(2.5 + 1.5 * chance.random())
         p.send_signal(signal.SIGKILL)
@@ -262,4 +262,4 @@ def test_a_killed_search_loses_only_the_trial_in_flight(
     assert about["trials"] == 10 and about["values"]["stages"] == 1
     everything = [r.schedule_hash for r in rows(own_database) if not r.rules]
     assert len(set(everything)) == 10
-    assert len(everything) - len(set(everything)) <= 5  # one in flight a kill may be built again
+    assert len(everything) - len(set(everything)) <= 2  # one in flight a kill may be built again

@@ -103,7 +103,7 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize("url", ["nowhere", "oracle9://x/y", "sqlite:////no/such/folder/x.db"])
-def test_a_storage_that_is_none(url: str) -> None:
+def test_a_storage_that_is_none(url: str, ticks: list[float]) -> None:
     with pytest.raises(InputError, match="--storage"):
         open_storage(url)
 
