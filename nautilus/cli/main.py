@@ -9,6 +9,7 @@ reproducer; 128 + n stopped by signal n.  A successful command prints nothing bu
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -125,6 +126,7 @@ def compile_command(specs: tuple[Path, ...], **options: Any) -> None:
     registers, the compiler plans the kernel again, and outputs and dumps show the last plan. With --schedule or a dump
     as input, the compiler prints a warning instead (an error for a cubin). Without NVRTC it prints a note.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread for each core, and none has work here
     from nautilus.cli.compiling import compile_spec
     from nautilus.cli.several import for_each, outputs
 
@@ -437,6 +439,7 @@ def entry() -> None:
     def terminate(number: int, _frame: object) -> None:
         raise Terminated(number)
 
+    gc.set_threshold(100_000, 20)  # IRs have no cycles: the default threshold collects in vain hundreds of times
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # respects nohup
             signal.signal(number, terminate)

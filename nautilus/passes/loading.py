@@ -15,7 +15,7 @@ from typing import Any
 
 from nautilus.core.errors import InternalError
 from nautilus.core.passes import CertifyingPass, Pass
-from nautilus.core.records import compiled_init, is_frozen
+from nautilus.core.records import is_frozen
 
 
 @cache
@@ -45,8 +45,6 @@ def load_pass(name: str, target: str) -> type[Pass]:
 
 @cache
 def _parameters(target: Any) -> tuple[inspect.Parameter, ...]:
-    if isinstance(target, type):
-        return tuple(inspect.signature(compiled_init(target)).parameters.values())[1:]
     return tuple(inspect.signature(target).parameters.values())
 
 

@@ -5,20 +5,23 @@ quarter of the processor time of a short compilation.  This one has the same par
 ``fields``, ``replace``, ``asdict`` and pattern matching work as usual, but
 
 - equality, hash, representation and the refusal of assignments are closures over the names of the fields;
-- ``__init__`` is compiled when the first object of a class is made; it writes slots by their descriptors, which is
-  faster than ``object.__setattr__``.
+- classes with the same number of fields share the compiled text of ``__init__``, in which each class puts the names of
+  its own fields; it writes slots by their descriptors, which is faster than ``object.__setattr__``;
+- types of fields are not looked at: ``ClassVar``, ``InitVar`` and ``KW_ONLY`` are not supported, nor are ``order`` and
+  ``unsafe_hash``.
 
-A class that derives from such a class uses this decorator too.  ``InitVar``, ``order`` and ``unsafe_hash`` are not
-supported.
+A class that derives from such a class uses this decorator too.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError
+from functools import cache
+from itertools import pairwise
 from operator import attrgetter
-from types import MemberDescriptorType
+from types import CodeType, FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,54 +37,134 @@ else:
         return made if cls is None else made(cls)
 
 
+_FIELDS, _PARAMS = "__dataclass_fields__", "__dataclass_params__"  # where the standard library looks for them
+
+
 def _made(cls: type, eq: bool, frozen: bool, slots: bool, kw_only: bool) -> type:
-    own_hash = _has_hash(cls)
-    if cls.__doc__ is None:
-        cls.__doc__ = cls.__name__  # otherwise the standard library formats a signature
-    new: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
-    fields = dataclasses.fields(new)
-    _define(new, "__init__", _first_init(new))
-    _define(new, "__repr__", _repr([f.name for f in fields if f.repr]))
+    own = _own_fields(cls, kw_only)
+    by_name = _inherited(cls, frozen) | {f.name: f for f in own}
+    fields = list(by_name.values())
+    init = _init(cls, fields)
+    added = {"__init__": init, **_methods(fields, eq, frozen, slots)}
+    added = {name: method for name, method in added.items() if not _defines(cls, name)}
+    added |= {_FIELDS: by_name, _PARAMS: _params(eq, frozen, slots, kw_only), "__doc__": cls.__doc__ or cls.__name__}
+    new = _with_slots(cls, own, added) if slots else _with_attributes(cls, own, added)
+    _connect(new, fields, init.__globals__)
+    return new
+
+
+def _methods(fields: list[Field[Any]], eq: bool, frozen: bool, slots: bool) -> dict[str, object]:
+    """What a class gets besides ``__init__``, where its body does not define it."""
+    made: dict[str, object] = {
+        "__match_args__": tuple(f.name for f in fields if f.init and not f.kw_only),
+        "__repr__": _repr([f.name for f in fields if f.repr]),
+    }
     if eq:
-        _define(new, "__eq__", _eq(_values([f for f in fields if f.compare])))
-        hashed = [f for f in fields if (f.compare if f.hash is None else f.hash)]
-        if not own_hash:
-            new.__hash__ = _hash(_values(hashed)) if frozen else None
+        made["__eq__"] = _eq(_values([f.name for f in fields if f.compare]))
+        hashed = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
+        made["__hash__"] = _hash(_values(hashed)) if frozen else None
     if frozen:
-        _define(new, "__setattr__", _refuse_assignment)
-        _define(new, "__delattr__", _refuse_deletion)
+        made |= {"__setattr__": _refuse_assignment, "__delattr__": _refuse_deletion}
         if slots:  # the default way of pickle assigns
-            _define(new, "__getstate__", _state(_values(fields)))
-            _define(new, "__setstate__", _restore([f.name for f in fields]))
-    return new  # type: ignore[no-any-return]
+            names = [f.name for f in fields]
+            made |= {"__getstate__": _state(_values(names)), "__setstate__": _restore(names)}
+    return made
 
 
 def is_frozen(cls: Any) -> bool:
     """Whether objects of the class refuse assignments, as those of a frozen dataclass do, of this module or not."""
-    params = getattr(cls, "__dataclass_params__", None)
+    params = getattr(cls, _PARAMS, None)
     return bool(cls.__setattr__ is _refuse_assignment or getattr(params, "frozen", False))
 
 
-def compiled_init(cls: Any) -> Any:
-    """The ``__init__`` of a class with its parameters."""
-    first = cls.__init__
-    return first.compile() if hasattr(first, "compile") else first
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class _Probe:
+    """A class of the standard library, whose field says what the type of each field is to that library."""
+
+    field: int
 
 
-def _has_hash(cls: type) -> bool:
-    """Whether the class body defines ``__hash__``, not as what follows from ``__eq__``."""
-    found = cls.__dict__.get("__hash__", MISSING)
-    return not (found is MISSING or (found is None and "__eq__" in cls.__dict__))
+_KIND = dataclasses.fields(_Probe)[0]._field_type  # type: ignore[attr-defined]
 
 
-def _define(cls: type, name: str, method: object) -> None:
-    if name not in cls.__dict__:
-        setattr(cls, name, method)
+@cache
+def _params(eq: bool, frozen: bool, slots: bool, kw_only: bool) -> object:
+    """The options of a class, as the standard library describes them."""
+
+    class Probe:
+        pass
+
+    made = dataclasses.dataclass(init=False, repr=False, eq=eq, frozen=frozen, slots=slots, kw_only=kw_only)(Probe)
+    return getattr(made, _PARAMS)
 
 
-def _values(fields: Any) -> Callable[[Any], tuple[Any, ...]]:
+def _own_fields(cls: type, kw_only: bool) -> list[Field[Any]]:
+    """The fields that the class itself declares, in their order.
+
+    Raises TypeError for a ``field()`` without a type, and ValueError for a default that objects would share and change.
+    """
+    annotations, body = cls.__annotations__, cls.__dict__
+    for name, value in body.items():
+        if type(value) is Field and name not in annotations:
+            raise TypeError(f"{name!r} is a field but has no type annotation")
+    found = []
+    for name, kind in annotations.items():
+        default = getattr(cls, name, MISSING)
+        if isinstance(default, MemberDescriptorType):
+            default = MISSING  # the slot of a base
+        f: Any = default if isinstance(default, Field) else dataclasses.field(default=default)
+        if f.default.__class__.__hash__ is None:
+            raise ValueError(f"mutable default of field {name}: use default_factory")
+        f.name, f.type, f._field_type = name, kind, _KIND
+        f.kw_only = kw_only if f.kw_only is MISSING else f.kw_only
+        found.append(f)
+    return found
+
+
+def _inherited(cls: type, frozen: bool) -> dict[str, Field[Any]]:
+    """The fields of the bases.  Raises TypeError where only one of a class and its base is frozen."""
+    found: dict[str, Field[Any]] = {}
+    for base in cls.__mro__[-2:0:-1]:
+        if _FIELDS in base.__dict__:
+            found |= base.__dict__[_FIELDS]
+            if is_frozen(base) != frozen:
+                raise TypeError(f"{cls.__name__} and {base.__name__} must both be frozen or both not")
+    return found
+
+
+def _defines(cls: type, name: str) -> bool:
+    """Whether the class body defines ``name``, ``__hash__`` not as what follows from ``__eq__``."""
+    found = cls.__dict__.get(name, MISSING)
+    return not (found is MISSING or (name == "__hash__" and found is None and "__eq__" in cls.__dict__))
+
+
+def _with_attributes(cls: type, own: Iterable[Field[Any]], added: Mapping[str, object]) -> type:
+    """The class with attributes; that of a field is its default, not the object that describes the field."""
+    for f in own:
+        if isinstance(cls.__dict__.get(f.name), Field):
+            if f.default is MISSING:
+                delattr(cls, f.name)
+            else:
+                setattr(cls, f.name, f.default)
+    for name, value in added.items():
+        setattr(cls, name, value)
+    return cls
+
+
+def _with_slots(cls: type, own: Iterable[Field[Any]], added: dict[str, object]) -> type:
+    """The class again, with attributes and slots for its own fields: a class cannot be given slots later."""
+    names = [f.name for f in own]
+    body = {k: v for k, v in cls.__dict__.items() if k not in names and k not in ("__dict__", "__weakref__")}
+    inherited = {name for base in cls.__mro__[1:] for name in base.__dict__.get("__slots__", ())}
+    slots = tuple(name for name in names if name not in inherited)
+    new = type(cls)(cls.__name__, cls.__bases__, body | added | {"__slots__": slots})
+    new.__qualname__ = cls.__qualname__
+    return new
+
+
+def _values(fields: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
     """The values of the fields as a tuple."""
-    names = [f.name for f in fields]
+    names = list(fields)
     if len(names) > 1:
         return attrgetter(*names)
     if not names:
@@ -134,59 +217,84 @@ def _restore(names: list[str]) -> object:
     return __setstate__
 
 
-def _first_init(cls: Any) -> object:
-    """An ``__init__`` that replaces itself by the compiled one."""
+def _init(cls: Any, fields: list[Field[Any]]) -> FunctionType:
+    """``__init__`` with the names of the fields; :func:`_connect` gives it what it calls.
 
-    def compile() -> Any:
-        cls.__init__ = _init(cls)
-        return cls.__init__
-
-    def __init__(self: Any, *args: Any, **named: Any) -> None:
-        compile()(self, *args, **named)
-
-    __init__.compile = compile  # type: ignore[attr-defined]
-    return __init__
-
-
-def _init(cls: Any) -> object:
-    """``__init__``, compiled.  Raises TypeError for a field without a default behind one with a default."""
-    names: dict[str, Any] = {"MISSING": MISSING, "assign": object.__setattr__}
-    parameters: list[str] = []
-    by_name: list[str] = []
-    body: list[str] = []
-    for f in dataclasses.fields(cls):
-        default = f.default is not MISSING or f.default_factory is not MISSING
-        names |= {f"default_{f.name}": f.default, f"make_{f.name}": f.default_factory}
-        if f.init:
-            if not (default or f.kw_only) and parameters and "=" in parameters[-1]:
-                raise TypeError(f"{cls.__name__}.{f.name} has no default and follows a field with one")
-            (by_name if f.kw_only else parameters).append(f"{f.name}=default_{f.name}" if default else f.name)
-        if value := _value(f):
-            body.append(_assignment(cls, f, value, names))
-    if hasattr(cls, "__post_init__"):
-        body.append("self.__post_init__()")
-    parameters = ["self", *parameters, *(["*", *by_name] if by_name else [])]
-    lines = [f"def __init__({', '.join(parameters)}):", *(f" {line}" for line in body or ["pass"])]
-    exec("\n".join(lines), names)
-    made = names["__init__"]
-    made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    Raises TypeError for a field without a default behind one with a default.
+    """
+    positional = [f for f in fields if f.init and not f.kw_only]
+    parameters = _parameters(fields)
+    for before, f in pairwise(positional):
+        if _has_default(before) and not _has_default(f):
+            raise TypeError(f"{cls.__name__}.{f.name} has no default and follows a field with one")
+    code = _shared(len(parameters), bool(_left(fields)) or hasattr(cls, "__post_init__")).replace(
+        co_argcount=1 + len(positional),
+        co_kwonlyargcount=len(parameters) - len(positional),
+        co_varnames=("self", *(f.name for f in parameters)),
+        co_qualname=f"{cls.__qualname__}.__init__",
+    )
+    made = FunctionType(code, {}, "__init__", tuple(f.default for f in positional if _has_default(f)))
+    if len(parameters) > len(positional):
+        made.__kwdefaults__ = {f.name: f.default for f in parameters if f.kw_only and _has_default(f)}
+    made.__module__ = cls.__module__
     return made
 
 
-def _value(f: Field[Any]) -> str:
-    """The expression that ``__init__`` gives the field; empty: it keeps the class attribute."""
-    if f.default_factory is not MISSING:
-        return f"make_{f.name}() if {f.name} is MISSING else {f.name}" if f.init else f"make_{f.name}()"
-    if f.init:
-        return f.name
-    return "" if f.default is MISSING else f"default_{f.name}"
+def _parameters(fields: list[Field[Any]]) -> list[Field[Any]]:
+    """The fields that ``__init__`` takes, those given by name behind the others."""
+    return sorted((f for f in fields if f.init), key=lambda f: bool(f.kw_only))
 
 
-def _assignment(cls: Any, f: Field[Any], value: str, names: dict[str, Any]) -> str:
-    if cls.__setattr__ is object.__setattr__:
-        return f"self.{f.name} = {value}"
+def _left(fields: list[Field[Any]]) -> list[Field[Any]]:
+    """The fields that get their defaults and are no parameters."""
+    return [f for f in fields if not f.init and _has_default(f)]
+
+
+@cache
+def _shared(parameters: int, rest: bool) -> CodeType:
+    """``__init__`` for all classes with this number of parameters; ``rest``: there is more to do in the end."""
+    names = [f"p{n}" for n in range(parameters)]
+    lines = [*(f"set{n}(self, p{n})" for n in range(parameters)), *(["rest(self)"] if rest else [])]
+    text = "\n".join([f"def __init__({', '.join(['self', *names])}):", *(f" {line}" for line in lines or ["pass"])])
+    return next(c for c in compile(text, "<dataclass>", "exec").co_consts if isinstance(c, CodeType))
+
+
+def _has_default(f: Field[Any]) -> bool:
+    """Whether the parameter may be left out; MISSING then stands for what a factory makes."""
+    return f.default is not MISSING or f.default_factory is not MISSING
+
+
+def _connect(cls: Any, fields: list[Field[Any]], names: dict[str, Any]) -> None:
+    """Define what ``__init__`` calls: what sets each field, and what it does in the end."""
+    for n, f in enumerate(_parameters(fields)):
+        names[f"set{n}"] = _setter(cls, f)
+    left = [(_setter(cls, f), f.default) for f in _left(fields)]
+    checks = hasattr(cls, "__post_init__")
+
+    def rest(self: Any) -> None:
+        for assign, default in left:
+            assign(self, default)
+        if checks:
+            self.__post_init__()
+
+    names["rest"] = rest
+
+
+def _setter(cls: Any, f: Field[Any]) -> Callable[[Any, Any], None]:
+    """What gives an object the value of a field, also of a frozen one; MISSING: that of its factory."""
     slot = next((base.__dict__[f.name] for base in cls.__mro__ if f.name in base.__dict__), None)
     if isinstance(slot, MemberDescriptorType):
-        names[f"set_{f.name}"] = slot.__set__
-        return f"set_{f.name}(self, {value})"
-    return f"assign(self, {f.name!r}, {value})"
+        plain: Callable[[Any, Any], None] = slot.__set__
+    else:
+
+        def plain(self: Any, value: Any) -> None:
+            object.__setattr__(self, f.name, value)
+
+    if f.default_factory is MISSING:
+        return plain
+    make = f.default_factory
+
+    def set_or_make(self: Any, value: Any) -> None:
+        plain(self, make() if value is MISSING else value)
+
+    return set_or_make
