@@ -22,7 +22,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, field, fields, replace
-from itertools import chain
 from typing import Any, TypeAlias, TypeVar, dataclass_transform, get_args
 
 from nautilus.core.records import dataclass
@@ -299,15 +298,12 @@ def map_regions(op: Any, f: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any
 
 def walk(body: tuple[Any, ...]) -> Iterator[Any]:
     """Every op under ``body`` in program order, an op before what is inside it."""
-    stack = [iter(body)]
+    stack = list(body[::-1])
     while stack:
-        for op in stack[-1]:
-            yield op
-            if declaration(type(op)).regions:
-                stack.append(chain.from_iterable(regions(op)))
-                break
-        else:
-            stack.pop()
+        op = stack.pop()
+        yield op
+        if declaration(type(op)).regions:
+            stack += [x for inner in regions(op) for x in inner][::-1]
 
 
 Rules: TypeAlias = Mapping[Kind, Callable[[Any], Any]]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from re import sub
+from types import MappingProxyType
 
 from nautilus.core.buffers import Buffer, TensorMap, show_shape
 from nautilus.core.errors import UnsupportedError
@@ -20,6 +21,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, substitute
 from nautilus.core.index.simplify import Ranges, bounds, divisible_by, simplify
 from nautilus.core.index.sizes import Extent, extent_expr, volume
+from nautilus.core.memo import by_identity
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
@@ -123,6 +125,7 @@ def _part(
     return slabs, (axis, box[axis], slab_bytes // op.multicast)
 
 
+@by_identity(8)
 def kernel_maps(module: MemModule, kernel: MemKernel) -> tuple[TensorMap, ...]:
     """Every map that ``kernel`` takes, in the order of its parameters."""
     return tuple({m.name: m for m in _maps(module, kernel)}.values())
@@ -176,6 +179,7 @@ def _within(low: int | None, high: int | None, size: Extent) -> bool:
     return low is not None and high is not None and low >= 0 and isinstance(size, int) and high < size
 
 
+@by_identity(8)
 def _ranges(kernel: MemKernel) -> Ranges:
     """The ranges of the uniform variables and of the loop variables of ``kernel``."""
     out = dict(uniform_ranges(kernel))
@@ -187,7 +191,7 @@ def _ranges(kernel: MemKernel) -> Ranges:
                 out[op.var] = (min(low, before[0]), max(high - 1, before[1]))
             else:
                 out.pop(op.var, None)
-    return out
+    return MappingProxyType(out)
 
 
 def _linear(index: tuple[Expr, ...], shape: tuple[Extent, ...], tile: Iterable[str]) -> Expr:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 from nautilus.core.functions import FUNCTIONS, Types
@@ -296,6 +297,12 @@ def _free_vars(e: Expr) -> frozenset[str]:
         return frozenset(n.name for n in nodes if isinstance(n, Var))
     inner = _NO_NAMES.union(*(free_vars(c) for c in children(e)))
     return inner - {a.name for a in e.axes} if isinstance(e, Reduce) else inner
+
+
+@lru_cache(maxsize=1 << 14)
+def refs(e: Expr) -> frozenset[str]:
+    """Names of the tile values that occur in ``e``."""
+    return frozenset(n.name for n in walk(e) if isinstance(n, Ref))
 
 
 def loads(e: Expr) -> tuple[Load, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Ref, walk
 from nautilus.core.functions import FUNCTIONS
@@ -42,6 +43,7 @@ def fits(x: Linear, dtype: DType, atom: Callable[[Expr], Interval], *, surely: b
     return least <= lo and hi <= most
 
 
+@lru_cache(maxsize=1 << 14)
 def is_value(e: Expr) -> bool:
     """Whether integer ``e`` is made from something else than index variables, sizes, scalars and conditions."""
     return any(

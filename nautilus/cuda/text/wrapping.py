@@ -28,7 +28,9 @@ def _broken(line: str) -> list[str]:
     first = line[: len(line) - len(start)]
     indent = first + 2 * _INDENT
     out: list[str] = []
-    if len(line) > WIDTH and not start.startswith(("//", "#")) and (at := _comment(line)):
+    if len(line) <= WIDTH:
+        return [line]
+    if not start.startswith(("//", "#")) and (at := _comment(line)):
         return [first + line[at:], *_broken(line[:at].rstrip())]
     while len(line) > WIDTH and not start.startswith(("//", "#")):
         at, quoted = _place(line, len(indent) if out else 0)
@@ -42,6 +44,8 @@ def _broken(line: str) -> list[str]:
 
 def _comment(line: str) -> int:
     """Where the comment behind the code of ``line`` begins; 0 without one."""
+    if "//" not in line:
+        return 0
     inside = _nesting(line)[1]
     return next((n for n in range(len(line)) if line.startswith("//", n) and not inside[n]), 0)
 
@@ -51,6 +55,8 @@ def _place(line: str, least: int) -> tuple[int, bool]:
     depths, inside = _nesting(line)
     found: list[tuple[int, int, int]] = []
     for at in range(WIDTH - 1, max(WIDTH // 2, least + 1), -1):
+        if line[at - 1] != " ":  # all of them end with a space
+            continue
         rank = next((n for n, end in enumerate(_ENDS) if line.startswith(end, at - len(end))), None)
         if rank is not None and inside[at - len(_ENDS[rank])] == inside[at]:
             found.append((depths[at], rank, -at))

@@ -58,6 +58,16 @@ class FragLayout:
     lane: tuple[Mode, ...]
     warp: tuple[Mode, ...]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[FragLayout], tuple[tuple[Mode, ...], ...]]:
+        return FragLayout, (self.reg, self.lane, self.warp)  # hashes differ between processes
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.reg, self.lane, self.warp))
+
     def __str__(self) -> str:
         parts = (("reg", self.reg), ("lane", self.lane), ("warp", self.warp))
         return " ".join(f"{name}({', '.join(map(str, modes))})" for name, modes in parts)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from nautilus.core.expr.nodes import Expr, Ref, substitute, walk
+from nautilus.core.expr.nodes import Expr, substitute
+from nautilus.core.expr.nodes import refs as refs_of
 from nautilus.core.index.simplify import simplify
 from nautilus.core.ops import Access, Kind, declaration, map_fields, map_regions, regions
 from nautilus.core.records import dataclass
@@ -61,6 +62,7 @@ class Touch:
 
 
 _NOTHING = Touch()
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 def touch(op: MemOp) -> Touch:
@@ -122,7 +124,7 @@ def expressions(op: MemOp) -> tuple[Expr, ...]:
 
 def refs(op: MemOp) -> frozenset[str]:
     """Names of fragments mentioned in the expressions of ``op`` itself."""
-    return frozenset(n.name for e in expressions(op) for n in walk(e) if isinstance(n, Ref))
+    return _NO_NAMES.union(*map(refs_of, expressions(op)))
 
 
 def reads(op: MemOp) -> tuple[str, ...]:

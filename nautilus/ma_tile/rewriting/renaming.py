@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
+from types import MappingProxyType
 
 from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, rewrite
 from nautilus.core.index.simplify import Ranges, bounds, simplify
+from nautilus.core.memo import by_identity
 from nautilus.core.ops import Kind, Rules, map_fields, map_regions
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
@@ -135,6 +137,7 @@ def each_block(body: tuple[MemOp, ...], f: Callable[[tuple[MemOp, ...]], tuple[M
     return f(tuple(map_regions(op, lambda inner: each_block(inner, f)) for op in body))
 
 
+@by_identity(8)
 def uniform_ranges(kernel: MemKernel) -> Ranges:
     """Ranges of the uniform variables, as far as the launch says (both ends inclusive)."""
     out: dict[str, tuple[int, int]] = {}
@@ -155,4 +158,4 @@ def uniform_ranges(kernel: MemKernel) -> Ranges:
             case TileSchedulerOp(var=name, count=e):
                 last = bounds(e, out)[1]
                 note(name, 0, None if last is None else last - 1)
-    return out
+    return MappingProxyType(out)

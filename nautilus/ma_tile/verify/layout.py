@@ -26,6 +26,12 @@ def same_map(a: FragLayout, b: FragLayout) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def is_projection(own: FragLayout, layout: FragLayout, axes: tuple[str, ...]) -> bool:
+    """Whether ``own`` is the layout of a tile that varies along ``axes`` only, as ``layout`` places it."""
+    return same_map(own, layout.project(axes))
+
+
+@lru_cache(maxsize=4096)
 def layout_fault(layout: FragLayout) -> str:
     """Why ``layout`` is not valid for any tile; empty if it is valid."""
     lanes = 1

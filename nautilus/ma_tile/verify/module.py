@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -51,7 +52,7 @@ from nautilus.ma_tile.ir.tile_scheduler import (
 from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.text.printer import format_op
 from nautilus.ma_tile.verify.cluster import check_cluster
-from nautilus.ma_tile.verify.layout import cover_fault, layout_fault, same_map
+from nautilus.ma_tile.verify.layout import cover_fault, is_projection, layout_fault
 from nautilus.ma_tile.verify.mbarriers import check_mbarriers
 from nautilus.ma_tile.verify.outstanding import check_async
 from nautilus.ma_tile.verify.shared import check_smem
@@ -270,7 +271,7 @@ class KernelScope:
     def projected(self, layout: FragLayout, frag: Frag) -> None:
         """Check that the layout of ``frag`` is the projection of ``layout`` to its axes."""
         own = self.use(frag)
-        ok = same_map(own, layout.project(frag.type.names))
+        ok = is_projection(own, layout, frag.type.names)
         self.need(ok, "operands are projections", f"%{frag.name} is not in the projection of the result's layout")
 
     # -- expressions --------------------------------------------------------------------------
@@ -286,7 +287,10 @@ class KernelScope:
 
         ``readable``: the ranks of the tensors of which it may read elements.
         """
-        for n in walk(e):
+        fault, leaves = _typing(e)
+        if fault:
+            self.fail("expressions are typed", f"{what}: {fault}")
+        for n in leaves:
             match n:
                 case Load(buffer=name, index=index) if readable.get(name) == len(index):
                     pass
@@ -300,14 +304,6 @@ class KernelScope:
                     self.need(self.params.get(name) is dtype, "params are declared", f"{what} mentions {name}")
                 case Ref(name=name, dtype=dtype):
                     self._ref(name, dtype, what, layout)
-                case Op(op=op, args=args, dtype=dtype):
-                    try:
-                        ok = result_dtype(op, [a.dtype for a in args], dtype) is dtype
-                    except DTypeError as err:
-                        self.fail("expressions are typed", f"{what}: {err}")
-                    self.need(ok, "expressions are typed", f"{what}: {op} does not give {dtype}")
-                case Const():
-                    pass
         self.need(e.dtype in frozenset(types), "expressions are typed", f"{what} is {e.dtype}")
 
     def _ref(self, name: str, dtype: DType, what: str, layout: FragLayout | None) -> None:
@@ -362,6 +358,22 @@ class KernelScope:
         if mask is not None:
             self.typed(mask, "the mask", (DType.BOOL,), layout, t.names)
         return buffer
+
+
+@lru_cache(maxsize=1 << 14)  # every pass leaves most expressions as they are
+def _typing(e: Expr) -> tuple[str, tuple[Expr, ...]]:
+    """Which operation in ``e`` has another type than it says, empty for none; and what depends on the scope."""
+    leaves = list[Expr]()
+    for n in walk(e):
+        if isinstance(n, Op):
+            try:
+                if result_dtype(n.op, [a.dtype for a in n.args], n.dtype) is not n.dtype:
+                    return f"{n.op} does not give {n.dtype}", ()
+            except DTypeError as err:
+                return str(err), ()
+        elif not isinstance(n, Const):
+            leaves.append(n)
+    return "", tuple(leaves)
 
 
 Rule = Callable[[KernelScope, Any], None]

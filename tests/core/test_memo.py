@@ -1,0 +1,36 @@
+"""A memo by identity runs a function once for an object, and again for an equal one."""
+
+from __future__ import annotations
+
+from nautilus.core.memo import by_identity
+
+
+def test_results_are_remembered_for_the_same_objects() -> None:
+    calls = []
+
+    @by_identity(2)
+    def length(x: list[int], y: list[int]) -> int:
+        calls.append((x, y))
+        return len(x) + len(y)
+
+    a, b, c = [1], [1], [1, 2]
+    assert [length(a, b), length(a, b), length(b, a), length(a, b)] == [2, 2, 2, 2]
+    assert len(calls) == 2
+    assert length(a, c) == 3 and length(a, b) == 2 and length(b, a) == 2
+    assert len(calls) == 4  # the first call was remembered, the second one was forgotten
+
+
+def test_errors_are_not_remembered() -> None:
+    calls = []
+
+    @by_identity(2)
+    def fails(x: object) -> None:
+        calls.append(x)
+        raise ValueError
+
+    for _ in range(2):
+        try:
+            fails(calls)
+        except ValueError:
+            continue
+    assert len(calls) == 2
