@@ -24,7 +24,7 @@ from nautilus.passes.instruments import Verify
 from nautilus.passes.manager import Instrument, Pipeline, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
-from nautilus.passes.selection.with_variants import variants_may_spill, with_variants
+from nautilus.passes.selection.with_variants import with_variants
 from nautilus.targets.limits import limits
 
 if TYPE_CHECKING:
@@ -94,25 +94,30 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
     schedule or a dump that was given is kept, with the failure in the result's ``ptxas_failure``; where NVRTC is not
     installed, its ``unchecked`` says so.
     """
+    from nautilus.passes.selection.variant_resources import variant_resources
     from nautilus.runtime.nvrtc import check, has_wgmma
 
+    accepted: Sequence[Resources] = ()
+
     def accept(result: Result) -> None:
+        nonlocal accepted
+        accepted = ()
         whole = _to_cuda(result, request.until) if request.is_spec or CUDA.name in result.modules else None
         if whole is None:
             return
         serialised, arch = has_wgmma(whole.cuda), whole.context.arch
         try:
             if serialised or may_spill(whole.modules[MA_TILE.name], limits(arch)):
-                reason, resources = check(whole.cuda_module, arch)
+                reason, accepted = check(whole.cuda_module, arch)
                 result.unchecked = reason if serialised else ""
-                note_spills(request, result, whole.cuda_module, resources)
+                note_spills(request, result, whole.cuda_module, accepted)
         except ScheduleError as error:
             if not request.gives_kernels:
                 raise
             result.ptxas_failure = str(error)
 
     def assemble(made: Result) -> Sequence[Resources]:
-        return check(made.cuda_module, made.context.arch)[1] if has_wgmma(made.cuda) or variants_may_spill(made) else ()
+        return variant_resources(made, result.modules[MA_TILE.name], accepted, check)
 
     result = compile_file(request, instruments, accept)
     return with_variants(request, result, compile_file, assemble) or result

@@ -21,8 +21,8 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, substitute
 from nautilus.core.index.simplify import Ranges, bounds, divisible_by, simplify
 from nautilus.core.index.sizes import Extent, extent_expr, volume
-from nautilus.core.memo import by_identity
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.layout import tile_shape

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nautilus.cuda.emit import device_part, whole_text
 from nautilus.cuda.host.choice import Choice, check_dispatch, host_part
 from nautilus.cuda.module import CudaModule
 from nautilus.cuda.names import kernel_symbols
 from nautilus.cuda.text.statements import Spec, Statements
 from nautilus.cuda.text.wrapping import wrapped
+from nautilus.ma_tile.ir.ops import MemModule
 
 
 def lower_variants(choice: Choice, header: tuple[str, ...] = (), spec: Spec | None = None) -> CudaModule:
@@ -20,3 +23,9 @@ def lower_variants(choice: Choice, header: tuple[str, ...] = (), spec: Spec | No
     text = whole_text(header, [device_part(m, statements) for m in choice.modules], host_part(choice))
     kernels = {symbol: f"{m.name}.{kernel}" for m in choice.modules for symbol, kernel in kernel_symbols(m).items()}
     return CudaModule(wrapped(text), kernels)
+
+
+def lower_kernels(modules: Sequence[MemModule]) -> CudaModule:
+    """The kernels of variants with nothing that launches them, as :func:`lower_variants` prints them."""
+    kernels = {symbol: f"{m.name}.{kernel}" for m in modules for symbol, kernel in kernel_symbols(m).items()}
+    return CudaModule(wrapped(whole_text((), [device_part(m) for m in modules], "")), kernels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nautilus.core.memo import by_identity
+from nautilus.core.records.memo import by_identity
 
 
 def test_results_are_remembered_for_the_same_objects() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA
 
 
 def consumer_warps(kernel: ma.MemKernel) -> int:
@@ -27,3 +27,8 @@ def consumer_warps(kernel: ma.MemKernel) -> int:
 def has_warpgroups(kernel: ma.MemKernel) -> bool:
     """Whether the consumers of the kernel are warpgroups."""
     return consumer_warps(kernel) == GROUP_WARPS
+
+
+def uses_wgmma(kernel: ma.MemKernel) -> bool:
+    """Whether an op of the kernel is a wgmma."""
+    return any(isinstance(op, ma.MmaOp) and op.instr in WGMMA for op in ma.walk_ops(kernel.body))

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, rewrite
 from nautilus.core.index.simplify import Ranges, bounds, simplify
-from nautilus.core.memo import by_identity
 from nautilus.core.ops import Kind, Rules, map_fields, map_regions
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.text.names import fresh
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, LetOp, MemKernel, MemOp, Slot, TileSchedulerOp, walk_ops

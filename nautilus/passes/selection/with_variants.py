@@ -6,17 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.cost.registers import may_spill
 from nautilus.passes.attempts import SPILLED, Resources
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
-from nautilus.targets.limits import limits
-
-
-def variants_may_spill(made: Result) -> bool:
-    """Whether a kernel of a variant may spill registers."""
-    assert made.variants is not None
-    return any(may_spill(v.module, limits(made.context.arch)) for v in made.variants.all)
 
 
 def with_variants(

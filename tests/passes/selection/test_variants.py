@@ -15,13 +15,17 @@ from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold, chosen, leaves
 from nautilus.cost.model import estimate
 from nautilus.cuda.host.choice import Choice, check_dispatch
+from nautilus.cuda.module import CudaModule
+from nautilus.cuda.names import kernel_symbols
 from nautilus.driver import Request, Result, compile_file
 from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.passes.compilation import Variants
 from nautilus.passes.selection import dispatch_tree, variants
+from nautilus.passes.selection.variant_resources import variant_resources
 from nautilus.passes.selection.variants import find
 from nautilus.passes.selection.with_variants import with_variants
+from nautilus.runtime.nvrtc import Resources
 
 PRODUCT = """
 dim M = runtime <= 16384, N = 4096, K = 4096
@@ -240,6 +244,25 @@ def test_the_variant_for_unaligned_tensors_is_kept_with_spilled_registers() -> N
 
     found = with_variants(given, result, compile_file, spilling)
     assert found is not None and found.variants is not None and found.variants.unaligned is not None
+
+
+def test_the_assembler_sees_the_kernels_of_each_variant_once(product: tuple[Request, Result]) -> None:
+    given, general = product
+    shown: list[CudaModule] = []
+
+    def check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
+        shown.append(module)
+        return "", ()
+
+    made = with_variants(given, general, compile_file, lambda made: ())
+    assert made is not None and made.variants is not None
+    first, *others = [v.module for v in made.variants.all]
+    whole = replace(first, name="whole")
+    known = [Resources(symbol, 255, 0, 8, 8, 0) for symbol in kernel_symbols(whole)]
+    found = variant_resources(made, whole, known, check)
+    assert [(r.kernel, r.spill_stores) for r in found] == [(symbol, 8) for symbol in kernel_symbols(first)]
+    assert {name.partition(".")[0] for name in shown[0].kernels.values()} == {m.name for m in others}
+    assert all(f"{symbol}(" in shown[0].text and f"{symbol}(" in made.cuda for symbol in shown[0].kernels)
 
 
 @dataclass(frozen=True)
