@@ -33,7 +33,8 @@ class Roofline:
 def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
     """The lower bounds of ``program``'s MMA and special-function work, and of moving inputs and outputs once.
 
-    Compute bounds hold at the nominal clock of ``arch``.
+    Compute bounds hold at the nominal clock of ``arch``.  Of an input that the kernels do not read whole, such as a
+    table from which they gather rows, only what they read counts.
     """
     m = machine(arch)
     read, written = (
@@ -44,7 +45,7 @@ def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
     floors = {
         "mma": sum(k.parts["mma"] * k.clock for k in found.kernels) / m.clock,
         "special functions": sum(k.parts["special"] * k.clock for k in found.kernels) / m.clock,
-        "memory": (read + written) / rate,
+        "memory": min(read + written, found.bytes) / rate,
     }
     share = max(floors.values()) / found.seconds if found.seconds > 0 else 0.0
     return Roofline(floors, share, *binding_unit(found.parts, found.seconds))

@@ -42,12 +42,17 @@ def traffic(module: MemModule, work: Work, slots: int, m: Machine) -> Traffic:
     consumers = 1 if work.separate_tiles or work.specialised else work.consumers
     l2 = float(np.mean(work.consumer.read)) * work.tiles * consumers
     boxes = [_Box.of(module, name, a, n) for name, a in work.loads.items()]
-    total = sum(b.distinct for b in boxes) * scale
+    total = sum(_once(b.distinct * scale, _size(module, name), m) for name, b in zip(work.loads, boxes, strict=True))
     waves = np.arange(n, dtype=np.int64) // max(1, slots)
     read = total if total <= m.l2_bytes else _dram_reads(boxes, waves, m.l2_bytes) * scale
     read += _read_again(work, boxes, slots, m.l2_bytes) * work.tiles
     written = float(sum(_size(module, name) for name in work.stored))
     return Traffic(l2, min(read, max(l2, 1.0)) + written, written)
+
+
+def _once(distinct: float, size: int, m: Machine) -> float:
+    """Bytes of the ``distinct`` boxes of a buffer; what stays in the L2 cache is read once, however often gathered."""
+    return min(distinct, size) if size <= KEPT * m.l2_bytes else distinct
 
 
 def _read_again(work: Work, boxes: Sequence[_Box], slots: int, l2_bytes: float) -> float:
@@ -105,8 +110,8 @@ class _Box:
         b = module.buffer(name)
         keys: Any = np.zeros(n, np.int64)
         size: Any = np.full(n, float(b.dtype.bytes))
-        for low, high, extent in zip(access.lows, access.highs, b.shape, strict=True):
-            most = nominal(extent) - 1
+        for low, high, extent in zip(access.lows, access.highs, access.extents, strict=True):
+            most = extent - 1
             low, high = np.clip(low, 0, most), np.clip(high, 0, most)
             keys = keys * (most + 1) + low
             size = size * (high - low + 1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from functools import reduce
 from math import prod
 from typing import Any
 
@@ -24,6 +23,7 @@ from nautilus.core.types import DType
 from nautilus.cost.combining import combining
 from nautilus.cost.estimates import estimated, longest, starts_of
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
+from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.analysis.repeated_values import repeated_values
 from nautilus.ma_tile.analysis.sectors import sectors
@@ -67,14 +67,6 @@ class Counts:
     read: Any = 0.0  # bytes loaded
     lines: Any = 0.0  # rows of shared memory that TMA loads fill
     flops: Any = 0.0
-
-
-@dataclass(slots=True)
-class Access:
-    """The first and last position that each tile reads along each axis of a buffer, over all loops."""
-
-    lows: list[Any]
-    highs: list[Any]
 
 
 @dataclass(slots=True)
@@ -131,7 +123,7 @@ class Counter:
         self.order = tiles.order if tiles is not None else "none"
         self.flight = 0
         self.counts = Counts()
-        self.loads: dict[str, Access] = {}
+        self.reads = Reads(self.shapes)
         self.unpipelined: dict[str, float] = {}  # bytes a tile of loads outside pipelines
         self.pipelines: dict[str, tuple[int, bool]] = {}
         self.stored: set[str] = set()
@@ -161,7 +153,7 @@ class Counter:
             self.block(after_initialisation(self.kernel.body), 1.0, dict(self.env))
         pipelined = sum(self.pipeline_bytes().values()) or sum(self.unpipelined.values())
         return Work(
-            self.tiles, self.counts, self.loads, units, self.warps, self._separate_tiles(consumers), self.order,
+            self.tiles, self.counts, self.reads.boxes, units, self.warps, self._separate_tiles(consumers), self.order,
             bool(consumers), self._ordered(consumers), pipelined, self.pipelines, max(1.0, self.iteration_bytes),
             min(self.tiles, MOST_TILES), self.kernel.cluster if shares_loads(self.kernel) else 1,
             frozenset(self.stored),
@@ -174,9 +166,9 @@ class Counter:
         self.block(after_initialisation(self.kernel.body), 1.0, dict(self.env))
         pipelined = sum(self.pipeline_bytes().values()) or r.consumers * sum(self.unpipelined.values())
         return Work(
-            self.tiles, self.counts, self.loads, r.consumers, self.warps, False, self.order, False, False, pipelined,
-            self.pipelines, max(1.0, self.iteration_bytes), min(self.tiles, MOST_TILES), 1, frozenset(self.stored),
-            True,
+            self.tiles, self.counts, self.reads.boxes, r.consumers, self.warps, False, self.order, False, False,
+            pipelined, self.pipelines, max(1.0, self.iteration_bytes), min(self.tiles, MOST_TILES), 1,
+            frozenset(self.stored), True,
         )  # fmt: skip
 
     def role(self, r: Role) -> None:
@@ -217,7 +209,7 @@ class Counter:
                 case ma.LetOp(var=var, expr=e):
                     env[var] = longest(e, env, starts=var in self.starts)
                     if self.private > 1 and CONSUMER in free_vars(e):
-                        first, last = _ends(env)
+                        first, last = both_ends(env)
                         env[f"{var}#"] = (estimated(e, first), estimated(e, last))
                 case TileSchedulerOp(body=inner):
                     self.block(inner, times, dict(env))
@@ -256,7 +248,7 @@ class Counter:
         self.flight = max(self.flight, self._flight_after(op.body))
         ends = (low, np.maximum(high - 1, low))
         if self.private > 1:  # from the first iteration of the first consumer to the last one of the last consumer
-            first, last = _ends(env)
+            first, last = both_ends(env)
             ends = (estimated(op.lo, first), np.maximum(estimated(op.hi, last) - 1, ends[1]))
         inner = {**env, op.var: np.maximum((low + high) // 2, low), f"{op.var}#": ends}
         self.depth += 1
@@ -300,7 +292,8 @@ class Counter:
                 self.elementwise(times, self.smem[slot.buffer].stage_bytes / 16 / 32 * 2)
             case ma.GlobalLoad(result=r, buffer=buffer, index=index, mask=mask, repeat=repeat):
                 share = self.share(mask, env, r.type.axes)
-                self.reads(buffer, index, {a.name: a.size for a in r.type.axes}, env)
+                self.reads.add(buffer, index, {a.name: a.size for a in r.type.axes}, env)
+                self.reads.loaded(op)
                 size = prod(r.type.shape) * r.type.dtype.bytes // (repeat or 1)
                 c.read = c.read + times * size * share
                 self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
@@ -449,26 +442,7 @@ class Counter:
         self.counts.read = self.counts.read + times * size * share
         if not self.depth:
             self.unpipelined[slot.buffer] = float(size)
-        self.reads(buffer, index, {a.name: a.size for a in s.axes}, env)
-
-    def reads(self, buffer: str, index: tuple[Expr, ...], sizes: Mapping[str, int], env: dict[str, Any]) -> None:
-        """Extend the ranges that every tile reads of ``buffer``.
-
-        The index of a prefetch may jump at either end of the loop, so the second and the last but one value count too.
-        """
-        first, last = _ends(env)
-        ranged = [name[:-1] for name in env if name.endswith("#")]
-        second = first | {v: np.minimum(first[v] + 1, last[v]) for v in ranged}
-        before = last | {v: np.maximum(last[v] - 1, first[v]) for v in ranged}
-        low, high = {a: np.asarray(0) for a in sizes}, {a: np.asarray(n - 1) for a, n in sizes.items()}
-        places = (first, second, before, last) if ranged else (first,)
-        points = [[estimated(e, at | tile) for e in index] for at in places for tile in (low, high)]
-        if (known := self.loads.get(buffer)) is not None:
-            points += [known.lows, known.highs]
-        by_axis = list(zip(*points, strict=True))
-        self.loads[buffer] = Access(
-            [reduce(np.minimum, values) for values in by_axis], [reduce(np.maximum, values) for values in by_axis]
-        )
+        self.reads.add(buffer, index, {a.name: a.size for a in s.axes}, env)
 
 
 def is_split_k_block(kernel: MemKernel) -> bool:
@@ -481,15 +455,6 @@ def is_split_k_block(kernel: MemKernel) -> bool:
 def shares_loads(kernel: MemKernel) -> bool:
     """Whether the blocks of a cluster share loads (pass ``multicast-loads``)."""
     return any(isinstance(op, ma.TmaLoad) and op.multicast > 1 for op in ma.walk_ops(kernel.body))
-
-
-def _ends(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """``env`` with every ranged variable (of loops and consumers) at its first and at its last value."""
-    first, last = dict(env), dict(env)
-    for name, ends in env.items():
-        if name.endswith("#"):
-            first[name[:-1]], last[name[:-1]] = ends
-    return first, last
 
 
 def _rate(dtype: DType) -> float:

@@ -72,7 +72,8 @@ def cut(plan: KernelPlan, unified: Unified, loop: str, grid: int, row: int, resu
         return None
     many = target.multiprocessors or MULTIPROCESSORS
     warps = PAIR if grid > many else WARPS
-    step = max(ROWS, min(128, floor_pow2(STAGE // max(1, row))))
+    # a few bytes beside the rows, such as the index of a page, do not halve the step
+    step = max(ROWS, min(128, floor_pow2(STAGE * 17 // 16 // max(1, row))))
     while warps > 1 and warps * step * row * 2 + _RESERVE > target.smem_block:
         warps //= 2
     if warps < PAIR or blocks(extent, step) < 2 * warps:

@@ -12,7 +12,8 @@ write.  Passes that make those P blocks run beside each other (``combine-in-bloc
   begins.  A tile of A may be larger than B's by registers that nobody wants (rows beyond the last of a matrix
   instruction);
 * what A's grid variables are in terms of B's and of the part, which follows from the indices of both sides; that
-  every block of A is one part of one block is then checked for all of them;
+  every block of A is one part of one block is then checked for all of them, or proved from the digits of the block's
+  number (``grid_digits``) where the number of blocks is known only at launch;
 * shared memory that takes a temp's place: one stage a part, and all stages seen as one tile.
 
 ScheduleError where the kernels do not fit together so.
@@ -37,6 +38,7 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.analysis.block_values import BLOCK, Ints, grid_values
+from nautilus.ma_tile.analysis.grid_digits import Product, bijective, extents, from_tensors
 from nautilus.ma_tile.ir.layout import FragLayout, slice_registers
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
@@ -99,16 +101,13 @@ def _written(op: MemOp) -> str | None:
     return op.buffer if isinstance(op, GlobalStore) else None
 
 
-def several(a: MemKernel, b: MemKernel) -> tuple[int, int]:
-    """(blocks of ``b``, blocks of ``a`` for each of them). Raises ScheduleError where that is not 2 or more."""
-    if not (isinstance(a.blocks, Const) and isinstance(b.blocks, Const)):
-        raise ScheduleError("the number of blocks is known at launch only", kernel=a.name)
-    blocks = int(b.blocks.value)
-    parts, rest = divmod(int(a.blocks.value), blocks)
-    if rest or parts < 2:
-        detail = f"{a.blocks.value} blocks cannot be divided into two or more for each of {blocks}"
+def several(a: MemKernel, b: MemKernel) -> int:
+    """Blocks of ``a`` for each block of ``b``. Raises ScheduleError where that is not a number from 2 on."""
+    parts = Product.of(a.blocks).divided(Product.of(b.blocks))
+    if parts is None or parts.factors or parts.number < 2:
+        detail = f"{a.blocks} blocks cannot be divided into two or more for each of {b.blocks}"
         raise ScheduleError(detail, kernel=a.name)
-    return blocks, parts
+    return parts.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +138,28 @@ class SplitKFusion:
         a, b = pair.a, pair.b
         self.kernel = a.name
         self.temps, self.number, self.what = pair.temps, number, what
-        self.blocks, self.count = several(a, b)
+        self.count = several(a, b)
         if any(BLOCK in free_vars(e) for op in walk_ops(a.body) for e in expressions(op)):
             raise ScheduleError("its body depends on the block number", kernel=self.kernel)
         b = without_axis_names(b, {x for k in (a, b) for layout in k.layouts.values() for x in layout.axes})
         self.b = b
         self.a = kernel_apart(a, b)
-        self.values = {v: np.tile(x, self.count) for v, x in grid_values(b, self.blocks).items()}
-        self.values[number] = np.repeat(np.arange(self.count), self.blocks)
         self.solved: dict[str, Expr] = {}
+        self.values = self._values()
         self.names, self.theirs = Names(self.a), Names(b)
         self.layouts = {**b.layouts, **self.a.layouts}
         self.parts: dict[str, Part] = {}
         for name in self.temps:
             self.parts[name] = self._part(name)
         self._check_all()
+
+    def _values(self) -> dict[str, Ints] | None:
+        """B's grid variables and the part in every part of every block; None where their number is not known."""
+        if not isinstance(self.b.blocks, Const):
+            return None
+        blocks = int(self.b.blocks.value)
+        values = {v: np.tile(x, self.count) for v, x in grid_values(self.b, blocks).items()}
+        return values | {self.number: np.repeat(np.arange(self.count), blocks)}
 
     # -- temps --------------------------------------------------------------------------------
     def _part(self, temp: str) -> Part:
@@ -233,37 +239,54 @@ class SplitKFusion:
             scale = form.terms[unknown[0]]
             found = theirs if scale == 1 else calc("floordiv", theirs, scale)
             self.solved[unknown[0].name] = found = simplify(found)
-            self.values[unknown[0].name] = np.broadcast_to(self._value(temp, found), self.values[self.number].shape)
-        same = (self._value(temp, ours) == self._value(temp, theirs)).all()
+            if self.values is not None:
+                shape = self.values[self.number].shape
+                self.values[unknown[0].name] = np.broadcast_to(self._value(temp, found, self.values), shape)
+        if self.values is None:
+            same = simplify(calc("sub", substitute(ours, self.solved), theirs)) == _ZERO
+        else:
+            same = bool((self._value(temp, ours, self.values) == self._value(temp, theirs, self.values)).all())
         if not same:
             raise ScheduleError(f"a block reads another part of {temp} than its {self.what}s write", kernel=self.kernel)
 
-    def _value(self, temp: str, e: Expr) -> Ints:
+    def _value(self, temp: str, e: Expr, values: dict[str, Ints]) -> Ints:
         """``e`` in every part of every block."""
         try:
-            found: Ints = evaluate(e, self.values)
+            found: Ints = evaluate(e, values)
             return found
         except KeyError as name:
             raise ScheduleError(f"the position of {temp} depends on {name.args[0]}", kernel=self.kernel) from None
 
     def _check_all(self) -> None:
         """Every block of A is one part of one block. Raises ScheduleError."""
-        point = np.zeros(self.values[self.number].shape, np.int64)
-        ours = grid_values(self.a, self.count * self.blocks)
-        order = np.zeros(self.count * self.blocks, np.int64)
+        read = from_tensors(self.a)
         for name, e in self.a.decode:
-            if name not in ours:  # read from tensors
+            if name in read:
                 self.solved[name] = simplify(substitute(e, self.solved))
-                continue
-            if name not in self.solved:
+            elif name not in self.solved:
                 if not isinstance(e, Const):
                     raise ScheduleError(f"no partial result determines grid variable {name}", kernel=self.kernel)
                 self.solved[name] = e
-                continue
-            size = int(max(ours[name].max(), self.values[name].max())) + 1
-            point, order = point * size + self.values[name], order * size + ours[name]
-        if not np.array_equal(np.sort(point), np.sort(order)):
+        if not (self._proved() if self.values is None else self._counted(self.values)):
             raise ScheduleError(f"its blocks are not the {self.what}s of the blocks that read them", kernel=self.kernel)
+
+    def _proved(self) -> bool:
+        """The claim of :meth:`_check_all` for every number of blocks."""
+        ours, theirs = extents(self.a), extents(self.b)
+        if ours is None or theirs is None:
+            return False
+        return bijective(ours, {**theirs, self.number: Product(self.count)}, self.solved)
+
+    def _counted(self, values: dict[str, Ints]) -> bool:
+        """The claim of :meth:`_check_all` for the number of blocks that there are."""
+        total = values[self.number].size
+        point = np.zeros(total, np.int64)
+        ours = grid_values(self.a, total)
+        order = np.zeros(total, np.int64)
+        for name in (name for name, _ in self.a.decode if name in ours and name in values):
+            size = int(max(ours[name].max(), values[name].max())) + 1
+            point, order = point * size + values[name], order * size + ours[name]
+        return np.array_equal(np.sort(point), np.sort(order))
 
     def _shared(
         self, temp: str, dtype: DType, chunk: TileAxis, cut: tuple[TileAxis, ...], view: tuple[TileAxis, ...]

@@ -1,7 +1,8 @@
 """Overlap copies to shared memory with the work of earlier loop iterations.
 
-A copy at the top of a loop body whose address depends on nothing computed in the body may be issued
-early.  Two schemes, by the pipeline depth S (``stages`` of the schedule):
+A copy at the top of a loop body may be issued early where its address depends on nothing computed in the body but
+what can be computed early too, such as an index that it loads (:mod:`~nautilus.ma_tile.rewriting.address_slices`).
+Two schemes, by the pipeline depth S (``stages`` of the schedule):
 
 * S >= 2: the buffer becomes a pipeline of S stages.  The first S - 1 iterations' copies are issued before
   the loop; iteration j first issues those of iteration j + S - 1, all in one group, then works on
@@ -22,12 +23,12 @@ Waits and barriers are gone afterwards and shared memory is allocated anew: run 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Const, Expr, Op, Ref, Var, walk
+from nautilus.core.expr.nodes import Const, Expr, Op, Var
 from nautilus.core.index.simplify import FALSE, TRUE, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -51,10 +52,10 @@ from nautilus.ma_tile.ir.traverse import (
     each_kernel,
     map_slots,
     rebuild,
-    substitute_copy,
     warp_plan_of,
 )
 from nautilus.ma_tile.passes.finalise.allocate_shared import allocate
+from nautilus.ma_tile.rewriting.address_slices import AddressSlices, Issue
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +89,35 @@ def pipeline(kernel: MemKernel, stages: int) -> MemKernel:
     return allocate(replace(kernel, body=body, smem=smem))
 
 
+@dataclass(frozen=True, slots=True)
+class _Early:
+    """Copies to ``buffers`` in the loops of a chain, issued early; the fragments ``before`` exist in front of it."""
+
+    loops: Sequence[ForOp]
+    buffers: set[str]
+    before: frozenset[str]
+
+    def of(self, buffer: str) -> _Early:
+        """The copies to ``buffer`` alone."""
+        return replace(self, buffers={buffer})
+
+
 @dataclass(slots=True)
 class _Pipeline:
     kernel: MemKernel
     stages: int
     pipelined: set[str]
 
+    slices: AddressSlices
+
     def __init__(self, kernel: MemKernel, stages: int) -> None:
         self.kernel, self.stages, self.pipelined = kernel, stages, set()
+        self.slices = AddressSlices(kernel)
 
     def block(self, body: tuple[MemOp, ...], outer: frozenset[str] = frozenset()) -> tuple[MemOp, ...]:
         """``body`` with every chain of loops in it pipelined; ``outer`` fragments exist around it."""
         out: list[MemOp] = []
+        body = self._hoisted(body, outer)
         chains = _chains(body)
         done: dict[int, tuple[list[MemOp], ForOp]] = {}
         for members in chains:
@@ -109,9 +127,10 @@ class _Pipeline:
             if not names:
                 continue
             self.pipelined |= names
+            early = _Early(loops, names, before)
             for k, (n, loop) in enumerate(zip(members, loops, strict=True)):
-                prologue = self._prologue(loops, names) if k == 0 else []
-                done[n] = (prologue, self._rewrite(loops, k, loop, names))
+                prologue = self._prologue(early) if k == 0 else []
+                done[n] = (prologue, self._rewrite(early, k, loop))
         for n, op in enumerate(body):
             if n in done:
                 prologue, loop = done[n]
@@ -129,15 +148,13 @@ class _Pipeline:
         for loop in loops:
             copies = [op for op in loop.body if isinstance(op, AsyncCopy)]
             targets = [c.slot.buffer for c in copies]
-            inside = {d.name for op in walk_ops(loop.body) for d in defined(op)}
-            inside |= {arg.name for arg, _ in loop.carried}
             fine = {
                 c.slot.buffer
                 for c in copies
-                if targets.count(c.slot.buffer) == 1 and not _refs(c) & inside and _refs(c) <= before
+                if targets.count(c.slot.buffer) == 1 and self.slices.of(c, loop.body, before) is not None
             }
             names = fine if names is None else names & fine
-        names = {n for n in names or () if _alike([(x, c) for x in loops for c in _copies(x, {n})])}
+        names = {n for n in names or () if self._alike(_Early(loops, {n}, before))}
         ours = [op for loop in loops for op in walk_ops(loop.body)]
         for name in list(names):
             writers = sum(1 for op in ours if isinstance(op, AsyncCopy) and op.slot.buffer == name)
@@ -148,20 +165,58 @@ class _Pipeline:
                 names.discard(name)
         return names
 
+    def _alike(self, early: _Early) -> bool:
+        """Whether the copies of a chain's loops differ in masks only (and the names of what they refer to)."""
+        issue, keys = self.slices.issue(), set()
+        for loop in early.loops:
+            for c in self._copies_at(early, loop, Var("?"), issue):
+                keys.add((c.buffer, c.index, c.vec, c.threads, c.mbar))
+        return len(keys) == 1
+
+    def _hoisted(self, body: tuple[MemOp, ...], outer: frozenset[str]) -> tuple[MemOp, ...]:
+        """``body`` with what the copies of a chain's later loops need computed before its first loop."""
+        for first, *later in _chains(body):
+            if not later:
+                continue
+            before = outer | _names_before(body, first)
+            between = [op for op in body[first + 1 : later[-1]] if not isinstance(op, ForOp)]
+            loops = [op for n in later if isinstance(op := body[n], ForOp)]
+            needed = [
+                op
+                for loop in loops
+                for c in loop.body
+                if isinstance(c, AsyncCopy)
+                for op in self.slices.of(c, (*between, *loop.body), before) or ()
+            ]
+            moved = tuple(op for op in between if op in needed)
+            if moved:
+                rest = tuple(op for op in body[first:] if op not in moved)
+                return self._hoisted((*body[:first], *moved, *rest), outer)
+        return body
+
     # -- issuing --------------------------------------------------------------------------------
-    def _issue(self, loops: Sequence[ForOp], first: int, at: Expr, names: set[str]) -> list[MemOp]:
+    def _issue(self, early: _Early, first: int, at: Expr) -> list[MemOp]:
         """Copies of iteration ``at``, which lies in loop ``first`` of the chain, a later one, or behind the end."""
+        loops = early.loops
+        issue = self.slices.issue()
         variants = [
-            (loop, tuple(self._moved(c, loop, loops[0], at) for c in _copies(loop, names))) for loop in loops[first:]
+            (loop, tuple(self._staged(c, loops[0], at) for c in self._copies_at(early, loop, at, issue)))
+            for loop in loops[first:]
         ]
         merged = variants[-1][1]
         for loop, copies in reversed(variants[:-1]):
             merged = tuple(_either(calc("lt", at, loop.hi), a, b) for a, b in zip(copies, merged, strict=True))
-        return list(_guarded(calc("lt", at, loops[-1].hi), merged))
+        return list(_guarded(calc("lt", at, loops[-1].hi), (*issue.ops, *merged)))
 
-    def _moved(self, copy: AsyncCopy, loop: ForOp, head: ForOp, at: Expr) -> AsyncCopy:
-        moved = substitute_copy(copy, {loop.var: at})
-        return replace(moved, slot=replace(copy.slot, stage=self._stage(at, head.lo)))
+    def _copies_at(self, early: _Early, loop: ForOp, at: Expr, issue: Issue) -> Iterator[AsyncCopy]:
+        """The copies of ``loop`` in iteration ``at``."""
+        for c in _copies(loop, early.buffers):
+            needed = self.slices.of(c, loop.body, early.before)
+            assert needed is not None  # they are eligible
+            yield issue.copy(c, loop, at, needed)
+
+    def _staged(self, copy: AsyncCopy, head: ForOp, at: Expr) -> AsyncCopy:
+        return replace(copy, slot=replace(copy.slot, stage=self._stage(at, head.lo)))
 
     def _stage(self, at: Expr, first: Expr) -> Expr:
         if self.stages == 1:
@@ -171,15 +226,16 @@ class _Pipeline:
             return integer(int(distance.value) % self.stages)
         return calc("mod", distance, self.stages)
 
-    def _prologue(self, loops: Sequence[ForOp], names: set[str]) -> list[MemOp]:
+    def _prologue(self, early: _Early) -> list[MemOp]:
         out: list[MemOp] = []
+        loops = early.loops
         if self.stages == 1:
-            for copy in _copies(loops[0], names):
-                out += [*self._issue(loops, 0, loops[0].lo, {copy.slot.buffer}), AsyncCommit(copy.span)]
+            for copy in _copies(loops[0], early.buffers):
+                out += [*self._issue(early.of(copy.slot.buffer), 0, loops[0].lo), AsyncCommit(copy.span)]
             return out
         for s in range(self.stages - 1):
             at = _add(loops[0].lo, s)
-            issued = [self._with_stage(op, s) for op in self._issue(loops, 0, at, names)]
+            issued = [self._with_stage(op, s) for op in self._issue(early, 0, at)]
             out += [*issued, AsyncCommit(loops[0].span)]
         return out
 
@@ -188,22 +244,22 @@ class _Pipeline:
         (out,) = rebuild((op,), lambda x: (map_slots(x, lambda s: replace(s, stage=integer(stage))),))
         return out
 
-    def _rewrite(self, loops: Sequence[ForOp], number: int, loop: ForOp, names: set[str]) -> ForOp:
-        here = self._stage(Var(loop.var), loops[0].lo)
+    def _rewrite(self, early: _Early, number: int, loop: ForOp) -> ForOp:
+        names = early.buffers
+        here = self._stage(Var(loop.var), early.loops[0].lo)
 
         def slot(s: Slot) -> Slot:
             return replace(s, stage=here) if s.buffer in names else s
 
         body = rebuild(_without(loop.body, names), lambda op: (map_slots(op, slot),))
         if self.stages == 1:
-            return replace(loop, body=self._interleaved(loops, number, loop, body, names))
-        issue = self._issue(loops, number, _add(Var(loop.var), self.stages - 1), names)
+            return replace(loop, body=self._interleaved(early, number, loop, body))
+        issue = self._issue(early, number, _add(Var(loop.var), self.stages - 1))
         return replace(loop, body=(*issue, AsyncCommit(loop.span), *body))
 
-    def _interleaved(
-        self, loops: Sequence[ForOp], number: int, loop: ForOp, body: tuple[MemOp, ...], names: set[str]
-    ) -> tuple[MemOp, ...]:
+    def _interleaved(self, early: _Early, number: int, loop: ForOp, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         """Each buffer's next copy right behind its last reader."""
+        names = early.buffers
         last: dict[str, int] = {}
         for n, op in enumerate(body):
             for inner in walk_ops((op,)):
@@ -215,7 +271,7 @@ class _Pipeline:
             out.append(op)
             for b in order:
                 if last.get(b) == n:
-                    out += [*self._issue(loops, number, after, {b}), AsyncCommit(loop.span)]
+                    out += [*self._issue(early.of(b), number, after), AsyncCommit(loop.span)]
         return tuple(out)
 
 
@@ -236,11 +292,6 @@ def _ascend(loops: Sequence[ForOp]) -> bool:
 def _names_before(body: tuple[MemOp, ...], end: int) -> frozenset[str]:
     """Fragments that this block defines before position ``end``."""
     return frozenset(d.name for op in body[:end] for d in defined(op))
-
-
-def _refs(copy: AsyncCopy) -> frozenset[str]:
-    exprs = copy.index if copy.mask is None else (*copy.index, copy.mask)
-    return frozenset(n.name for e in exprs for n in walk(e) if isinstance(n, Ref))
 
 
 def _copies(loop: ForOp, names: set[str]) -> tuple[AsyncCopy, ...]:
@@ -264,21 +315,12 @@ def _without(body: tuple[MemOp, ...], names: set[str]) -> tuple[MemOp, ...]:
     return tuple(out)
 
 
-def _guarded(cond: Expr, body: tuple[AsyncCopy, ...]) -> tuple[MemOp, ...]:
+def _guarded(cond: Expr, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
     """``body`` under ``cond``, which may be known."""
     cond = simplify(cond)
     if cond == FALSE:
         return ()
     return body if cond == TRUE else (IfOp(cond, body),)
-
-
-def _alike(copies: Sequence[tuple[ForOp, AsyncCopy]]) -> bool:
-    """Whether the copies of a chain's loops differ in masks only (and the names of their loop variables)."""
-    keys = set()
-    for loop, c in copies:
-        moved = substitute_copy(c, {loop.var: Var("?")})
-        keys.add((c.buffer, moved.index, c.vec, c.threads, c.mbar))
-    return len(keys) == 1
 
 
 def _either(first: Expr, a: AsyncCopy, b: AsyncCopy) -> AsyncCopy:

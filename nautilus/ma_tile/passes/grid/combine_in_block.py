@@ -88,7 +88,7 @@ class _Joint:
     def __init__(self, pair: Pair) -> None:
         a, b = pair.a, pair.b
         self.producer = a.name
-        _, self.consumers = several(a, b)
+        self.consumers = several(a, b)
         for k in (a, b):
             roles = any(isinstance(op, RolesOp) for op in walk_ops(k.body))
             if roles or k.consumers > 1 or k.pipelines or k.cluster > 1 or (k is b and k.mbars):

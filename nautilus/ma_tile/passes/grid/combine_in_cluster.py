@@ -118,7 +118,7 @@ def _check(pair: Pair, size: int, target: Limits) -> None:
     a, b = pair.a, pair.b
     if not target.warpgroup:
         raise ScheduleError("the target has no clusters", kernel=a.name)
-    _, parts = several(a, b)
+    parts = several(a, b)
     if parts != size:
         raise ScheduleError(f"{parts} blocks compute one result, but a cluster has {size}", kernel=a.name)
     for k in (a, b):

@@ -1,0 +1,109 @@
+"""The positions that each tile of a kernel reads of each buffer, gathers included, for the cost model.
+
+The values of an index tensor are not known at compile time.  Each of its elements is taken to choose another row: the
+row at the element's own linear position.  So tiles that read the same elements of the index tensor read the same rows,
+and a tile that reads n elements reads n rows.  A table with fewer rows than the index tensor has elements counts as
+one with as many rows, except that it is read at most once where it stays in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Expr, Ref, rewrite, walk
+from nautilus.core.index.sizes import nominal, volume
+from nautilus.core.records import dataclass
+from nautilus.cost.estimates import estimated
+from nautilus.ma_tile.ir.ops import GlobalLoad
+
+Index = tuple[Expr, ...]
+
+
+@dataclass(slots=True)
+class Access:
+    """The first and last position that each tile reads along each axis of a buffer, over all loops.
+
+    ``extents``: those of the buffer, or those of a longer index tensor that chooses positions in it.
+    """
+
+    lows: list[Any]
+    highs: list[Any]
+    extents: list[int]
+
+
+def both_ends(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``env`` with every ranged variable (of loops and consumers) at its first and at its last value."""
+    first, last = dict(env), dict(env)
+    for name, ends in env.items():
+        if name.endswith("#"):
+            first[name[:-1]], last[name[:-1]] = ends
+    return first, last
+
+
+class Reads:
+    """The boxes of each buffer that tiles read; filled in the order of the kernel's ops."""
+
+    def __init__(self, buffers: Mapping[str, Buffer]) -> None:
+        self.boxes: dict[str, Access] = {}
+        self._buffers = buffers
+        self._places: dict[str, tuple[Expr, int]] = {}  # by fragment: position in its tensor, elements of the tensor
+
+    def loaded(self, op: GlobalLoad) -> None:
+        """Remember the position of the elements of ``op``, where they may be positions themselves."""
+        if op.result.type.dtype.is_float:
+            return
+        shape = [nominal(n) for n in self._buffers[op.buffer].shape]
+        place: Expr = integer(0)
+        for e, n in zip(op.index, shape, strict=True):
+            place = calc("add", calc("mul", place, n), e)
+        self._places[op.result.name] = place, nominal(volume(self._buffers[op.buffer].shape))
+
+    def _index(self, index: Index) -> Index:
+        """``index`` with the element's own position for each loaded value."""
+
+        def rule(e: Expr) -> Expr | None:
+            return self._places[e.name][0] if isinstance(e, Ref) and e.name in self._places else None
+
+        return tuple(rewrite(e, rule) for e in index)
+
+    def _extents(self, buffer: str, index: Index) -> list[int]:
+        """The extents of ``buffer``, at least as large as the tensors whose elements are positions there."""
+        return [
+            max(
+                [
+                    nominal(n),
+                    *(self._places[r.name][1] for r in walk(e) if isinstance(r, Ref) and r.name in self._places),
+                ]
+            )
+            for n, e in zip(self._buffers[buffer].shape, index, strict=True)
+        ]
+
+    def add(self, buffer: str, index: tuple[Expr, ...], sizes: Mapping[str, int], env: dict[str, Any]) -> None:
+        """Extend the ranges that every tile reads of ``buffer``.
+
+        The index of a prefetch may jump at either end of the loop, so the second and the last but one value count too.
+        """
+        first, last = both_ends(env)
+        ranged = [name[:-1] for name in env if name.endswith("#")]
+        extents = self._extents(buffer, index)
+        index = self._index(index)
+        second = first | {v: np.minimum(first[v] + 1, last[v]) for v in ranged}
+        before = last | {v: np.maximum(last[v] - 1, first[v]) for v in ranged}
+        low, high = {a: np.asarray(0) for a in sizes}, {a: np.asarray(n - 1) for a, n in sizes.items()}
+        places = (first, second, before, last) if ranged else (first,)
+        points = [[estimated(e, at | tile) for e in index] for at in places for tile in (low, high)]
+        if (known := self.boxes.get(buffer)) is not None:
+            points += [known.lows, known.highs]
+            extents = [max(n, m) for n, m in zip(extents, known.extents, strict=True)]
+        by_axis = list(zip(*points, strict=True))
+        self.boxes[buffer] = Access(
+            [reduce(np.minimum, values) for values in by_axis],
+            [reduce(np.maximum, values) for values in by_axis],
+            extents,
+        )

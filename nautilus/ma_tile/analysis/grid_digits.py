@@ -1,0 +1,125 @@
+"""Grid variables as digits of the block's number, where the number of blocks is known only at launch.
+
+``decode`` writes the digit with stride S and extent E as ``block // S % E``; the last one has no ``% E``.  Strides and
+extents are products of integers and runtime sizes (:class:`Product`), so that they can be compared and divided.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, loads
+from nautilus.core.index.simplify import simplify
+from nautilus.core.records import dataclass
+from nautilus.ma_tile.analysis.access import affine
+from nautilus.ma_tile.analysis.block_values import BLOCK
+from nautilus.ma_tile.ir.ops import MemKernel
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """``number`` times the ``factors``, which are neither products nor integers."""
+
+    number: int = 1
+    factors: tuple[Expr, ...] = ()
+
+    @staticmethod
+    def of(e: Expr) -> Product:
+        """``e`` as a product."""
+        e = simplify(e)
+        match e:
+            case Const(value=value):
+                return Product(int(value))
+            case Op(op="mul", args=(a, b)):
+                return Product.of(a) * Product.of(b)
+        return Product(1, (e,))
+
+    def __mul__(self, other: Product) -> Product:
+        return Product(self.number * other.number, tuple(sorted((*self.factors, *other.factors), key=repr)))
+
+    def divided(self, by: Product) -> Product | None:
+        """The exact quotient; None where there is none."""
+        rest = Counter(self.factors)
+        rest.subtract(Counter(by.factors))
+        if by.number == 0 or self.number % by.number or min(rest.values(), default=0) < 0:
+            return None
+        return Product(self.number // by.number, tuple(sorted(rest.elements(), key=repr)))
+
+
+ONE = Product()
+
+
+@dataclass(frozen=True, slots=True)
+class _Digit:
+    """``block // stride % extent``; None: without ``% extent``."""
+
+    name: str
+    stride: Product
+    extent: Product | None
+
+
+def from_tensors(kernel: MemKernel) -> frozenset[str]:
+    """The grid variables that are read from tensors, or depend on such."""
+    found: set[str] = set()
+    for name, e in kernel.decode:
+        if loads(e) or free_vars(e) & found:
+            found.add(name)
+    return frozenset(found)
+
+
+def extents(kernel: MemKernel) -> Mapping[str, Product] | None:
+    """The extents of the grid variables that number the blocks; None where ``decode`` has another form."""
+    read = from_tensors(kernel)
+    found = [_digit(name, simplify(e)) for name, e in kernel.decode if name not in read]
+    if None in found:
+        return None
+    out: dict[str, Product] = {}
+    stride, total = ONE, Product.of(kernel.blocks)
+    rest = [d for d in found if d is not None and d.extent != ONE]
+    while rest:
+        d = next((d for d in rest if d.stride == stride), None)
+        extent = total.divided(stride) if d is not None and d.extent is None else None if d is None else d.extent
+        if d is None or extent is None:
+            return None
+        rest.remove(d)
+        out[d.name] = extent
+        stride = stride * extent
+    return out if stride == total else None
+
+
+def _digit(name: str, e: Expr) -> _Digit | None:
+    match e:
+        case Const():
+            return _Digit(name, ONE, ONE)
+        case Var(name=var) if var == BLOCK:
+            return _Digit(name, ONE, None)
+        case Op(op="floordiv", args=(Var(name=var), s)) if var == BLOCK:
+            return _Digit(name, Product.of(s), None)
+        case Op(op="mod", args=(x, n)) if (inner := _digit(name, x)) is not None and inner.extent is None:
+            return replace(inner, extent=Product.of(n))
+    return None
+
+
+def bijective(ours: Mapping[str, Product], theirs: Mapping[str, Product], solved: Mapping[str, Expr]) -> bool:
+    """Whether ``solved``, our digits in terms of theirs, takes every value of ours once.
+
+    Each of our digits is one of theirs with the same extent, or ``n * x + y`` of two of theirs where y has extent n.
+    """
+    left = {name: extent for name, extent in theirs.items() if extent != ONE}
+    for name, extent in ours.items():
+        if extent == ONE:
+            continue
+        form = affine(solved[name])
+        parts = sorted(((n, t.name) for t, n in form.terms.items() if isinstance(t, Var)), reverse=True)
+        if form.const != 0 or len(parts) != len(form.terms) or any(t not in left for _, t in parts):
+            return False
+        found = ONE
+        for n, t in reversed(parts):  # the least significant one first
+            if found != Product(n):
+                return False
+            found = found * left.pop(t)
+        if found != extent:
+            return False
+    return not left
