@@ -235,3 +235,17 @@ def test_place_of_the_best_measured() -> None:
     guessed, measured = [3.0, 1.0, 2.0, 4.0], [1.0, 2.0, 3.0, 4.0]
     assert best_rank(guessed, measured) == 3
     assert in_top(guessed, measured, 3) and not in_top(guessed, measured, 2)
+
+
+def test_gathered_rows_are_read() -> None:
+    """Pages that a table chooses cost as many bytes as a contiguous cache; a table in the L2 cache is read once."""
+
+    def read(pages: int) -> float:
+        p = program("serving/attention/paged_heads_decode", (("B", 32), ("N", 8192), ("Pages", pages)))
+        done = examine(space(p, ARCH), defaults(space(p, ARCH)))
+        assert done.module is not None, done.fault
+        return estimate(done.module, ARCH).bytes
+
+    page = 2 * 8 * 64 * 128 * 2  # of keys and values
+    assert 4096 * page <= read(4096) <= 1.05 * 4096 * page
+    assert 8 * page <= read(8) <= 8 * page + 8e6

@@ -33,6 +33,7 @@ from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Const, Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
@@ -105,7 +106,9 @@ def several(a: MemKernel, b: MemKernel) -> int:
     """Blocks of ``a`` for each block of ``b``. Raises ScheduleError where that is not a number from 2 on."""
     parts = Product.of(a.blocks).divided(Product.of(b.blocks))
     if parts is None or parts.factors or parts.number < 2:
-        detail = f"{a.blocks} blocks cannot be divided into two or more for each of {b.blocks}"
+        detail = (
+            f"{format_expr(a.blocks)} blocks cannot be divided into two or more for each of {format_expr(b.blocks)}"
+        )
         raise ScheduleError(detail, kernel=a.name)
     return parts.number
 

@@ -180,3 +180,33 @@ module product target sm_80 {
 }
 ; CHECK: cp.async s_a[0] {{.*}}, A[i, k] where k < 56 vec 8
 ; CHECK: cp.async s_a[(t + 1) % 2] {{.*}}, A[i, t * 16 + k + 16] where t * 16 + k < 40 vec 8
+
+; CASE: an index that a copy needs is loaded with it, in the same iteration ahead
+; INPUT: gathered.ma
+; RUN: pipeline-copies {"stages": 2}
+; ARCH: sm_80
+; COMPLETE: allocate-shared, synchronize
+; CHECK: smem s_b : f16[k: 16, n: 16] stages 2
+; CHECK: %n = ld.global length[0]
+; CHECK: %[[FIRST:.*]] = ld.global page[0]
+; CHECK: cp.async s_b[0] {{.*}}, B[%[[FIRST]] * 16 + k, n] where %[[FIRST]] < 6
+; CHECK: for t in 0..2
+; CHECK-NEXT: if t < 3 {
+; CHECK-NEXT: %[[AHEAD:.*]] = ld.global page[t + 1]
+; CHECK-NEXT: cp.async s_a[(t + 1) % 2]
+; CHECK-NEXT: cp.async s_b[(t + 1) % 2] {{.*}}, B[%[[AHEAD]] * 16 + k, n]
+; CHECK: for t in 2..4
+; CHECK-NEXT: if t < 3 {
+; CHECK-NEXT: %[[LAST:.*]] = ld.global page[t + 1]
+; CHECK: cp.async s_b[{{.*}}B[%[[LAST]] * 16 + k, n] where %[[LAST]] < 6 and
+
+; CASE: a volatile load of an index stays, and the copy with it
+; INPUT: gathered.ma
+; EDIT: page[t] vec 1 => page[t] vec 1 volatile
+; RUN: pipeline-copies {"stages": 2}
+; ARCH: sm_80
+; COMPLETE: allocate-shared, synchronize
+; CHECK: smem s_a : f16[i: 32, k: 16] stages 2
+; CHECK: smem s_b : f16[k: 16, n: 16] stages 1
+; CHECK: for t in 0..2
+; CHECK: cp.async s_b[0]

@@ -113,8 +113,45 @@ def test_a_reader_with_consumers_is_refused() -> None:
         CombineInBlock(plan(m, "part")).apply(m)
 
 
-def test_grids_of_the_launch_are_refused() -> None:
+#: the pair for a number of batches that is known at launch only
+AT_LAUNCH = (
+    ("input X: f32[2,", "input X: f32[B,"),
+    ("temp T: f32[4, 2,", "temp T: f32[4, B,"),
+    ("temp M: f32[4, 2]", "temp M: f32[4, B]"),
+    ("output Y: f32[2, 32]", "output Y: f32[B, 32]\n  param B: i32 <= 64"),
+    ("grid 8", "grid 4 * B"),
+    ("grid 2", "grid B"),
+    ("block // 2", "block // B"),
+    ("block % 2", "block % B"),
+)
+
+
+def test_the_number_of_blocks_may_be_known_at_launch_only() -> None:
+    m = parse(edited(*AT_LAUNCH))
+    verify(m)
+    whole = joined(m)
+    assert [str(k.blocks) for k in whole.kernels] == [str(Param("B", DType.I32, most=64))]
+    rows = {"X": np.concatenate([ROWS["X"], ROWS["X"][:1] + 1])}
+    for module in (m, whole):
+        got = run_module(module, rows, {"B": 3})["Y"]
+        np.testing.assert_allclose(got[:2], sums(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("let b = block % B", "let b = block % (2 * B) // 2"),  # no digit
+        ("let c = block // B", "let c = block % 4"),  # blocks whose digits are not independent
+    ],
+)
+def test_blocks_that_are_not_the_parts_are_refused(edit: tuple[str, str]) -> None:
+    m = parse(edited(*AT_LAUNCH, edit))
+    with pytest.raises(ScheduleError, match="its blocks are not the consumers of the blocks that read them"):
+        CombineInBlock(plan(m, "part")).apply(m)
+
+
+def test_grids_that_do_not_divide_are_refused() -> None:
     m = parse(PAIR)
     m = replace(m, kernels=(replace(m.kernels[0], blocks=Param("N", DType.I32)), m.kernels[1]))
-    with pytest.raises(ScheduleError, match="the number of blocks is known at launch only"):
+    with pytest.raises(ScheduleError, match="cannot be divided into two or more"):
         CombineInBlock(plan(m, "part")).apply(m)
