@@ -13,7 +13,7 @@ write.  Passes that make those P blocks run beside each other (``combine-in-bloc
   instruction);
 * what A's grid variables are in terms of B's and of the part, which follows from the indices of both sides; that
   every block of A is one part of one block is then checked for all of them, or proved from the digits of the block's
-  number (``grid_digits``) where the number of blocks is known only at launch;
+  number (``grid_variables``) where the number of blocks is known only at launch;
 * shared memory that takes a temp's place: one stage a part, and all stages seen as one tile.
 
 ScheduleError where the kernels do not fit together so.
@@ -38,8 +38,7 @@ from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import affine
-from nautilus.ma_tile.analysis.block_values import BLOCK, Ints, grid_values
-from nautilus.ma_tile.analysis.grid_digits import Product, bijective, extents, from_tensors
+from nautilus.ma_tile.analysis.grid_variables import BLOCK, Ints, Product, bijective, extents, from_tensors, grid_values
 from nautilus.ma_tile.ir.layout import FragLayout, slice_registers
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,

@@ -27,7 +27,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Const, Expr, free_vars
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
-from nautilus.ma_tile.analysis.block_values import BLOCK, grid_values
+from nautilus.ma_tile.analysis.grid_variables import BLOCK, grid_values
 from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, MbarExpect, TmaLoad

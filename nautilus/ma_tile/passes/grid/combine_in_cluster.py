@@ -36,7 +36,7 @@ from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpPlan
 from nautilus.core.text.names import fresh
-from nautilus.ma_tile.analysis.block_values import BLOCK
+from nautilus.ma_tile.analysis.grid_variables import BLOCK
 from nautilus.ma_tile.analysis.split_k_combine import Pair, SplitKFusion, merged, pair_of, several
 from nautilus.ma_tile.ir.ops import (
     ClusterArrive,

@@ -1,7 +1,8 @@
-"""Grid variables as digits of the block's number, where the number of blocks is known only at launch.
+"""The grid variables of a kernel: their value in every block of a launch, and as digits of the block's number.
 
-``decode`` writes the digit with stride S and extent E as ``block // S % E``; the last one has no ``% E``.  Strides and
-extents are products of integers and runtime sizes (:class:`Product`), so that they can be compared and divided.
+The number of blocks may be known only at launch.  ``decode`` writes the digit with stride S and extent E as
+``block // S % E``; the last one has no ``% E``.  Strides and extents are products of integers and runtime sizes
+(:class:`Product`), so that they can be compared and divided.
 """
 
 from __future__ import annotations
@@ -10,12 +11,31 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, loads
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
-from nautilus.ma_tile.analysis.block_values import BLOCK
 from nautilus.ma_tile.ir.ops import MemKernel
+
+Ints = NDArray[np.int64]
+
+BLOCK = "block"
+
+
+def grid_values(kernel: MemKernel, count: int) -> dict[str, Ints]:
+    """Variable -> its value in blocks 0 .. ``count`` - 1; the block's own number too.
+
+    Without the variables that are read from tensors, and without those that depend on them.
+    """
+    values: dict[str, Ints] = {BLOCK: np.arange(count, dtype=np.int64)}
+    for name, e in kernel.decode:
+        if not loads(e) and free_vars(e) <= values.keys():
+            values[name] = np.broadcast_to(evaluate(e, values), count)
+    return values
 
 
 @dataclass(frozen=True, slots=True)
