@@ -1,8 +1,8 @@
 """The grid variables of a kernel: their value in every block of a launch, and as digits of the block's number.
 
 The number of blocks may be known only at launch.  ``decode`` writes the digit with stride S and extent E as
-``block // S % E``; the last one has no ``% E``.  Strides and extents are products of integers and runtime sizes
-(:class:`Product`), so that they can be compared and divided.
+``block // S % E``; the last one has no ``% E``.  Strides and extents are monomials in the runtime sizes
+(:class:`Monomial`), so that they can be compared and divided.
 """
 
 from __future__ import annotations
@@ -39,36 +39,36 @@ def grid_values(kernel: MemKernel, count: int) -> dict[str, Ints]:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """``number`` times the ``factors``, which are neither products nor integers."""
+class Monomial:
+    """``number`` times the ``factors``: runtime sizes, or other expressions that are no integers."""
 
     number: int = 1
     factors: tuple[Expr, ...] = ()
 
     @staticmethod
-    def of(e: Expr) -> Product:
-        """``e`` as a product."""
+    def of(e: Expr) -> Monomial:
+        """``e`` as a monomial."""
         e = simplify(e)
         match e:
             case Const(value=value):
-                return Product(int(value))
+                return Monomial(int(value))
             case Op(op="mul", args=(a, b)):
-                return Product.of(a) * Product.of(b)
-        return Product(1, (e,))
+                return Monomial.of(a) * Monomial.of(b)
+        return Monomial(1, (e,))
 
-    def __mul__(self, other: Product) -> Product:
-        return Product(self.number * other.number, tuple(sorted((*self.factors, *other.factors), key=repr)))
+    def __mul__(self, other: Monomial) -> Monomial:
+        return Monomial(self.number * other.number, tuple(sorted((*self.factors, *other.factors), key=repr)))
 
-    def divided(self, by: Product) -> Product | None:
+    def divided(self, by: Monomial) -> Monomial | None:
         """The exact quotient; None where there is none."""
         rest = Counter(self.factors)
         rest.subtract(Counter(by.factors))
         if by.number == 0 or self.number % by.number or min(rest.values(), default=0) < 0:
             return None
-        return Product(self.number // by.number, tuple(sorted(rest.elements(), key=repr)))
+        return Monomial(self.number // by.number, tuple(sorted(rest.elements(), key=repr)))
 
 
-ONE = Product()
+ONE = Monomial()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class _Digit:
     """``block // stride % extent``; None: without ``% extent``."""
 
     name: str
-    stride: Product
-    extent: Product | None
+    stride: Monomial
+    extent: Monomial | None
 
 
 def from_tensors(kernel: MemKernel) -> frozenset[str]:
@@ -89,14 +89,14 @@ def from_tensors(kernel: MemKernel) -> frozenset[str]:
     return frozenset(found)
 
 
-def extents(kernel: MemKernel) -> Mapping[str, Product] | None:
+def extents(kernel: MemKernel) -> Mapping[str, Monomial] | None:
     """The extents of the grid variables that number the blocks; None where ``decode`` has another form."""
     read = from_tensors(kernel)
     found = [_digit(name, simplify(e)) for name, e in kernel.decode if name not in read]
     if None in found:
         return None
-    out: dict[str, Product] = {}
-    stride, total = ONE, Product.of(kernel.blocks)
+    out: dict[str, Monomial] = {}
+    stride, total = ONE, Monomial.of(kernel.blocks)
     rest = [d for d in found if d is not None and d.extent != ONE]
     while rest:
         d = next((d for d in rest if d.stride == stride), None)
@@ -116,13 +116,13 @@ def _digit(name: str, e: Expr) -> _Digit | None:
         case Var(name=var) if var == BLOCK:
             return _Digit(name, ONE, None)
         case Op(op="floordiv", args=(Var(name=var), s)) if var == BLOCK:
-            return _Digit(name, Product.of(s), None)
+            return _Digit(name, Monomial.of(s), None)
         case Op(op="mod", args=(x, n)) if (inner := _digit(name, x)) is not None and inner.extent is None:
-            return replace(inner, extent=Product.of(n))
+            return replace(inner, extent=Monomial.of(n))
     return None
 
 
-def bijective(ours: Mapping[str, Product], theirs: Mapping[str, Product], solved: Mapping[str, Expr]) -> bool:
+def bijective(ours: Mapping[str, Monomial], theirs: Mapping[str, Monomial], solved: Mapping[str, Expr]) -> bool:
     """Whether ``solved``, our digits in terms of theirs, takes every value of ours once.
 
     Each of our digits is one of theirs with the same extent, or ``n * x + y`` of two of theirs where y has extent n.
@@ -137,7 +137,7 @@ def bijective(ours: Mapping[str, Product], theirs: Mapping[str, Product], solved
             return False
         found = ONE
         for n, t in reversed(parts):  # the least significant one first
-            if found != Product(n):
+            if found != Monomial(n):
                 return False
             found = found * left.pop(t)
         if found != extent:

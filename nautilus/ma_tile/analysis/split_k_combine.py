@@ -38,7 +38,15 @@ from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import affine
-from nautilus.ma_tile.analysis.grid_variables import BLOCK, Ints, Product, bijective, extents, from_tensors, grid_values
+from nautilus.ma_tile.analysis.grid_variables import (
+    BLOCK,
+    Ints,
+    Monomial,
+    bijective,
+    extents,
+    from_tensors,
+    grid_values,
+)
 from nautilus.ma_tile.ir.layout import FragLayout, slice_registers
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
@@ -103,7 +111,7 @@ def _written(op: MemOp) -> str | None:
 
 def several(a: MemKernel, b: MemKernel) -> int:
     """Blocks of ``a`` for each block of ``b``. Raises ScheduleError where that is not a number from 2 on."""
-    parts = Product.of(a.blocks).divided(Product.of(b.blocks))
+    parts = Monomial.of(a.blocks).divided(Monomial.of(b.blocks))
     if parts is None or parts.factors or parts.number < 2:
         detail = (
             f"{format_expr(a.blocks)} blocks cannot be divided into two or more for each of {format_expr(b.blocks)}"
@@ -277,7 +285,7 @@ class SplitKFusion:
         ours, theirs = extents(self.a), extents(self.b)
         if ours is None or theirs is None:
             return False
-        return bijective(ours, {**theirs, self.number: Product(self.count)}, self.solved)
+        return bijective(ours, {**theirs, self.number: Monomial(self.count)}, self.solved)
 
     def _counted(self, values: dict[str, Ints]) -> bool:
         """The claim of :meth:`_check_all` for the number of blocks that there are."""
