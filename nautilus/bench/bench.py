@@ -113,6 +113,9 @@ def arguments(
 def runtime_sizes(spec: Spec) -> dict[str, int]:
     """The values of the runtime dims.  Raises InputError for one that is not given."""
     for d in spec.runtime_dims:
+        if d.device:
+            why = "the size of {0!r} is in device memory, which bench does not support; write 'dim {0} = runtime'"
+            raise InputError(why.format(d.name))
         if d.sample is None:
             raise InputError(f"the size of {d.name!r} is known only at launch; give it with --dim {d.name}=SIZE")
     return spec.samples(0)

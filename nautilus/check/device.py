@@ -12,6 +12,8 @@ from nautilus.check.inputs import InputSet
 from nautilus.core.errors import ToolchainError, first_line
 from nautilus.core.numerics import Array, from_storage, storage_array
 from nautilus.driver import Result
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.runtime.capacity import at_capacity, at_sizes
 
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
@@ -31,15 +33,16 @@ def gpu_missing(arch: str) -> str:
 class Runner:
     """A loaded kernel; :meth:`run` runs it twice on one input set."""
 
-    def __init__(self, session: Any, plan: Any) -> None:
-        self.session, self.plan = session, plan
+    def __init__(self, session: Any, plan: Any, module: MemModule) -> None:
+        self.session, self.plan, self.module = session, plan, module
 
     def run(self, given: InputSet) -> tuple[dict[str, Array], bool]:
         """Outputs by name, and whether two launches have bitwise equal results.
 
         Raises ToolchainError after a fault.
         """
-        raw = {a.name: storage_array(given.arrays[a.name], a.dtype) for a in self.plan.by_role("input")}
+        arrays = at_capacity(self.module, given.arrays, given.sizes)
+        raw = {a.name: storage_array(arrays[a.name], a.dtype) for a in self.plan.by_role("input")}
         self.session.upload(raw, {**given.scalars, **given.sizes})
         found: list[Mapping[str, Array]] = []
         for _ in range(2):
@@ -49,7 +52,8 @@ class Runner:
         first, second = found
         same = all(np.array_equal(_bits(first[n]), _bits(second[n])) for n in first)
         dtypes = {a.name: a.dtype for a in self.plan.by_role("output")}
-        return {n: from_storage(x, dtypes[n]) for n, x in first.items()}, same
+        made = {n: from_storage(x, dtypes[n]) for n, x in first.items()}
+        return at_sizes(self.module, made, given.sizes), same
 
 
 def _bits(x: Array) -> Array:
@@ -66,7 +70,8 @@ def opened(result: Result, cubin: Compiled | None = None, sizes: Mapping[str, in
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import build
 
-    plan = plan_of(result.launched(sizes or {}), sizes)
+    module = result.launched(sizes or {})
+    plan = plan_of(module, sizes)
     built = cubin or build(result.cuda_module, result.context.arch)
     with Session(built.data, plan, result.context.arch) as session:
-        yield Runner(session, plan)
+        yield Runner(session, plan, module)

@@ -152,7 +152,8 @@ def interface(module: Any) -> Spec:
     sized = {n.name for b in given for n in b.array_shape if isinstance(n, Param)}
     late = sized | {n.name for b in given for n in b.strides or () if isinstance(n, Param)}
     scalars = tuple(Scalar(p.name, p.dtype, p.default) for p in module.params if p.name not in late)
-    dims = tuple(Dim(p.name, None, p.most, p.span, None, p.least, p.multiple) for p in module.params if p.name in sized)
+    sizes = [p for p in module.params if p.name in sized]
+    dims = tuple(Dim(p.name, None, p.most, p.span, None, p.least, p.multiple, p.device) for p in sizes)
     return Spec(module.name, tensors("input"), scalars, tensors("output"), dims, ())
 
 

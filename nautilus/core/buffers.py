@@ -11,7 +11,7 @@ from typing import Any
 from nautilus.core.expr.nodes import Expr, Param, substitute, walk
 from nautilus.core.index.sizes import Extent, as_extent, extent_value
 from nautilus.core.index.strides import row_major
-from nautilus.core.op_fields import DTYPE, EXPR, INTEGER, LITERAL, NAME
+from nautilus.core.op_fields import DTYPE, EXPR, INTEGER, LITERAL, NAME, flag
 from nautilus.core.ops import SPAN, FieldRole, Kind, declare, part
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
@@ -80,10 +80,14 @@ class Buffer:
 
     @property
     def aligned(self) -> bool:
-        """Whether the address is a multiple of 16 bytes: without strides, or where a stride is promised to be."""
+        """Whether the address is a multiple of 16 bytes: without strides, or where a stride is promised to be.
+
+        A tensor without axes lies anywhere.
+        """
         found = (n for e in self.strides or () if not isinstance(e, int) for n in walk(e))
         promised = (isinstance(n, Param) and n.dtype is DType.I64 and n.multiple > 1 for n in found)
-        return self.strides is None or any(promised) or all(isinstance(e, int) for e in self.strides)
+        whole = any(promised) or all(isinstance(e, int) for e in self.strides or ())
+        return bool(self.shape) and whole
 
     @property
     def array_shape(self) -> tuple[Extent, ...]:
@@ -132,11 +136,12 @@ def extents(shape: Sequence[Extent], values: Mapping[str, Any]) -> tuple[int, ..
     return tuple(extent_value(e, lambda p: int(values[p.name])) for e in shape)
 
 
-@part("param $name: $dtype( = $default)?( <= $most)?( >= $least)?( % $multiple)?")
+@part("param $name: $dtype( = $default)?( <= $most)?( >= $least)?( % $multiple)?( $device)?")
 class ScalarParam:
     """A number given at launch, or a runtime size (:mod:`nautilus.core.index.sizes`).
 
-    A runtime size is from ``least`` to ``most`` and a multiple of ``multiple``.
+    A runtime size is from ``least`` to ``most`` and a multiple of ``multiple``.  ``device``: kernels read it in the
+    memory of the device.
     """
 
     name: str = declare(NAME)
@@ -146,6 +151,7 @@ class ScalarParam:
     span: Span = SPAN
     least: int = declare(INTEGER, default=0)
     multiple: int = declare(INTEGER, default=1)
+    device: bool = declare(flag("device"), default=False)
 
 
 @part("assume $condition")

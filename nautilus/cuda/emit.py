@@ -10,6 +10,7 @@ by the byte offsets that the MA-tile IR fixed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 from nautilus.core.buffers import Space
@@ -19,6 +20,7 @@ from nautilus.core.index import simplify as index
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type, scalar_type
 from nautilus.cuda.expr import SUM, Speller, operand
+from nautilus.cuda.host.capacity import hosted, late_sizes
 from nautilus.cuda.host.choice import Choice, host_part
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.names import kernel_symbol, module_names
@@ -75,6 +77,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, st
     if kernel.mbars and not any(isinstance(op, ma.MbarInit) for op in kernel.body):
         raise UnsupportedError("mbarriers without mbar.init", kernel.name, kernel.span)
     w = start(module, kernel, speller, statements)
+    late = _late_sizes(module, kernel, w)
     decode: dict[str, tuple[str, set[str]]] = {}
     for var, e in kernel.decode:
         with speller.mentions() as names:
@@ -102,10 +105,23 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, st
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
     if kernel.cluster > 1:
         bound += f" __cluster_dims__({kernel.cluster}, 1, 1)"
+    w.lines[:0] = late
     counter = [f"u32* {scheduler.COUNTER}"] if scheduler.uses_counter(kernel) else []
-    signature = ", ".join([*parameters(module), *maps, *counter])
+    signature = ", ".join([*parameters(hosted(module)), *maps, *counter])
     head = f'extern "C" __global__ void {bound}\n{kernel_symbol(module, kernel)}({signature}) {{'
     return "\n".join([head, *_prologue(kernel, w), *w.lines, "}", ""])
+
+
+def _late_sizes(module: ma.MemModule, kernel: ma.MemKernel, w: Writer) -> list[str]:
+    """Lines that read the sizes in device memory, and end the blocks beyond the grid that they give."""
+    lines = list[str]()
+    for name, most in late_sizes(module).items():
+        at, w.env[name] = w.env[name], w.unique(f"{name}_now")
+        lines.append(f"    const int {w.env[name]} = min(max(*{at}, 0), {most});")
+    blocks = hosted(replace(module, kernels=(kernel,))).kernels[0].blocks
+    if blocks != kernel.blocks:
+        lines.append(f"    if (blockIdx.x >= {w.expr(kernel.blocks)}) return;")
+    return lines
 
 
 def _decode(w: Writer, values: dict[str, tuple[str, set[str]]]) -> list[str]:
@@ -170,7 +186,7 @@ def start(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, statemen
     """A writer with the kernel's names bound."""
     w = Writer(module, kernel, speller, statements=statements)
     w.env["block"] = "block"
-    names = module_names(module).arguments
+    names = module_names(hosted(module)).arguments
     w.taken.update(names.values())
     w.env.update({"&" + b.name: names[b.name] for b in module.buffers})
     w.env.update({p.name: names[p.name] for p in module.params})

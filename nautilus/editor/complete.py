@@ -93,7 +93,7 @@ def _items(own: Sequence[Any], sym: Symbols) -> Iterator[Item]:
         if "ASSIGN" in kinds:
             yield from _sizes(sym)
             if kinds[0] == "DIM":
-                yield Item("runtime", "keyword", "", meanings()["runtime"])
+                yield from (Item(word, "keyword", "", meanings()[word]) for word in ("runtime", "device"))
     elif "ASSIGN" in kinds or kinds[0] == "ASSUME" or own[0] == "assume":
         yield from _expression(own, sym)
     elif kinds[-1] == "COLON" and depth:

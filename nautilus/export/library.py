@@ -49,7 +49,7 @@ def needs_workspace(parts: Sequence[Part]) -> bool:
 def alignment(parts: Sequence[Part], b: Buffer) -> int:
     """The number of bytes of which the address of a tensor must be a multiple on every architecture."""
     free = all(b.name in {t.name for t in p.choice.checked()[0]} for p in parts)
-    return b.dtype.bytes if free else ALIGNMENT
+    return b.dtype.bytes if free or not b.shape else ALIGNMENT
 
 
 def library_text(parts: Sequence[Part], header: str) -> str:
@@ -74,10 +74,10 @@ def library_text(parts: Sequence[Part], header: str) -> str:
 def _part(p: Part) -> Iterator[str]:
     """Lines with the kernels for one architecture, and the functions that choose among their variants."""
     yield from _image(p.cubin)
-    yield from code_table(p.choice.modules, "image")
+    yield from code_table(p.choice.hosts, "image")
     yield ""
     first = 0
-    for module in p.choice.modules:
+    for module in p.choice.hosts:
         yield f"namespace {module_names(module).namespace} {{"
         yield from internal(module, driver_api(first), p.module.name)
         yield "}  // namespace"

@@ -40,6 +40,7 @@ from nautilus.core.index.sizes import Extent, as_extent
 from nautilus.core.index.strides import row_major
 from nautilus.core.schedule.dispatch import Dispatch, Threshold
 from nautilus.core.types import FORMATS, DType
+from nautilus.cuda.host.capacity import hosted
 from nautilus.cuda.host.choice import Choice
 from nautilus.cuda.host.workspace import ALIGNMENT, WORKSPACE_ALIGNMENT, workspace_bytes, workspace_offsets
 from nautilus.cuda.names import kernel_symbol
@@ -52,18 +53,18 @@ FORMAT = 2
 
 def manifest(choice: Choice, cubin: bytes) -> dict[str, Any]:
     """The manifest of the variants of ``choice``, whose machine code is ``cubin``."""
-    module, free = choice.whole, {b.name for b in choice.checked()[0]}
+    module, free = hosted(choice.whole), {b.name for b in choice.checked()[0]}
     return {
         "format": FORMAT,
         "nautilusc": __version__,
         "name": module.name,
         "arch": module.target,
         "cubin": hashlib.sha256(cubin).hexdigest(),
-        "tensors": [_tensor(b, b.name in free) for b in module.buffers if b.space is not Space.TEMP],
+        "tensors": [_tensor(b, b.name in free or not b.shape) for b in module.buffers if b.space is not Space.TEMP],
         "scalars": [_scalar(p) for p in module.params],
         "facts": [{"text": f.said, "condition": condition(f.condition)} for f in module.facts],
         "dispatch": dispatch(choice),
-        "variants": [_variant(m) for m in choice.modules],
+        "variants": [_variant(m) for m in choice.hosts],
     }
 
 

@@ -28,7 +28,8 @@ def format_spec(spec: Spec) -> str:
     lines = [f"# spec {spec.name}"]
     for d in spec.dims:
         bound = "" if d.bound is None else f" <= {d.bound}"
-        lines.append(f"dim {d.name} = " + (f"runtime{bound}" if d.value is None else str(d.value)))
+        late = f"{'device' if d.device else 'runtime'}{bound}"
+        lines.append(f"dim {d.name} = {late if d.value is None else d.value}")
     for s in spec.scalars:
         default = "" if s.default is None else f" = {_number(s.default)}"
         lines.append(f"scalar {s.name}: {s.dtype}{default}")

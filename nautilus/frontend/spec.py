@@ -77,7 +77,8 @@ class Dim:
     """A named size. ``value`` None: known only at launch (a Param of this name), at most ``bound``.
 
     ``sample``: the value at which tools run the spec, where ``value`` is None; None: any.  Facts say that the size
-    is at least ``least`` and a multiple of ``multiple``.
+    is at least ``least`` and a multiple of ``multiple``.  ``device``: kernels read the size in the memory of the
+    device, and the host knows its bound only.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Dim:
     sample: int | None = None
     least: int = 0
     multiple: int = 1
+    device: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,11 @@ class Spec:
         """The strides that are known only at launch, in the order of the tensors."""
         found = (s for t in (*self.inputs, *self.outputs) for s in t.strides or ())
         return tuple(s for s in found if isinstance(s, Param))
+
+    @property
+    def launch_dims(self) -> tuple[Dim, ...]:
+        """Runtime dims that the host knows at launch."""
+        return tuple(d for d in self.runtime_dims if not d.device)
 
     @property
     def runtime_dims(self) -> tuple[Dim, ...]:

@@ -99,7 +99,7 @@ def _scratch(module: MemModule) -> list[str]:
 
 
 def _size(d: Dim) -> str:
-    known = d.value if d.value is not None else "known at launch"
+    known = d.value if d.value is not None else "in device memory" if d.device else "known at launch"
     return f"{d.name} = {known}" + (f", at most {d.bound}" if d.value is None and d.bound is not None else "")
 
 

@@ -24,6 +24,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType, integer_limits
 from nautilus.passes.compilation import Result
 from nautilus.passes.loading import load
+from nautilus.runtime.capacity import at_capacity, at_sizes
 from nautilus.runtime.facts import check_facts
 from nautilus.runtime.launch import Argument, Launch, Plan, run_plan
 
@@ -226,12 +227,15 @@ def run_cuda(
     from nautilus.runtime.nvrtc import build
 
     open_device()  # a missing device is an error before the slow compilation
-    plan = plan_of(result.launched(scalars), scalars)
+    module = result.launched(scalars)
+    plan = plan_of(module, scalars)
     arch = result.context.arch
     built = cubin or build(result.cuda_module, arch)
-    raw = {a.name: storage_array(inputs[a.name], a.dtype) for a in plan.by_role("input")}
+    given = at_capacity(module, inputs, runtime_sizes(module, scalars))
+    raw = {a.name: storage_array(given[a.name], a.dtype) for a in plan.by_role("input")}
     outputs = run_plan(built.data, plan, arch, raw, scalars)
-    return {a.name: from_storage(outputs[a.name], a.dtype) for a in plan.by_role("output")}
+    made = {a.name: from_storage(outputs[a.name], a.dtype) for a in plan.by_role("output")}
+    return at_sizes(module, made, runtime_sizes(module, scalars))
 
 
 def plan_of(module: Any, numbers: Mapping[str, Number] | None = None) -> Plan:
@@ -240,6 +244,7 @@ def plan_of(module: Any, numbers: Mapping[str, Number] | None = None) -> Plan:
     A kernel whose grid is empty is not launched.  Raises InputError for a size that is not given or out of range, and
     for a fact that does not hold.
     """
+    module = load("nautilus.cuda.host.capacity:hosted")(module)
     sizes = runtime_sizes(module, numbers or {})
     symbol, counter = load("nautilus.cuda.names:kernel_symbol"), load("nautilus.cuda.ops.tile_scheduler:uses_counter")
     arguments_ = [_argument(b, sizes) for b in module.buffers]

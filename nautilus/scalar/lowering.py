@@ -104,7 +104,7 @@ class _Lowering:
             self.buffer(Buffer(t.name, t.dtype, t.shape, Space.OUTPUT, t.span, strides=t.strides))
         params = [ScalarParam(s.name, s.dtype, s.default, span=s.span) for s in spec.scalars]
         params += [
-            ScalarParam(d.name, DType.I32, None, d.bound or MAX_DIM, d.span, d.least, d.multiple)
+            ScalarParam(d.name, DType.I32, None, d.bound or MAX_DIM, d.span, d.least, d.multiple, d.device)
             for d in spec.runtime_dims
         ]
         params += [ScalarParam(p.name, p.dtype, None, p.most, p.span, p.least, p.multiple) for p in spec.stride_params]

@@ -15,6 +15,7 @@ from nautilus.api.signature import variant_of
 from nautilus.cli.main import main
 from nautilus.driver import Request, compile_checked
 from nautilus.export.manifest import condition, manifest
+from nautilus.ma_tile.text import printer
 from nautilus.runtime.execute import plan_of
 
 ROOT = Path(__file__).parents[2]
@@ -135,3 +136,35 @@ def test_conditions_are_data() -> None:
     n = Param("N", DType.I32)
     e = Op("and", (Op("gt", (n, Const(0, DType.I32)), DType.BOOL), Const(True, DType.BOOL)), DType.BOOL)
     assert condition(e) == ["and", ["gt", "N", 0], True]
+
+
+LATE = (
+    "dim T = device <= 100, M = runtime, N = 8\ninput X: f16[M, T, N]\noutput Y: f16[M, T, N], S: f32[M]\n"
+    "Y[m, t, n] = X[m, t, n] + 1\nS[m] = sum[t, n](f32(X[m, t, n]))\n"
+)
+
+
+def test_a_size_in_device_memory_is_an_input_and_tensors_have_the_shape_of_its_bound() -> None:
+    result = compile_checked(Request(Path("k.naut"), "sm_80", variants=6, text=LATE))
+    found = manifest(result.choice, b"")
+    assert [(t["name"], t["role"], t["shape"], t["strided"], t["alignment"]) for t in found["tensors"]] == [
+        ("X", "input", ["M", 100, 8], False, 16), ("T", "input", [], False, 4),
+        ("Y", "output", ["M", 100, 8], False, 16), ("S", "output", ["M"], False, 16),
+    ]  # fmt: skip
+    assert [s["name"] for s in found["scalars"]] == ["M"]
+    for variant in found["variants"]:
+        assert not variant["tensor_maps"] and "T" not in json.dumps([x["grid"] for x in variant["launches"]])
+        assert all(["tensor", "T"] in x["parameters"] for x in variant["launches"])
+    assert "const int T_now = min(max(*T, 0), 100);" in result.cuda
+    assert "k_workspace(int M)" in result.cuda or "spec_workspace(int M)" in result.cuda
+
+
+def test_blocks_behind_a_size_in_device_memory_leave_at_once() -> None:
+    text = "dim T = device <= 4096, N = 64\ninput X: f16[T, N]\noutput Y: f16[T, N]\nY[t, n] = X[t, n] + 1\n"
+    result = compile_checked(Request(Path("k.naut"), "sm_90a", text=text))
+    module = result.modules["ma-tile"]
+    text = printer.format(module)
+    assert "param T: i32 <= 4096 device" in text and printer.parse(text).params == module.params
+    lines = result.cuda.splitlines()
+    at = next(n for n, line in enumerate(lines) if "T_now = " in line)
+    assert "if (blockIdx.x >= " in lines[at + 1] and lines[at + 1].endswith("return;")

@@ -23,10 +23,12 @@ from nautilus.core.buffers import Buffer, Space, extents
 from nautilus.core.index.strides import places, span, spread
 from nautilus.core.numerics import Array, from_storage, storage_array
 from nautilus.core.types import DType
+from nautilus.cuda.host.capacity import hosted
 from nautilus.cuda.host.launcher import plan_bytes
 from nautilus.cuda.host.workspace import buffer_bytes, workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.runtime.capacity import at_capacity, at_sizes
 from tests.simulation.translate import translate
 
 MACHINE = Path(__file__).parent / "machine"
@@ -72,7 +74,8 @@ def build(text: str, module: MemModule, given: InputSet, folder: Path, *, planne
 
 def execute(program: Program, given: InputSet, seeds: Sequence[int], timeout: float = 60.0) -> list[dict[str, Array]]:
     """The outputs by name under each seed, stored values as :func:`from_storage` gives them. Raises Fault."""
-    folder, module = program.path.parent, program.module
+    folder, module = program.path.parent, hosted(program.module)
+    arrays = at_capacity(program.module, given.arrays, given.sizes)
     given_buffers = [b for b in module.buffers if b.space is not Space.TEMP]
     roles = {Space.INPUT: "i", Space.OUTPUT: "o"}
     sizes = [_bytes(b, given.sizes) for b in given_buffers]
@@ -80,7 +83,7 @@ def execute(program: Program, given: InputSet, seeds: Sequence[int], timeout: fl
     (folder / "layout").write_text("".join(f"{roles[b.space]} {size}\n" for b, size in rows))
     for n, b in enumerate(given_buffers):
         if b.space is Space.INPUT:
-            stored = storage_array(given.arrays[b.name], b.dtype)
+            stored = storage_array(arrays[b.name], b.dtype)
             if b.strides is not None:
                 stored = spread(stored, extents(b.shape, given.sizes), extents(b.strides, given.sizes))
             stored.tofile(folder / f"in{n}")
@@ -95,7 +98,8 @@ def execute(program: Program, given: InputSet, seeds: Sequence[int], timeout: fl
     if done.returncode:
         raise Fault(done.stderr.strip() or f"exit status {done.returncode}")
     outputs = [(n, b) for n, b in enumerate(given_buffers) if b.space is Space.OUTPUT]
-    return [{b.name: _read(folder / f"out{n}.{seed}", b, given.sizes) for n, b in outputs} for seed in seeds]
+    made = [{b.name: _read(folder / f"out{n}.{seed}", b, given.sizes) for n, b in outputs} for seed in seeds]
+    return [at_sizes(program.module, x, given.sizes) for x in made]
 
 
 def _bytes(b: Buffer, sizes: Mapping[str, int]) -> int:
@@ -112,6 +116,7 @@ def _read(path: Path, b: Buffer, sizes: Mapping[str, int]) -> Array:
 
 
 def _main(module: MemModule, given: InputSet, planned: bool) -> str:
+    module = hosted(module)
     names = module_names(module)
     count = sum(b.space is not Space.TEMP for b in module.buffers)
     scalars = {**given.scalars, **given.sizes}

@@ -109,6 +109,40 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], bool]] = {
         [(1, 1), (2, 77), (3, 0), (0, 3)],
         True,
     ),
+    "sizes in device memory, with scratch memory": (
+        """
+        dim T = device <= 500, B = device <= 9, K = 64, N = 24
+        input X: f16[T, K]
+        input W: f16[K, N]
+        input Z: f16[3, T, B]
+        output Y: f16[T, N], R: f16[3, T, B], S: f32[N]
+        H: f16[t, n] = sum[k](X[t, k] * W[k, n])
+        M[n] = max[t](H[t, n])
+        Y[t, n] = H[t, n] - M[n]
+        R[i, t, b] = Z[i, t, b] * 2 + T
+        S[n] = sum[t](H[t, n])
+        """,
+        "sm_90a",
+        [(1, 1), (77, 9), (0, 3), (500, 0)],
+        True,
+    ),
+    "a batch of a size in device memory": (
+        """
+        dim B = device <= 5, H = 2, N = 96, D = 32
+        input Q: f16[B, H, D]
+        input K: f16[B, N, D]
+        input V: f16[B, N, D]
+        input len: i32[B]
+        output O: f16[B, H, D]
+        assume 0 <= len[b] <= N
+        S[b, h, j] = sum[d](Q[b, h, d] * K[b, j, d]) / sqrt(D)
+        P[b, h, j] = softmax[j | j < len[b]](S[b, h, j])
+        O[b, h, d] = sum[j](P[b, h, j] * V[b, j, d])
+        """,
+        "sm_80",
+        [(1,), (5,), (0,)],
+        False,
+    ),
     "warpgroup attention": (
         """
         dim M = runtime, N = runtime <= 9000, D = 64

@@ -82,7 +82,7 @@ class Param:
     """A scalar argument of the kernel (``scalar eps: f32``) or a runtime size.
 
     ``most``: the largest value of a runtime size; None: a scalar, with any value of its type.  A runtime size is at
-    least ``least`` and a multiple of ``multiple``.
+    least ``least`` and a multiple of ``multiple``.  ``device``: kernels read the size in the memory of the device.
     """
 
     name: str
@@ -91,6 +91,7 @@ class Param:
     most: int | None = field(default=None, compare=False, repr=False)
     least: int = field(default=0, compare=False, repr=False)
     multiple: int = field(default=1, compare=False, repr=False)
+    device: bool = field(default=False, compare=False, repr=False)
 
     @property
     def range(self) -> tuple[int | None, int | None]:

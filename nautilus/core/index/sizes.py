@@ -8,6 +8,8 @@ expressions over such symbols, and numbers where they are fixed (:data:`Extent`)
 * The launcher computes grids and scratch memory from the sizes.  It refuses a size outside of the range, and launches
   nothing where a grid is empty.
 * Facts of the spec about one size are part of its Param: the least value, the bound and a divisor of all values.
+* A size in device memory (``Param.device``) is an argument of the kernels that the host does not know.  Strides, grids
+  and scratch memory are those of its bound (:func:`at_bound`).
 * A tile along such an axis is ragged, and masks compare with the size, unless the tile divides its divisor.
 * A reduction over an empty domain is the identity of its combiner.
 * Rules that need a number take :func:`at_most` where they must hold at every size, and :func:`nominal` where they
@@ -21,7 +23,7 @@ from typing import TypeAlias
 
 from nautilus.core.errors import InternalError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Const, Expr, Op, Param
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, rewrite, walk
 
 MAX_DIM = (1 << 31) - (1 << 20)  # index variables are i32, and positions of the last tiles go beyond a size
 NOMINAL = 4096  # the value of a runtime size, or its bound if that is less, where a cost is estimated
@@ -99,6 +101,16 @@ _ARITHMETIC: Mapping[str, Callable[[int, int], int]] = {
 def at_most(extent: Extent) -> int:
     """The largest value of ``extent``, which does not decrease where a size in it grows."""
     return extent_value(extent, lambda p: MAX_DIM if p.most is None else p.most)
+
+
+def at_bound(extent: Extent) -> Extent:
+    """``extent`` with its bound for each size in device memory: what the host knows."""
+    found = [] if isinstance(extent, int) else [n for n in walk(extent) if isinstance(n, Param)]
+    if isinstance(extent, int) or not any(p.device for p in found):
+        return extent
+    if all(p.device for p in found):
+        return at_most(extent)
+    return rewrite(extent, lambda n: integer(at_most(n)) if isinstance(n, Param) and n.device else None)
 
 
 def nominal(extent: Extent) -> int:

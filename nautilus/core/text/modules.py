@@ -32,7 +32,7 @@ def _note_buffer(r: Reader, b: Buffer) -> None:
 def _note_param(r: Reader, p: ScalarParam) -> None:
     r.params[p.name] = p.dtype
     if p.most is not None:
-        r.sizes[p.name] = p.most, p.least, p.multiple
+        r.sizes[p.name] = p.most, p.least, p.multiple, p.device
 
 
 BUFFERS = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", _GLOBAL))

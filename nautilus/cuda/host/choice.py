@@ -30,6 +30,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule.dispatch import Dispatch, Leaf, Range, SizeFact, Threshold, unproved
 from nautilus.core.types import DType
 from nautilus.cuda.host.api import RUNTIME
+from nautilus.cuda.host.capacity import hosted
 from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.launcher import PLAN_HEAD, argument_names, declarations, internal, parameters, plan_bytes
 from nautilus.cuda.host.workspace import ALIGNMENT, larger, workspace_bytes, workspace_sizes
@@ -61,20 +62,25 @@ class Choice:
         return self.sized if self.unaligned is None else (*self.sized, self.unaligned)
 
     @property
+    def hosts(self) -> tuple[MemModule, ...]:
+        """All variants, as the host knows them."""
+        return tuple(map(hosted, self.modules))
+
+    @property
     def public(self) -> MemModule:
         """A module with the name and the arguments of the public functions."""
-        return self.whole if len(self.modules) == 1 else replace(self.whole, kernels=())
+        return hosted(self.whole if len(self.modules) == 1 else replace(self.whole, kernels=()))
 
     @property
     def plan_bytes(self) -> int:
         """Bytes that the plan of a launch has at most."""
-        most = max(map(plan_bytes, self.modules))
+        most = max(map(plan_bytes, self.hosts))
         return most if len(self.modules) == 1 else PLAN_HEAD + most
 
     @property
     def needs_workspace(self) -> bool:
         """Whether some launch needs scratch memory."""
-        return any(workspace_bytes(m) != 0 for m in self.modules)
+        return any(workspace_bytes(m) != 0 for m in self.hosts)
 
     def checked(self) -> tuple[list[Buffer], list[ScalarParam]]:
         """The tensors whose addresses, and the strides whose values, decide whether the last variant is launched."""
@@ -111,7 +117,7 @@ def host_part(choice: Choice) -> str:
         *(f"#include <{name}>" for name in ("cuda.h", "math.h", "stdio.h", "stdlib.h", "string.h")),
         "",
     ]
-    for module in choice.modules:
+    for module in choice.hosts:
         lines += [f"namespace {module_names(module).namespace} {{", *internal(module, RUNTIME, choice.whole.name)]
         lines += ["}  // namespace", ""]
     return "\n".join([*lines, *_entry_points(choice), "#endif", ""])
@@ -133,7 +139,7 @@ def _entry_points(choice: Choice) -> Iterator[str]:
     yield ""
     given, stream = ", ".join(argument_names(choice.public)), names.stream
     yield f"{linked['launch']} {{"
-    inner = [module_names(m).namespace for m in choice.modules]
+    inner = [module_names(m).namespace for m in choice.hosts]
     if len(inner) == 1:
         yield f"    {inner[0]}::Plan plan;"
         yield f"    const int status = {inner[0]}::prepare(&plan, {given}, {stream});"
@@ -163,7 +169,7 @@ def choosing(choice: Choice, workspace: str, prepare: str, launch: str) -> Funct
     """
     public = choice.public
     names, given = module_names(public), ", ".join(argument_names(public))
-    inner = [module_names(m).namespace for m in choice.modules]
+    inner = [module_names(m).namespace for m in choice.hosts]
     if len(inner) == 1:
         scope, size = inner[0], extent_text(workspace_bytes(public), names.arguments)
         fill = f"    return {scope}::prepare(static_cast<{scope}::Plan*>(plan), {given}, {names.stream});"
@@ -175,8 +181,8 @@ def choosing(choice: Choice, workspace: str, prepare: str, launch: str) -> Funct
     chosen = by_size
     if choice.unaligned is not None:
         chosen = f"{names.launch}_is_aligned({given}) ? {by_size} : {len(choice.sized)}"
-    other = 0 if choice.unaligned is None else workspace_bytes(choice.unaligned)
-    scratch = [extent_text(larger(workspace_bytes(m), other), names.arguments) for m in choice.modules]
+    other = 0 if choice.unaligned is None else workspace_bytes(choice.hosts[-1])
+    scratch = [extent_text(larger(workspace_bytes(m), other), names.arguments) for m in choice.hosts]
     fills = [f"return {x}::prepare(static_cast<{x}::Plan*>(own), {given}, {names.stream});" for x in inner]
     starts = [f"return {x}::launch(*static_cast<const {x}::Plan*>(own), {names.stream});" for x in inner]
     return Functions(

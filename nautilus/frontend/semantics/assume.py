@@ -23,6 +23,7 @@ from nautilus.frontend.semantics.symbols import Symbols
 from nautilus.frontend.semantics.types.index_width import exact_indices
 from nautilus.frontend.spec import Assumption
 from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.unsupported import refusal
 
 _SWAPPED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "=="}
 
@@ -31,6 +32,8 @@ _SWAPPED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "=="}
 def note_sizes(sym: Symbols) -> None:
     """Record bounds and divisors of single dims; a fact of another form says nothing here."""
     for statement in sym.assumes:
+        if any(sym.dims[n.id].device for n in _names(statement.fact) if n.id in sym.dims):
+            continue
         for left, op, right in _comparisons(statement.fact):
             _note(sym, left, op, right)
             if op in _SWAPPED:
@@ -93,6 +96,9 @@ def _assumption(sym: Symbols, statement: ast.Assume) -> Assumption | None:
         if node.id in sym.defines:
             what = f"'{node.id}' is computed; a fact is about sizes, scalars and inputs"
             sym.error("N0508", what, node.span)
+            return None
+        if node.id in sym.dims and sym.dims[node.id].device and sym.values[node.id] is None:
+            sym.report(refusal("device", node.span))
             return None
     expander = Expander(sym)
     axes = [expander.fresh(name, node.span) for name, node in _variables(sym, statement.fact, frozenset()).items()]

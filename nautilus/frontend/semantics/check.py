@@ -17,8 +17,8 @@ from pathlib import Path
 from nautilus.core.errors import Diagnostic, DiagnosticError, Note, Severity, nearest
 from nautilus.core.expr.nodes import Axis, Expr, Op, Param, Var, substitute
 from nautilus.core.index.sizes import Extent as AnyExtent
-from nautilus.core.index.sizes import volume
-from nautilus.core.index.strides import MOST_STRIDE
+from nautilus.core.index.sizes import at_bound, volume
+from nautilus.core.index.strides import MOST_STRIDE, row_major
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
@@ -320,8 +320,11 @@ def _assemble(
 def _strides(sym: Symbols, decl: ast.TensorDecl, unaligned: bool) -> tuple[AnyExtent, ...] | None:
     """The strides of a declared tensor: of the axes that it names, params; of the others, what lies behind them."""
     shape = sym.tensors[decl.name.id].shape
-    if decl.strided is None or shape is None:
+    if shape is None:
         return None
+    late = any(isinstance(s.extent, Param) and s.extent.device for s in shape[1:])
+    if decl.strided is None:
+        return row_major([at_bound(s.extent) for s in shape]) if late else None
     dims, named = [s.dim for s in shape], set[int]()
     for name in decl.strided:
         own = {n for n, dim in enumerate(dims) if name.id in (dim, str(n), "all")}
@@ -335,7 +338,7 @@ def _strides(sym: Symbols, decl: ast.TensorDecl, unaligned: bool) -> tuple[AnyEx
     found: list[AnyExtent] = []
     dtype = sym.tensors[decl.name.id].dtype
     for n in reversed(range(len(shape))):
-        behind = volume((shape[n + 1].extent, found[0])) if found else 1
+        behind = volume((at_bound(shape[n + 1].extent), found[0])) if found else 1
         aligned = 1 if unaligned or n == len(shape) - 1 else max(1, 128 // dtype.bits)  # 16 bytes
         label = unused(f"{decl.name.id}_stride{n}", set(sym.names()))
         param = Param(label, DType.I64, decl.span, MOST_STRIDE, 0, aligned)
@@ -349,7 +352,8 @@ def _dims(sym: Symbols) -> tuple[Dim, ...]:
         value = sym.values[n]
         sample = sym.overrides.get(n) if value is None else None
         size = None if value is None else int(value)
-        dims.append(Dim(n, size, sym.bounds.get(n), node.span, sample, sym.least.get(n, 0), sym.multiples.get(n, 1)))
+        least, multiple, device = sym.least.get(n, 0), sym.multiples.get(n, 1), value is None and bool(node.device)
+        dims.append(Dim(n, size, sym.bounds.get(n), node.span, sample, least, multiple, device))
     return tuple(dims)
 
 

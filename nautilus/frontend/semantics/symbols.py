@@ -24,7 +24,6 @@ from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.semantics.types.packed import PACKED, Packed
 from nautilus.frontend.syntax import ast
 from nautilus.frontend.syntax.elsewhere import FUNCTIONS
-from nautilus.frontend.syntax.unsupported import refusal
 
 REDUCTIONS = ("sum", "max", "min", "prod", "any", "all", "mean", "argmax", "argmin")
 CASTS: Mapping[str, DType] = {t.value: t for t in DType}
@@ -162,8 +161,6 @@ class Symbols:
             return value
         if name.id in self.names():
             raise NotConstant("N0504", f"'{name.id}' is not a compile-time number", name.span)
-        if name.id == "device":
-            raise NotConstant.of(refusal(name.id, name.span))
         raise NotConstant(
             "N0208",
             f"unknown dim or const '{name.id}'",
@@ -175,6 +172,10 @@ class Symbols:
         name = node.name.id
         if node.bound is not None:
             self.bounds[name] = self.positive(self._evaluate(node.bound), f"the bound of '{name}'", node.bound.span)
+        elif node.device:
+            hint = f"write 'dim {name} = device <= 65536'; grids and memory have the size of the bound"
+            self.error("N0506", f"'{name}' is a size in device memory without a bound", node.span, hint)
+            self.placeholder = True
         given = self.overrides.get(name)
         if node.runtime and self.keep_runtime and given is not None:
             most = self.bounds.get(name) or MAX_DIM
@@ -225,7 +226,7 @@ class Symbols:
     def runtime_size(self, name: str, span: Span) -> Param:
         """The symbol of runtime dim ``name``."""
         most, least = self.bounds.get(name) or MAX_DIM, self.least.get(name, 0)
-        return Param(name, DType.I32, span, most, least, self.multiples.get(name, 1))
+        return Param(name, DType.I32, span, most, least, self.multiples.get(name, 1), bool(self.dims[name].device))
 
     def size(self, node: ast.Expr) -> Size:
         """The value of a size expression in a shape or a range."""

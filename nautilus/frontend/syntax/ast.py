@@ -138,13 +138,14 @@ Expr: TypeAlias = Num | Name | Index | Call | BoundCall | Unary | Chain | Compar
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """``dim N``, ``dim N = e``, ``dim N = runtime <= e``."""
+    """``dim N``, ``dim N = e``, ``dim N = runtime <= e``; ``device``: ``dim N = device <= e``, which is late too."""
 
     name: Name
     value: Expr | None
     runtime: bool
     bound: Expr | None
     span: Span
+    device: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Constructs of the language that are not supported yet: each is refused by its name, with what to write instead.
 
-A table holds the construct, its hint, and nothing else.  The reader and the semantic checks ask for an entry where a
-spec would otherwise get an error about its form or an unknown name, so a tensor may still be called ``assume``.
+A table holds the construct, its hint, and nothing else.  The reader and the semantic checks ask for an entry.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from nautilus.core.source import Span
 
 #: construct -> what to write instead
 INSTEAD: Mapping[str, str] = {
-    "device": "write 'dim N', and give the size with --dim N=...",
+    "device": "the bound is part of the dim, as in 'dim N = device <= 4096'; kernels hold any size to it",
 }
-_SHOWN = {"device": "a size in device memory ('device')"}
+_SHOWN = {"device": "a fact about a size in device memory ('device')"}
 
 
 def refusal(construct: str, span: Span) -> Diagnostic:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from nautilus.core.buffers import Buffer, show_shape
 from nautilus.core.errors import Cause, Obstacle
 from nautilus.core.expr.build import calc, integer, within
-from nautilus.core.expr.nodes import Expr, Load, Ref, free_vars, substitute, walk
+from nautilus.core.expr.nodes import Expr, Load, Param, Ref, free_vars, substitute, walk
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, divisible_by, simplify
 from nautilus.core.index.sizes import extent_expr, volume
 from nautilus.core.records import dataclass
@@ -55,6 +55,8 @@ def tma_box(
         length = volume((shape[-1], buffer.dtype.bytes))
         reason = f"rows of {buffer.name} are {show_shape((length,))} bytes, not a multiple of {ROW_BYTES}"
         return Obstacle(reason, Cause.ROWS, buffer.name, max(1, ROW_BYTES // buffer.dtype.bytes))
+    if late := ends_on_device(buffer):
+        return Obstacle(f"{buffer.name} ends at {late}, which is in device memory, so no tensor map ends there")
     walked = _walked(buffer, index, sizes)
     if isinstance(walked, str):
         return Obstacle(walked)
@@ -76,6 +78,15 @@ def tma_box(
     if not swizzle:
         return Obstacle(f"rows of the tile of {buffer.name} are {row} bytes, not a multiple of {SWIZZLES[-1]}")
     return TmaBox(axes, swizzle)
+
+
+def ends_on_device(buffer: Buffer) -> str:
+    """A size in device memory of the buffer; empty where it has none.
+
+    The launcher encodes tensor maps, and elements behind such a size would arrive as they are instead of as zeros.
+    """
+    found = (n for e in buffer.shape if not isinstance(e, int) for n in walk(e))
+    return next((n.name for n in found if isinstance(n, Param) and n.device), "")
 
 
 def whole_rows(buffer: Buffer) -> bool:

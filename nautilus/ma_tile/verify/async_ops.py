@@ -15,7 +15,7 @@ from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import varies
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
-from nautilus.ma_tile.analysis.tma_boxes import aligned, multicast_part, whole_rows
+from nautilus.ma_tile.analysis.tma_boxes import aligned, ends_on_device, multicast_part, whole_rows
 from nautilus.ma_tile.ir.async_ops import (
     GROUP_WARPS,
     WGMMA,
@@ -128,6 +128,7 @@ def _digit(s: KernelScope, e: Expr, sizes: Mapping[str, int]) -> Digit | None:
 def _box(s: KernelScope, stage: Smem, buffer: Buffer, digits: list[Digit]) -> None:
     width, columns = stage.dtype.bytes, stage.axes[-1].size
     s.need(len(buffer.shape) <= _RANK, "tensor maps have at most 5 axes", buffer.name)
+    s.need(not ends_on_device(buffer), "tensor maps do not end at sizes in device memory", buffer.name)
     if len(buffer.shape) > 1:
         row = show_shape(buffer.shape[-1:])
         s.need(whole_rows(buffer), "rows of TMA copies are multiples of 16 bytes", f"{row} elements of {buffer.name}")

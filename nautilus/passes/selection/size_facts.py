@@ -55,6 +55,6 @@ def whole_vectors(spec: Spec) -> tuple[SizeFact, ...]:
     found = dict[str, int]()
     for t in (*spec.inputs, *spec.outputs):
         last = t.shape[-1] if t.shape and t.strides is None else None
-        if isinstance(last, Param) and last.multiple * t.dtype.bytes % VECTOR:
+        if isinstance(last, Param) and not last.device and last.multiple * t.dtype.bytes % VECTOR:
             found[last.name] = max(found.get(last.name, 1), VECTOR // t.dtype.bytes)
     return tuple(SizeFact(name, multiple=by) for name, by in found.items())

@@ -56,7 +56,7 @@ def find(request: Request, general: Result, compile_one: Compile, without: Colle
     spec: Spec | None = general.modules.get("spec")
     if request.variants < 2 or spec is None or request.schedule is not None or general.context.schedule is None:
         return None
-    sized = None if general.tuned or not spec.runtime_dims else _sized(request, general, spec, compile_one, without)
+    sized = None if general.tuned or not spec.launch_dims else _sized(request, general, spec, compile_one, without)
     whole = Candidate(GENERAL, general.context.schedule, general.modules["ma-tile"])
     own = _unaligned(request, spec, whole.module.name, compile_one)
     if own is None:
@@ -82,7 +82,7 @@ def _sized(
         return None
     times = Predicted(candidates, request.arch)
     points = [*_points(spec, _grids(spec, GRID, candidates))]
-    bounds = {d.name: d.bound or MAX_DIM for d in spec.runtime_dims[:VARIED]}
+    bounds = {d.name: d.bound or MAX_DIM for d in spec.launch_dims[:VARIED]}
     chosen = kept(times, points, 0, members[0][1:], request.variants)
     tree = decision_tree(times, points, chosen, bounds)
     if divisors and members[1]:
@@ -131,7 +131,7 @@ class _Schedules:
 
     def _made(self) -> Iterator[tuple[str, Schedule]]:
         for sizes in _points(self.spec, _grids(self.spec, PLANNED)):
-            rest = {d.name: nearest(d, NOMINAL) for d in self.spec.runtime_dims if d.name not in sizes}
+            rest = {d.name: nearest(d, NOMINAL) for d in self.spec.launch_dims if d.name not in sizes}
             dims = {**self.plain.dims, **rest, **sizes}
             fixed = replace(self.plain, dims=dims, keep_runtime=False, verified=False)
             try:
@@ -176,7 +176,7 @@ def _candidates(
         seen.append((first.schedule, ()))
     yield first
     repeated = size_facts.read_again(first.module)
-    short = [d for d in schedules.spec.runtime_dims[:VARIED] if d.name in repeated]
+    short = [d for d in schedules.spec.launch_dims[:VARIED] if d.name in repeated]
     others = [
         *(made(begin + name, plan) for name, plan in schedules.fixed() if all(plan != s for s, _ in seen)),
         *(made(f"{begin}{d.name}_to_{f.most}", None, (f,)) for d in short for f in size_facts.bounds(d)),
@@ -189,7 +189,7 @@ def _grids(
     divisors: Mapping[str, int] | None = None,
 ) -> dict[str, list[int]]:  # fmt: skip
     """The allowed sizes of the varied dims that are nearest to ``sizes`` and to the bounds of ``candidates``."""
-    varied = spec.runtime_dims[:VARIED]
+    varied = spec.launch_dims[:VARIED]
     found = dict[str, list[int]]()
     for d in varied:
         by = (divisors or {}).get(d.name, 1)

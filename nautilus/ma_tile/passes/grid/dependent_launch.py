@@ -40,8 +40,8 @@ class DependentLaunch:
 
     def apply(self, module: MemModule) -> MemModule:
         target = limits(module.target)
-        if not target.warpgroup:
-            return module
+        if not target.warpgroup or any(p.device for p in module.params):
+            return module  # blocks beyond a size in device memory end before they wait
         kernels = list(module.kernels)
         for n in range(1, len(kernels)):
             front, k = kernels[n - 1], kernels[n]
