@@ -264,7 +264,7 @@ def print_mma(w: Writer, op: ma.MmaOp) -> None:
 
 def print_convert(w: Writer, op: ma.ConvertOp) -> None:
     """Print a permutation of registers inside each thread; the identity prints nothing, except for a copy."""
-    perm = same_threads(w.layout(op.arg), w.layout(op.result))
+    perm = same_threads(w.layout(op.arg), w.layout(op.result), op.interleaved)
     assert perm is not None, "the verifier admits register permutations only"
     if perm == tuple(range(len(perm))) and not op.copy:
         w.names[op.result.name] = w.name(op.arg)

@@ -283,6 +283,14 @@ HELPERS: Mapping[str, Helper] = {
         "__device__ __forceinline__ u32 pack_bytes(int a, int b, int c, int d) "
         "{ return (a & 0xff) | (b & 0xff) << 8 | (c & 0xff) << 16 | (u32)(d & 0xff) << 24; }"
     ),
+    "pack_e4m3": Helper(
+        "// To nearest, ties to even; for numbers below 464 and NaN.\n"
+        "__device__ __forceinline__ u32 pack_e4m3(float a, float b, float c, float d) {\n"
+        "    u32 y;\n"
+        '    asm("{ .reg .b16 l, h; cvt.rn.satfinite.e4m3x2.f32 l, %2, %1; cvt.rn.satfinite.e4m3x2.f32 h, %4, %3; "\n'
+        '        "mov.b32 %0, {l, h}; }" : "=r"(y) : "f"(a), "f"(b), "f"(c), "f"(d));\n'
+        "    return y;\n}"
+    ),
     "shared_address": Helper(
         "__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }"
     ),
@@ -431,6 +439,9 @@ BITS: Mapping[DType, tuple[str, str]] = {
     DType.F8E4M3: ("e4m3_to_f32", "f32_to_e4m3"),
     DType.F8E5M2: ("e5m2_to_f32", "f32_to_e5m2"),
 }
+
+#: 8-bit float -> four floats in its range to a packed register.
+PACKED: Mapping[DType, str] = {DType.F8E4M3: "pack_e4m3"}
 
 if set(BITS) != {d for d in DType if d.is_half or d.is_float8}:
     raise AssertionError("a float that is stored as its bits has no conversions")

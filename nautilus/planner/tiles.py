@@ -76,7 +76,10 @@ def size_kernel(
         main = [side(plan, unified, x, axes) for x, axes in zip(place[:2], of, strict=True)]
         sides = (main[0], main[1], *place[2:])
     if not all(map(_half_operands, products)):
-        types = {t for d in products for t in _loaded_types(d)}
+        types = {t for d in products for t in _operand_types(d)}
+        if warpgroup and types <= _FLOAT8 and len(spread) == len(rows | columns) == 1:
+            chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, *spread, loops[0], dots, light, 1)
+            return chained or _fewer_stages(plan, unified, limits, loops[0])
         alike = warpgroup and any(types <= family for family in _OTHERS)
         wide = (
             warpgroup_rules.gemm(plan, unified, limits, *sides, products, next(iter(types)), light=light)
@@ -135,13 +138,13 @@ def _half_operands(d: Def) -> bool:
     return isinstance(value, Op) and value.op == "mul" and all(_half(x) for x in value.args)
 
 
-def _loaded_types(d: Def) -> set[DType]:
-    """Types of the tensors that the product multiplies; f32 for a factor that is no tensor."""
+def _operand_types(d: Def) -> set[DType]:
+    """Types of the factors of the product; f32 for one that is neither a tensor nor rounded to a narrower type."""
     value = matrix_part(d)
     if not (isinstance(value, Op) and value.op == "mul"):
         return {DType.F32}
     bare = (e.args[0] if isinstance(e, Op) and e.op == "cast" else e for e in value.args)
-    return {e.dtype if isinstance(e, Load) else DType.F32 for e in bare}
+    return {e.dtype if isinstance(e, Load) or (isinstance(e, Op) and e.op == "narrow") else DType.F32 for e in bare}
 
 
 #: operands of matrix instructions beside the 16-bit floats: types that one instruction may multiply

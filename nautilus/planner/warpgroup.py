@@ -281,15 +281,16 @@ def _is_special(e: Expr) -> bool:
 
 
 def back_to_back_gemm(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, dots: dict[str, Dot], light: bool = False
-) -> KernelPlan | None:
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, dots: dict[str, Dot], light: bool = False,
+    operand: int = 2,
+) -> KernelPlan | None:  # fmt: skip
     """Tiles of matrix products of which one feeds the next along a loop; None where rows are few or columns many.
 
-    ``light``: two warpgroups, half the loop's step, no operand in registers; elementwise work needs the registers.
+    ``operand``: bytes of an element of the operands.  ``light``: two warpgroups, half the loop's step, no operand in registers; elementwise work needs the registers.
     """
     whole = {x for dot in dots.values() for x in (*dot.inner, *dot.columns) if x not in (row, loop)}
-    held = {a.name: held_tile(extent(unified, a.name)) for a in plan.axes if a.role == TILE and a.name in whole}
-    plan = with_tiles(plan, held, plan.mapping)
+    tiles = {a.name: held_tile(extent(unified, a.name)) for a in plan.axes if a.role == TILE and a.name in whole}
+    plan = with_tiles(plan, tiles, plan.mapping)
     sums = [d for d in unified.defs if d.name in dots and all(a.name != loop for a in d.par)]
     width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, loop)) for d in sums)
     deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != loop) for dot in dots.values())
@@ -301,10 +302,11 @@ def back_to_back_gemm(
     warpgroups = 3 if width <= 64 and along == 1 and not light and many else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
     if len(sums) == along == 1 and not light:
-        step = _step(unified, row, loop, width, deep, warpgroups, limits) or step
-    registers = not light and live_registers(width, deep, step, True) <= _most_live(unified, loop, warpgroups)
+        step = _step(unified, row, loop, width, deep, warpgroups, limits, operand) or step
+    held = operand == 2 and live_registers(width, deep, step, True) <= _most_live(unified, loop, warpgroups)
+    registers = held and not light
     rows, stages = ROWS * warpgroups, 2
-    resident, streamed = 2 * rows * deep, 2 * step * (deep + width)
+    resident, streamed = operand * rows * deep, operand * step * (deep + width)
     own = 2 * rows * width
     chunks = 2 * rows * min(width, CHUNK)
     free = limits.smem_block - RESERVE - resident - stages * streamed
@@ -329,17 +331,23 @@ def back_to_back_gemm(
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip
     sized = with_tiles(_rows_last(plan, row), {row: rows, loop: step}, mapping)
-    return replace(sized, iteration_order="mixed-first", rescale_policy="auto")
+    # sums of products of 8 bits are added to the accumulator in f32, and its correction is part of that addition
+    return replace(sized, iteration_order="mixed-first", rescale_policy="auto" if operand == 2 else "always")
 
 
-def _step(unified: Unified, row: str, loop: str, width: int, deep: int, warpgroups: int, limits: Limits) -> int | None:
+def _step(
+    unified: Unified, row: str, loop: str, width: int, deep: int, warpgroups: int, limits: Limits, operand: int
+) -> int | None:
     """The step of a loop with one product before and one after it; None where no step fits."""
     rows = ROWS * warpgroups
-    room = limits.smem_block - RESERVE - 2 * rows * (deep + min(width, CHUNK))
-    found = [s for s in steps(extent(unified, loop), is_plain(unified.defs, loop)) if 4 * s * (deep + width) <= room]
+    room = limits.smem_block - RESERVE - rows * (operand * deep + 2 * min(width, CHUNK))
+    plain = is_plain(unified.defs, loop)
+    found = [s for s in steps(extent(unified, loop), plain) if 2 * operand * s * (deep + width) <= room]
     most = _most_live(unified, loop, warpgroups)
     if width > 128 and _special(unified, row, loop) >= 2:
         found = [s for s in found if s == SHORTEST_STEP]  # their values need registers
+    if operand == 1:
+        return found[0] if found else None  # TODO
     held = [s for s in found if live_registers(width, deep, s, True) <= most]
     streamed = [s for s in found if live_registers(width, deep, s, False) <= most]
     best = held or streamed if warpgroups == WARPGROUPS else streamed  # three have few registers for operands

@@ -195,6 +195,14 @@ class Schedule:
         bool,
         option("Narrow computed factors of products to the type of the other factor.", read_by=("narrow",)),
     ] = True
+    narrow_to_bytes: Annotated[
+        bool | None,
+        option(
+            "Narrow computed factors to f8e4m3 where they meet a tensor of 8-bit floats, are made from such tensors, and "
+            "only outputs of at most 16 bits depend on them; null leaves it to the cost model.",
+            read_by=("narrow",),
+        ),
+    ] = None
     decompose_operands: Annotated[
         bool,
         option(

@@ -17,7 +17,7 @@ from nautilus.core.types import DType
 from nautilus.cuda import positions
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.expr import UNARY, Text, operand
-from nautilus.cuda.intrinsics import HALF
+from nautilus.cuda.intrinsics import HALF, PACKED
 from nautilus.cuda.registers import register_offset, thread_parts
 from nautilus.cuda.writer import Writer, mentions
 from nautilus.ma_tile.ir import ops as ma
@@ -190,19 +190,21 @@ def print_packed(w: Writer, op: ma.IndexOp | ma.MapOp) -> None:
     dtype = op.result.type.dtype
     with w.registers("r", spelled.length) as r:
         parts = [packed_part(w, op, _nth(r, spelled.pack, n)) for n in range(spelled.pack)]
-        w.line(f"{name}[{r}] = {pack_text(w, parts, dtype, _half_source(op))};")
+        w.line(f"{name}[{r}] = {pack_text(w, parts, dtype, _packed_source(op))};")
 
 
-def _half_source(op: ma.IndexOp | ma.MapOp) -> DType:
-    """Type of the elements that :func:`packed_part` gives."""
-    if isinstance(op, ma.MapOp) and op.op in ("cast", "narrow") and op.result.type.dtype in HALF:
-        return DType.F32
-    return op.result.type.dtype
+def _packed_source(op: ma.IndexOp | ma.MapOp) -> DType:
+    """Type of the elements that :func:`packed_part` gives. What is narrowed to 8 bits is in the range of its type."""
+    dtype = op.result.type.dtype
+    if not isinstance(op, ma.MapOp):
+        return dtype
+    converts = op.op in ("cast", "narrow") and dtype in HALF
+    return DType.F32 if converts or (op.op == "narrow" and dtype in PACKED) else dtype
 
 
 def packed_part(w: Writer, op: ma.IndexOp | ma.MapOp, at: str) -> str:
     """One element: in f32 where a two-element conversion follows, else in the result's type."""
-    if isinstance(op, ma.MapOp) and _half_source(op) is DType.F32 and op.result.type.dtype in HALF:
+    if isinstance(op, ma.MapOp) and _packed_source(op) is DType.F32 and op.op in ("cast", "narrow"):
         arg = op.args[0]
         text = w.element(arg, w.layout(op.result), at)
         return w.speller.cast(text, arg.type.dtype, DType.F32)
@@ -216,6 +218,8 @@ def pack_text(w: Writer, parts: list[str], dtype: DType, source: DType) -> str:
             return f"{w.speller.use(HALF[dtype][2])}({', '.join(p for p in parts)})"
         low, high = (operand(p, UNARY) for p in parts)
         return f"(u32){low} | (u32){high} << 16"
+    if source is DType.F32:
+        return f"{w.speller.use(PACKED[dtype])}({', '.join(parts)})"
     return f"{w.speller.use('pack_bytes')}({', '.join(parts)})"
 
 

@@ -95,7 +95,7 @@ def map_op(run: BlockRun, ctx: Context, op: MapOp) -> None:
 def convert(run: BlockRun, ctx: Context, op: ConvertOp) -> None:
     """Permute the registers of each thread as the two layouts declare it."""
     old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
-    order = same_threads(old, new)
+    order = same_threads(old, new, op.interleaved)
     if order is None:
         raise Fault("layout", f"#{op.arg.layout} and #{op.result.layout} differ in more than register numbers")
     run.put(ctx, op.result, _chosen(run, ctx, op.arg, order))

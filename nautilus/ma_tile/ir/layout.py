@@ -31,6 +31,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from nautilus.core.index.interleaved import element_at
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
@@ -174,16 +175,18 @@ def _merge(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
 
 
 @lru_cache(maxsize=4096)
-def same_threads(a: FragLayout, b: FragLayout) -> tuple[int, ...] | None:
+def same_threads(a: FragLayout, b: FragLayout, interleaved: str | None = None) -> tuple[int, ...] | None:
     """The register permutation from ``a`` to ``b`` inside each thread, or None.
 
-    Entry r is the register of ``a`` that holds what register r of ``b`` must hold.
+    Entry r is the register of ``a`` that holds what register r of ``b`` must hold.  Along ``interleaved``, ``b`` has
+    positions of elements of ``a`` (:mod:`nautilus.core.index.interleaved`).
     """
     if set(a.axes) != set(b.axes) or a.warps != b.warps or a.registers != b.registers:
         return None
     axes = a.axes
     ca = np.stack([a.coords(x) for x in axes], axis=-1) if axes else np.zeros((a.warps, 32, 1, 1), np.int64)
-    cb = np.stack([b.coords(x) for x in axes], axis=-1) if axes else np.zeros((b.warps, 32, 1, 1), np.int64)
+    places = [element_at(b.coords(x)) if x == interleaved else b.coords(x) for x in axes]
+    cb = np.stack(places, axis=-1) if axes else np.zeros((b.warps, 32, 1, 1), np.int64)
     where = {tuple(c): r for r, c in enumerate(ca[0, 0].tolist())}
     perm = tuple(where.get(tuple(c), -1) for c in cb[0, 0].tolist())
     if -1 in perm or not np.array_equal(ca[:, :, list(perm)], cb):

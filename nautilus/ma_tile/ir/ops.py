@@ -173,11 +173,14 @@ class ReduceOp:
     span: Span = SPAN
 
 
-@op(MA, "convert $arg( $copy)?")
+@op(MA, "convert $arg( $copy)?( interleaved $interleaved)?")
 class ConvertOp:
+    """The tile in another layout; along ``interleaved``, position p has element ``core.index.interleaved.element(p)``."""
+
     result: Frag = declare(RESULT)
     arg: Frag = declare(OPERAND)
     copy: bool = declare(flag("copy"), default=False)
+    interleaved: str | None = declare(AXIS, default=None)
     span: Span = SPAN
 
 

@@ -16,9 +16,14 @@ where a kernel cannot be lowered so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import Cause, Obstacle, ScheduleError
-from nautilus.core.expr.nodes import Op, Var
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Expr, Op, Var
+from nautilus.core.index.interleaved import base_of
 from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.core.types import DType
@@ -26,7 +31,7 @@ from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, TmaLoad
 from nautilus.ma_tile.ir.instruction_tables import operand_types
-from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
 from nautilus.ma_tile.lowering.consumers import split_axis
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, forms
@@ -37,6 +42,8 @@ from nautilus.ma_tile.lowering.warpgroup_dots import GroupPlan, plan_warpgroup, 
 from nautilus.targets.limits import limits
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
+
+_BYTES = 4  # elements of 8 bits in a register
 
 
 def lower_warpgroup_kernel(
@@ -68,6 +75,13 @@ class _WarpgroupLowering(Lowering):
         super().__init__(kernel, buffers, mapping, dict(plan.dots), (GROUP_WARPS, 1))
         self.plan = plan
         self.bulk: dict[str, Slot] = {}  # loaded value -> where its bulk copy put it
+        self.interleaved = _interleaved(kernel, self.defs, plan.dots)  # dot -> where its positions begin
+        self.moved = {
+            x.name
+            for op in vr.walk_ops(kernel.body)
+            if isinstance(op, vr.DotOp) and op.result.name in self.interleaved
+            for x in (op.a, op.b)
+        }  # what is rounded where it is an operand
         self.ranges = {CONSUMER: (0, plan.consumers - 1)} | {
             g.var: (0, max(at_most(g.extent) - 1, 0)) for g in kernel.grid
         }
@@ -81,8 +95,8 @@ class _WarpgroupLowering(Lowering):
         raise ScheduleError(f"%{out.name} is combined along rows, between warps of a consumer", kernel=self.kernel.name)
 
     def lazy(self, op: vr.MapOp) -> bool:
-        """Every exact widening waits: a dot may read what was widened."""
-        return super().lazy(op) or len(forms(op.result, self.defs)) > 1
+        """Every exact widening waits, since a dot may read what was widened, and what moves before it is rounded."""
+        return super().lazy(op) or len(forms(op.result, self.defs)) > 1 or op.result.name in self.moved
 
     def store(self, op: vr.StoreOp) -> None:
         """From fragments; what every consumer has the same, the first one stores."""
@@ -105,22 +119,48 @@ class _WarpgroupLowering(Lowering):
         target = a_fragment(plan, self.sizes)
         if isinstance(entry.op, vr.ConstOp | vr.IndexOp | vr.ParamOp):
             return self.get(v, target)
-        self.any_form(v)
-        name = self.b.layout(target)
-        found = entry.frags.get(name) or self.permuted(entry, target)
+        if self.interleaved.get(dot.result.name) is not None:
+            found = self._in_positions(entry, target, plan.k)
+        else:
+            self.any_form(v)
+            name = self.b.layout(target)
+            found = entry.frags.get(name) or self.permuted(entry, target)
+            if found is not None:
+                entry.frags[name] = found
         if found is None:
             reject(self.kernel, dot, f"has a left operand, %{v.name}, that lies in other threads' registers")
-        entry.frags[name] = found
         return found
 
+    def _in_positions(self, entry: Entry, target: FragLayout, axis: str) -> Frag | None:
+        """A computed left operand in ``target``, whose contracted ``axis`` counts interleaved positions.
+
+        What is rounded to 8 bits moves before that, because four of the results share a register.
+        """
+        op = entry.op
+        rounded = op if isinstance(op, vr.MapOp) and op.op == "narrow" and not entry.frags else None
+        source = rounded.args[0] if rounded is not None else entry.value
+        frag = self.any_form(source)
+        if same_threads(self.b.layouts[frag.layout], target, axis) is None:
+            return None
+        moved = self.b.frag(source.name, source.type, target)
+        self.b.emit(ma.ConvertOp(moved, frag, interleaved=axis))
+        if rounded is None:
+            return moved
+        out = self.b.frag(entry.value.name, entry.value.type, target)
+        self.b.emit(ma.MapOp(out, rounded.op, (moved,), rounded.span))
+        return out
+
     def _loaded(self, entry: Entry, op: vr.LoadOp, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
-        found = tma_box(self.buffers[op.buffer], op.result.type.axes, op.index, op.mask, self.ranges)
+        index, base = op.index, self.interleaved.get(dot.result.name)
+        if side == "b" and base is not None:
+            index = (*index[:-1], calc("add", base, Var(plan.k)))
+        found = tma_box(self.buffers[op.buffer], op.result.type.axes, index, op.mask, self.ranges)
         if isinstance(found, TmaBox) and found.axes[-1].name != plan.k and not WGMMA[plan.instr].both_majors:
             reason = f"{op.buffer} is not contiguous along {plan.k}, as {plan.instr} wants it"
             found = Obstacle(reason, Cause.ORDER, op.buffer, axis=plan.k)
         if isinstance(found, TmaBox):
             if entry.value.name not in self.bulk:
-                self.bulk[entry.value.name] = self._copy(entry, op, found)
+                self.bulk[entry.value.name] = self._copy(entry, replace(op, index=index), found)
             return self.bulk[entry.value.name]
         if side == "a" and (entry.depth < self.b.depth or entry.depth == 0):  # loaded once: not worth a copy
             return self.get(entry.value, a_fragment(plan, self.sizes))
@@ -138,3 +178,24 @@ class _WarpgroupLowering(Lowering):
         index = tuple(self.expr(e, self.candidates.preferred(())) for e in op.index)
         self.b.emit(TmaLoad(slot, op.buffer, index, span=op.span), entry.depth)
         return slot
+
+
+def _interleaved(
+    kernel: TileKernel, defs: Mapping[str, vr.TileOp], dots: Mapping[str, DotPlan]
+) -> dict[str, Expr]:
+    """The dots whose right operand is read at interleaved positions, and the first of them.
+
+    Such a position is that of an element ``base + k`` for the contracted axis ``k``.
+    """
+    sizes = {a.name: a.size for a in kernel.axes}
+    found: dict[str, Expr] = {}
+    for op in vr.walk_ops(kernel.body):
+        if not isinstance(op, vr.DotOp) or dots[op.result.name].instr not in WGMMA:
+            continue
+        plan = dots[op.result.name]
+        instr = WGMMA[plan.instr]
+        load = defs.get(as_operand(op.a if plan.swap else op.b, defs, operand_types(instr, "b")).name)
+        if instr.pack == _BYTES and isinstance(load, vr.LoadOp) and load.index:
+            base = base_of(load.index[-1], plan.k, sizes[plan.k])
+            found |= {} if base is None else {op.result.name: base}
+    return found

@@ -9,6 +9,7 @@ from nautilus.core.expr.infer import DTypeError, result_dtype
 from nautilus.core.expr.nodes import OPS, Const
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.text.expressions import format_expr
+from nautilus.core.index.interleaved import GROUP
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA, TmaStore
@@ -106,7 +107,10 @@ def convert(s: KernelScope, op: ConvertOp) -> None:
     s.need(op.arg.type.dtype is op.result.type.dtype, "a conversion keeps the type", f"%{op.result.name}")
     s.need(_axes(op.arg.type) == _axes(op.result.type), "a conversion keeps the type", f"%{op.result.name}")
     new = s.define(op.result)
-    s.need(same_threads(old, new) is not None, "a conversion stays inside each thread", f"%{op.arg.name}")
+    interleaved = op.interleaved
+    known = interleaved is None or any(a.name == interleaved and a.size % GROUP == 0 for a in op.arg.type.axes)
+    s.need(known, f"an interleaved axis is one of the tile, of a multiple of {GROUP} elements", f"%{op.result.name}")
+    s.need(same_threads(old, new, interleaved) is not None, "a conversion stays inside each thread", f"%{op.arg.name}")
 
 
 def slice_op(s: KernelScope, op: SliceOp) -> None:

@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
@@ -63,6 +64,7 @@ _TARGET: Mapping[DType, DType] = {
 }  # fmt: skip
 
 
+_FITS_F8 = 448.0 * (1 + 2.0**-13)  # likewise for f8e4m3, which ends at 464
 _FITS_F16 = 65504.0 * (1 + 2.0**-13)  # rounding errors of f32 below 2^-13 do not reach 65520
 
 _MOST_FACTORS = 64  # a product of more is no matrix product, and looking at each against the others is quadratic
@@ -86,7 +88,9 @@ class Narrow(CertifyingPass[Program]):
         if self.schedule is not None and not self.schedule.narrow:
             return program, ()
         certificates: list[Certificate] = []
-        for look in (exact,) if self.strict else (narrowed, widened):  # 8 bits after those that they are a factor of
+        bytes_ = self.schedule is not None and bool(self.schedule.narrow_to_bytes)
+        fast = (partial(narrowed, to_bytes=bytes_), widened)  # 8 bits after those that they are a factor of
+        for look in (exact,) if self.strict else fast:
             for name in [k.name for k in program.kernels]:
                 defs = find_defs(program)
                 d = defs.get(name)
@@ -198,34 +202,39 @@ class Narrowed:
         return Certificate("narrow", d.name, before, after, self.meets, (), (self.note,), proof, d.span)
 
 
-def narrowed(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
-    """How factors of ``d`` become narrow; None where ``d`` has no factor that does."""
+def narrowed(d: Def, defs: Mapping[str, Def], to_bytes: bool = False) -> Narrowed | None:
+    """How factors of ``d`` become narrow; None where ``d`` has no factor that does.
+
+    ``to_bytes``: a factor that is made from 8-bit floats may have 8 bits (module docstring).
+    """
     if d.op != "sum" or d.value.dtype is not DType.F32 or scaled_product(d) is not None:
         return None
     parts = factors(d.value)
     if len(parts) > _MOST_FACTORS:
         return None
     pairs = list(two_sides(parts, [a.name for a in d.par], [a.name for a in d.red]))
-    split = next((pair for pair in pairs if _beside(d, pair, defs) is not None), None)
+    split = next((pair for pair in pairs if _beside(d, pair, defs, to_bytes) is not None), None)
     found = next((k for k, p in reversed(list(enumerate(parts))) if _qualifies(d, parts, k)), None)
     if found is not None and (split is None or any(parts[found] in pair for pair in pairs)):
         rest = product_of([p for k, p in enumerate(parts) if k != found])
         split = (parts[found], rest) if found == 0 else (rest, parts[found])
-    beside = None if split is None else _beside(d, split, defs)
+    beside = None if split is None else _beside(d, split, defs, to_bytes)
     if beside is not None and beside.sides[0].dtype is not DType.TF32:
         return beside
     return _of_two(d, pairs, defs) or beside
 
 
-def _beside(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed | None:
+def _beside(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def], to_bytes: bool) -> Narrowed | None:
     """The product of a tensor and a computed factor, which becomes narrow; None where ``pair`` is something else."""
     for n in (1, 0):
         tensor, factor = pair[n], pair[1 - n]
         met = _tensor(tensor)
         if met is None or not _computed(factor, met):
             continue
-        side, note = _side(d, factor, _TARGET[met], defs)
-        kept = Side(tensor, side.dtype if side.dtype is DType.TF32 or met in SHORT else None)
+        short = to_bytes and met.is_float8 and _is_of_bytes(d, factor, tensor, defs)
+        side, note = _side(d, factor, DType.F8E4M3 if short else _TARGET[met], defs)
+        wider = side.dtype is DType.TF32 or (met in SHORT and not short)
+        kept = Side(tensor, side.dtype if wider else None)
         return Narrowed(d, (side, kept) if n else (kept, side), (1 - n,), (("meets", tensor),), note)
     return None
 
@@ -238,6 +247,17 @@ def _side(d: Def, factor: Expr, target: DType, defs: Mapping[str, Def]) -> tuple
         scale = _scale(d, factor, magnitude((lo, hi))[1], defs)
         target = DType.TF32 if scale is None else target
     return Side(factor, target, scale), f"the factor is in [{lo:.6g}, {hi:.6g}]"
+
+
+def _is_of_bytes(d: Def, factor: Expr, tensor: Expr, defs: Mapping[str, Def]) -> bool:
+    """Whether ``factor`` is proved to fit f8e4m3, is made from products of 8-bit floats, and feeds short outputs only."""
+    lo, hi = Ranges(defs, d.axes, d.guard).of(factor)
+    if not (lo >= -_FITS_F8 and hi <= _FITS_F8) or d.name in feeding_wide_outputs(defs):
+        return False
+    used, other = free_vars(factor), free_vars(tensor)
+    own = frozenset((used - other) & {a.name for a in d.par} | used & {a.name for a in d.red})
+    made_from = sources(factor, own, defs)
+    return bool(made_from) and all(ld.dtype.is_float8 for ld in made_from)
 
 
 def _of_two(d: Def, pairs: Sequence[tuple[Expr, Expr]], defs: Mapping[str, Def]) -> Narrowed | None:

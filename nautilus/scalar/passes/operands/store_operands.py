@@ -44,6 +44,7 @@ from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute, walk
 from nautilus.core.expr.products import bare
 from nautilus.core.index.groups import over_groups
+from nautilus.core.index.interleaved import element, position
 from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
@@ -241,10 +242,12 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     """``program`` where ``d`` reads factor ``side`` from a temp."""
     name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
     span = made.factor.span
-    axes, value, support = _padded(made, {a.name for a in d.axes})
+    turned = _is_accumulator_of_bytes(d, side)
+    axes, value, support = _padded(made, {a.name for a in d.axes}, turned)
     buffer = Buffer(name, made.dtype, tuple(a.extent for a in axes), Space.TEMP, span, support=support)
     temp = Def(name, buffer, axes, (), None, value, None, span)
-    load = Load(name, made.index, made.dtype, span)
+    index = (*made.index[:-1], position(made.index[-1])) if turned else made.index
+    load = Load(name, index, made.dtype, span)
     product, scaled = unscaled(d), scaled_product(d)
     assert isinstance(product, Op)
     factors = list(product.args)
@@ -255,15 +258,28 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     return put_defs(program, d.name, (temp, replace(d, value=element)))
 
 
-def _padded(made: Operand, taken: set[str]) -> tuple[tuple[Axis, ...], Expr, Expr | None]:
-    """Axes and value of the temp, whose rows are multiples of 16 bytes, and where it is not 0."""
+def _is_accumulator_of_bytes(d: Def, side: int) -> bool:
+    """Whether the other operand of ``d`` is computed and rounded to 8 bits, along one contracted axis."""
+    value = unscaled(d)
+    match value.args[1 - side] if isinstance(value, Op) else None:
+        case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)):
+            return dtype.is_float8 and len(d.red) == 1
+    return False
+
+
+def _padded(made: Operand, taken: set[str], turned: bool) -> tuple[tuple[Axis, ...], Expr, Expr | None]:
+    """Axes and value of the temp, whose rows are multiples of 16 bytes, and where it is not 0.
+
+    ``turned``: rows are interleaved.
+    """
     *outer, last = made.axes
     row, unit = size(last), _ROW // made.dtype.bytes
     assert row is not None
-    if row % unit == 0:
-        return made.axes, made.factor, None
-    wide = Axis(unused(f"{last.name}_padded", taken), -(-row // unit) * unit, last.span)
-    factor = substitute(made.factor, {last.name: Var(wide.name)})
-    inside = calc("lt", Var(wide.name), row)
+    wide = Axis(unused(f"{last.name}_padded", taken), -(-row // unit) * unit, last.span) if row % unit else last
+    at = element(Var(wide.name)) if turned else Var(wide.name)
+    factor = made.factor if at == Var(last.name) else substitute(made.factor, {last.name: at})
+    if wide is last:
+        return made.axes, factor, None
+    inside = calc("lt", at, row)
     value = Op("select", (inside, factor, identity("sum", factor.dtype)), factor.dtype, factor.span)
     return (*outer, wide), value, substitute(inside, {wide.name: Var(f"i{len(outer)}")})
