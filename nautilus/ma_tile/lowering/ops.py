@@ -370,10 +370,19 @@ class Lowering(ABC):
         if acc is not None and self._is_short(plan):  # a short sum stays a short one
             part = self.b.frag(f"{op.result.name}_part", op.result.type, layout)
             self.b.emit(ma.MmaOp(part, plan.instr, a, b, None, op.axes[0], span=op.span))
-            self.b.emit(ma.MapOp(out, "add", (acc, part), op.span))
+            self.b.emit(self._added(out, op, acc, part))
         else:
             self.b.emit(ma.MmaOp(out, plan.instr, a, b, acc, op.axes[0], span=op.span))
         self._record(op.result, out)
+
+    def _added(self, out: Frag, op: vr.DotOp, acc: Frag, part: Frag) -> ma.MapOp:
+        """``acc + part``, in one operation with a product that ``acc`` is."""
+        made = self.defs.get(op.acc.name) if op.acc is not None else None
+        if not (isinstance(made, vr.MapOp) and made.op == "mul" and acc.type.dtype.is_float):
+            return ma.MapOp(out, "add", (acc, part), op.span)
+        layout = self.b.layouts[out.layout]
+        pair = [self.get(a, layout.project(a.type.names)) for a in made.args]
+        return ma.MapOp(out, "fma", (*pair, part), op.span)
 
     def _is_short(self, plan: DotPlan) -> bool:
         return plan.instr != "fma" and (WGMMA[plan.instr] if plan.instr in WGMMA else MMA[plan.instr]).short

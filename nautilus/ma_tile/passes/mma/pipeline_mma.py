@@ -20,6 +20,9 @@ iteration in every block.  The first B of a later loop belongs to the last itera
 must therefore be the same in all loops, and between two loops the index of the previous iteration comes from the
 range of another loop (:meth:`_Chain.before`).  A chain that does not meet these conditions is not changed.
 
+Elementwise work of stage 1 on the results of its MMAs, such as the addition of a short sum to an accumulator, follows
+R(t), which then runs beside these MMAs.
+
 ``WarpgroupPlan.rescale_placement`` places the elementwise work between a carried accumulator and its MMA: ``early`` in
 stage 0, after the MMA that computed the accumulator; ``late`` in stage 1, before the MMA that reads it.
 """
@@ -37,7 +40,7 @@ from nautilus.core.index.order import certainly_less
 from nautilus.core.index.simplify import FALSE, TRUE, Ranges, bounds, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
-from nautilus.ma_tile.analysis.mma_stages import Stages, chains, split
+from nautilus.ma_tile.analysis.mma_stages import Stages, chains, dependences, is_wgmma, split
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
     ConstOp,
@@ -101,6 +104,22 @@ def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:
 
     new = each_block(kernel.body, block)
     return kernel if new == kernel.body else replace(kernel, body=new)
+
+
+def _around(behind: tuple[MemOp, ...], rest: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
+    """Both, such that elementwise work on the results of the MMAs in ``behind`` follows ``rest``, where that permits it."""
+    needs = dependences(behind)
+    issued = {n for n, op in enumerate(behind) if is_wgmma(op)}
+    for n in reversed(range(len(behind))):
+        issued |= needs[n] if n in issued else set()
+    tail = tuple(op for n, op in enumerate(behind) if n not in issued)
+    made = {d.name for op in tail for d in defined(op)}
+    results = {d.name for n in issued if is_wgmma(behind[n]) for d in defined(behind[n])}
+    reads_mma = any(results & set(reads(op)) for op in tail)
+    quiet = all(isinstance(op, ConstOp | MapOp | ConvertOp) for op in tail)
+    if not (reads_mma and quiet) or any(made & set(reads(op)) for op in rest):
+        return (*behind, *rest)
+    return (*(op for n, op in enumerate(behind) if n in issued), *rest, *tail)
 
 
 def _quiet_between(body: tuple[MemOp, ...], members: Sequence[int]) -> bool:
@@ -229,7 +248,7 @@ class _Chain:
                 *((arg, init) for (arg, _), init in zip(own, late, strict=True)),
                 *zip(before, crossing, strict=True),
             ),
-            body=(*stages.ahead, *behind, *newest.ops(stages.rest)),
+            body=(*stages.ahead, *_around(behind, newest.ops(stages.rest))),
             yields=(*(y for _, y in plain), *(y for _, y in own), *handed),
         )
 

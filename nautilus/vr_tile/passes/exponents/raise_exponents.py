@@ -1,4 +1,4 @@
-"""``raise-exponents``: exponentials that are rounded to f16 use all of its range.
+"""``raise-exponents``: exponentials that are rounded to f16 or f8e4m3 use all of its range.
 
 Under a running maximum, ``p = exp2((x - r) * k)`` is at most 1, and f16 holds it with 11 bits only above 2^-14: beside
 one dominant element, all others are subnormal.  The pass adds a constant to the exponent::
@@ -8,7 +8,8 @@ one dominant element, all others are subnormal.  The pass adds a constant to the
 so that p is at most 2^n, and subnormal only below 2^-(n + 14) times the largest.  It costs no instruction, because a
 multiplication of a row becomes a multiply-add.  ``n + lazy_bits`` is at most 15: a lazy reference (``lazy-rescale``)
 may be ``lazy_bits`` below the maximum, and 2^15 is the largest power of two in f16.  ``n`` is 7, 3 or 1, because rows
-of a large reference round it, to at most ``n + 1`` (``guard-exponents``).
+of a large reference round it, to at most ``n + 1`` (``guard-exponents``).  f8e4m3 has 4 bits above 2^-6 and ends at
+448, so that ``n + lazy_bits`` is at most 8 for it: with ``n = 7``, elements down to 2^-13 of the largest have 4 bits.
 
 Every value that depends on p then has a factor ``2^(w * n)``, where ``w`` is its weight by ``analysis.invariance``.
 The factor cancels in ``sum(p * v) / sum(p)``.  Where it does not, the value is multiplied by ``2^(-w * n)``: before a
@@ -34,13 +35,14 @@ from nautilus.vr_tile.passes.exponents.guard_exponents import RAISED
 from nautilus.vr_tile.passes.lazy_rescale import Family, families
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
-_BITS = 15  # 2^15 is the largest power of two in f16
+#: binary logarithm of the largest power of two in each type
+_BITS: Mapping[DType, int] = {DType.F16: 15, DType.F8E4M3: 8}
 _RAISED = "raised"
 
 
 @dataclass(frozen=True, slots=True)
 class RaiseExponents:
-    """Raise the exponents of values that are rounded to f16."""
+    """Raise the exponents of values that are rounded to f16 or f8e4m3."""
 
     schedule: Schedule | None = None
 
@@ -58,7 +60,8 @@ def _kernel(k: TileKernel, plan: KernelPlan | None) -> TileKernel:
     raised: dict[str, Element] = {}
     for family in families(k):
         raised |= _exponentials(k, family, bits)
-    if bits >= _BITS or not raised or not _narrowed(k, set(raised)):
+    most = min((_BITS[t] for t in _narrowed(k, set(raised))), default=0)
+    if bits >= most:
         return k
     forms = Forms({}, free={name: made("scale", {_RAISED: 1.0}) for name in raised})
     logarithms = [op for op in walk_ops(k.body) if isinstance(op, MapOp) and op.op in _LOGARITHMS]
@@ -68,7 +71,7 @@ def _kernel(k: TileKernel, plan: KernelPlan | None) -> TileKernel:
     known = all(forms.of(v).kind in ("scale", "fixed") for v in (*stored, *(op.args[0] for op in logarithms)))
     if not known or any("repaired" in text for text in forms.problems):
         return k
-    work = _Rewrite(raised, forms, max(n for n in RAISED if n + bits <= _BITS))
+    work = _Rewrite(raised, forms, max(n for n in RAISED if n + bits <= most))
     names = Peephole(k)
     body = tuple(x for op in k.body for x in work.stores(names, op))
     return Peephole(replace(k, body=body)).run(work.rule)
@@ -95,16 +98,16 @@ def _exponentials(k: TileKernel, family: Family, bits: int) -> dict[str, Element
     return found
 
 
-def _narrowed(k: TileKernel, names: set[str]) -> bool:
-    """Whether one of ``names``, or a select of it, is rounded to f16."""
-    known = set(names)
+def _narrowed(k: TileKernel, names: set[str]) -> frozenset[DType]:
+    """The types of :data:`_BITS` to which ``names``, or selects of them, are rounded."""
+    known, found = set(names), set[DType]()
     for op in walk_ops(k.body):
         if isinstance(op, MapOp) and any(v.name in known for v in operands(op)):
-            if op.op == "narrow" and op.result.type.dtype is DType.F16:
-                return True
+            if op.op == "narrow" and op.result.type.dtype in _BITS:
+                found.add(op.result.type.dtype)
             if op.op == "select":
                 known.add(op.result.name)
-    return False
+    return frozenset(found)
 
 
 @dataclass(slots=True)
