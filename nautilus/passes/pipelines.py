@@ -92,7 +92,7 @@ SCALAR = Stage(
     format="nautilus.scalar.text:format_program",
     parse="nautilus.scalar.text:parse_program",
     planner="nautilus.passes.selection.planner:PricedPlanner",
-    decisions=("inline", "scatter", "rematerialise", "pack", "split-k-update", "fuse"),
+    decisions=("inline", "narrow", "scatter", "rematerialise", "pack", "split-k-update", "fuse"),
 )
 VR_TILE = Stage(
     "vr-tile",

@@ -1,6 +1,6 @@
 """The planner: the default rules choose everything that a schedule leaves open.
 
-One object makes the six decisions of a compilation.  Each decision needs the IR that results from the earlier ones:
+One object makes the decisions of a compilation.  Each decision needs the IR that results from the earlier ones:
 packs group the definitions that remain after inlining, and kernels group the definitions that packs and splits create.
 The pipeline therefore requests each decision directly before the pass that applies it (``Stage.decisions``), and no
 pass runs twice.  The planner keeps the choices that the schedule already has.
@@ -40,8 +40,8 @@ class Planner:
                 return self.inline(program, schedule)
             case "scatter":
                 return self.scatters(program, schedule)
-            case "rematerialise":
-                return schedule  # no copies by the rules
+            case "narrow" | "rematerialise":
+                return schedule  # no copies by the rules, and 8 bits by the cost model
             case "pack":
                 return self.packs(program, schedule)
             case "split-k-update":

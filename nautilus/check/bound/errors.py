@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nautilus.check.bound.operands import SHORT, operand_type, unscaled_factors
+from nautilus.check.bound.operands import SHORT, WHOLE, operand_type, unscaled_factors
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, free_vars, walk
 from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.functions import FUNCTIONS
@@ -457,7 +457,7 @@ class _Rounding(Evaluator):
     def short(self, total: Array, squares: Array, count: int) -> Array:
         """Errors of sums in MMAs of 8-bit floats: each term is cut off relative to the largest of the sum so far."""
         typical = np.sqrt(squares / max(count, 1))
-        chunk = min(count, _SHORT)
+        chunk = count if count <= WHOLE else _SHORT
         largest = np.maximum(np.abs(total) * chunk / count, 3.0 * typical)
         if self.probe.coherent:  # half a unit of each term, with its sign
             many = np.abs(total) / np.where(typical > 0.0, typical, 1.0)

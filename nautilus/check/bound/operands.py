@@ -10,6 +10,8 @@ from nautilus.core.types import DType
 
 #: Terms of a short sum of 8-bit floats.
 SHORT: Final = 128
+#: Terms of the longest sum that may be one short sum.
+WHOLE: Final = 256
 
 
 def operand_type(e: Expr) -> DType | None:

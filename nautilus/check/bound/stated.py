@@ -26,7 +26,7 @@ def stated(spec: Spec, precision: str = "fast", schedule: Schedule | None = None
     options = Schedule() if schedule is None else schedule
     choices = Schedule(
         inline=options.inline, factor=options.factor, narrow=options.narrow,
-        decompose_operands=options.decompose_operands,
+        narrow_to_bytes=options.narrow_to_bytes, decompose_operands=options.decompose_operands,
     )  # fmt: skip
     return dict(_stated(spec, precision, choices))
 

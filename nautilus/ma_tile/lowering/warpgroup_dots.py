@@ -15,7 +15,7 @@ from typing import NoReturn
 from nautilus.core.errors import Obstacle, ScheduleError
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpgroupPlan
-from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, WGMMA
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, WGMMA, WHOLE_DEPTH
 from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots
 from nautilus.vr_tile.ir import DotOp, ForOp, TileKernel, results, walk_ops
 from nautilus.vr_tile.subtiles import combined
@@ -75,8 +75,9 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, consumers: int, stric
         reject(kernel, op, f"of {op.a.type.dtype} and {op.b.type.dtype}, {depth} deep, has no warpgroup instruction")
     if strict and WGMMA[plan.instr].short:
         reject(kernel, op, f"by {plan.instr} has sums of fewer bits than {op.result.type.dtype}")
-    if WGMMA[plan.instr].short and sizes[plan.k] > SHORT_DEPTH:
-        reject(kernel, op, f"by {plan.instr} would add {sizes[plan.k]} products in few bits, more than {SHORT_DEPTH}")
+    most = WHOLE_DEPTH if op.acc is None else SHORT_DEPTH
+    if WGMMA[plan.instr].short and sizes[plan.k] > most:
+        reject(kernel, op, f"by {plan.instr} would add {sizes[plan.k]} products in few bits, more than {most}")
     if sizes[plan.m] not in tuple(consumers * r for r in CONSUMER_ROWS):
         rows = f"{sizes[plan.m]} rows along {plan.m}"
         reject(kernel, op, f"has {rows}, which {consumers} consumers of 64 or 128 rows cannot cover")

@@ -13,7 +13,7 @@ from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context
-from nautilus.passes.selection import copy_choice, inline_choice, split_choice
+from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
 from nautilus.passes.selection.trial import Trial
 from nautilus.planner.planner import Planner
 from nautilus.scalar.ir import Program
@@ -36,7 +36,11 @@ class PricedPlanner:
         given = schedule or Schedule()
         decided = Planner(self.arch, self.fallbacks, self.precision).decide(before, program, given)
         found: Trial | None = None
-        if self.trial or given.kernels:
+        if given.kernels:
+            return decided, self.fallbacks
+        if before == "narrow":
+            return self._narrow(program, given)
+        if self.trial:
             return decided, self.fallbacks
         if before == "inline" and given.inline is None:
             found = inline_choice.choose(program, self._context(decided))
@@ -48,6 +52,16 @@ class PricedPlanner:
             return decided, self.fallbacks
         made = found.schedule
         return replace(decided, inline=made.inline, copies=made.copies, splits=made.splits), found.fallbacks
+
+    def _narrow(self, program: Program, given: Schedule) -> tuple[Schedule, Fallbacks]:
+        """``given`` with the choice between 8 and 16 bits for computed factors; a trial takes 8 bits."""
+        allowed = given.narrow and given.narrow_to_bytes is None
+        if not allowed or not narrow_choice.may_have_bytes(program, self.arch, self.precision):
+            return given, self.fallbacks
+        if self.fallbacks.taken:
+            return replace(given, narrow_to_bytes=False), narrow_choice.without_bytes(self.fallbacks)
+        chosen = self.trial or narrow_choice.is_faster(program, self._context(given))
+        return replace(given, narrow_to_bytes=chosen), self.fallbacks
 
     def _context(self, schedule: Schedule) -> Context:
         return Context(self.arch, self.precision, schedule=schedule, fallbacks=self.fallbacks)
