@@ -35,6 +35,7 @@ from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, ScanOp, StoreOp, TileKe
 from nautilus.vr_tile.subtiles import combined
 
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
+WORD = 4  # bytes of a register
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
 #: (place, axis or None for copies, size); strides grow in order of appearance.
@@ -126,6 +127,7 @@ class LayoutCost:
     vec: Mapping[str, int]  # widest legal vector along the axis
     tiles: tuple[tuple[str, ...], ...]  # axes of every tile
     keyed: frozenset[str] = frozenset()  # axes of the values that tell where a scatter combines
+    bytes: frozenset[str] = frozenset()  # axes along which whole registers of bytes are loaded
 
 
 def collect(
@@ -146,7 +148,7 @@ def collect(
     windows: set[str] = set()
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     tiles: dict[tuple[str, ...], None] = {}
-    keyed: set[str] = set()
+    keyed, words = set[str](), set[str]()
     for op in walk_ops(kernel.body):
         for value in results(op):
             tiles[value.type.names] = None
@@ -174,13 +176,15 @@ def collect(
             kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced])
             windows |= set() if kept is None else {kept}
             axis = kept or axis
+        if isinstance(op, LoadOp) and not dots and buffer.dtype.bytes == 1 and width >= WORD:
+            words.add(axis)
         times = _STORES if isinstance(op, StoreOp) and not dots else 1
         weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes * times
         vec[axis] = max(vec.get(axis, 1), width)
         if isinstance(op, StoreOp) and not dots and width == limit > 2:
             whole[axis] = min(width, whole.get(axis, width))
     vec = {x: 1 if x in windows else min(v, whole.get(x, v)) for x, v in vec.items()}
-    return LayoutCost(weight, vec, tuple(tiles), frozenset(keyed))
+    return LayoutCost(weight, vec, tuple(tiles), frozenset(keyed), frozenset(words))
 
 
 def _beside(index: Sequence[Expr], axis: str, kept: Sequence[str]) -> str | None:
@@ -211,6 +215,7 @@ class Template:
     warps: int
     scanned: frozenset[str] = frozenset()  # axes of scans and keys: as rows, neighbours are registers of one thread
     keyed: frozenset[str] = frozenset()  # of these, the axes of keys, whose registers come first
+    across: frozenset[str] = frozenset()  # rows of bytes that are contiguous along the axis: a register has four
 
     def layout(self, axes: tuple[str, ...]) -> FragLayout:
         """Layout of a tile that varies with ``axes``."""
@@ -227,7 +232,8 @@ class Template:
         if axis is None:
             return [("lane", None, plan.lanes), ("warp", None, plan.warps)]
         size = self.sizes[axis]
-        vec = gcd(self.vec.get(axis, 1), size) if plan is self.columns else 1
+        across = gcd(WORD, size) if axis in self.across else 1
+        vec = gcd(self.vec.get(axis, 1), size) if plan is self.columns else across
         lanes = gcd(plan.lanes, size // vec)
         warps = gcd(plan.warps, size // (vec * lanes))
         if axis in self.scanned and plan is not self.columns:
@@ -259,7 +265,9 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     wanted = fixed_warps or warps[0] * warps[1]
     if cost.keyed:
         vec |= {x: gcd(sizes[x], sizes[x] // (32 * wanted) or 1) if x in cost.keyed else 1 for x in columns}
-    row_sizes = [max((sizes[a] for a in c), default=1) for c in rows]
+    kept_rows = {x for c in rows for x in c if reduced.isdisjoint(c)}
+    across = frozenset() if cost.keyed else cost.bytes & kept_rows
+    row_sizes = [max((sizes[a] // (gcd(WORD, sizes[a]) if a in across else 1) for a in c), default=1) for c in rows]
     span = sizes[lead] if lead else 1
     while lead and vec[lead] > 1 and gcd(32, span // vec[lead]) * gcd(32, prod(row_sizes)) < 32:
         vec = {a: max(1, v // 2) for a, v in vec.items()}
@@ -278,7 +286,7 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         tuple(ClassPlan(tuple(c), n, w) for c, n, w in zip(rows, row_lanes, row_warps, strict=True)),
         left, fixed_warps or used,
         cost.keyed.union(x for op in walk_ops(kernel.body) if isinstance(op, ScanOp) for x in combined(op)),
-        cost.keyed,
+        cost.keyed, across,
     )  # fmt: skip
 
 
@@ -384,6 +392,9 @@ def make_layout_candidates(
     fixed: dict[frozenset[str], FragLayout] = {}
     for d in tensor:
         fixed.setdefault(frozenset((d.m, d.n)), accumulator(d, sizes))
+    for d in tensor:
+        if d.instr in WGMMA and WGMMA[d.instr].pack > 2:  # else the accumulator's layout is the operand's as well
+            fixed.setdefault(frozenset((d.m, d.k)), a_fragment(d, sizes))
     for d in scalar:
         layout = outer_layout(TileAxis(d.m, sizes[d.m]), TileAxis(d.n, sizes[d.n]), d.warps)
         fixed.setdefault(frozenset((d.m, d.n)), layout)

@@ -77,8 +77,10 @@ class _WarpLowering(Lowering):
         return self.b.shared(f"r_{out.name}", out.type.dtype, shape).name
 
     def store(self, op: vr.StoreOp) -> None:
-        """Accumulators with epilogue ``shared`` are stored by rows."""
-        frag = self.any_form(op.value)
+        """Accumulators with epilogue ``shared`` are stored by rows; 8-bit floats that are only moved stay as they are."""
+        source = unwidened(op.value, self.defs)
+        moved = source.type.dtype.is_float8 and source.type.dtype is self.buffers[op.buffer].dtype
+        frag = self.any_form(source if moved and op.combiner is None else op.value)
         shared = self.mapping.epilogue == "shared" and self._is_accumulator(self.b.layouts[frag.layout])
         if shared and op.combiner is None and len(op.value.type.axes) > 1:
             frag = self._through_shared(op, frag, self.buffers[op.buffer])
