@@ -286,10 +286,10 @@ HELPERS: Mapping[str, Helper] = {
     "pack_e4m3": Helper(
         "// To nearest, ties to even; for numbers below 464 and NaN.\n"
         "__device__ __forceinline__ u32 pack_e4m3(float a, float b, float c, float d) {\n"
-        "    u32 y;\n"
-        '    asm("{ .reg .b16 l, h; cvt.rn.satfinite.e4m3x2.f32 l, %2, %1; cvt.rn.satfinite.e4m3x2.f32 h, %4, %3; "\n'
-        '        "mov.b32 %0, {l, h}; }" : "=r"(y) : "f"(a), "f"(b), "f"(c), "f"(d));\n'
-        "    return y;\n}"
+        "    u16 low, high;\n"
+        '    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));\n'
+        '    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));\n'
+        "    return low | (u32)high << 16;\n}"
     ),
     "shared_address": Helper(
         "__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }"

@@ -78,7 +78,8 @@ def size_kernel(
     if not all(map(_half_operands, products)):
         types = {t for d in products for t in _operand_types(d)}
         if warpgroup and types <= _FLOAT8 and len(spread) == len(rows | columns) == 1:
-            chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, *spread, loops[0], dots, light, 1)
+            (row,) = spread
+            chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loops[0], dots, light, 1)
             return chained or _fewer_stages(plan, unified, limits, loops[0])
         alike = warpgroup and any(types <= family for family in _OTHERS)
         wide = (

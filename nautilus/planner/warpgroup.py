@@ -35,7 +35,7 @@ from nautilus.core.types import DType
 from nautilus.planner.products.boxes import Side
 from nautilus.planner.products.dots import Dot, digit, step_within
 from nautilus.planner.products.held import SHORTEST as SHORTEST_STEP
-from nautilus.planner.products.held import held_tile, is_plain, live_registers, steps
+from nautilus.planner.products.held import held_tile, is_plain, live_in_bytes, live_registers, steps
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
@@ -47,6 +47,7 @@ STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
 ROWS = 64  # of one wgmma instruction
 WARPGROUPS = 2
 CONSUMER, CONSUMER_OF_THREE = 232, 160  # registers of a consumer thread of two warpgroups, and of three
+MOST_OF_BYTES = 0.9  # of a thread's registers where operands have 8 bits, whose steps are few
 LIVE_SHARE, LIVE_SHARE_MASKED = 0.87, 0.83  # of a thread's registers may be accumulators and operands
 MANY_ROWS = 2048  # the least number with which a partial last tile has no effect
 WAVES = 3  # of tiles in a supertile, so that long and short tiles balance
@@ -286,7 +287,8 @@ def back_to_back_gemm(
 ) -> KernelPlan | None:  # fmt: skip
     """Tiles of matrix products of which one feeds the next along a loop; None where rows are few or columns many.
 
-    ``operand``: bytes of an element of the operands.  ``light``: two warpgroups, half the loop's step, no operand in registers; elementwise work needs the registers.
+    ``operand``: bytes of an element of the operands.  ``light``: two warpgroups, half the loop's step, no operand in
+    registers; elementwise work needs the registers.
     """
     whole = {x for dot in dots.values() for x in (*dot.inner, *dot.columns) if x not in (row, loop)}
     tiles = {a.name: held_tile(extent(unified, a.name)) for a in plan.axes if a.role == TILE and a.name in whole}
@@ -346,8 +348,10 @@ def _step(
     most = _most_live(unified, loop, warpgroups)
     if width > 128 and _special(unified, row, loop) >= 2:
         found = [s for s in found if s == SHORTEST_STEP]  # their values need registers
-    if operand == 1:
-        return found[0] if found else None  # TODO
+    registers = CONSUMER if warpgroups == WARPGROUPS else CONSUMER_OF_THREE
+    if operand == 1:  # their products need a second accumulator: 0 spills with 208 of 232 registers (ptxas 13.0)
+        fits = [s for s in found if live_in_bytes(width, s) <= MOST_OF_BYTES * registers]
+        return fits[0] if fits else None
     held = [s for s in found if live_registers(width, deep, s, True) <= most]
     streamed = [s for s in found if live_registers(width, deep, s, False) <= most]
     best = held or streamed if warpgroups == WARPGROUPS else streamed  # three have few registers for operands

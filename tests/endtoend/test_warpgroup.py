@@ -17,7 +17,9 @@ from nautilus.check.levels import Trace
 from nautilus.core.errors import ScheduleError, UnsupportedError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, build_cubin, compile_file
+from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.passes.grid import persistent_grid
+from nautilus.passes.selection import narrow_choice
 from nautilus.scalar.passes.operands import store_operands
 from nautilus.targets import window_rates
 from nautilus.targets.limits import limits
@@ -97,6 +99,32 @@ def test_stored_operands(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.result.context.schedule is not None
     assert made.result.context.schedule.kernels[-1].mapping.engine == "warpgroup"
     assert any(b.name.endswith("_left") for b in made.result.modules["scalar"].buffers)
+
+
+BYTES = """
+dim H = 2, M = 128, N = {n}, D = 64
+input Q: f8e4m3[H, M, D]
+input K: f8e4m3[1, N, D]
+input V: f8e4m3[1, N, D]
+output O: bf16[H, M, D]
+S[h, i, j] = sum[d](Q[h, i, d] * K[h // 2, j, d]) / 8
+P[h, i, j] = softmax[j{mask}](S[h, i, j])
+O[h, i, d] = sum[j](P[h, i, j] * V[h // 2, j, d])
+"""
+
+
+@pytest.mark.parametrize(("n", "mask"), [(256, ""), (208, " | j <= i + 80")])
+def test_chained_products_of_bytes(n: int, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both products have 8-bit operands: the result of the first one is the left operand of the second one."""
+    monkeypatch.setattr(store_operands, "AGAIN", 1)
+    monkeypatch.setattr(store_operands, "TERMS", 1)
+    monkeypatch.setattr(narrow_choice, "MARGIN", -100.0)
+    made = compilation(BYTES.format(n=n, mask=mask))
+    wrong = complaints(made, stages=("ma-tile",))
+    assert not wrong, "\n".join(wrong)
+    kernel = next(k for k in made.result.modules["ma-tile"].kernels if k.name == "O")
+    products = [op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.MmaOp)]
+    assert products and all(op.instr == "wgmma.e4m3" for op in products)
 
 
 @pytest.mark.parametrize("name", warpgroups.WINDOWS)

@@ -198,8 +198,8 @@ class Schedule:
     narrow_to_bytes: Annotated[
         bool | None,
         option(
-            "Narrow computed factors to f8e4m3 where they meet a tensor of 8-bit floats, are made from such tensors, and "
-            "only outputs of at most 16 bits depend on them; null leaves it to the cost model.",
+            "Narrow computed factors to f8e4m3 where they meet a tensor of 8-bit floats, are made from such tensors, "
+            "and only outputs of at most 16 bits depend on them; null leaves it to the cost model.",
             read_by=("narrow",),
         ),
     ] = None

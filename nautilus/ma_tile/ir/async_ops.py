@@ -230,7 +230,8 @@ class WgInstr:
 
     ``pack``: number of consecutive k elements in one register of A.  ``both_majors``: B (and A) may be MN-major.
     ``short``: the tensor core keeps about 14 bits of mantissa in its sums, less than f32 has.  One chain of such MMAs
-    is therefore at most :data:`SHORT_DEPTH` deep (:data:`WHOLE_DEPTH` for a sum of one chain), and f32 additions combine the chains.
+    is therefore at most :data:`SHORT_DEPTH` deep (:data:`WHOLE_DEPTH` for a sum of one chain), and f32 additions
+    combine the chains.
     """
 
     k: int

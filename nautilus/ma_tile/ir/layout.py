@@ -31,7 +31,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.core.index.interleaved import element_at
+from nautilus.core.expr.interleaved import element_at
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
@@ -179,7 +179,7 @@ def same_threads(a: FragLayout, b: FragLayout, interleaved: str | None = None) -
     """The register permutation from ``a`` to ``b`` inside each thread, or None.
 
     Entry r is the register of ``a`` that holds what register r of ``b`` must hold.  Along ``interleaved``, ``b`` has
-    positions of elements of ``a`` (:mod:`nautilus.core.index.interleaved`).
+    positions of elements of ``a`` (:mod:`nautilus.core.expr.interleaved`).
     """
     if set(a.axes) != set(b.axes) or a.warps != b.warps or a.registers != b.registers:
         return None

@@ -175,8 +175,7 @@ class ReduceOp:
 
 @op(MA, "convert $arg( $copy)?( interleaved $interleaved)?")
 class ConvertOp:
-    """The tile in another layout; along ``interleaved``, position p has element ``core.index.interleaved.element(p)``."""
-
+    """The tile in another layout; along ``interleaved``, positions (:mod:`nautilus.core.expr.interleaved`)."""
     result: Frag = declare(RESULT)
     arg: Frag = declare(OPERAND)
     copy: bool = declare(flag("copy"), default=False)

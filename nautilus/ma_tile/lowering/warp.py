@@ -77,7 +77,7 @@ class _WarpLowering(Lowering):
         return self.b.shared(f"r_{out.name}", out.type.dtype, shape).name
 
     def store(self, op: vr.StoreOp) -> None:
-        """Accumulators with epilogue ``shared`` are stored by rows; 8-bit floats that are only moved stay as they are."""
+        """Accumulators with epilogue ``shared`` are stored by rows; 8-bit floats that are only moved stay so."""
         source = unwidened(op.value, self.defs)
         moved = source.type.dtype.is_float8 and source.type.dtype is self.buffers[op.buffer].dtype
         frag = self.any_form(source if moved and op.combiner is None else op.value)

@@ -22,8 +22,8 @@ from dataclasses import replace
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import Cause, Obstacle, ScheduleError
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Expr, Op, Var
-from nautilus.core.index.interleaved import base_of
+from nautilus.core.expr.interleaved import GROUP, base_of
+from nautilus.core.expr.nodes import Expr, Op, Var, rewrite
 from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.core.types import DType
@@ -75,7 +75,7 @@ class _WarpgroupLowering(Lowering):
         super().__init__(kernel, buffers, mapping, dict(plan.dots), (GROUP_WARPS, 1))
         self.plan = plan
         self.bulk: dict[str, Slot] = {}  # loaded value -> where its bulk copy put it
-        self.interleaved = _interleaved(kernel, self.defs, plan.dots)  # dot -> where its positions begin
+        self.interleaved = _interleaved(kernel, buffers, self.defs, plan.dots)  # dot -> where its positions begin
         self.moved = {
             x.name
             for op in vr.walk_ops(kernel.body)
@@ -151,16 +151,15 @@ class _WarpgroupLowering(Lowering):
         return out
 
     def _loaded(self, entry: Entry, op: vr.LoadOp, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
-        index, base = op.index, self.interleaved.get(dot.result.name)
-        if side == "b" and base is not None:
-            index = (*index[:-1], calc("add", base, Var(plan.k)))
-        found = tma_box(self.buffers[op.buffer], op.result.type.axes, index, op.mask, self.ranges)
+        base = self.interleaved.get(dot.result.name)
+        op = op if side == "a" or base is None else _in_order(op, calc("add", base, Var(plan.k)))
+        found = tma_box(self.buffers[op.buffer], op.result.type.axes, op.index, op.mask, self.ranges)
         if isinstance(found, TmaBox) and found.axes[-1].name != plan.k and not WGMMA[plan.instr].both_majors:
             reason = f"{op.buffer} is not contiguous along {plan.k}, as {plan.instr} wants it"
             found = Obstacle(reason, Cause.ORDER, op.buffer, axis=plan.k)
         if isinstance(found, TmaBox):
             if entry.value.name not in self.bulk:
-                self.bulk[entry.value.name] = self._copy(entry, replace(op, index=index), found)
+                self.bulk[entry.value.name] = self._copy(entry, op, found)
             return self.bulk[entry.value.name]
         if side == "a" and (entry.depth < self.b.depth or entry.depth == 0):  # loaded once: not worth a copy
             return self.get(entry.value, a_fragment(plan, self.sizes))
@@ -180,10 +179,17 @@ class _WarpgroupLowering(Lowering):
         return slot
 
 
+def _in_order(op: vr.LoadOp, last: Expr) -> vr.LoadOp:
+    """``op`` with ``last`` for the position along rows, which are whole groups: both are within them, or neither is."""
+    position = op.index[-1]
+    mask = None if op.mask is None else rewrite(op.mask, lambda e: last if e == position else None)
+    return replace(op, index=(*op.index[:-1], last), mask=mask)
+
+
 def _interleaved(
-    kernel: TileKernel, defs: Mapping[str, vr.TileOp], dots: Mapping[str, DotPlan]
+    kernel: TileKernel, buffers: Mapping[str, Buffer], defs: Mapping[str, vr.TileOp], dots: Mapping[str, DotPlan]
 ) -> dict[str, Expr]:
-    """The dots whose right operand is read at interleaved positions, and the first of them.
+    """The dots whose right operand is read at interleaved positions of rows of whole groups, and the first of them.
 
     Such a position is that of an element ``base + k`` for the contracted axis ``k``.
     """
@@ -195,7 +201,9 @@ def _interleaved(
         plan = dots[op.result.name]
         instr = WGMMA[plan.instr]
         load = defs.get(as_operand(op.a if plan.swap else op.b, defs, operand_types(instr, "b")).name)
-        if instr.pack == _BYTES and isinstance(load, vr.LoadOp) and load.index:
+        rows = buffers[load.buffer].shape[-1:] if isinstance(load, vr.LoadOp) else ()
+        whole = [n for n in rows if isinstance(n, int) and n % GROUP == 0]
+        if instr.pack == _BYTES and isinstance(load, vr.LoadOp) and whole:
             base = base_of(load.index[-1], plan.k, sizes[plan.k])
             found |= {} if base is None else {op.result.name: base}
     return found

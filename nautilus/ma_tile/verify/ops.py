@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.infer import DTypeError, result_dtype
+from nautilus.core.expr.interleaved import GROUP
 from nautilus.core.expr.nodes import OPS, Const
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.text.expressions import format_expr
-from nautilus.core.index.interleaved import GROUP
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA, TmaStore

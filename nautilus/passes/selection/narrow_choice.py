@@ -24,7 +24,7 @@ _BEFORE = "scale-products"  # the pass before the one that narrows
 
 
 def may_have_bytes(program: Program, arch: str, precision: str) -> bool:
-    """Whether a factor of a product of ``program`` may have 8 bits, and ``arch`` has warpgroup MMAs of such operands."""
+    """Whether a factor of a product may have 8 bits, and ``arch`` has warpgroup MMAs of such operands."""
     target = limits(arch)
     if precision == "strict" or not (target.warpgroup and target.float8):
         return False

@@ -50,3 +50,8 @@ def is_plain(defs: Iterable[Def], loop: str) -> bool:
 def live_registers(width: int, deep: int, step: int, registers: bool) -> int:
     """Registers of a thread for 64 rows: both accumulators, the operand between them, and the left operand."""
     return width // 2 + step // 2 + step // 4 + (deep // 4 if registers else 0)
+
+
+def live_in_bytes(width: int, step: int) -> int:
+    """The same with operands of 8 bits: both accumulators, the sum of a step, and the operand between them."""
+    return width // 2 + width // 2 + step // 2 + step // 8

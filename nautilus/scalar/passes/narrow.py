@@ -17,6 +17,17 @@ which holds its numbers exactly.  What it becomes:
   factors become ``narrow<tf32>``, f16's mantissa with f32's range.  The tensor loses nothing, because tf32
   holds every f16 and 8-bit number, and MMAs of tf32 have half the rate of f16, 7 times that of ``fmaf``.
 
+Beside a tensor of 8-bit floats, ``schedule.narrow_to_bytes`` makes it ``narrow<f8e4m3>`` instead, which has half
+the bytes and twice the rate, if
+
+* its range is proved to fit f8e4m3, which ends at 448, as that of a softmax does: ``exp`` of a number minus the largest
+  one is at most 1;
+* it is made from 8-bit floats alone, so that the spec has chosen their precision for all matrices of the computation;
+* only outputs of at most 16 bits depend on it.
+
+The relative error is 2^-4 above 2^-6, and the error is 2^-10 below that.  ``raise-exponents`` moves exponentials to the
+upper end of the range, where these are 2^-13 and 2^-17 of the largest element of a row.
+
 Where both factors are computed, both become narrow if each of them is made from a 16-bit or 8-bit tensor over all of
 its axes, and only outputs of at most 16 bits depend on the sum: such outputs are rounded in the same place anyway.
 The type is bf16 if all these tensors are, else f16, and nothing is done if one of the two would need tf32.
@@ -76,10 +87,14 @@ _DEPTH = 16  # definitions that are followed from one to the next
 
 @dataclass(frozen=True, slots=True)
 class Narrow(CertifyingPass[Program]):
-    """Narrow computed factors; ``strict``: only products of 8-bit floats; ``schedule.narrow`` False: none."""
+    """Narrow computed factors; ``strict``: only products of 8-bit floats; ``schedule.narrow`` False: none.
+
+    ``to_bytes`` overrides the schedule's ``narrow_to_bytes``.
+    """
 
     schedule: Schedule | None = None
     strict: bool = False
+    to_bytes: bool | None = None
 
     name = "narrow"
 
@@ -88,8 +103,9 @@ class Narrow(CertifyingPass[Program]):
         if self.schedule is not None and not self.schedule.narrow:
             return program, ()
         certificates: list[Certificate] = []
-        bytes_ = self.schedule is not None and bool(self.schedule.narrow_to_bytes)
-        fast = (partial(narrowed, to_bytes=bytes_), widened)  # 8 bits after those that they are a factor of
+        planned = self.schedule is not None and bool(self.schedule.narrow_to_bytes)
+        to_bytes = planned if self.to_bytes is None else self.to_bytes
+        fast = (partial(narrowed, to_bytes=to_bytes), widened)  # 8 bits after those that they are a factor of
         for look in (exact,) if self.strict else fast:
             for name in [k.name for k in program.kernels]:
                 defs = find_defs(program)
@@ -250,7 +266,7 @@ def _side(d: Def, factor: Expr, target: DType, defs: Mapping[str, Def]) -> tuple
 
 
 def _is_of_bytes(d: Def, factor: Expr, tensor: Expr, defs: Mapping[str, Def]) -> bool:
-    """Whether ``factor`` is proved to fit f8e4m3, is made from products of 8-bit floats, and feeds short outputs only."""
+    """Whether ``factor`` is proved to fit f8e4m3, is made from 8-bit floats, and feeds short outputs only."""
     lo, hi = Ranges(defs, d.axes, d.guard).of(factor)
     if not (lo >= -_FITS_F8 and hi <= _FITS_F8) or d.name in feeding_wide_outputs(defs):
         return False

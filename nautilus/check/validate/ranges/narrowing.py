@@ -1,4 +1,4 @@
-"""Whether every factor that a program rounds to f16 is finite there, by intervals of its own (``intervals``).
+"""Whether every factor that a program rounds to f16 or f8e4m3 is finite there, by intervals of its own (``intervals``).
 
 The claim is about finite inputs: where all inputs are finite, zeros included, every finite factor stays finite.  inf
 and NaN stay what they are, because a rounding keeps them.
@@ -29,7 +29,8 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType, value_limits
 from nautilus.scalar.ir import Loop, Program, Store, Update, statements
 
-_LARGEST = 65519.0  # 65520 is the first number that f16 rounds to inf
+#: the largest numbers that the types round to a finite one, or less: 65520 in f16 is inf, and 464 in f8e4m3 is NaN
+_LARGEST: Mapping[DType, float] = {DType.F16: 65519.0, DType.F8E4M3: 463.0}
 _DEPTH = 12
 _EXACT = 2.0**52  # integers of a smaller magnitude are exact in float64
 _SLACK = 2.0**-10  # the errors of a logarithm of at most 2^7 and of an exponent, by which a difference may exceed 0
@@ -55,7 +56,7 @@ class _Place:
 
 
 def validate(program: Program) -> Verdict:
-    """Whether every factor that ``program`` rounds to f16 is finite there; ``points`` counts them."""
+    """Whether every factor that ``program`` rounds to f16 or f8e4m3 is finite there; ``points`` counts them."""
     definitions: dict[str, list[_Place]] = {}
     for k in program.kernels:
         for loops, s in statements(k.body):
@@ -63,19 +64,19 @@ def validate(program: Program) -> Verdict:
     proved: list[str] = []
     for places in definitions.values():
         for place in places:
-            for x in _narrowed(place.statement.value):
+            for x, largest in _narrowed(place.statement.value):
                 lo, hi = _Ranges(definitions, place).of(x)
                 said = f"{place.statement.buffer}: a factor is in [{lo:.6g}, {hi:.6g}]"
-                if not (lo >= -_LARGEST and hi <= _LARGEST):
+                if not (lo >= -largest and hi <= largest):
                     return Verdict("not decided", len(proved), said)
                 proved.append(said)
     return Verdict("proved", len(proved), "; ".join(proved)) if proved else Verdict("proved", 0, "no factor is f16")
 
 
-def _narrowed(e: Expr) -> Iterator[Expr]:
+def _narrowed(e: Expr) -> Iterator[tuple[Expr, float]]:
     for n in walk(e):
-        if isinstance(n, Op) and n.op == "narrow" and n.dtype is DType.F16 and n.args[0].dtype.is_float:
-            yield n.args[0]
+        if isinstance(n, Op) and n.op == "narrow" and n.dtype in _LARGEST and n.args[0].dtype.is_float:
+            yield n.args[0], _LARGEST[n.dtype]
 
 
 @dataclass

@@ -194,7 +194,7 @@ class _Line:
         """``op`` with an accumulator that only it uses, so that it may be updated in place."""
         if op.acc is None or (op.acc.name in self.local and self.work.uses[op.acc.name] == 1):
             return op
-        copy = ConvertOp(self.work.names.frag(op.acc, "copy"), op.acc, True, op.span)
+        copy = ConvertOp(self.work.names.frag(op.acc, "copy"), op.acc, True, span=op.span)
         self.retire(self._needed(copy))
         self.out.append(copy)
         return replace(op, acc=copy.result)

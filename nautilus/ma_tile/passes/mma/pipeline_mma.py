@@ -107,7 +107,7 @@ def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:
 
 
 def _around(behind: tuple[MemOp, ...], rest: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
-    """Both, such that elementwise work on the results of the MMAs in ``behind`` follows ``rest``, where that permits it."""
+    """Both; elementwise work on the results of the MMAs in ``behind`` follows ``rest``, which may not need it."""
     needs = dependences(behind)
     issued = {n for n, op in enumerate(behind) if is_wgmma(op)}
     for n in reversed(range(len(behind))):

@@ -13,6 +13,9 @@ the matrix unit reads:
 
 Rows of the temp whose axis is no multiple of 16 bytes end in zeros (:attr:`~nautilus.core.buffers.Buffer.support`).
 
+Where the other operand is computed and rounded to 8 bits, the rows along the contracted axis are *interleaved*
+(:mod:`nautilus.core.expr.interleaved`): the result of another product in registers is then an operand as it is.
+
 An axis that the operand has in groups only (``h // 4``) is one of groups in the temp.
 
 The store does not round again, because the value is one of the temp's type.  A factor that is computed in f32 has a
@@ -41,10 +44,10 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.interleaved import element, position
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute, walk
 from nautilus.core.expr.products import bare
 from nautilus.core.index.groups import over_groups
-from nautilus.core.index.interleaved import element, position
 from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused

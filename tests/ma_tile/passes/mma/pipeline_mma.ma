@@ -41,6 +41,21 @@
 ; CHECK-NEXT: %[[OS:.*]] = mul
 ; CHECK-NEXT: %of0 = mma wgmma.f16 {{.*}} + %[[OS]] over j
 
+; CASE: the addition of a short sum follows the work on the next result
+; INPUT: rescaled.ma
+; EDIT: %on_0 = mma wgmma.f16 %p_0, smem sv[0] swizzle 128 + %os_0 over j => %part = mma wgmma.f16 %p_0, smem sv[0] swizzle 128 over j
+; EDIT: yield %mn_0, %ln_0, %on_0 => %on_0 = add %os_0, %part : f32[i: 64, d: 64] #o\nyield %mn_0, %ln_0, %on_0
+; RUN: pipeline-mma {"rescale_placement": "late"}
+; COMPLETE:
+; CHECK: for t0 in 1..4
+; CHECK: tma.load sv[0]
+; CHECK-NEXT: %part = mma
+; CHECK-NEXT: mul %s_0, %scale
+; CHECK: convert
+; CHECK-NEXT: %os_0 = mul
+; CHECK-NEXT: %on_0 = add %os_0, %part
+; CHECK-NEXT: yield
+
 ; CASE: a seam between loops loads for the loop before
 ; INPUT: rescaled_seams.ma
 ; RUN: pipeline-mma

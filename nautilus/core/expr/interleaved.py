@@ -1,10 +1,10 @@
 """The order of 8-bit elements along a contracted axis that an accumulator has in the registers of an MMA's operand.
 
-A thread holds columns ``2 t + {0, 1}`` of each group of 8 of an accumulator, and ``4 t + {0, 1, 2, 3}`` of each group of
-16 of a left operand of 8 bits (PTX ISA, "Register fragments for wgmma.mma_async.m64nNk32").  A product may contract its
-elements in any order that both operands have.  In this one, what the thread holds of the accumulator is what it has to
-hold of the operand, without moves between threads: the binary digits of an element's place in its group of 16, from the
-lowest one, are ``a b c d`` in the accumulator and ``a d b c`` in the operand.
+A thread holds columns ``2 t + {0, 1}`` of each group of 8 of an accumulator, and ``4 t + {0, 1, 2, 3}`` of each group
+of 16 of a left operand of 8 bits (PTX ISA, "Register fragments for wgmma.mma_async.m64nNk32").  A product may contract
+its elements in any order that both operands have.  In this one, what the thread holds of the accumulator is what it has
+to hold of the operand, without moves between threads: the binary digits of an element's place in its group of 16, from
+the lowest one, are ``a b c d`` in the accumulator and ``a d b c`` in the operand.
 
 Element ``e`` stands at position ``position(e)``; position ``p`` holds ``element(p)``.
 """
