@@ -175,11 +175,10 @@ class ReduceOp:
 
 @op(MA, "convert $arg( $copy)?( interleaved $interleaved)?")
 class ConvertOp:
-    """The tile in another layout; along ``interleaved``, positions (:mod:`nautilus.core.expr.interleaved`)."""
     result: Frag = declare(RESULT)
     arg: Frag = declare(OPERAND)
     copy: bool = declare(flag("copy"), default=False)
-    interleaved: str | None = declare(AXIS, default=None)
+    interleaved: str | None = declare(AXIS, default=None)  # has positions in the result (core.expr.interleaved)
     span: Span = SPAN
 
 
