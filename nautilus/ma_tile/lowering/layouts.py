@@ -127,7 +127,7 @@ class LayoutCost:
     vec: Mapping[str, int]  # widest legal vector along the axis
     tiles: tuple[tuple[str, ...], ...]  # axes of every tile
     keyed: frozenset[str] = frozenset()  # axes of the values that tell where a scatter combines
-    bytes: frozenset[str] = frozenset()  # axes along which whole registers of bytes are loaded
+    bytes: frozenset[str] = frozenset()  # axes along which whole registers of 8-bit floats are loaded
 
 
 def collect(
@@ -176,7 +176,7 @@ def collect(
             kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced])
             windows |= set() if kept is None else {kept}
             axis = kept or axis
-        if isinstance(op, LoadOp) and not dots and buffer.dtype.bytes == 1 and width >= WORD:
+        if isinstance(op, LoadOp) and not dots and buffer.dtype.is_float8 and width >= WORD:
             words.add(axis)
         times = _STORES if isinstance(op, StoreOp) and not dots else 1
         weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes * times
@@ -215,7 +215,7 @@ class Template:
     warps: int
     scanned: frozenset[str] = frozenset()  # axes of scans and keys: as rows, neighbours are registers of one thread
     keyed: frozenset[str] = frozenset()  # of these, the axes of keys, whose registers come first
-    across: frozenset[str] = frozenset()  # rows of bytes that are contiguous along the axis: a register has four
+    across: frozenset[str] = frozenset()  # rows of 8-bit floats that are contiguous along the axis: a register has four
 
     def layout(self, axes: tuple[str, ...]) -> FragLayout:
         """Layout of a tile that varies with ``axes``."""
