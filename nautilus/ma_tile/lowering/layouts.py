@@ -355,6 +355,7 @@ class LayoutCandidates:
     sizes: Mapping[str, int]
     template: Template
     fixed: dict[frozenset[str], FragLayout]
+    operands: dict[frozenset[str], FragLayout]  # of tiles that are left operands of bytes
     rows: Mapping[str, DotPlan]  # M axes of dots -> one of the dots
     _memo: dict[frozenset[str], FragLayout] = field(default_factory=dict)
 
@@ -366,9 +367,10 @@ class LayoutCandidates:
         return self._memo[key]
 
     def _find(self, axes: tuple[str, ...], key: frozenset[str]) -> FragLayout:
-        if key in self.fixed:
-            return self.fixed[key]
-        for whole, layout in self.fixed.items():
+        known = self.operands | self.fixed
+        if key in known:
+            return known[key]
+        for whole, layout in (*self.fixed.items(), *self.operands.items()):
             if key <= whole:
                 return layout.project(axes)
         rows = [a for a in axes if a in self.rows]
@@ -390,12 +392,13 @@ def make_layout_candidates(
     total = prod((tensor + scalar)[0].warps) if tensor or scalar else None
     template = make_template(kernel, cost, warps, total)
     fixed: dict[frozenset[str], FragLayout] = {}
+    operands: dict[frozenset[str], FragLayout] = {}
     for d in tensor:
         fixed.setdefault(frozenset((d.m, d.n)), accumulator(d, sizes))
     for d in tensor:
         if d.instr in WGMMA and WGMMA[d.instr].pack > 2:  # else the accumulator's layout is the operand's as well
-            fixed.setdefault(frozenset((d.m, d.k)), a_fragment(d, sizes))
+            operands.setdefault(frozenset((d.m, d.k)), a_fragment(d, sizes))
     for d in scalar:
         layout = outer_layout(TileAxis(d.m, sizes[d.m]), TileAxis(d.n, sizes[d.n]), d.warps)
         fixed.setdefault(frozenset((d.m, d.n)), layout)
-    return LayoutCandidates(sizes, template, fixed, {d.m: d for d in tensor})
+    return LayoutCandidates(sizes, template, fixed, operands, {d.m: d for d in tensor})
