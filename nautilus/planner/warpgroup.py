@@ -8,7 +8,7 @@ H200.  A kernel of another structure keeps the general plan.
   shared memory or registers do not suffice (:mod:`.products.held`); pipelines of two stages.  Results that have no
   room in shared memory alias a pipeline stage.  An ordered barrier serialises the products of the warpgroups where they
   are short beside the elementwise work: for narrow accumulators, or for several special functions for each element
-  between the products.
+  between the products, and for operands of 8 bits, whose products are short.
 * a GEMM: the tile with the best merit x useful area per wave of blocks; its rows and columns may be positions along
   several axes (:mod:`.products.boxes`).
 * a GEMM of f32 whose operands are stored in parts: :mod:`.products.parts`.
@@ -321,13 +321,14 @@ def back_to_back_gemm(
     low, high = (32, CONSUMER_OF_THREE) if warpgroups == 3 else (40, CONSUMER) if fetched or pairs else (24, 240)
     chunk = NARROW if own <= free and _places(unified, loop) else CHUNK if fits or aliased else 0
     heavy = warpgroups == 2 and width <= 128 and not light and _special(unified, row, loop) >= 2
-    ordered = warpgroups == 3 or heavy or (width <= 64 and not light)
+    ordered = warpgroups == 3 or heavy or (width <= 64 and not light) or operand == 1
+    late = heavy or (operand == 1 and uneven)
     mapping = WarpgroupPlan(
         warpgroups=warpgroups, stages=stages, raster_order=plan.mapping.raster_order,
         epilogue="tma" if fits else "tma-staged" if aliased else "tma-aliased",
         producer_registers=low, consumer_registers=high,
         persistent="dynamic" if fetched else "static", rescale_placement="early" if heavy else "late",
-        cluster=2 if pairs else 1, store_columns=chunk, ordered_mma=ordered, volatile_waits=heavy,
+        cluster=2 if pairs else 1, store_columns=chunk, ordered_mma=ordered, volatile_waits=late,
         outstanding_mma=not heavy, register_operands=registers,
         resident_stages=2 if min(own, chunks) + resident <= free else 1,
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
