@@ -72,6 +72,7 @@ def test_nearest() -> None:
     assert nearest("sofmax", ["softmax", "sum"]) == "did you mean 'softmax'?"
     assert nearest("q", ["Q", "K"]) == "did you mean 'Q'?"
     assert nearest("zebra", ["Q", "K"]) is None
+    assert nearest("a", ["Q", "K"]) is None
 
 
 @pytest.mark.parametrize(

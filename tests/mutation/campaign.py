@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from tests.mutation import reach
-from tests.mutation.sites import Mutant, mutant, sites, sources
+from tests.mutation.sites import ROOT, Mutant, function_lines, mutant, sites, sources
 from tests.mutation.trial import Outcome, trial
 
 #: CPU seconds of tests for one mutant, and their number
@@ -36,18 +36,27 @@ def sample(count: int, seed: int, words: tuple[str, ...] = ()) -> list[Mutant]:
 def chosen_for(m: Mutant, records: Mapping[str, reach.Record]) -> list[tuple[str, float]]:
     """The tests to run: those that reach the statement, that of the same name first, then cheap ones first.
 
-    Where no test reaches the statement within a test, as at the level of a module, all that reach the file count.
+    A statement outside of functions runs when its module is imported, in whichever test comes first.  So all tests that
+    reach the file count there, and those of its name, also where they use only what the file defines.
     """
-    found = [*reach.reaching(records, m.file, range(*m.statement))]
-    near = [(test, s) for test, s, here in found if here] or [(test, s) for test, s, _ in found]
     name = PurePath(m.file).stem
-    near.sort(key=lambda t: (PurePath(t[0].partition("::")[0]).stem.removeprefix("test_") != name, t[1], t[0]))
+    found = [*reach.reaching(records, m.file, range(*m.statement))]
+    near = [(test, s) for test, s, here in found if here]
+    if not near or m.line not in function_lines((ROOT / m.file).read_text("utf-8")):
+        own = (test for r in records.values() for test in r["tests"].items() if _subject(test[0]) == name)
+        near = [*{**{test: s for test, s, _ in found}, **{test: s for test, (s, _) in own}}.items()]
+    near.sort(key=lambda t: (_subject(t[0]) != name, t[1], t[0]))
     out, total = list[tuple[str, float]](), 0.0
     for test, seconds in near[:TESTS]:
         if total + seconds <= SECONDS or (len(out) < _ALWAYS and seconds < SECONDS):
             out.append((test, seconds))
             total += seconds
     return out
+
+
+def _subject(test: str) -> str:
+    """The name of the file that ``test`` is about."""
+    return PurePath(test.partition("::")[0]).stem.removeprefix("test_")
 
 
 def attempt(m: Mutant, records: Mapping[str, reach.Record]) -> Outcome:

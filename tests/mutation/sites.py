@@ -157,3 +157,9 @@ def statement_lines(text: str) -> dict[int, range]:
                 if n not in out or len(lines) <= len(out[n]):
                     out[n] = lines
     return out
+
+
+def function_lines(text: str) -> frozenset[int]:
+    """The lines of ``text`` in bodies of functions."""
+    bodies = (n.body for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(line for b in bodies for line in range(b[0].lineno, (b[-1].end_lineno or 0) + 1))

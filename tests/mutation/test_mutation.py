@@ -9,7 +9,7 @@ import pytest
 
 from tests.mutation.campaign import Campaign, chosen_for
 from tests.mutation.reach import FOLDERS
-from tests.mutation.sites import ROOMS, ROOT, Mutant, sources, statement_lines
+from tests.mutation.sites import ROOMS, ROOT, Mutant, function_lines, sources, statement_lines
 from tests.mutation.trial import trial
 
 TEST = "tests/vr_tile/passes/hoist.vr"
@@ -36,12 +36,28 @@ def test_a_mutant_changes_its_lines_alone() -> None:
 
 
 def test_tests_that_reach_the_statement_come_in_the_order_of_their_time() -> None:
-    near = {FILE: [7]}
-    tests = {"tests/a.py::slow": (9.0, near), "tests/a.py::quick": (1.0, near), "tests/a.py::far": (0.1, {FILE: [8]})}
+    line = min(function_lines((ROOT / FILE).read_text()))
+    near, far = {FILE: [line + 1]}, {FILE: [line + 2]}
+    tests = {"tests/a.py::slow": (9.0, near), "tests/a.py::quick": (1.0, near), "tests/a.py::far": (0.1, far)}
     tests["tests/test_hoist.py::own"] = (2.0, near)
-    mutant = Mutant(FILE, 6, "none", ("",), ("",), (6, 8))
+    mutant = Mutant(FILE, line, "none", ("",), ("",), (line, line + 2))
     chosen = [t for t, _ in chosen_for(mutant, {"tests/a.py": {"tests": tests}})]
     assert chosen == ["tests/test_hoist.py::own", "tests/a.py::quick", "tests/a.py::slow"]
+
+
+def test_a_constant_of_a_module_has_all_tests_of_its_file() -> None:
+    """The test in which a module is imported first seems to reach it alone."""
+    first, other = {FILE: [6, 40]}, {FILE: [41]}
+    tests = {"tests/a.py::first": (1.0, first), "tests/a.py::other": (2.0, other), "tests/a.py::far": (0.1, {})}
+    tests["tests/test_hoist.py::own"] = (3.0, {})
+    line = next(n for n, x in enumerate((ROOT / FILE).read_text().splitlines(), 1) if x.startswith("from "))
+    mutant = Mutant(FILE, line, "none", ("",), ("",), (6, 7))
+    chosen = [t for t, _ in chosen_for(mutant, {"tests/a.py": {"tests": tests}})]
+    assert chosen == ["tests/test_hoist.py::own", "tests/a.py::first", "tests/a.py::other"]
+
+
+def test_lines_of_functions() -> None:
+    assert function_lines("X = 1\nclass A:\n    y = 2\n\n    def f(\n        a=3,\n    ):\n        return a\n") == {8}
 
 
 def test_statements() -> None:

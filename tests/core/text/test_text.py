@@ -171,7 +171,8 @@ def test_token_stream() -> None:
 
 def test_result_dtype_rejects() -> None:
     i, h = DType.I32, DType.F16
-    for op, args in [("exp", [i]), ("add", [h, h]), ("and", [i, i]), ("zap", [])]:
+    choices = [("select", [i, i, i]), ("select", [DType.BOOL, i, DType.F32])]
+    for op, args in [("exp", [i]), ("add", [h, h]), ("and", [i, i]), ("zap", []), *choices]:
         with pytest.raises(DTypeError):
             result_dtype(op, args)
 

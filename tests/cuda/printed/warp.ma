@@ -173,6 +173,34 @@ module plain target sm_80 {
 ; CHECK: for (int k = 0; k < 8; ++k) {
 ; CHECK: = fmaf(a[{{.*}}], b[{{.*}}], c[r]);
 
+; CASE: loops that are named as the operands of a product without a matrix instruction
+; ARCH: sm_80
+; PRINT: cuda
+module plain target sm_80 {
+  input A: f32[3, 16, 8]
+  input B: f32[3, 8, 16]
+  output C: f32[3, 16, 16]
+  kernel c grid 1 warps 1 min_blocks 1 {
+    layout #acc = reg(i:4x1, j:2x1) lane(j:8x2, i:4x4) warp()
+    layout #ca = reg(k:4x1) lane(k:2x4, i:16x1) warp()
+    layout #cb = reg(j:4x1) lane(j:4x4, k:8x1) warp()
+    smem sa : f32[i: 16, k: 8] stages 3 swizzle 0 pad 0 @ 0
+    smem sb : f32[k: 8, j: 16] stages 3 swizzle 0 pad 0 @ 1536
+    for b in 0..3 carry() {
+      cp.async sa[b], A[b, i, k] vec 4 threads #ca
+      cp.async sb[b], B[b, k, j] vec 4 threads #cb
+      cp.commit
+      cp.wait 0
+      barrier
+      %c = mma fma smem sa[b], smem sb[b] over k : f32[i: 16, j: 16] #acc
+      st.global C[b, i, j], %c vec 2
+      yield
+    }
+  }
+}
+; CHECK: for (int b_ = 0; b_ < 3; ++b_) {
+; CHECK: b[r] = *reinterpret_cast<const float*>(smem + sb_at + b_ * sb_bytes
+
 ; CASE: a reduction across warps
 ; Partial results go through shared memory.
 ; ARCH: sm_80
