@@ -189,8 +189,12 @@ def _reads(e: Expr) -> bool:
 def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, Buffer]) -> DType | None:
     """The type of a computed factor, or of a tensor that no bulk copy loads along the axes ``tile``; else None.
 
-    Matrix units read 8-bit elements along the contracted axes ``deep`` only.
+    Matrix units read 8-bit elements along the contracted axes ``deep`` only, and no elements that are converted to
+    another type than their compute type, such as integers to f32.
     """
+    converted = factor.args[0].dtype if isinstance(factor, Op) and factor.op == "cast" else None
+    if converted is not None and factor.dtype is not converted.compute:
+        return None
     match factor:
         case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
             return dtype
