@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.check.inputs import KINDS, generate, integer_ranges, kinds
+from nautilus.check.inputs import KINDS, generate, integer_ranges, kinds, with_specials
 from nautilus.core.numerics import round_to
 from nautilus.frontend.semantics.check import load_spec
 
@@ -111,3 +111,11 @@ def test_index_tensors_reach_all_of_a_runtime_size() -> None:
     assert integer_ranges(spec, {"N": 50}) == {"at": (0, 49), "len": (0, 50)}
     assert integer_ranges(spec, {"N": 0}) == {"at": (0, 0), "len": (0, 1)}
     assert generate(spec, sizes={"N": 5000}).arrays["at"].max() > 100
+
+
+def test_special_values_are_each_a_hundredth() -> None:
+    spec = load_spec("dim N = 20000\ninput X: f32[N]\noutput Y: f32[N]\nY[i] = X[i]\n")
+    x = with_specials(spec, generate(spec)).arrays["X"]
+    zeros = x[x == 0.0]
+    found = (zeros[~np.signbit(zeros)], zeros[np.signbit(zeros)], x[np.isposinf(x)], x[np.isneginf(x)], x[np.isnan(x)])
+    assert all(100 < len(y) < 300 for y in found)

@@ -6,8 +6,11 @@ import re
 
 import pytest
 
+from nautilus.core.types import FORMATS, DType
+from nautilus.cuda.intrinsics import HELPERS
 from nautilus.cuda.registers import first_of_reduction, projected_register, register_offset, thread_base
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
+from nautilus.ma_tile.ir.ops import MMA
 
 LAYOUTS = [
     FragLayout(
@@ -50,3 +53,16 @@ def test_projections(layout: FragLayout, axes: tuple[str, ...]) -> None:
     for r, target in enumerate(want):
         assert first[r] == (target not in seen)
         seen.add(target)
+
+
+@pytest.mark.parametrize("name", MMA)
+def test_helpers_of_matrix_instructions_have_the_registers_of_their_shapes(name: str) -> None:
+    i = MMA[name]
+    text = HELPERS[f"mma_{name.removesuffix('x2').replace('.', '_')}"].text
+    bits = max(FORMATS[t].bits for t in i.operands)
+    assert f"mma.sync.aligned.m{i.m}n{i.n}k{i.k}.row.col." in text
+    registers = {"a": i.m * i.k * bits, "b": i.n * i.k * bits, "d": i.m * i.n * 32}
+    for operand, size in registers.items():
+        held = size // 32 // 32
+        assert re.findall(rf"\({operand}\[(\d)\]\)", text) == [str(n) for n in range(held)]
+    assert ("int* d" in text) is (i.acc is DType.I32)
