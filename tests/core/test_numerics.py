@@ -1,6 +1,7 @@
 """Rounding, storage and the meaning of operations, against independent computations."""
 
 import math
+import re
 import struct
 import warnings
 
@@ -13,7 +14,7 @@ from nautilus.core.expr.nodes import OPS
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.functions.arrays import erf
 from nautilus.core.numerics import eval_op, from_storage, reduce_array, round_to, storage_array, storage_numpy
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType, integer_limits, value_limits
 
 FLOATS = [DType.F32, DType.TF32, DType.F16, DType.BF16, DType.F8E4M3, DType.F8E5M2]
 
@@ -156,3 +157,27 @@ def test_reductions() -> None:
     assert reduce_array("prod", x, (0, 1), DType.I32, keepdims=True).shape == (1, 1)
     big = np.full(4096, 0.1)
     assert reduce_array("sum", big, (0,), DType.F32, "typed") == np.float64(np.sum(big.astype(np.float32)))
+
+
+@pytest.mark.parametrize("dtype", list(DType), ids=str)
+def test_sizes_are_those_of_the_name_and_of_the_storage(dtype: DType) -> None:
+    f = FORMATS[dtype]
+    named = re.match(r"[a-z]+(\d+)", dtype.value)
+    stored = 8 * np.dtype(f.raw).itemsize
+    assert f.bits == stored == dtype.bits == 8 * dtype.bytes
+    assert dtype in (DType.BOOL, DType.TF32) or (named is not None and int(named[1]) == f.bits)
+    assert f.pack in (1, 4 // dtype.bytes if dtype.bytes < 4 else 1)
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if FORMATS[d].numpy and d is not DType.BOOL], ids=str)
+def test_limits_are_those_of_numpy(dtype: DType) -> None:
+    name = FORMATS[dtype].numpy
+    assert name is not None
+    if dtype.is_float:
+        known = np.finfo(name)
+        assert value_limits(dtype) == (float(known.min), float(known.max))
+        assert FORMATS[dtype].mantissa == known.nmant and FORMATS[dtype].least == known.minexp
+    else:
+        limits = np.iinfo(name)
+        assert integer_limits(dtype) == (limits.min, limits.max)
+        assert value_limits(dtype) == (float(limits.min), float(limits.max))
