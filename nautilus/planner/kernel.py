@@ -402,9 +402,9 @@ def _unchunked_step(g: Draft) -> None:
     long = _long_step(g)
     room = max(1, max(MAX_ROW, long) // each)
     fast = _vector_axis(g)
-    limit = max(4096, long) if fast == g.loop else COLUMN_ROWS
-    if g.terms() <= SHORT and fast in g.roles and g.roles[fast].role == GRID:
-        limit = max(limit, BLOCK // g.tile(fast))
+    spread = any(a.role == GRID and a.tile > 1 for a in g.roles.values())  # a block has several rows, or columns
+    least = max(COLUMN_ROWS, (BLOCK if spread else max(BLOCK, long)) // each)
+    limit = max(4096, long) if fast == g.loop else least
     g.roles[g.loop] = AxisPlan(g.loop, LOOP, min(floor_pow2(min(room, limit)), extent))
 
 

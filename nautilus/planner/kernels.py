@@ -46,6 +46,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 LONG = 64  # terms of reductions that a block should not compute one after another to have running results of them
 LONGER = 4096  # the same of reductions whose results another reduction combines
 FEW_ROWS = 64  # of a product that is bound by memory
+MOST_TERMS = 1 << 18  # of sums over memory that a block computes before it multiplies them: about 10 microseconds
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
 SPREAD = 1024  # elements along an axis of a product that several blocks share
 AGAIN = 512  # terms of which an element of an operand is a factor, to be stored in the order of the product
@@ -324,11 +325,18 @@ def _grid_size(plan: KernelPlan, known: _Known) -> int:
 def _starves(plan: KernelPlan, known: _Known, parts: list[KernelPlan]) -> bool:
     """Whether fusion leaves the GPU idle with too few blocks, where one of ``parts`` would fill it.
 
-    The rule is for reductions without a matrix product: an elementwise operand is cheap to recompute, and fusion
-    serves to keep the result of a matrix product out of memory.
+    The rule is for reductions: an elementwise operand is cheap to recompute.  Fusion with a matrix product serves to
+    keep its result out of memory, so there only a long reduction of elements in memory counts, such as the means of
+    images whose channels are multiplied.
     """
-    if not known.defs[parts[0].name].is_reduction or any(dot_of(known.defs[o]) for o in plan.ops):
+    operand = known.defs[parts[0].name]
+    if not operand.is_reduction:
         return False
+    if any(dot_of(known.defs[o]) for o in plan.ops):
+        shared = set(plan.ops) & {ld.buffer for ld in operand.reads()}
+        terms = prod(size(a) or SHORT for a in operand.axes)
+        few = 16 * _grid_size(plan, known) <= _grid_size(parts[0], known)
+        return few and not shared and dot_of(operand) is None and terms > MOST_TERMS * _grid_size(plan, known)
     merged = _grid_size(plan, known)
     long = any(prod(size(a) or SHORT for a in known.defs[o].red) > SHORT for o in plan.ops)
     return merged < (FEW_BLOCKS if long else 4) and any(_grid_size(p, known) >= 16 * merged for p in parts)

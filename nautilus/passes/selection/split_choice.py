@@ -35,6 +35,7 @@ WAVES = (1, 2, 4, 8)  # blocks for each multiprocessor that candidates aim at
 WORTH = 12e-6  # seconds of a kernel: a split adds a kernel of about 4 microseconds
 MARGIN = 0.2  # relative gain by the cost model below which the choice of the rules stays
 STEP = 0.97  # the time after twice as many chunks, at most, as a share of the time before
+NEAR = 0.75  # a number of chunks that is this part of the wanted one serves as well: their tiles then stay whole
 SHORTEST = 256  # terms of the shortest reduction that is split
 TILE = 128 * 256  # elements of the largest tile of a result
 _KERNELS = 2  # kernels of a program that are looked at, the slowest ones
@@ -155,8 +156,8 @@ def _cuts(
     ends = [(d.name, at) for d in unified.defs for at, a in enumerate(d.red) if a.name == loop]
     least = 2 if all(len(d.red) == 1 for d in unified.defs) else 1  # elements of a chunk
     for count in _counts(found[loop] // least, kernel.tiles, many):
-        tile = _tile(plan.axis(loop).tile, found[loop], count)
-        yield tuple(SplitPlan(name, defs[name].red[at].name, count, tile) for name, at in ends)
+        chunks, tile = _chunks(plan.axis(loop).tile, found[loop], count)
+        yield tuple(SplitPlan(name, defs[name].red[at].name, chunks, tile) for name, at in ends)
 
 
 def _counts(extent: int, tiles: int, many: int) -> list[int]:
@@ -168,8 +169,10 @@ def _counts(extent: int, tiles: int, many: int) -> list[int]:
     return sorted({blocks(extent, blocks(extent, n)) for n in wanted if n > 1})
 
 
-def _tile(tile: int, extent: int, count: int) -> int:
-    """The largest part of ``tile`` of which ``count`` chunks, none of them empty, are whole multiples."""
-    while tile > 1 and blocks(extent, tile * blocks(blocks(extent, tile), count)) < count:
+def _chunks(tile: int, extent: int, count: int) -> tuple[int, int]:
+    """About ``count`` chunks, none of them empty, and the largest part of ``tile`` of which they are whole multiples."""
+    while True:
+        chunks = blocks(extent, tile * blocks(blocks(extent, tile), count))
+        if chunks >= NEAR * count or tile == 1:
+            return chunks, tile
         tile //= 2
-    return tile
