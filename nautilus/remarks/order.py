@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from nautilus.frontend.spec import Spec
 from nautilus.remarks.remark import Facts, Kind, Remark
-from nautilus.scalar.passes.axes import chunk_recurrences
+from nautilus.scalar.passes.recurrences import chunk_recurrences
 from nautilus.scalar.passes.operands import join_groups, order_contractions
 
 

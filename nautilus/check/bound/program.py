@@ -48,6 +48,9 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
 def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = None) -> Spec:
     """``spec`` with the roundings of its compilation; names of temporaries may differ."""
     program = lower(spec)
+    if schedule is not None and schedule.inline is not None:  # it may name steps of recurrences, which are one here
+        known = {b.name for b in program.buffers}
+        schedule = replace(schedule, inline=tuple(n for n in schedule.inline if n in known))
     for p in passes(precision, schedule, spec):
         program = _applied(p, program)
     made: list[Definition] = []

@@ -13,9 +13,9 @@ from nautilus.frontend.spec import Spec
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
-from nautilus.scalar.passes.axes.chunk_recurrences import ChunkRecurrences
-from nautilus.scalar.passes.axes.join_recurrences import JoinRecurrences
-from nautilus.scalar.passes.axes.tile_recurrences import TileRecurrences
+from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkRecurrences
+from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
 from tests.scalar.expect import sound
 from tests.scalar.programs.specs import agree
 

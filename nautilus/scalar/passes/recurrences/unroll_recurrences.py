@@ -1,0 +1,189 @@
+"""``unroll-recurrences``: a recurrence of few large steps becomes definitions, those of each step.
+
+A step whose positions need each other, such as a stencil over a grid or a product with a matrix, runs in one block,
+because only the threads of a block wait for each other.  As definitions of their own the steps are kernels, each of
+which fills the GPU::
+
+    u[t, x] = f(u[t - 1, x - 1], u[t - 1, x + 1])       steps t = 0 .. 2
+    u_0[x] = f(...);  u_1[x] = f(u_0[x - 1], u_0[x + 1]);  u_2[x] = f(u_1[x - 1], u_1[x + 1])
+
+Invariants: the number of steps is known; no tensor of the recurrence is an output; other kernels read such a tensor at
+numbers of steps, so that each read is of one definition; a condition excludes every read before the first step once the
+step is a number.  No sum of it reads a tensor of less than 32 bits: a product with one may be rounded (``narrow``), and
+the stated bound of a recurrence is one without such roundings.
+
+When it pays.  A step in one block costs :data:`POINT` microseconds for each element and :data:`TERM` for each term of a
+reduction; a kernel costs :data:`LAUNCH`, and its elements are spread over :data:`BLOCKS` blocks.  The rates are those
+that the cost model predicts for stencils and for products with vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import integer
+from nautilus.core.expr.nodes import Const, Expr, Load, loads, rewrite
+from nautilus.core.index.simplify import simplify
+from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import is_recurrence
+from nautilus.scalar.ir import Kernel, Loop, Program, Stmt, Store, Update, extent, statements
+from nautilus.scalar.passes.simplify import simplify_statement
+from nautilus.scalar.recurrences import Form, form_of, nests
+from nautilus.scalar.rewriting import loop_assumptions, map_statements, substituted, with_body
+
+FALSE = Const(False, DType.BOOL)
+MOST = 64  # kernels that a recurrence becomes: the time of a compilation grows with them
+POINT = 2e-3  # microseconds of an element in one block
+TERM = 3e-5  # the same of a term of a reduction
+LAUNCH = 3.0  # microseconds of a kernel
+BLOCKS = 132  # that run at the same time
+GAIN = 0.6  # steps become kernels if their predicted time is less than this share of that of the recurrence
+
+
+@dataclass(frozen=True, slots=True)
+class UnrollRecurrences:
+    """Make definitions of the steps of recurrences; ``always``: of any recurrence that may be (for tests)."""
+
+    always: bool = False
+
+    name = "unroll-recurrences"
+    sees_recurrences = True
+
+    def apply(self, program: Program) -> Program:
+        """The program with definitions in place of recurrences."""
+        for k in [k for k in program.kernels if is_recurrence(k)]:
+            form = form_of(k)
+            if form is not None and (self.always or _pays(form)):
+                program = _unrolled(program, k, form) or program
+        return program
+
+
+def _pays(form: Form) -> bool:
+    """Whether the kernels of the steps are predicted to be faster than the recurrence."""
+    steps, own = extent(form.step), nests(form.step.body)
+    sizes = [_size(nest) for nest in own]
+    shared = prod(extent(x) or 0 for x in form.shared)
+    if steps is None or not shared or any(points == 0 for points, _ in sizes) or steps * len(own) > MOST:
+        return False
+    block = sum(POINT * points + TERM * terms for points, terms in sizes)
+    return LAUNCH * len(own) + block * shared / BLOCKS < GAIN * block * -(-shared // BLOCKS)
+
+
+def _size(nest: Sequence[Stmt]) -> tuple[int, int]:
+    """Elements and terms of a nest of a step, for each position along the independent axes; 0 where not known."""
+    found = [(loops, s) for loops, s in statements(tuple(nest))]
+    sizes = [prod(extent(x) or 0 for x in loops) for loops, _ in found]
+    return min(sizes), max((n for n, (_, s) in zip(sizes, found, strict=True) if isinstance(s, Update)), default=0)
+
+
+# -- definitions ----------------------------------------------------------------------------------
+
+
+def _unrolled(program: Program, k: Kernel, form: Form) -> Program | None:
+    """``program`` with definitions in place of the recurrence ``k``; None where the invariants do not hold."""
+    steps = extent(form.step)
+    members = {b.name: b for b in program.buffers if b.name in form.roles}
+    dims = {n: roles.index(form.step.var) for n, roles in form.roles.items() if form.step.var in roles}
+    if steps is None or len(dims) < len(members) or any(b.space is not Space.TEMP for b in members.values()):
+        return None
+    summed = {ld.buffer for _, s in statements(form.step.body) if isinstance(s, Update) for ld in loads(s.value)}
+    if any(b.name in summed and b.dtype.bytes < 4 for b in program.buffers):
+        return None
+    names = _names(program, members, dims)
+    kernels: list[Kernel] = []
+    for n in range(steps):
+        for nest in nests(form.step.body):
+            made = _definition(program, form, nest, n, dims, names)
+            if made is None:
+                return None
+            kernels.append(made)
+    out: list[Kernel] = []
+    for other in program.kernels:
+        found = [other] if other is not k else kernels
+        out += [_reading(x, dims, names) for x in found]
+    if any(ld.buffer in members for x in out for ld in _reads(x)):
+        return None  # at a step that is no number, or that there is not
+    written = {s.buffer for x in kernels for _, s in statements(x.body)}
+    buffers = [b for b in program.buffers if b.name not in members]
+    for (name, _), new in names.items():
+        if new in written:
+            shape = tuple(e for d, e in enumerate(members[name].shape) if d != dims[name])
+            buffers.append(replace(members[name], name=new, shape=shape))
+    return replace(program, buffers=tuple(buffers), kernels=tuple(out))
+
+
+def _names(program: Program, members: Mapping[str, Buffer], dims: Mapping[str, int]) -> dict[tuple[str, int], str]:
+    """The name of each tensor at each step."""
+    taken = {b.name for b in program.buffers} | {k.name for k in program.kernels}
+    names: dict[tuple[str, int], str] = {}
+    for name, b in members.items():
+        size = b.shape[dims[name]]
+        for n in range(size if isinstance(size, int) else 0):
+            new = f"{name}_{n}"
+            while new in taken:
+                new += "_"
+            taken.add(new)
+            names[name, n] = new
+    return names
+
+
+def _definition(
+    program: Program, form: Form, nest: tuple[Stmt, ...], n: int, dims: Mapping[str, int],
+    names: Mapping[tuple[str, int], str],
+) -> Kernel | None:  # fmt: skip
+    """The kernel of ``nest`` in step ``n``; None where it writes at no number of a step."""
+    body = substituted(nest, {form.step.var: integer(n)})
+    for loop in reversed(form.shared):
+        body = (replace(loop, body=body),)
+    body = map_statements(body, lambda loops, s: simplify_statement(s, *loop_assumptions(program, loops)))
+
+    def moved(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
+        at = simplify(s.index[dims[s.buffer]])
+        new = names.get((s.buffer, int(at.value))) if isinstance(at, Const) else None
+        return s if new is None else replace(s, buffer=new, index=_without(s.index, dims[s.buffer]))
+
+    body = _live(map_statements(body, moved))
+    written = {s.buffer for _, s in statements(body)}
+    return None if written & dims.keys() else Kernel(min(written), (), body)
+
+
+def _live(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """``body`` without the statements that never run: a sum that a condition excludes keeps its initial value."""
+    out: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Loop):
+            inner = _live(s.body)
+            out += [s if inner == s.body else replace(s, body=inner)] if inner else []
+        elif s.guard != FALSE:
+            out.append(s)
+    return tuple(out)
+
+
+def _reading(k: Kernel, dims: Mapping[str, int], names: Mapping[tuple[str, int], str]) -> Kernel:
+    """``k`` with its reads at numbers of steps from the tensors of these steps."""
+
+    def read(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer not in dims:
+            return None
+        at = simplify(e.index[dims[e.buffer]])
+        new = names.get((e.buffer, int(at.value))) if isinstance(at, Const) else None
+        return None if new is None else replace(e, buffer=new, index=_without(e.index, dims[e.buffer]))
+
+    def rule(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
+        guard = None if s.guard is None else rewrite(s.guard, read)
+        return replace(s, index=tuple(rewrite(e, read) for e in s.index), value=rewrite(s.value, read), guard=guard)
+
+    return with_body(k, map_statements(k.body, rule))
+
+
+def _without(index: tuple[Expr, ...], dim: int) -> tuple[Expr, ...]:
+    return tuple(e for d, e in enumerate(index) if d != dim)
+
+
+def _reads(k: Kernel) -> list[Load]:
+    exprs = [e for _, s in statements(k.body) for e in (*s.index, s.value, *(() if s.guard is None else (s.guard,)))]
+    return [ld for e in exprs for ld in loads(e)]
