@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from nautilus.frontend.spec import Spec
 from nautilus.remarks.remark import Facts, Kind, Remark
-from nautilus.scalar.passes.recurrences import chunk_recurrences
 from nautilus.scalar.passes.operands import join_groups, order_contractions
+from nautilus.scalar.passes.recurrences import chunk_recurrences
 
 
 def remarks(facts: Facts) -> Iterator[Remark]:

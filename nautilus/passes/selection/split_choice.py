@@ -170,7 +170,7 @@ def _counts(extent: int, tiles: int, many: int) -> list[int]:
 
 
 def _chunks(tile: int, extent: int, count: int) -> tuple[int, int]:
-    """About ``count`` chunks, none of them empty, and the largest part of ``tile`` of which they are whole multiples."""
+    """About ``count`` chunks, none of them empty, and the largest part of ``tile`` that divides them."""
     while True:
         chunks = blocks(extent, tile * blocks(blocks(extent, tile), count))
         if chunks >= NEAR * count or tile == 1:
