@@ -56,10 +56,15 @@ class Asked:
 _OPTIONS = ("name", "host_compiler", "resource_usage", "line_info", "dependencies", "rule_file")
 
 
+def of_output(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that are fields of :class:`Asked`, and the others."""
+    mine = {name: options[name] for name in _OPTIONS}
+    return mine, {name: value for name, value in options.items() if name not in mine}
+
+
 def compile_spec(spec: Path, output: str, emit: str | None, use_cache: bool, **options: Any) -> None:
     """``nautilusc compile`` of one spec."""
-    mine = {name: options[name] for name in _OPTIONS}
-    options = {name: value for name, value in options.items() if name not in mine}
+    mine, options = of_output(options)
     try:
         asked = Asked(output, emit or form_of(output), **mine)
     except ValueError as error:
@@ -73,6 +78,12 @@ def compile_spec(spec: Path, output: str, emit: str | None, use_cache: bool, **o
         raise click.UsageError("-MD needs a file: -o FILE, or -MF FILE")
     if os.path.exists(output) and os.path.exists(spec) and os.path.samefile(spec, output):
         raise click.UsageError(f"output and input are the same file: {output}")
+    _write(entry_of(spec, asked, options, use_cache), asked, options)
+    write_rule([spec], output, asked, options)
+
+
+def entry_of(spec: Path, asked: Asked, options: dict[str, Any], use_cache: bool) -> Entry:
+    """The output of a compilation, from the cache where it has one; shows the messages of the compilation."""
     key = entry_key(spec, asked, options) if use_cache else None
     entry = find(key) if key is not None else None
     if entry is None:
@@ -81,12 +92,18 @@ def compile_spec(spec: Path, output: str, emit: str | None, use_cache: bool, **o
             store(key, entry)
     elif not options["quiet"]:
         show([Message(**m) for m in entry.about["messages"]], options["diagnostics"])
-    _write(entry, asked, options)
-    if asked.dependencies or asked.rule_file is not None:
-        from nautilus.cli.dependencies import read_files, rule
+    return entry
 
-        files = [*read_files(spec, given_text(spec)), *map(str, [options["schedule"]] if options["schedule"] else [])]
-        write_output(asked.rule_file or str(Path(output).with_suffix(".d")), rule(output, files).encode())
+
+def write_rule(specs: Sequence[Path], output: str, asked: Asked, options: dict[str, Any]) -> None:
+    """Write the makefile rule of ``-MD`` and ``-MF``, if it is asked for."""
+    if not (asked.dependencies or asked.rule_file is not None):
+        return
+    from nautilus.cli.dependencies import read_files, rule
+
+    read = dict.fromkeys(name for spec in specs for name in read_files(spec, given_text(spec)))
+    files = [*read, *map(str, [options["schedule"]] if options["schedule"] else [])]
+    write_output(asked.rule_file or str(Path(output).with_suffix(".d")), rule(output, files).encode())
 
 
 def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:

@@ -128,8 +128,14 @@ def compile_command(specs: tuple[Path, ...], **options: Any) -> None:
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread for each core, and none has work here
     from nautilus.cli.compiling import compile_spec
-    from nautilus.cli.several import for_each, outputs
+    from nautilus.cli.several import compile_joined, for_each, joined_form, outputs, refuse_shared
 
+    refuse_shared(specs, options)
+    form = joined_form(specs, options["output"], options["emit"])
+    if form is not None:
+        del options["emit"]
+        compile_joined(specs, form=form, **options)
+        return
     files = dict(zip(specs, outputs(specs, options.pop("output"), options["emit"]), strict=True))
     for_each(specs, lambda spec: compile_spec(spec, files[spec], **options))
 

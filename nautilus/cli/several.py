@@ -1,18 +1,32 @@
-"""Several specs on one command line: each is compiled, and where its output goes."""
+"""Several specs on one command line: each is compiled, and where its output goes.
+
+A library, an object file or a header may hold several specs.  The libraries are linked from an object file of each
+spec, so the cache has each of them by itself.  All but the functions of a spec is in a namespace with its name: two
+specs may have tensors and sizes of the same names, but not the same name.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
+from nautilus.cli.compiling import Asked, entry_of, of_output, write_rule
+from nautilus.cli.files import write_output
 from nautilus.cli.options import STDIN
 from nautilus.cli.output import report
 from nautilus.core.errors import NautilusError
-from nautilus.export.forms import MANIFEST
+from nautilus.export.cache import Entry
+from nautilus.export.forms import LIBRARIES, MANIFEST, form_of
+
+#: parameter of an option -> how it is written; it names a file of one spec, or the spec
+_OF_ONE_SPEC = {"name": "--name", "report": "--report", "trace": "--trace", "dump_dir": "--dump-dir"}
+_JOINED = ("h", *LIBRARIES)  # forms of files with several specs
 
 
 def for_each(specs: Sequence[Path], run: Callable[[Path], None]) -> None:
@@ -31,6 +45,15 @@ def for_each(specs: Sequence[Path], run: Callable[[Path], None]) -> None:
             code = code or failed
     if code:
         raise click.exceptions.Exit(code)
+
+
+def refuse_shared(specs: Sequence[Path], options: Mapping[str, Any]) -> None:
+    """Raise UsageError where an option names one thing, and several specs would each write or be called it."""
+    if len(specs) < 2:
+        return
+    for name, said in _OF_ONE_SPEC.items():
+        if options.get(name):
+            raise click.UsageError(f"{said} is for one spec, and {len(specs)} are given")
 
 
 def outputs(specs: Sequence[Path], output: str | None, form: str | None) -> list[str]:
@@ -62,3 +85,47 @@ def _output(spec: Path, output: str | None, suffix: str) -> str:
     if os.path.isdir(output):
         return str(Path(output) / f"{'stdin' if spec.stem == STDIN else spec.stem}{suffix}")
     return output
+
+
+def joined_form(specs: Sequence[Path], output: str | None, emit: str | None) -> str | None:
+    """The form of the one file with several specs that is asked for; None where each spec has a file of its own."""
+    if len(specs) < 2 or output is None or output.endswith("/") or Path(output).is_dir():
+        return None
+    try:
+        form = emit or form_of(output)
+    except ValueError:
+        return None
+    return form if form in _JOINED and output != "-" else None
+
+
+def compile_joined(specs: Sequence[Path], output: str, form: str, use_cache: bool, **options: Any) -> None:
+    """``nautilusc compile`` of several specs to one file.  Raises UsageError for specs of one name."""
+    _check_names(specs)
+    mine, options = of_output(options)
+    asked = Asked(output, "o" if form in LIBRARIES else form, **mine)
+    entries = list[Entry]()
+    for_each(specs, lambda spec: entries.append(entry_of(spec, asked, options, use_cache)))
+    parts = [entry.files[""] for entry in entries]
+    if form in LIBRARIES:
+        from nautilus.export.host_compiler import link
+
+        write_output(output, link(parts, form, asked.host_compiler))
+    else:
+        write_output(output, b"\n".join(parts))
+    write_rule(specs, output, asked, options)
+    if options["as_json"]:
+        made = [{"spec": str(s), **e.about["summary"]} for s, e in zip(specs, entries, strict=True)]
+        click.echo(json.dumps({"output": output, "form": form, "specs": made}))
+
+
+def _check_names(specs: Sequence[Path]) -> None:
+    from nautilus.cuda.names import sanitize
+
+    known: dict[str, Path] = {}
+    for spec in specs:
+        name = sanitize(f"{spec.stem}_launch")
+        if name in known:
+            raise click.UsageError(
+                f"{known[name]} and {spec} would both define the function {name}; rename one of them"
+            )
+        known[name] = spec

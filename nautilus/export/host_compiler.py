@@ -45,16 +45,35 @@ def compile_library(text: str, form: str, named: str = "", options: Sequence[str
     Raises ToolchainError, with the compiler's messages where it refuses the text.
     """
     command = find(named)
+    way = _LIBRARY if form == "so" else ("-c",)
+    whole = [*command, *_OPTIONS, "-x", "c++", "-", "-x", "none", *way, *options]
     with tempfile.TemporaryDirectory(prefix="nautilusc-") as folder:
-        target = Path(folder) / f"kernel.{form}"
-        way = _LIBRARY if form == "so" else ("-c",)
-        whole = [*command, *_OPTIONS, "-x", "c++", "-", "-x", "none", *way, *options, "-o", str(target)]
-        try:
-            done = subprocess.run(
-                whole, input=text, capture_output=True, text=True, errors="replace", check=False, timeout=_SECONDS
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise ToolchainError("host compiler", f"{command[0]} does not run: {error}") from error
-        if done.returncode:
-            raise ToolchainError("host compiler", f"{command[0]} refuses the host part", done.stderr)
-        return target.read_bytes()
+        return _made(whole, Path(folder) / f"kernel.{form}", text, "refuses the host part")
+
+
+def link(objects: Sequence[bytes], form: str, named: str = "") -> bytes:
+    """One shared library (``form`` so) or object file (o) with the contents of several object files.
+
+    Raises ToolchainError, with the messages of the linker where it refuses them.
+    """
+    way = _LIBRARY if form == "so" else ("-r", "-nostdlib")
+    with tempfile.TemporaryDirectory(prefix="nautilusc-") as folder:
+        files = [Path(folder) / f"part{n}.o" for n in range(len(objects))]
+        for file, data in zip(files, objects, strict=True):
+            file.write_bytes(data)
+        whole = [*find(named), *map(str, files), *way]
+        return _made(whole, Path(folder) / f"whole.{form}", "", "cannot link the parts")
+
+
+def _made(command: Sequence[str], target: Path, text: str, refusal: str) -> bytes:
+    """The content of ``target``, which ``command`` makes from ``text`` on its standard input."""
+    whole = [*command, "-o", str(target)]
+    try:
+        done = subprocess.run(
+            whole, input=text, capture_output=True, text=True, errors="replace", check=False, timeout=_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolchainError("host compiler", f"{command[0]} does not run: {error}") from error
+    if done.returncode:
+        raise ToolchainError("host compiler", f"{command[0]} {refusal}", done.stderr)
+    return target.read_bytes()
