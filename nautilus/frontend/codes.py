@@ -61,7 +61,7 @@ CODES: Mapping[str, str] = {
     "N0405": "unknown element type",
     "N0406": "division by zero",
     "N0407": "shift by a negative number",
-    "N0408": "division by the number zero (warning)",
+    "N0408": "division by zero (warning)",
     "N0501": "size missing",
     "N0502": "size not positive",
     "N0503": "size or tensor too large",

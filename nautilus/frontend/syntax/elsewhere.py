@@ -62,7 +62,7 @@ def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
     if place == 1 and str(before) in _STATEMENTS:
         return f"'{before}' begins no statement", _STATEMENTS[str(before)]
     if bad == "for":
-        return "a generator expression", "a reduction names its index variables: 'sum[k](X[i, k])'"
+        return "a spec has no generator expressions", "a reduction names its index variables: 'sum[k](X[i, k])'"
     if before == "lambda":
         return "'lambda' is no expression", "a function is written 'def f(x) = ...'"
     named = after is not None and after == "=" and bad.type in ("NAME", "DIM")

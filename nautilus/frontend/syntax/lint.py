@@ -7,26 +7,35 @@ may hide another one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 
 from nautilus.core.errors import Diagnostic, Note, Severity
 from nautilus.core.source import Span
 from nautilus.frontend.syntax import ast
 
+_COMPUTED: Mapping[str, Callable[[float, float], float]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv
+}  # fmt: skip
+
 
 def lint(statements: Iterable[ast.Statement], reductions: Collection[str]) -> list[Diagnostic]:
     """All warnings; ``reductions``: the names that bind index variables."""
     known = list(statements)
     sizes = {s.name.id: s.name.span for s in known if isinstance(s, (ast.Dim, ast.Const))}
+    constants = dict[str, float]()
+    for s in known:
+        if isinstance(s, ast.Const) and (value := _number(s.value, constants)) is not None:
+            constants[s.name.id] = value
     out: list[Diagnostic] = []
     for s in known:
         for d in s.defines if isinstance(s, ast.Recur) else (s,):
             if isinstance(d, ast.Define):
                 out += _sizes(d.axes, sizes)
-                out += _expr(d.expr, {b.name: b.span for b in d.axes}, sizes, reductions)
+                out += _expr(d.expr, {b.name: b.span for b in d.axes}, sizes, reductions, constants)
             elif isinstance(d, ast.Function):
-                out += _expr(d.body, {}, sizes, reductions)
+                out += _expr(d.body, {}, sizes, reductions, constants)
     return out
 
 
@@ -42,8 +51,9 @@ def _sizes(binders: Iterable[ast.Binder], sizes: dict[str, Span]) -> Iterator[Di
 
 
 def _expr(
-    e: ast.Expr, scope: dict[str, Span], sizes: dict[str, Span], reductions: Collection[str]
-) -> Iterator[Diagnostic]:
+    e: ast.Expr, scope: dict[str, Span], sizes: dict[str, Span], reductions: Collection[str],
+    constants: Mapping[str, float],
+) -> Iterator[Diagnostic]:  # fmt: skip
     if isinstance(e, ast.BoundCall) and e.name.id in reductions:
         yield from _sizes(e.binders, sizes)
         for b in e.binders:
@@ -54,11 +64,29 @@ def _expr(
         scope = scope | {b.name: b.span for b in e.binders}
     if isinstance(e, ast.Chain):
         for op, divisor in zip(e.ops, e.args[1:], strict=True):
-            if op == "/" and isinstance(divisor, ast.Num) and divisor.value == 0:
+            if op == "/" and _number(divisor, {n: v for n, v in constants.items() if n not in scope}) == 0:
                 hint = "a number divided by zero is inf or NaN"
                 yield Diagnostic("N0408", "division by zero", divisor.span, (), hint, Severity.WARNING)
     for child in _children(e):
-        yield from _expr(child, scope, sizes, reductions)
+        yield from _expr(child, scope, sizes, reductions, constants)
+
+
+def _number(e: ast.Expr, constants: Mapping[str, float]) -> float | None:
+    """The value of an expression of numbers and ``constants``; None for another one."""
+    match e:
+        case ast.Num(value=value):
+            return float(value) if abs(value) < 1 << 64 else None
+        case ast.Name(id=name):
+            return constants.get(name)
+        case ast.Unary(op="-", arg=arg):
+            value = _number(arg, constants)
+            return None if value is None else -value
+        case ast.Chain(ops=ops, args=args) if _COMPUTED.keys() >= set(ops):
+            total, *rest = (_number(a, constants) for a in args)
+            for op, x in zip(ops, rest, strict=True):
+                total = None if total is None or x is None or (op == "/" and x == 0) else _COMPUTED[op](total, x)
+            return total
+    return None
 
 
 def _children(node: ast.Expr) -> Iterator[ast.Expr]:
