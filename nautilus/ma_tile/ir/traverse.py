@@ -178,5 +178,6 @@ def warpgroup_plan_of(schedule: Schedule | None, kernel: MemKernel) -> Warpgroup
 
 def each_kernel(module: MemModule, f: Callable[[MemKernel], MemKernel]) -> MemModule:
     """``module`` with every kernel replaced by ``f`` of it."""
-    kernels = tuple(f(k) for k in module.kernels)
-    return module if kernels == module.kernels else replace(module, kernels=kernels)
+    kernels = tuple(k if (new := f(k)) == k else new for k in module.kernels)
+    same = all(new is k for new, k in zip(kernels, module.kernels, strict=True))
+    return module if same else replace(module, kernels=kernels)

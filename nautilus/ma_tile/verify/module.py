@@ -13,11 +13,12 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Buffer, ScalarParam, Space
 from nautilus.core.errors import TargetLimitError, VerifyError
 from nautilus.core.expr.infer import DTypeError, result_dtype
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, walk
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.names import repeated
 from nautilus.core.tiles import TileType
@@ -81,8 +82,15 @@ def verify_module(m: MemModule, target: Limits) -> None:
         if b.space is Space.LOCAL:
             reject("buffers are inputs, outputs and temps", b.name, "it is a local buffer", b.span)
     for k in m.kernels:
-        KernelScope(m, k, target).check()
+        _check_kernel(k, m.buffers, m.params, m.target, target)
     _dependent_launches(m)
+
+
+@by_identity(32)  # most passes change one of several kernels
+def _check_kernel(
+    kernel: MemKernel, buffers: tuple[Buffer, ...], params: tuple[ScalarParam, ...], name: str, target: Limits
+) -> None:
+    KernelScope(MemModule("", name, buffers, params, (kernel,)), kernel, target).check()
 
 
 def _dependent_launches(m: MemModule) -> None:
