@@ -79,8 +79,8 @@ def _number(e: ast.Expr, constants: Mapping[str, float]) -> float | None:
         case ast.Name(id=name):
             return constants.get(name)
         case ast.Unary(op="-", arg=arg):
-            value = _number(arg, constants)
-            return None if value is None else -value
+            found = _number(arg, constants)
+            return None if found is None else -found
         case ast.Chain(ops=ops, args=args) if _COMPUTED.keys() >= set(ops):
             total, *rest = (_number(a, constants) for a in args)
             for op, x in zip(ops, rest, strict=True):
