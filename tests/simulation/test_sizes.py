@@ -84,6 +84,17 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], bool]] = {
         [(1,), (7,), (0,)],
         False,
     ),
+    "rows of a size in device memory": (
+        """
+        dim M = 3, N = device <= 90
+        input X: f16[M, N]
+        output Y: f16[M, N]
+        Y[i, j] = softmax[j](X[i, j])
+        """,
+        "sm_90a",
+        [(1,), (77,), (0,)],
+        False,
+    ),
     "warpgroup attention on a packed tensor": (
         """
         dim M = runtime, H = 2, D = 64

@@ -99,6 +99,8 @@ class GlobalMemory:
 
     def load(self, name: str, place: Ints, mask: Array | None, thread: Array) -> Array:
         """Elements at ``place``, 0 where masked. Raises Fault."""
+        if not len(self.values[name]):
+            return np.zeros(place.shape, self.values[name].dtype)
         owner = self.owner.get(name)
         if owner is not None or name in self.with_gaps:
             ok = self.ready[name][place]
@@ -113,8 +115,6 @@ class GlobalMemory:
                 how = "another thread of this launch wrote" if written else "nobody wrote"
                 kind = "global-race" if written else "uninitialised"
                 raise Fault(kind, f"reads an element of {name} that {how}")
-        if not len(self.values[name]):
-            return np.zeros(place.shape, self.values[name].dtype)
         out: Array = self.values[name][place]
         return out if mask is None else np.where(mask, out, np.zeros((), out.dtype))
 
