@@ -298,8 +298,8 @@ def _extent(axis: Axis) -> int:
 
 
 def _inlined(e: Expr, spec: Spec) -> Expr:
-    """``e`` with integer definitions inlined."""
-    made = {d.name: d for d in spec.definitions}
+    """``e`` with integer definitions inlined, but for recurrences, which have no end."""
+    made = {d.name: d for d in spec.definitions if d.recurrence is None}
 
     def rule(n: Expr) -> Expr | None:
         if isinstance(n, Load) and n.buffer in made and n.dtype.is_int:

@@ -119,3 +119,11 @@ def test_special_values_are_each_a_hundredth() -> None:
     zeros = x[x == 0.0]
     found = (zeros[~np.signbit(zeros)], zeros[np.signbit(zeros)], x[np.isposinf(x)], x[np.isneginf(x)], x[np.isnan(x)])
     assert all(100 < len(y) < 300 for y in found)
+
+
+def test_a_recurrence_of_integers_bounds_no_input() -> None:
+    spec = load_spec(
+        "dim T = 3, N = 4\ninput W: i32[N]\noutput Y: i32[N]\n"
+        "recur s[t: T, i: N] = (1 if s[t - 1, (i + 1) % N] == 2 else 0) if t > 0 else W[i]\nY[i] = s[T - 1, i]\n"
+    )
+    assert generate(spec).arrays["W"].shape == (4,)
