@@ -27,7 +27,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
 from nautilus.core.expr.nodes import walk as nested
 from nautilus.core.expr.products import bare
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.index.simplify import bounds
+from nautilus.core.index.simplify import bounds, divisor
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
@@ -187,8 +187,13 @@ def _beside_stores(tile: Tile, terms: float, results: float) -> float:
 
 def unaligned_results(unified: Unified) -> list[Def]:
     """The results whose rows are no multiples of 16 bytes, which warps store in elements, along rows."""
-    found = [d for d in unified.defs if d.buffer.space is Space.OUTPUT and d.buffer.shape]
-    return [d for d in found if nominal(d.buffer.shape[-1]) * d.buffer.dtype.bytes % 16]
+    return [d for d in unified.defs if d.buffer.space is Space.OUTPUT and _row_bytes(d) % 16]
+
+
+def _row_bytes(d: Def) -> int:
+    """A number that divides the bytes between neighbouring rows of the result."""
+    row = d.buffer.stride(len(d.buffer.shape) - 2) if len(d.buffer.shape) > 1 else 0
+    return (row if isinstance(row, int) else divisor(row)) * d.buffer.dtype.bytes
 
 
 def stored_kinds(unified: Unified) -> set[tuple[int, str | None]]:
@@ -199,9 +204,8 @@ def stored_kinds(unified: Unified) -> set[tuple[int, str | None]]:
     """
     out = set[tuple[int, str | None]]()
     for d in unified.defs:
-        size, row = d.buffer.dtype.bytes, nominal(d.buffer.shape[-1]) if d.buffer.shape else 1
-        last = d.index[-1] if d.index else None
-        if d.buffer.space is Space.OUTPUT and (size < 4 or row * size % SECTOR):
+        size, last = d.buffer.dtype.bytes, d.index[-1] if d.index else None
+        if d.buffer.space is Space.OUTPUT and (size < 4 or _row_bytes(d) % SECTOR):
             out.add((size, last.name if isinstance(last, Var) else None))
     return out
 

@@ -13,8 +13,8 @@ from nautilus.driver import Request, compile_file
     ("result", "tiles"),
     [
         ("Y: f32[N, M]\nY[j, i] = X[i, j]", {"j": 64, "i": 16}),
-        ("Y: f16[N, M]\nY[j, i] = f16(X[i, j])", {"j": 32, "i": 32}),
-        ("Y: i8[N, M]\nY[j, i] = i8(X[i, j])", {"j": 32, "i": 64}),
+        ("Y: f16[N, M]\nY[j, i] = f16(X[i, j])", {"j": 64, "i": 64}),
+        ("Y: i8[N, M]\nY[j, i] = i8(X[i, j])", {"j": 64, "i": 64}),
         ("Y: f32[M, N]\nY[i, j] = X[i, j] + Z[j, i]", {"i": 64, "j": 16}),  # one of two operands is turned
         ("Y: f32[N, M]\nY[j, i] = X[i, j] * s[j]", {"j": 64, "i": 16}),
         ("Y: f32[M, N]\nY[i, j] = X[i, j] * u[i]", {"j": 1024}),  # a small operand along another axis turns nothing

@@ -111,3 +111,15 @@
 ; PLAN: {"mapping": {"engine": "warpgroup", "epilogue": "tma"}}
 ; RUN: stage-stores
 ; UNCHANGED
+
+; CASE: consumers with tiles of their own have two stages each
+; INPUT: product_one_consumer.ma
+; EDIT: output C: f16 => output C: f8e4m3
+; PLAN: {"mapping": {"engine": "warpgroup", "epilogue": "tma", "persistent": "static", "tile_scheduling": "pingpong", "warpgroups": 2}}
+; RUN: stage-stores
+; RUN: specialise-warps
+; RUN: persistent-grid
+; COMPLETE: allocate-shared, synchronize
+; CHECK: smem rows_C : f8e4m3[i: 64, j: 64] stages 4 swizzle 64
+; CHECK: barrier (1 + consumer), 128
+; CHECK: st.shared rows_C[consumer * 2]
