@@ -55,8 +55,6 @@ OUTER = 16  # the least number of outer grid points in a supertile, if it has fe
 L2_BYTES = 16 << 20  # of operands that resident blocks may share
 SPECIAL = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
 SHORTEST = 32  # bytes of the shortest rows of a stage
-TERM = 1 / 2048  # cycles of a multiprocessor for a term of 16 bits of an element of a product
-UNALIGNED = 0.4  # cycles for storing an element of a result that is not aligned (H200, 16 bits and rows of 50257)
 RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 
@@ -130,7 +128,7 @@ def gemm(
     sides = {x for s in (row, column) for x, _, _ in s.axes}
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
     twice = operand in SHORT or any(scaled_product(d) is not None for d in products)
-    kinds, scattered = max(1, len(stored_kinds(unified))), len(unaligned_results(unified)) / dots
+    kinds = max(1, len(stored_kinds(unified)))
     best: tuple[float, Tile, int] | None = None
     for tile in TILES:
         n = tile.columns // dots
@@ -152,7 +150,6 @@ def gemm(
         merit = tile.merit if n % CHUNK == 0 else NARROW_MERIT * tile.merit
         tiles = others * row.count(row.tiles(tile.rows)) * column.count(column.tiles(n))
         score = merit * useful(others * rows * columns, tiles, tile.rows * n, limits.multiprocessors)
-        score *= _beside_stores(tile, extent(unified, loop) * operand.bytes / 2, scattered)
         if best is None or score > best[0]:
             best = (score, tile, stages)
     if best is None:
@@ -173,21 +170,6 @@ def gemm(
 def _stages(limits: Limits, tile: Tile, stage: int, kinds: int) -> int:
     """Stages of ``stage`` bytes that fit beside the buffers of results of so many ``kinds``."""
     return min(8, (limits.smem_block - RESERVE - kinds * tile.warpgroups * 2 * 2 * ROWS * CHUNK) // stage)
-
-
-def _beside_stores(tile: Tile, terms: float, results: float) -> float:
-    """The share of the time of products of so many ``terms`` in which no unaligned results are stored.
-
-    ``results``: unaligned ones for each product.  With pingpong they are stored while other products run.
-    """
-    product, stores = terms * TERM, results * UNALIGNED
-    whole = product + stores
-    return product / (max(product + stores / 8, whole / 2) if tile.pingpong else whole)
-
-
-def unaligned_results(unified: Unified) -> list[Def]:
-    """The results whose rows are no multiples of 16 bytes, which warps store in elements, along rows."""
-    return [d for d in unified.defs if d.buffer.space is Space.OUTPUT and _row_bytes(d) % 16]
 
 
 def _row_bytes(d: Def) -> int:
