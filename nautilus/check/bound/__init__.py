@@ -24,7 +24,8 @@ unit roundoff of the type in question.
   errors point towards zero and grow with the number of terms: ``u`` of each partial sum, where 0.55 was measured (sums
   of 64 to 4096 products of 16-bit and of tf32 operands, sm_90a).  A sum of products of 8-bit floats loses 2^-13 of the
   partial sum with each term, in chains of 128 terms, or in one of 256 (``ma_tile.ir.async_ops``).  Sums of equal or
-  ordered terms, which only ``check`` draws, have a quarter of ``u`` more for each term.
+  ordered terms, which only ``check`` draws, have a quarter of ``u`` more for each term, and four neighbours among such
+  elements have one error.
 * A product of f32 matrices may be computed in parts of tf32, unless the schedule or the precision forbids it
   (``core.functions.parts``).  A term then has an error of 8 ``u``, and 32 terms at a time are summed in at most 24
   additions that cut off their results, so that a short sum has 12 to 24 ``u`` towards zero.  The model takes 12 ``u``
