@@ -46,6 +46,7 @@ HALF = 0.9  # share of the bandwidth that half of these bytes reach
 STEPS = 4  # least loop steps of a chunk that prefetches
 CHUNK = 1024  # least elements of a batch-invariant chunk
 MOST = 16  # most batch-invariant chunks
+COLUMNS = 64, 256  # fewest and most columns of a product that a tile has because reductions read them as a group
 
 
 def plan_packs(program: Program, schedule: Schedule | None = None) -> Schedule:
@@ -104,20 +105,23 @@ def default_packs(program: Program) -> tuple[PackPlan, ...]:
 def _statistics(unified: Unified, defs: dict[str, Def]) -> tuple[PackPlan, ...]:
     """Packs of the axes along which elementwise definitions read the results of reductions in groups.
 
-    A group and its result then have an axis in common, so that they may share a kernel.
+    A group and its result then have an axis in common, so that they may share a kernel; with a product, if a tile of it
+    may have a group as its columns.
     """
     found: dict[str, PackPlan] = {}
     sizes: dict[str, set[int]] = {}
     for d in unified.defs:
         for ld in d.reads():
-            reduced = _ends_reduction(ld.buffer, defs)
-            for k, a in enumerate(d.par if reduced and not d.is_reduction else ()):
+            own = ld.index == tuple(Var(a.name) for a in d.par)
+            reduced = not own and not d.is_reduction and _ends_reduction(ld.buffer, defs)
+            for k, a in enumerate(d.par if reduced else ()):
                 groups = frozenset[int]().union(*(quotients(e, a.name) for e in ld.index))
                 sizes.setdefault(a.name, set()).update(groups)
                 if groups and max(groups) > 1 and (size(a) or 1) % max(groups) == 0:
                     found.setdefault(a.name, PackPlan(d.name, defs[d.name].par[k].name, max(groups)))
     multiplied = {a.name for d in unified.defs if dot_of(d) is not None for a in d.axes}
-    return tuple(p for x, p in found.items() if sizes[x] == {p.size} and x not in multiplied)
+    legal = {x for x, p in found.items() if x not in multiplied or COLUMNS[0] <= p.size <= COLUMNS[1]}
+    return tuple(p for x, p in found.items() if sizes[x] == {p.size} and x in legal)
 
 
 def _ends_reduction(name: str, defs: dict[str, Def]) -> bool:

@@ -30,6 +30,7 @@ class Why(enum.Enum):
     BLOCKS = "one kernel would have too few blocks to fill the GPU"
     REPEATED = "every block of the product would reduce it again"
     BATCHED = "a block would have several matrices of one product"
+    CROWDED = "a tile would have more sums of products than registers"
     NESTED = "the loop of the product would run inside another loop"
 
 

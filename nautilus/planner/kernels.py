@@ -33,7 +33,7 @@ from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
-from nautilus.scalar.analysis.derived_names import GRID, LOOP, blocks
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.fuse import fuse_kernel
@@ -47,6 +47,7 @@ LONG = 64  # terms of reductions that a block should not compute one after anoth
 LONGER = 4096  # the same of reductions whose results another reduction combines
 FEW_ROWS = 64  # of a product that is bound by memory
 MOST_TERMS = 1 << 18  # of sums over memory that a block computes before it multiplies them: about 10 microseconds
+ACCUMULATORS = 384  # columns of sums in a tile of 128 rows: two warpgroups then have 192 registers a thread for them
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
 SPREAD = 1024  # elements along an axis of a product that several blocks share
 AGAIN = 512  # terms of which an element of an operand is a factor, to be stored in the order of the product
@@ -219,6 +220,8 @@ def _slow(plan: KernelPlan | None, known: _Known, parts: list[KernelPlan]) -> Wh
         return Why.BLOCKS
     if _batches(plan, known):
         return Why.BATCHED
+    if _crowds(plan, known):
+        return Why.CROWDED
     return Why.REPEATED if _repeats(plan, known) else Why.NESTED if _slows(plan, known) else None
 
 
@@ -370,6 +373,21 @@ def _batches(plan: KernelPlan, known: _Known) -> bool:
     return len(plan.ops) > 1 and any(
         wide & ({a.name for a in d.par} - {*dot.rows, *dot.columns}) for d, dot in found if dot.rows and dot.columns
     )
+
+
+def _crowds(plan: KernelPlan, known: _Known) -> bool:
+    """Whether several products of many rows hold all of their columns in a tile that has too many accumulators.
+
+    A reduction over the columns is why one tile has all of them.  Sums of 8-bit operands have two accumulators.
+    """
+    unified = known.unified(plan.ops)
+    held = {a.name: a.tile for a in plan.axes if a.role == TILE}
+    found = [(d, dot) for d in unified.defs if (dot := dot_of(d)) is not None]
+    alike = len(found) > 1 and len({(dot.columns, dot.inner) for _, dot in found}) == 1
+    columns = prod(held[x] for x in found[0][1].columns if x in held) if alike else 0
+    rows = min((prod(size(a) or SHORT for a in d.par if a.name in dot.rows) for d, dot in found), default=0)
+    each = [2 if any(ld.dtype.bytes == 1 for ld in d.reads()) else 1 for d, _ in found]
+    return columns > 1 and rows > FEW_ROWS and columns * sum(each) > ACCUMULATORS
 
 
 def _slows(plan: KernelPlan, known: _Known) -> bool:

@@ -25,14 +25,14 @@ from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
 from nautilus.core.types import DType
 from nautilus.planner import warpgroup as warpgroup_rules
-from nautilus.planner.products.boxes import side
+from nautilus.planner.products.boxes import Side, side
 from nautilus.planner.products.dots import Dot, dot_of, full_operands
 from nautilus.planner.products.parts import gemm_in_parts
 from nautilus.planner.warpgroup import extent, with_tiles
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID, LOOP
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.targets.limits import Limits
 
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
@@ -67,6 +67,10 @@ def size_kernel(
     spread = {a.name: a.tile for a in plan.axes if a.role == GRID and a.tile > 1}
     rows = {x for dot in dots.values() for x in dot.rows if x in spread}
     columns = {x for dot in dots.values() for x in dot.columns if x in spread}
+    if warpgroup and rows and not columns:
+        found = _whole_columns(plan, unified, limits, rows, loops[0], dots, products, light)
+        if found is not None:
+            return found
     place = None
     if len(rows) == 1 and len(columns) == 1 and rows != columns and all(d.inner == tuple(loops) for d in dots.values()):
         place = (next(iter(rows)), next(iter(columns)), loops[0], len(dots))
@@ -103,6 +107,31 @@ def size_kernel(
         wide = rule(plan, unified, limits, row, loops[0], dots, light) if warpgroup else None
         return wide or _back_to_back_gemm(plan, unified, limits, row, loops[0], dots)
     return plan
+
+
+def _whole_columns(
+    plan: KernelPlan, unified: Unified, limits: Limits, rows: set[str], loop: str, dots: dict[str, Dot],
+    products: list[Def], light: bool,
+) -> KernelPlan | None:  # fmt: skip
+    """Tiles of a GEMM all of whose columns are in a tile, because the kernel reduces over them; None where they differ.
+
+    They may be a group of the columns of the spec (:mod:`.cuts`), such as those that share a scale.
+    """
+    first, *more = dots.values()
+    types = {t for d in products for t in _loaded_types(d)}
+    held = [a.name for a in plan.axes if a.role == TILE and a.name in first.columns]
+    alike = all(map(_half_operands, products)) or any(types <= family for family in _OTHERS)
+    same = all((d.rows, d.columns, d.inner) == (first.rows, first.columns, (loop,)) for d in (first, *more))
+    if len(rows) != 1 or len(held) != 1 or not same or not alike:
+        return None
+    (row,), (column,) = rows, held
+    if plan.axis(column).tile != extent(unified, column):
+        return None
+    main = side(plan, unified, row, [d.rows for d in dots.values()])
+    whole = Side(column, ((column, extent(unified, column), extent(unified, column)),))
+    return warpgroup_rules.gemm(
+        plan, unified, limits, main, whole, loop, len(dots), products, next(iter(types)), light=light, whole=True
+    )
 
 
 def _in_turn(

@@ -111,9 +111,11 @@ def with_tiles(plan: KernelPlan, tiles: dict[str, int], mapping: MappingPlan) ->
 
 def gemm(
     plan: KernelPlan, unified: Unified, limits: Limits, row: Side, column: Side, loop: str, dots: int,
-    products: Sequence[Def], operand: DType = DType.F16, light: bool = False,
+    products: Sequence[Def], operand: DType = DType.F16, light: bool = False, whole: bool = False,
 ) -> KernelPlan | None:  # fmt: skip
     """Tiles of a GEMM with ``dots`` accumulators that share their left operand; None where it is too small.
+
+    ``whole``: a tile has all columns.
 
     ``operand``: type of the operands (measured for 16 bits); a stage has rows of 128 bytes, or shorter ones where the
     innermost digit of the loop has fewer positions.  ``light``: at most 64 accumulators a thread.
@@ -134,6 +136,7 @@ def gemm(
         n = tile.columns // dots
         if (
             n % NARROW
+            or (whole and n != columns)
             or tile.dots not in (0, dots)
             or n > -(-columns // CHUNK) * CHUNK
             or (light and (tile.pingpong or tile.warpgroups > WARPGROUPS or tile.rows * tile.columns > 1 << 14))

@@ -15,10 +15,11 @@ from nautilus.core.tiles import ceil_pow2
 from nautilus.planner.draft import Draft
 from nautilus.planner.products.dots import full_operands, step_within
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID
+from nautilus.scalar.analysis.derived_names import GRID, TILE
 
 MAX_ACCUMULATORS = 26_000  # elements of the 2-D locals of one block
 IN_PARTS = 64  # accumulators of a thread in products of f32 in parts
+WHOLE = 64  # positions that a tile has anyway along other axes of a side, from which on its grid axes are not tiled
 FEW_TERMS = 8  # of a product of f32, the step of its matrix instructions
 
 
@@ -27,7 +28,8 @@ def add_tiles(g: Draft, grid: list[str]) -> None:
     for dot in g.dots.values():
         for side in (dot.rows, dot.columns):
             mine = [x for x in side if x in grid and g.cut_by(x) is None]
-            if mine and all(g.tile(x) == 1 for x in mine):
+            whole = prod(g.tile(x) for x in side if x in g.roles and g.roles[x].role == TILE)
+            if mine and whole < WHOLE and all(g.tile(x) == 1 for x in mine):
                 best = max(mine, key=lambda x: (min(g.extent(x), 128), mine.index(x)))
                 least = 1 if _is_small(g) else 16
                 g.roles[best] = AxisPlan(best, GRID, max(least, min(128, ceil_pow2(g.extent(best)))))
