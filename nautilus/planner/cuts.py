@@ -112,8 +112,8 @@ def _statistics(unified: Unified, defs: dict[str, Def]) -> tuple[PackPlan, ...]:
     sizes: dict[str, set[int]] = {}
     for d in unified.defs:
         for ld in d.reads():
-            own = ld.index == tuple(Var(a.name) for a in d.par)
-            reduced = not own and not d.is_reduction and _ends_reduction(ld.buffer, defs)
+            beside = ld.index == tuple(Var(a.name) for a in d.par) and _ends_reduction(ld.buffer, defs, products=True)
+            reduced = not d.is_reduction and not beside and _ends_reduction(ld.buffer, defs)
             for k, a in enumerate(d.par if reduced else ()):
                 groups = frozenset[int]().union(*(quotients(e, a.name) for e in ld.index))
                 sizes.setdefault(a.name, set()).update(groups)
@@ -124,13 +124,17 @@ def _statistics(unified: Unified, defs: dict[str, Def]) -> tuple[PackPlan, ...]:
     return tuple(p for x, p in found.items() if sizes[x] == {p.size} and x in legal)
 
 
-def _ends_reduction(name: str, defs: dict[str, Def]) -> bool:
-    """Whether ``name`` is a reduction, or made from the element of one at its own position."""
+def _ends_reduction(name: str, defs: dict[str, Def], products: bool = False) -> bool:
+    """Whether ``name`` is a reduction, or made from the element of one at its own position.
+
+    ``products``: reductions that are matrix products.
+    """
     d = defs.get(name)
     if d is None or d.is_reduction:
-        return d is not None
+        return d is not None and (not products or dot_of(d) is not None)
     own = tuple(Var(a.name) for a in d.par)
-    return any(ld.index == own and ld.buffer in defs and defs[ld.buffer].is_reduction for ld in d.reads())
+    beside = [defs[ld.buffer] for ld in d.reads() if ld.index == own and ld.buffer in defs]
+    return any(x.is_reduction and (not products or dot_of(x) is not None) for x in beside)
 
 
 def _product(d: Def) -> tuple[Dot, tuple[Expr, Expr]] | None:

@@ -115,7 +115,7 @@ def gemm(
 ) -> KernelPlan | None:  # fmt: skip
     """Tiles of a GEMM with ``dots`` accumulators that share their left operand; None where it is too small.
 
-    ``whole``: a tile has all columns.
+    ``whole``: a tile has all columns, and a consumer registers for reductions over them.
 
     ``operand``: type of the operands (measured for 16 bits); a stage has rows of 128 bytes, or shorter ones where the
     innermost digit of the loop has fewer positions.  ``light``: at most 64 accumulators a thread.
@@ -129,14 +129,15 @@ def gemm(
         return None
     sides = {x for s in (row, column) for x, _, _ in s.axes}
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
-    twice = operand in SHORT or any(scaled_product(d) is not None for d in products)
+    scaled = any(scaled_product(d) is not None for d in products)
+    twice = operand in SHORT or scaled
     kinds = max(1, len(stored_kinds(unified)))
     best: tuple[float, Tile, int] | None = None
     for tile in TILES:
         n = tile.columns // dots
         if (
             n % NARROW
-            or (whole and n != columns)
+            or (whole and (n != columns or tile.pingpong or tile.warpgroups > WARPGROUPS))
             or tile.dots not in (0, dots)
             or n > -(-columns // CHUNK) * CHUNK
             or (light and (tile.pingpong or tile.warpgroups > WARPGROUPS or tile.rows * tile.columns > 1 << 14))
@@ -165,6 +166,7 @@ def gemm(
         epilogue="tma", store_columns=chunk, raster_order="grouped",
         raster_group=(2048 if tile.columns > 256 or tile.warpgroups > WARPGROUPS else 1024) // tile.rows,
         producer_registers=low, consumer_registers=high, persistent="static", pipeline_mma=False,
+        ordered_mma=scaled and not tile.pingpong,  # 5% faster on an H200; products without scales are slower
     )  # fmt: skip
     sizes = row.tiles(tile.rows) | column.tiles(tile.columns // dots) | {loop: step}
     return with_tiles(plan, sizes, mapping)

@@ -80,6 +80,14 @@ input A: i8[M, G * 128], B: i8[N, G * 128], s: f32[M, G], t: f32[N, G]
 output C: f32[M, N]
 C[i, j] = sum[g: G](f32(sum[k: 128](i32(A[i, g * 128 + k]) * i32(B[j, g * 128 + k]))) * s[i, g] * t[j, g])
 """
+QUANTISED = """
+dim M = 130, N = 256, K = 256
+input A: f8e4m3[M, K], B: f8e4m3[N, K], t: f32[M, K // 128]
+output Q: f8e4m3[M, N], s: f32[M, N // 128]
+y[i, j] = sum[k](A[i, k] * t[i, k // 128] * B[j, k])
+s[i, g] = max(max[j: 128](abs(y[i, g * 128 + j])) / 448, 1e-10)
+Q[i, j] = y[i, j] / s[i, j // 128]
+"""
 #: title -> element type, type of the sum, type and value of an elementwise result
 ELEMENTWISE = {
     "f64": ("f64", "f64", "f64", "exp(A[i, j]) / S[i]"),
@@ -177,11 +185,17 @@ def test_bits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "arch", "instr"),
-    [(SCALED, "sm_90a", "wgmma.e4m3"), (NESTED, "sm_90a", "wgmma.s8"), (NESTED, "sm_89", "m16n8k32.s8")],
+    [
+        (SCALED, "sm_90a", "wgmma.e4m3"),
+        (QUANTISED, "sm_90a", "wgmma.e4m3"),
+        (NESTED, "sm_90a", "wgmma.s8"),
+        (NESTED, "sm_89", "m16n8k32.s8"),
+    ],
 )
 def test_scaled_groups(text: str, arch: str, instr: str, tmp_path: Path) -> None:
-    """The matrix units read the tensors of 8 bits as they are."""
+    """The matrix units read the tensors of 8 bits as they are, and all is one kernel."""
     case = compiled(text, arch, integers=True)
+    assert len(case.module.kernels) == 1
     assert [x.instr for k in case.module.kernels for x in walk_ops(k.body) if isinstance(x, MmaOp)] == [instr]
     check(case, tmp_path, 1)
 

@@ -16,9 +16,12 @@ def print_unpack(w: Writer, op: UnpackOp) -> None:
     assert steps is not None, "the verifier admits exact numbers only"
     source, packs = w.name(op.arg), w.array(op.arg).pack
     name, spelled = w.declare(op.result), w.array(op.result)
+    in_words = w.layout(op.arg).registers > spelled.length
     fma = w.speller.use(f"fma_{dtype}x2")
     with w.registers("r", spelled.length) as r:
         word, byte = (f"{source}[{r} / 4]", f"{r} % 4") if packs == 4 else (f"{source}[{r}]", "0")
+        if in_words:
+            word, byte = f"{source}[{r}]", f"{w.lane} % 4"
         if op.form == "f4e2m1":
             bits = f"{w.speller.use(f'e2m1_bits_{dtype}')}({word}, {byte})"
         else:

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 def unpack(run: BlockRun, ctx: Context, op: UnpackOp) -> None:
     """Look the halves of each byte up, low half first, then subtract and multiply with one rounding each."""
     layout, dtype = run.machine.layout(op.result.layout), op.result.type.dtype
-    if packed_layout(layout, op.into, op.axis) is None:
+    held = packed_layout(layout, op.into, op.axis)
+    if held is None:
         raise Fault("layout", f"the elements of a byte are not neighbours in #{op.result.layout}")
     numbers = (np.asarray(FORMS[op.form]) - op.bias) * op.factor
     byte = run.get(ctx, op.arg)
+    if byte.shape[2] != held.registers:  # words: lane l takes byte l % 4 of each
+        byte = np.stack([byte[:, lane, lane % 4 :: 4] for lane in range(32)], axis=1)
     x = np.stack([numbers[byte & 15], numbers[byte >> 4]], axis=-1).reshape(*byte.shape[:2], -1)
     if x.shape[2] != layout.registers:
         raise Fault("layout", f"%{op.arg.name} has {byte.shape[2]} registers for {layout.registers} elements")

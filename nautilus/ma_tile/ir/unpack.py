@@ -3,8 +3,12 @@
 Meaning.  Element ``2 p + h`` of the result along its axis ``into`` is ``((n - bias) * factor - zero) * scale`` where
 ``n`` is the number of half ``h`` of byte ``p`` of the operand along ``axis``, the low half first.  Every
 ``(n - bias) * factor`` is exact in the type of the result; the difference and the product are each rounded once to it.
-Without ``zero`` or ``scale`` that step is left out.  The layout of the operand is that of the result with half as many
-positions: a thread has the bytes of its elements.
+Without ``zero`` or ``scale`` that step is left out.  A thread has the bytes of its elements, in one of two layouts of
+the operand:
+
+* that of the result with half as many positions (:func:`packed_layout`);
+* where four lanes have neighbouring bytes, as in fragments of matrix instructions: each of the four has all of these
+  bytes, which are one word, so that words are loaded and each lane takes its own byte (:func:`word_layout`).
 
 A half has one of three *forms*: ``u4`` (0 .. 15), ``i4`` (-8 .. 7, two's complement), ``f4e2m1`` (OCP MX, section
 5.3.3).  Two elements are made by the same instructions (:class:`PairSteps`):
@@ -105,3 +109,11 @@ def packed_layout(layout: FragLayout, axis: str, into: str) -> FragLayout | None
 
     head = () if first.size == 2 else (Mode(first.size // 2, into, 1),)
     return FragLayout((*head, *map(halved, rest)), tuple(map(halved, layout.lane)), tuple(map(halved, layout.warp)))
+
+
+def word_layout(bytes_: FragLayout, into: str) -> FragLayout | None:
+    """The layout in which each of four lanes has the bytes of all of them; None where ``bytes_`` has no such lanes."""
+    first, *rest = bytes_.lane or (Mode(1, None),)
+    if (first.size, first.axis, first.stride) != (4, into, 1):
+        return None
+    return FragLayout((Mode(4, into, 1), *bytes_.reg), (Mode(4, None), *rest), bytes_.warp)

@@ -46,7 +46,7 @@ from nautilus.ma_tile.ir.ops import (
     UnpackOp,
     walk_ops,
 )
-from nautilus.ma_tile.ir.unpack import packed_layout, pair_steps
+from nautilus.ma_tile.ir.unpack import packed_layout, pair_steps, word_layout
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
 from nautilus.ma_tile.verify.atomic import atomic_store
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
@@ -138,7 +138,8 @@ def unpack(s: KernelScope, op: UnpackOp) -> None:
     s.need(op.into in t.names and wanted == _axes(op.arg.type), "a byte has two elements", f"%{op.arg.name}")
     own = s.define(op.result)
     layout = packed_layout(own, op.into, op.axis)
-    ok = layout is not None and same_map(layout, bytes_)
+    words = None if layout is None else word_layout(layout, op.axis)
+    ok = any(x is not None and same_map(x, bytes_) for x in (layout, words))
     s.need(ok, "a thread has the bytes of its elements", f"#{op.arg.layout} for #{op.result.layout}")
     for a in (op.zero, op.scale):
         if a is not None:

@@ -16,7 +16,7 @@ from nautilus.core.schedule import MappingPlan
 from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, repeated_width, vector_width
 from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import MMA
+from nautilus.ma_tile.ir.ops import MMA, b_layout
 from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions, sources_of
 from nautilus.ma_tile.lowering.layouts import a_fragment, spread
@@ -46,11 +46,13 @@ def operand_chains(
 
 def packed_chains(
     kernel: TileKernel, buffers: Mapping[str, Buffer], dots: Mapping[str, DotPlan], refs: RefAxes,
-    layouts: Mapping[str, FragLayout],
+    layouts: dict[str, FragLayout],
 ) -> tuple[dict[str, Packed], frozenset[str]]:  # fmt: skip
     """The members of such chains, with the layouts of :func:`operand_chains`, that halves of bytes are unpacked to.
 
-    Also the names of the values that nothing reads then.
+    Also the names of the values that nothing reads then.  Where nothing else of the column operand of a warp's MMA is
+    made for each position along the contracted axis, ``layouts`` become those of its fragments: it needs no shared
+    memory.
     """
     defs, readers = definitions(kernel.body), users(kernel)
 
@@ -59,14 +61,25 @@ def packed_chains(
         return next((x for x in names if repeated_width(buffer, load.index, load.mask, x, 1, refs)[1] == 2), None)
 
     found, unread = dict[str, Packed](), frozenset[str]()
+    sizes = {a.name: a.size for a in kernel.axes}
     for op in vr.walk_ops(kernel.body):
-        if isinstance(op, vr.DotOp) and dots[op.result.name].instr not in ("map", "fma"):
+        if isinstance(op, vr.DotOp) and (plan := dots[op.result.name]).instr not in ("map", "fma"):
             for v in (op.a, op.b):
                 if v.name in layouts:
                     made, left = packed_values(v, defs, readers, shared)
+                    if v is (op.a if plan.swap else op.b) and v.name in made and _is_fragment(made[v.name], plan):
+                        tile = (sizes[plan.k], sizes[plan.n])
+                        layouts[v.name] = b_layout(plan.instr, plan.k, plan.n, tile, plan.warps)
                     if all(x in layouts and packed_layout(layouts[x], p.axis, "") for x, p in made.items()):
                         found, unread = found | made, unread | left
     return found, unread
+
+
+def _is_fragment(found: Packed, plan: DotPlan) -> bool:
+    """Whether warps may unpack the whole operand to fragments, each its own columns."""
+    more = [x for x in (found.zero, found.scale) if x is not None]
+    apart = plan.instr in MMA and MMA[plan.instr].pack == 2 and plan.warps[0] == 1
+    return apart and found.axis == plan.k and all(plan.k not in x.type.names for x in more)
 
 
 def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:

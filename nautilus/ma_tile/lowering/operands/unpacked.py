@@ -14,7 +14,7 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag
-from nautilus.ma_tile.ir.unpack import UnpackOp, packed_layout
+from nautilus.ma_tile.ir.unpack import UnpackOp, packed_layout, word_layout
 from nautilus.ma_tile.lowering.operands.packed_operands import Packed
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import Value
@@ -29,7 +29,7 @@ def unpacked(low: Lowering, entry: Entry, found: Packed, layout: FragLayout) -> 
     load = _load_of_bytes(found, into)
     held = packed_layout(layout, found.axis, into)
     assert held is not None, "packed_chains asks for layouts in which a thread has whole bytes"
-    bytes_ = low.load_bytes(load, held, entry.depth)
+    bytes_ = low.load_bytes(load, word_layout(held, into) or held, entry.depth)
     zero = None if found.zero is None else _converted(low, entry, found.zero, found, layout)
     scale = None if found.scale is None else low.get(found.scale, layout.project(found.scale.type.names))
     out = low.b.frag(entry.value.name, TileType(found.dtype, entry.value.type.axes), layout)
