@@ -116,7 +116,6 @@ def gemm(
     """Tiles of a GEMM with ``dots`` accumulators that share their left operand; None where it is too small.
 
     ``whole``: a tile has all columns, and a consumer registers for reductions over them.
-
     ``operand``: type of the operands (measured for 16 bits); a stage has rows of 128 bytes, or shorter ones where the
     innermost digit of the loop has fewer positions.  ``light``: at most 64 accumulators a thread.
     """
