@@ -56,10 +56,9 @@ def size_kernel(
     dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
     loops = [a.name for a in plan.axes if a.role == LOOP]
     products = [d for d in unified.defs if d.name in dots]
-    if warpgroup and not light and all(map(_half_operands, products)):
-        found = _in_turn(plan, unified, limits, dots, loops)
-        if found is not None:
-            return found
+    halves = warpgroup and not light and all(map(_half_operands, products))
+    if halves and (in_turn := _in_turn(plan, unified, limits, dots, loops)):
+        return in_turn
     if len(loops) == 2 and len(products) == 1 and all(map(_half_operands, products)):
         return _streamed_gemm(plan, unified, limits, dots[products[0].name])
     if not dots or len(loops) != 1:
@@ -67,10 +66,8 @@ def size_kernel(
     spread = {a.name: a.tile for a in plan.axes if a.role == GRID and a.tile > 1}
     rows = {x for dot in dots.values() for x in dot.rows if x in spread}
     columns = {x for dot in dots.values() for x in dot.columns if x in spread}
-    if warpgroup and rows and not columns:
-        found = _whole_columns(plan, unified, limits, rows, loops[0], dots, products, light)
-        if found is not None:
-            return found
+    if warpgroup and (whole := _whole_columns(plan, unified, limits, rows, columns, dots, products, light)):
+        return whole
     place = None
     if len(rows) == 1 and len(columns) == 1 and rows != columns and all(d.inner == tuple(loops) for d in dots.values()):
         place = (next(iter(rows)), next(iter(columns)), loops[0], len(dots))
@@ -102,15 +99,14 @@ def size_kernel(
         wide = warpgroup_rules.gemm(plan, unified, limits, *sides, products, light=light) if warpgroup else None
         return wide or _gemm(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
-        row = next(iter(spread))
-        rule = warpgroup_rules.back_to_back_gemm
+        (row,), rule = spread, warpgroup_rules.back_to_back_gemm
         wide = rule(plan, unified, limits, row, loops[0], dots, light) if warpgroup else None
         return wide or _back_to_back_gemm(plan, unified, limits, row, loops[0], dots)
     return plan
 
 
 def _whole_columns(
-    plan: KernelPlan, unified: Unified, limits: Limits, rows: set[str], loop: str, dots: dict[str, Dot],
+    plan: KernelPlan, unified: Unified, limits: Limits, rows: set[str], columns: set[str], dots: dict[str, Dot],
     products: list[Def], light: bool,
 ) -> KernelPlan | None:  # fmt: skip
     """Tiles of a GEMM all of whose columns are in a tile, because the kernel reduces over them; None where they differ.
@@ -118,11 +114,12 @@ def _whole_columns(
     They may be a group of the columns of the spec (:mod:`.cuts`), such as those that share a scale.
     """
     first, *more = dots.values()
-    types = {t for d in products for t in _loaded_types(d)}
+    (loop,) = (a.name for a in plan.axes if a.role == LOOP)
+    types = {t for d in products for t in _operand_types(d)}
     held = [a.name for a in plan.axes if a.role == TILE and a.name in first.columns]
     alike = all(map(_half_operands, products)) or any(types <= family for family in _OTHERS)
     same = all((d.rows, d.columns, d.inner) == (first.rows, first.columns, (loop,)) for d in (first, *more))
-    if len(rows) != 1 or len(held) != 1 or not same or not alike:
+    if len(rows) != 1 or columns or len(held) != 1 or not same or not alike:
         return None
     (row,), (column,) = rows, held
     if plan.axis(column).tile != extent(unified, column):
