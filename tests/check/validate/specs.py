@@ -55,7 +55,7 @@ P[b, h, i, j] = softmax[j | j - i <= N - M](tanh(S[b, h, i, j] / 30) * 30)
 O[b, h, i, d] = sum[j](P[b, h, i, j] * V[b, h // G, j, d])
 """,
     "square": """
-dim M = 256, N = 256, D = 64
+dim M = 256, N = 256, D = 16
 input Q: f16[M, D]
 input K: f16[N, D]
 input V: f16[N, D]

@@ -15,10 +15,10 @@ from tests.ma_tile.lowering.support import tile
 from tests.ma_tile.programs.tiles import attention
 
 
-def order_of(sections: int, heads: int = 5) -> list[dict[str, int]]:
+def order_of(supertiles: int, heads: int = 5) -> list[dict[str, int]]:
     """The grid variables of each block, longest rows first."""
     module = tile(attention(64, 64, 32, 16, 16, heads=heads))
-    memory = WarpPlan(raster_order="longest-first", l2_supertiles=sections)
+    memory = WarpPlan(raster_order="longest-first", l2_supertiles=supertiles)
     blocks, decode = decode_grid(module.kernels[0], memory)
     assert isinstance(blocks, Const)
     return [{v: value(e, {"block": n}) for v, e in decode} for n in range(int(blocks.value))]
@@ -30,9 +30,9 @@ def value(e: Expr, env: Mapping[str, int]) -> int:
     return int(out.value)
 
 
-@pytest.mark.parametrize(("sections", "runs"), [(2, [3, 2]), (5, [1] * 5), (3, [2, 2, 1])])
-def test_sections_are_walked_one_after_the_other(sections: int, runs: list[int]) -> None:
-    found = order_of(sections)
+@pytest.mark.parametrize(("supertiles", "runs"), [(2, [3, 2]), (5, [1] * 5), (3, [2, 2, 1])])
+def test_supertiles_follow_one_another(supertiles: int, runs: list[int]) -> None:
+    found = order_of(supertiles)
     (long,) = [v for v in found[0] if len({d[v] for d in found}) == 4]
     (head,) = [v for v in found[0] if v != long]
     assert len({tuple(d.items()) for d in found}) == 20  # every tile once
