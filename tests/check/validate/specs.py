@@ -44,7 +44,7 @@ output Y: f32[N]
 Y[i] = softmax[i](X[i])
 """,
     "grouped decoding": """
-dim B = 1, Hq = 4, Hkv = 2, M = 1, N = 4096, D = 16
+dim B = 1, Hq = 4, Hkv = 2, M = 1, N = 2048, D = 16
 const G = Hq // Hkv
 input Q: f16[B, Hq, M, D]
 input K: f16[B, Hkv, N, D]
@@ -55,7 +55,7 @@ P[b, h, i, j] = softmax[j | j - i <= N - M](tanh(S[b, h, i, j] / 30) * 30)
 O[b, h, i, d] = sum[j](P[b, h, i, j] * V[b, h // G, j, d])
 """,
     "square": """
-dim M = 256, N = 256, D = 16
+dim M = 192, N = 192, D = 32
 input Q: f16[M, D]
 input K: f16[N, D]
 input V: f16[N, D]
