@@ -51,6 +51,8 @@ class PricedPlanner:
         if found is None:
             return decided, self.fallbacks
         made = found.schedule
+        if self.fallbacks.taken and decided.narrow_to_bytes is None:  # the trial's fallbacks are those of its factors
+            decided = replace(decided, narrow_to_bytes=made.narrow_to_bytes)
         return replace(decided, inline=made.inline, copies=made.copies, splits=made.splits), found.fallbacks
 
     def _narrow(self, program: Program, given: Schedule) -> tuple[Schedule, Fallbacks]:
