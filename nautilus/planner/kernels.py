@@ -368,7 +368,7 @@ def _batches(plan: KernelPlan, known: _Known) -> bool:
 
     Matrix instructions multiply one pair of matrices, and a block has the accumulators of all of them.
     """
-    wide = {a.name for a in plan.axes if a.role == GRID and a.tile > 1}
+    wide = {a.name for a in plan.axes if a.role != LOOP and a.tile > 1}
     found = ((d, dot) for d in known.unified(plan.ops).defs if (dot := dot_of(d)) is not None)
     return len(plan.ops) > 1 and any(
         wide & ({a.name for a in d.par} - {*dot.rows, *dot.columns}) for d, dot in found if dot.rows and dot.columns

@@ -39,7 +39,7 @@ from nautilus.planner.products.held import held_tile, is_plain, live_in_bytes, l
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
 from nautilus.targets.limits import Limits
 from nautilus.targets.memory_rates import SECTOR
 
@@ -88,6 +88,7 @@ SHORT = tuple(
     d for d in DType if d.is_float8
 )  # the instruction's sums have few bits: each stage's is added to a second one
 TWICE = 192  # columns of which a warpgroup has registers for two accumulators
+TWO_RATE = 0.88  # of two warpgroups with narrow accumulators, relative to three
 NARROW = 32  # columns of the narrowest slabs of an operand
 NARROW_MERIT = 0.95  # relative merit of a tile with narrow slabs
 CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a warpgroup
@@ -309,7 +310,7 @@ def back_to_back_gemm(
         return None
     uneven = plan.mapping.raster_order == "longest-first"
     along = len(dots) - len(sums)  # products whose results an iteration holds at once
-    many = extent(unified, row) >= MANY_ROWS or not uneven
+    many = extent(unified, row) >= MANY_ROWS if uneven else _waves_of_three(plan, unified, row, limits)
     warpgroups = 3 if width <= 64 and along == 1 and not light and many else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
     if len(sums) == along == 1 and not light:
@@ -345,6 +346,18 @@ def back_to_back_gemm(
     sized = with_tiles(_rows_last(plan, row), {row: rows, loop: step}, mapping)
     # sums of products of 8 bits are added to the accumulator in f32, and its correction is part of that addition
     return replace(sized, iteration_order="mixed-first", rescale_policy="auto" if operand == 2 else "always")
+
+
+def _waves_of_three(plan: KernelPlan, unified: Unified, row: str, limits: Limits) -> bool:
+    """Whether tiles of three warpgroups take no more time than those of two, whole waves of even tiles counted."""
+
+    def rows_in_turn(warpgroups: int) -> int:
+        rows = ROWS * warpgroups
+        tiles = prod(blocks(extent(unified, a.name), a.tile) for a in plan.axes if a.role == GRID and a.name != row)
+        waves = blocks(tiles * blocks(extent(unified, row), rows), limits.multiprocessors)
+        return waves * rows
+
+    return rows_in_turn(3) * TWO_RATE <= rows_in_turn(2)
 
 
 def _step(
