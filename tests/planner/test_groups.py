@@ -80,3 +80,12 @@ def test_a_block_has_one_matrix_of_each_product() -> None:
     last = default_schedule(program).kernels[-1]
     assert "T" not in last.ops and {a.name: a.tile for a in last.axes}["h"] == 1
     assert unfused(program)["T"].why is Why.BATCHED
+
+
+def test_a_sum_over_batches_is_not_in_the_kernel_of_their_products() -> None:
+    """Attention with the mean of its weights over heads: a block would hold the matrices of all heads."""
+    text = "dim H = 8, M = 256, D = 64\ninput Q: f16[H, M, D], K: f16[H, M, D], V: f16[H, M, D]\n"
+    text += "output O: f16[H, M, D], A: f16[M, M]\nP[h, i, j] = softmax[j](sum[d](Q[h, i, d] * K[h, j, d]))\n"
+    program = lower(load_text(text + "O[h, i, d] = sum[j](P[h, i, j] * V[h, j, d])\nA[i, j] = mean[h](P[h, i, j])\n"))
+    kernels = default_schedule(program).kernels
+    assert not any({"O", "A"} <= set(k.ops) for k in kernels)

@@ -129,3 +129,10 @@ def test_small_groups_of_products_are_not_padded(group: int, channels: int, want
     assert result.context.schedule is not None
     (kernel,) = result.context.schedule.kernels
     assert (tiles(kernel)["k"], tiles(kernel)["c"]) == want
+
+
+@pytest.mark.parametrize(("rows", "warpgroups"), [(1024, 2), (2048, 2), (4096, 3), (32768, 3)])
+def test_narrow_accumulators_have_the_warpgroups_that_need_less_time(rows: int, warpgroups: int) -> None:
+    """16 heads: 176 tiles of 192 rows would need two waves of 132 blocks, as 256 tiles of 128 rows do."""
+    k = planned("attention/global_prefill", "sm_90a", H=16, D=64, M=rows, N=rows)
+    assert warpgroup_of(k).warpgroups == warpgroups and tiles(k)["i"] == 64 * warpgroups
