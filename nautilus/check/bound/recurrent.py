@@ -66,7 +66,10 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], pa
     fixed = at_sizes(program, program.samples(RUNTIME))
     names = {t.name for t in wanted}
     only = replace(fixed, outputs=tuple(t for t in fixed.outputs if t.name in names))
-    known = _Known(only, following(fixed), precision, parts)
+    along = following(fixed)
+    if not all(along[t.name].total for t in only.outputs):  # no step shows an error
+        return {t.name: Bound(inf if volume(t.shape) else 0.0) for t in only.outputs}
+    known = _Known(only, along, precision, parts)
     samples = [_Sample.of(known, seed) for seed in range(known.inputs)]
     runs = [_runs(known, x, _Case(known.few.spec, {}, known.few.rows)) for x in samples]
     whole = _figures(known, wanted, runs)

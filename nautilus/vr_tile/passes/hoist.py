@@ -2,14 +2,18 @@
 
 Every op may run even if the loop has no iterations, because loads are masked and no op traps.  An op from a loop of a
 chain moves before the chain's first loop if possible, so that the loops of the chain stay adjacent.  A load of a buffer
-that the kernel itself stores stays where it is.
+that the kernel itself stores stays where it is, and so does one at a fixed position along a dimension that may be empty
+at launch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
-from nautilus.core.expr.nodes import free_vars
+from nautilus.core.expr.nodes import Const, Param, free_vars
+from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
 from nautilus.vr_tile.ir import (
     ForOp,
@@ -35,22 +39,35 @@ class Hoist:
 
     def apply(self, module: TileModule) -> TileModule:
         """``module`` with every invariant op before its loop."""
-        return each_kernel(module, _kernel)
+        shapes = {b.name: b.shape for b in module.buffers}
+        return each_kernel(module, lambda k: _kernel(k, shapes))
 
 
-def _kernel(k: TileKernel) -> TileKernel:
-    body = _block(k.body, stored_by(k.body))
+Shapes: TypeAlias = Mapping[str, tuple[Extent, ...]]
+
+
+def _kernel(k: TileKernel, shapes: Shapes) -> TileKernel:
+    stored = stored_by(k.body)
+    body = _block(k.body, lambda op: op.buffer in stored or _may_be_empty(op, shapes[op.buffer]))
     return k if body == k.body else replace(k, body=body)
 
 
-def _block(body: tuple[TileOp, ...], stored: frozenset[str]) -> tuple[TileOp, ...]:
+def _may_be_empty(op: LoadOp, shape: tuple[Extent, ...]) -> bool:
+    """Whether no element of ``op`` may be there, because an extent of the launch is less than a fixed position."""
+    return any(
+        isinstance(e, Const) and not isinstance(n, int) and not (isinstance(n, Param) and n.least > e.value)
+        for e, n in zip(op.index, shape, strict=True)
+    )
+
+
+def _block(body: tuple[TileOp, ...], kept: Callable[[LoadOp], bool]) -> tuple[TileOp, ...]:
     out: list[TileOp] = []
     first: dict[str, int] = {}  # chain -> position of its first loop in out
     for op in body:
         if not isinstance(op, ForOp):
             out.append(op)
             continue
-        loop, moved = _loop(op, stored)
+        loop, moved = _loop(op, kept)
         if op.chain is not None and op.chain in first:
             at = first[op.chain]
             early, late = _early(moved, out[at:])
@@ -72,14 +89,14 @@ def _needs(op: TileOp) -> set[str]:
     return names
 
 
-def _loop(op: ForOp, stored: frozenset[str]) -> tuple[ForOp, list[TileOp]]:
+def _loop(op: ForOp, kept: Callable[[LoadOp], bool]) -> tuple[ForOp, list[TileOp]]:
     """The loop without its invariant ops, and those in order."""
     varying = {op.var} | {f"%{arg.name}" for arg, _ in op.carried}
     stay: list[TileOp] = []
     moved: list[TileOp] = []
-    for inner in _block(op.body, stored):
-        kept = isinstance(inner, StoreOp | ForOp) or (isinstance(inner, LoadOp) and inner.buffer in stored)
-        if kept or _needs(inner) & varying:
+    for inner in _block(op.body, kept):
+        stays = isinstance(inner, StoreOp | ForOp) or (isinstance(inner, LoadOp) and kept(inner))
+        if stays or _needs(inner) & varying:
             varying |= {f"%{r.name}" for r in results(inner)}
             stay.append(inner)
         else:
