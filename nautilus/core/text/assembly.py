@@ -310,7 +310,7 @@ class Form:
 
     def _finish(self, r: Reader, out: dict[str, Any], dtype: DType) -> None:
         for name, finish in self._finished:
-            if out[name] is not None:
+            if isinstance(out[name], tuple):  # a part that is not written has its default already
                 out[name] = finish(r, out[name], dtype)
 
     def read_op(self, r: Reader, names: tuple[str, ...] = (), at: int = 0) -> Any:

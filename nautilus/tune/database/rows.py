@@ -59,6 +59,8 @@ def schedule_hash(schedule: Schedule) -> str:
     for name in ("copies", "scatters"):
         if not fields[name]:
             del fields[name]
+    if schedule.narrow_to_bytes is None:
+        del fields["narrow_to_bytes"]
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

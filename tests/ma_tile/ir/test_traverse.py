@@ -41,6 +41,7 @@ ROWS = [
     Row("%r = reduce sum %a over i, j scratch s into k : f32 #l", reads="a", defines="r", scratch="s"),
     Row("%r = scan sum %a over i into t reverse exclusive scratch s : f32 #l", reads="a", defines="r", scratch="s"),
     Row("%r = convert %a : f32 #l", reads="a", defines="r"),
+    Row("%r = unpack u4 %c over k into h minus %a times %b : f16 #l", reads="a b c", defines="r"),
     Row("%r = slice %a at i 16 : f32 #l", reads="a", defines="r"),
     Row("%r = undefined : f32 #l", defines="r"),
     Row(

@@ -72,7 +72,7 @@ def test_reductions_over_different_axes_keep_the_loop_that_they_share() -> None:
         (LONG, {"m": ("grid", 1), "i": ("tile", 2), "j": ("loop", 4096)}),
         (STATISTICS, {"c": ("grid", 1), "b": ("loop", 2), "y": ("tile", 64), "x": ("tile", 64)}),
         (GROUPS, GRID | {"c_member": ("loop", 1), "y": ("tile", 128), "x": ("tile", 64)}),
-        (COLUMNS, {"c": ("grid", 16), "i": ("loop", 128), "b": ("tile", 4)}),
+        (COLUMNS, {"c": ("grid", 16), "i": ("loop", 64), "b": ("tile", 4)}),
     ],
 )
 def test_axes_near_in_memory_are_tiles(text: str, expected: dict[str, tuple[str, int]]) -> None:
