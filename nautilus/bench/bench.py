@@ -147,7 +147,7 @@ def _on_gpu(
     watch = Stopwatch()
     torch, others, whole = _peers(spec, session, settings, scalars)
     watch.lap("finding peers")
-    bounds = stated(spec, result.context.precision)
+    bounds = stated(spec, result.context.precision, result.context.schedule)
     numbers = {s.name: scalars[s.name] for s in spec.scalars}
     known = references(spec, raw, numbers, bounds, settings.seed, whole if settings.elements else None)
     watch.lap("references")

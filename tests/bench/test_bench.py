@@ -22,7 +22,9 @@ from nautilus.check.bound.stated import stated
 from nautilus.cli.main import main
 from nautilus.core.numerics import Array
 from nautilus.frontend.semantics.check import load_text
+from nautilus.runtime.device import default_arch
 from tests.conftest import gpu_problem
+from tests.shipped import ROOT
 
 SPEC = "dim M = 64, N = 128\ninput X: f16[M, N]\noutput Y: f16[M, N]\nY[i, j] = X[i, j] * 2\n"
 
@@ -171,3 +173,14 @@ def test_on_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ours["name"] == "ours" and ours["check"]["ok"] and ours["cool"]["us"] > 0
     said = [*report["contenders"], *report["absent"]]
     assert {"torch", "cudnn", "copy 512 MiB"} <= {x["name"] for x in said}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(default_arch() != "sm_90a", reason="the GPU has no warpgroup MMAs of 8-bit floats")
+def test_factors_of_8_bits_are_in_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = str(ROOT / "specs/models/global_f8.naut")
+    sizes = ["--dim", "H=16", "--dim", "M=1024", "--dim", "N=1024"]
+    assert main(["bench", spec, *sizes, "--against", "", "--repeats", "3", "--rounds", "0", "--json"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    found = report["contenders"][0]["check"]
+    assert found["ok"] and 5e-3 < found["error"] < report["stated_bounds"]["O"]

@@ -300,7 +300,12 @@ def point(space: Space, values: Mapping[str, object]) -> Point | Refused:
             space.kept[way] = _kept(space, inlining.name_of(way))
         return space.kept[way]
     found = _turned(space, values)
-    return found if isinstance(found, Refused) else (space.trials, found)
+    if isinstance(found, Refused):
+        return found
+    origin = space.trials.origin
+    decided = origin.context.schedule if origin is not None else None
+    bits = None if decided is None else decided.narrow_to_bytes  # kernels fit a program with these factors alone
+    return space.trials, replace(found, narrow_to_bytes=bits)
 
 
 def _kept(space: Space, name: str) -> Point | Refused:

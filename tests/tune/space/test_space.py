@@ -9,9 +9,9 @@ import pytest
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.driver import Request, compile_file
-from nautilus.tune.search.trial_lowering import TrialLowering
+from nautilus.tune.search.trial_lowering import TrialLowering, trials_of
 from nautilus.tune.space import fusion
-from nautilus.tune.space.schedules import Refused, choices, defaults, neighbours, point, schedule_of
+from nautilus.tune.space.schedules import Refused, choices, defaults, neighbours, point, schedule_of, space_of
 from tests.core.schedule.engines import warp_of, warpgroup_of
 from tests.cost.measured import SPECS, candidate, product, program, space
 
@@ -291,3 +291,10 @@ def test_a_row_walked_in_one_or_several_walks() -> None:
     assert rolling.kernels[0].phases == (("Y_max", "Y_sum"), ("Y",))
     assert passes.kernels[0].phases == (("Y_max",), ("Y_sum",), ("Y",))
     assert {a.name: a.role for a in rolling.kernels[0].axes} == {"i": "grid", "j": "loop"}
+
+
+def test_points_of_factors_with_8_bits_say_so() -> None:
+    trials, _ = trials_of(Request(SPECS / "models/global_f8.naut", "sm_90a"))
+    own = space_of(trials)
+    schedule = schedule_of(own, defaults(own))
+    assert isinstance(schedule, Schedule) and schedule.narrow_to_bytes
