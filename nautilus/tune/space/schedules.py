@@ -302,10 +302,17 @@ def point(space: Space, values: Mapping[str, object]) -> Point | Refused:
     found = _turned(space, values)
     if isinstance(found, Refused):
         return found
-    origin = space.trials.origin
-    decided = origin.context.schedule if origin is not None else None
-    bits = None if decided is None else decided.narrow_to_bytes  # kernels fit a program with these factors alone
-    return space.trials, replace(found, narrow_to_bytes=bits)
+    return space.trials, _of_program(space.trials, found)
+
+
+def _of_program(trials: TrialLowering, found: Schedule) -> Schedule:
+    """``found`` with the choices that made the program of ``trials``, for which alone its kernels are."""
+    decided = trials.origin.context.schedule if trials.origin is not None else None
+    if decided is None:
+        return found
+    return replace(
+        found, copies=decided.copies, scatters=decided.scatters, narrow_to_bytes=decided.narrow_to_bytes
+    )  # fmt: skip
 
 
 def _kept(space: Space, name: str) -> Point | Refused:

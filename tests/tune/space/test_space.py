@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -293,8 +294,14 @@ def test_a_row_walked_in_one_or_several_walks() -> None:
     assert {a.name: a.role for a in rolling.kernels[0].axes} == {"i": "grid", "j": "loop"}
 
 
-def test_points_of_factors_with_8_bits_say_so() -> None:
-    trials, _ = trials_of(Request(SPECS / "models/global_f8.naut", "sm_90a"))
+@pytest.mark.parametrize(
+    ("name", "option"), [("models/global_f8", "narrow_to_bytes"), ("gallery/scatter/segment_sum", "scatters")]
+)
+def test_points_have_the_choices_that_made_their_program(name: str, option: str) -> None:
+    request = Request(SPECS / f"{name}.naut", "sm_90a")
+    trials, base = trials_of(request)
     own = space_of(trials)
     schedule = schedule_of(own, defaults(own))
-    assert isinstance(schedule, Schedule) and schedule.narrow_to_bytes
+    assert isinstance(schedule, Schedule) and getattr(schedule, option)
+    again = compile_file(replace(request, schedule=replace(schedule, inline=base.inline), until="scalar"))
+    assert again.context.schedule is not None and again.context.schedule.kernels == schedule.kernels
