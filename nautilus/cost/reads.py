@@ -3,12 +3,12 @@
 The values of an index tensor are not known at compile time.  Each of its elements is taken to choose another row: the
 row at the element's own linear position.  So tiles that read the same elements of the index tensor read the same rows,
 and a tile that reads n elements reads n rows.  A table with fewer rows than the index tensor has elements counts as
-one with as many rows, except that it is read at most once where it stays in the L2 cache.
+one with as many rows, except where all that the tiles read stays in the L2 cache: then it is read at most once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any
 
@@ -74,17 +74,13 @@ class Reads:
 
     def _extents(self, buffer: str, index: Index) -> list[int]:
         """The extents of ``buffer``, at least as large as the tensors whose elements are positions there."""
-        return [
-            max(
-                [
-                    nominal(n),
-                    *(self._places[r.name][1] for r in walk(e) if isinstance(r, Ref) and r.name in self._places),
-                ]
-            )
-            for n, e in zip(self._buffers[buffer].shape, index, strict=True)
-        ]
 
-    def add(self, buffer: str, index: tuple[Expr, ...], sizes: Mapping[str, int], env: dict[str, Any]) -> None:
+        def chosen(e: Expr) -> Iterator[int]:
+            yield from (self._places[r.name][1] for r in walk(e) if isinstance(r, Ref) and r.name in self._places)
+
+        return [max((nominal(n), *chosen(e))) for n, e in zip(self._buffers[buffer].shape, index, strict=True)]
+
+    def add(self, buffer: str, index: Index, sizes: Mapping[str, int], env: dict[str, Any]) -> None:
         """Extend the ranges that every tile reads of ``buffer``.
 
         The index of a prefetch may jump at either end of the loop, so the second and the last but one value count too.

@@ -81,7 +81,7 @@ SCALAR = Stage(
         "operands.scale_products:ScaleProducts",
         *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes", "axes.collapse_axes:CollapseAxes"),
         "axes.scatter:Scatter",
-        *("operands.delinearize:Delinearize", "axes.orient_products:OrientProducts"),
+        *("axes.delinearize:Delinearize", "axes.orient_products:OrientProducts"),
         "axes.split_residues:SplitResidues",
         *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),
         "operands.store_operands:StoreOperands",

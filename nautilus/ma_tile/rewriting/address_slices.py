@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from nautilus.core.expr.nodes import Expr, Ref, walk
+from nautilus.core.expr.nodes import Expr
 from nautilus.core.ops import declaration
-from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, Frag, GlobalLoad, GlobalStore, MemKernel, MemOp, MmaOp, walk_ops
-from nautilus.ma_tile.ir.traverse import buffers_of, defined, reads, substitute_copy
+from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, Frag, GlobalLoad, MemKernel, MemOp, MmaOp
+from nautilus.ma_tile.ir.traverse import buffers_of, defined, exchanged, reads, refs, substitute_copy
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 
-LONGEST = 12  # ops of a slice: more cost more than the wait that an early copy saves
+LONGEST = 12  # ops of a slice, which every early copy repeats
 _NAMELESS = "?"
 
 
@@ -27,7 +27,7 @@ class AddressSlices:
 
     def __init__(self, kernel: MemKernel) -> None:
         self._names = Names(kernel)
-        self._written = {op.buffer for op in walk_ops(kernel.body) if isinstance(op, GlobalStore)}
+        self._written = exchanged(kernel.body)
 
     def movable(self, op: MemOp) -> bool:
         """Whether ``op`` gives the same results wherever its operands exist."""
@@ -39,7 +39,7 @@ class AddressSlices:
         """The ops of ``body`` that ``copy`` needs besides the fragments ``known``; None where one cannot move."""
         makers = {f.name: op for op in body for f in defined(op)}
         needed: set[str] = set()
-        queue = [*_refs(copy)]
+        queue = [*refs(copy)]
         while queue:
             name = queue.pop()
             if name in known or name in needed:
@@ -82,8 +82,3 @@ class Issue:
             self._made[key] = self._names.frag(result, "ahead")
             self.ops.append(Renaming({**frags, result.name: self._made[key]}, variables).op(op))
         frags[result.name] = self._made[key]
-
-
-def _refs(copy: AsyncCopy) -> frozenset[str]:
-    exprs = copy.index if copy.mask is None else (*copy.index, copy.mask)
-    return frozenset(n.name for e in exprs for n in walk(e) if isinstance(n, Ref))

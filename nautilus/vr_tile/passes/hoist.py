@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from nautilus.core.expr.nodes import Const, Param, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Param, free_vars
 from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
 from nautilus.vr_tile.ir import (
@@ -53,11 +53,18 @@ def _kernel(k: TileKernel, shapes: Shapes) -> TileKernel:
 
 
 def _may_be_empty(op: LoadOp, shape: tuple[Extent, ...]) -> bool:
-    """Whether no element of ``op`` may be there, because an extent of the launch is less than a fixed position."""
-    return any(
-        isinstance(e, Const) and not isinstance(n, int) and not (isinstance(n, Param) and n.least > e.value)
-        for e, n in zip(op.index, shape, strict=True)
-    )
+    """Whether no element of ``op`` may be there, because a dimension whose extent the launch gives is too short.
+
+    A position without variables, such as 0 or the last one, is there in every iteration of the loop, but not without
+    iterations.
+    """
+
+    def is_there(e: Expr, n: Extent) -> bool:
+        if isinstance(n, int) or free_vars(e) or refs(e):
+            return True
+        return isinstance(e, Const) and isinstance(n, Param) and n.least > e.value
+
+    return not all(map(is_there, op.index, shape))
 
 
 def _block(body: tuple[TileOp, ...], kept: Callable[[LoadOp], bool]) -> tuple[TileOp, ...]:
