@@ -225,6 +225,17 @@ def reduce_array(
         return value if dtype is DType.BOOL else _in_type(value, dtype, mode)
 
 
+def distinct(numbers: Array) -> Array:
+    """The different ``numbers`` in ascending order; ``numpy.unique`` would import the masked arrays of numpy."""
+    ordered = np.sort(numbers, axis=None)
+    return ordered[run_starts(ordered)]
+
+
+def run_starts(ordered: Array) -> Array:
+    """The positions in ``ordered`` at which another number begins."""
+    return np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)])
+
+
 def combine_at(
     op: str, memory: Array, index: tuple[Array, ...], value: Array, dtype: DType, mode: Mode = "real"
 ) -> None:

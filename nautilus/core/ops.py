@@ -302,7 +302,8 @@ def walk(body: tuple[Any, ...]) -> Iterator[Any]:
     while stack:
         op = stack.pop()
         yield op
-        if declaration(type(op)).regions:
+        declared = _DECLARED.get(type(op))
+        if declared is None or declared.regions:  # without an entry, `regions` raises
             stack += [x for inner in regions(op) for x in inner][::-1]
 
 

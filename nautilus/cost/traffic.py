@@ -126,4 +126,6 @@ class _Box:
         np.maximum.at(size, inverse, self.size)
         all_of_them = np.bincount(inverse, weights=self.size)
         uneven = np.where(all_of_them < np.bincount(inverse) * size, all_of_them - size, 0.0)
-        return _WaveReads(distinct // count, size, np.isin(distinct - count, distinct), uneven)
+        before = np.searchsorted(distinct, distinct - count)  # where the same box of the wave before would be
+        again = distinct[before] == distinct - count
+        return _WaveReads(distinct // count, size, again, uneven)

@@ -33,7 +33,7 @@ from nautilus.check.bound.probes import FEW, PROBES, kinds, margin
 from nautilus.check.bound.sampling import INPUTS, RUNTIME, lengths, shortened, shorter_sums, volume, wide, work
 from nautilus.check.bound.stepwise import stepwise
 from nautilus.check.inputs import generate, integer_ranges
-from nautilus.core.numerics import Array, round_to
+from nautilus.core.numerics import Array, distinct, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
@@ -155,7 +155,7 @@ def _positions(t: Tensor, along: Along, elements: int) -> dict[int, Array]:
     chosen: dict[int, Array] = {}
     for p in sorted(along.free, reverse=True):
         n = min(sizes[p], count)
-        chosen[p] = np.unique(np.linspace(0, sizes[p] - 1, n).astype(np.int64))
+        chosen[p] = distinct(np.linspace(0, sizes[p] - 1, n).astype(np.int64))
         count = max(2, count // n)
     return chosen
 

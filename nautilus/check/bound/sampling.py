@@ -15,9 +15,9 @@ from nautilus.check.bound.errors import roundings, unit
 from nautilus.check.bound.probes import FEW, errors, largest, margin
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
-from nautilus.core.expr.nodes import Expr, Load, Param, Reduce, Var, walk
+from nautilus.core.expr.nodes import Load, Param, Reduce, free_vars, walk
 from nautilus.core.expr.products import indexed_factors
-from nautilus.core.numerics import Array
+from nautilus.core.numerics import Array, distinct
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
@@ -149,8 +149,7 @@ def _terms(program: Spec, chosen: Mapping[str, Mapping[int, Array]], extent: int
     """
     spaced = np.linspace(0, extent - 1, most).astype(np.int64)
     shared = (chosen.get(t.name, {}).get(p) for t in program.outputs for p, n in enumerate(t.shape) if n == extent)
-    found = np.sort(np.concatenate([spaced, *(x for x in shared if x is not None)]))
-    return found[np.diff(found, prepend=-1) > 0]  # numpy.unique would import the masked arrays of numpy
+    return distinct(np.concatenate([spaced, *(x for x in shared if x is not None)]))
 
 
 def _same_indices(t: Tensor, chosen: Mapping[int, Array], kept: Mapping[int, Array]) -> dict[int, Array]:
@@ -192,14 +191,10 @@ def work(spec: Spec) -> int:
         total += volume([a.extent for a in d.axes]) * max(1, len(nodes) // _NODES)
         for e in nodes:
             if isinstance(e, Reduce):
-                used = [a for n, a in outer.items() if n in _names(e)]
+                used = [a for n, a in outer.items() if n in free_vars(e)]
                 many = volume([a.extent for a in (*used, *e.axes)])
                 total += many // 8 if e.op == "sum" and e.cond is None and len(indexed_factors(e.body)) > 1 else many
     return total
-
-
-def _names(e: Expr) -> set[str]:
-    return {n.name for n in walk(e) if isinstance(n, Var)}
 
 
 def volume(shape: Sequence[int | Param]) -> int:

@@ -252,6 +252,21 @@ def walk(e: Expr) -> Iterator[Expr]:
             stack.extend(kids[::-1])
 
 
+def details(e: Expr) -> tuple[object, ...] | None:
+    """What equal expressions may differ in; None where that is more than spans and facts about sizes (-0.0 == 0.0).
+
+    The spans count by identity: those of an expression live as long as the expression does.
+    """
+    out: list[object] = []
+    for n in walk(e):
+        out.append(id(n.span))
+        if type(n) is Param:
+            out += (n.most, n.least, n.multiple, n.device)
+        elif type(n) is Reduce or (type(n) is Const and n.dtype.is_float):
+            return None
+    return tuple(out)
+
+
 def rewrite(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     """Rebuild ``e`` bottom-up (iteratively, sharing kept); ``rule`` gives a node's replacement or None."""
     if not children(e):

@@ -1,11 +1,15 @@
-"""Exact interval bounds of linear forms (:mod:`nautilus.core.index.linear`) of loop variables."""
+"""Exact interval bounds of linear forms (:mod:`nautilus.core.index.linear`) of loop variables, and conditions as such
+forms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var
-from nautilus.core.index.linear import Linear, divided
+from nautilus.core.expr.conditions import conjuncts
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Var
+from nautilus.core.index.divisors import atom_divisor
+from nautilus.core.index.intervals import UNKNOWN, fits, without_casts
+from nautilus.core.index.linear import Interval, Linear, divided, linear
 
 Ranges = Mapping[str, tuple[int | None, int | None]]  # variable -> inclusive bounds, where known
 
@@ -52,3 +56,46 @@ def _pick(op: str, a: int | None, b: int | None, *, lower: bool) -> int | None:
         known = a if b is None else b
         return known if (op == "max") is lower else None
     return min(a, b) if op == "min" else max(a, b)
+
+
+def facts_of(given: Iterable[Expr], ranges: Mapping[str, tuple[int, int]]) -> tuple[Linear, ...]:
+    """What ``given`` says about integers, each as ``linear >= 0``."""
+
+    def named(a: Expr) -> Interval:
+        if isinstance(a, Param):
+            return ranges.get(a.name, a.range)
+        return ranges.get(a.name, UNKNOWN) if isinstance(a, Var) else UNKNOWN
+
+    out: list[Linear] = []
+    for e in given:
+        for part in conjuncts(e):
+            if isinstance(part, Op) and part.op in COMPARISONS and part.args[0].dtype.is_int:
+                left, right = linear(part.args[0]), linear(part.args[1])
+                if not all(fits(x, part.args[0].dtype, named) for x in (left, right)):
+                    continue
+                d = without_casts(right - left)  # a <= b is d >= 0
+                match part.op:
+                    case "le":
+                        out.append(d)
+                    case "lt":
+                        out.append(d.shift(-1))
+                    case "ge":
+                        out.append(d.scale(-1))
+                    case "gt":
+                        out.append(d.scale(-1).shift(-1))
+                    case "eq":
+                        out += [d, d.scale(-1)]
+    return (*out, *(scaled for f in out if (scaled := _without_quotient(f)) is not None))
+
+
+def _without_quotient(fact: Linear) -> Linear | None:
+    """``fact`` times n, where it has a quotient by n whose remainder is known; None where it has none.
+
+    ``i < (N + 63) // 64`` is ``64 * i + 64 <= N`` if ``N`` is a multiple of 64.
+    """
+    for a, c in fact.terms.items():
+        if isinstance(a, Op) and a.op == "floordiv" and isinstance(a.args[1], Const) and a.args[1].value > 0:
+            n, x = int(a.args[1].value), linear(a.args[0])
+            if all(k * atom_divisor(t) % n == 0 for t, k in x.terms.items()):
+                return fact.without(a).scale(n) + x.shift(-(x.const % n)).scale(c)
+    return None

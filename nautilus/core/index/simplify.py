@@ -19,14 +19,27 @@ from typing import TypeAlias
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import FALSE, TRUE, conjuncts
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Reduce, Ref, Var, children, with_children
+from nautilus.core.expr.nodes import (
+    COMPARISONS,
+    Const,
+    Expr,
+    Op,
+    Param,
+    Reduce,
+    Ref,
+    Var,
+    children,
+    details,
+    with_children,
+)
 from nautilus.core.expr.simplify import simplify_value
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.index import intervals
 from nautilus.core.index import linear as lin
-from nautilus.core.index.divisors import atom_divisor, divisible_by, divisor
+from nautilus.core.index.divisors import divisible_by, divisor
 from nautilus.core.index.intervals import UNKNOWN, fits, is_value, without_casts
 from nautilus.core.index.linear import Interval, Linear, linear
+from nautilus.core.index.linear_bounds import facts_of
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 
@@ -45,17 +58,32 @@ __all__ = [
 
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]
 
+#: results of :func:`simplify`, with the facts that keep their identities alive; passes ask the same again and again
+_SIMPLIFIED: dict[tuple[object, ...], tuple[tuple[Expr, ...], Expr]] = {}
+_REMEMBERED = 1 << 13
+
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
 def simplify(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Expr:
     """The canonical form of ``e`` under ``ranges`` and ``given`` (module docstring)."""
-    return _Simplifier(ranges or {}, _facts(given, ranges or {})).expr(e)
+    given = tuple(given)
+    what = details(e) if children(e) else None
+    if what is None:
+        return _Simplifier(ranges or {}, facts_of(given, ranges or {})).expr(e)
+    key = (e, what, tuple((ranges or {}).items()), tuple(map(id, given)))
+    found = _SIMPLIFIED.get(key)
+    if found is None:
+        if len(_SIMPLIFIED) >= _REMEMBERED:
+            _SIMPLIFIED.clear()
+        new = _Simplifier(ranges or {}, facts_of(given, ranges or {})).expr(e)
+        found = _SIMPLIFIED[key] = (given, new)
+    return found[1]
 
 
 def bounds(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Interval:
     """Least and greatest value of integer ``e``, inclusive; None where unbounded or unknown."""
-    return _Simplifier(ranges or {}, _facts(given, ranges or {})).bounds(e)
+    return _Simplifier(ranges or {}, facts_of(given, ranges or {})).bounds(e)
 
 
 def affine(e: Expr) -> Linear | None:
@@ -78,49 +106,6 @@ def _mentions(e: Expr, var: str) -> bool:
     return (isinstance(e, Var) and e.name == var) or any(_mentions(c, var) for c in children(e))
 
 
-def _facts(given: Iterable[Expr], ranges: Ranges) -> tuple[Linear, ...]:
-    """What ``given`` says about integers, each as ``linear >= 0``."""
-
-    def named(a: Expr) -> Interval:
-        if isinstance(a, Param):
-            return ranges.get(a.name, a.range)
-        return ranges.get(a.name, UNKNOWN) if isinstance(a, Var) else UNKNOWN
-
-    out: list[Linear] = []
-    for e in given:
-        for part in conjuncts(e):
-            if isinstance(part, Op) and part.op in COMPARISONS and part.args[0].dtype.is_int:
-                left, right = linear(part.args[0]), linear(part.args[1])
-                if not all(fits(x, part.args[0].dtype, named) for x in (left, right)):
-                    continue
-                d = without_casts(right - left)  # a <= b is d >= 0
-                match part.op:
-                    case "le":
-                        out.append(d)
-                    case "lt":
-                        out.append(d.shift(-1))
-                    case "ge":
-                        out.append(d.scale(-1))
-                    case "gt":
-                        out.append(d.scale(-1).shift(-1))
-                    case "eq":
-                        out += [d, d.scale(-1)]
-    return (*out, *(scaled for f in out if (scaled := _without_quotient(f)) is not None))
-
-
-def _without_quotient(fact: Linear) -> Linear | None:
-    """``fact`` times n, where it has a quotient by n whose remainder is known; None where it has none.
-
-    ``i < (N + 63) // 64`` is ``64 * i + 64 <= N`` if ``N`` is a multiple of 64.
-    """
-    for a, c in fact.terms.items():
-        if isinstance(a, Op) and a.op == "floordiv" and isinstance(a.args[1], Const) and a.args[1].value > 0:
-            n, x = int(a.args[1].value), linear(a.args[0])
-            if all(k * atom_divisor(t) % n == 0 for t, k in x.terms.items()):
-                return fact.without(a).scale(n) + x.shift(-(x.const % n)).scale(c)
-    return None
-
-
 class _Simplifier:
     """One simplification: its ranges, its facts and what it has already done."""
 
@@ -136,7 +121,7 @@ class _Simplifier:
 
     def under(self, cond: Expr) -> _Simplifier:
         """The same, where ``cond`` holds too."""
-        more = _facts((cond,), self.ranges)
+        more = facts_of((cond,), self.ranges)
         return _Simplifier(self.ranges, (*self.facts, *more), self._depth) if more else self
 
     # -- intervals ----------------------------------------------------------------------------

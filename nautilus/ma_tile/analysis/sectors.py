@@ -21,6 +21,7 @@ from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Expr, Load, Ref, Var, free_vars, walk
 from nautilus.core.index.simplify import divisor
 from nautilus.core.index.sizes import nominal
+from nautilus.core.numerics import distinct, run_starts
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import offset
@@ -48,12 +49,12 @@ def sectors(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: in
     """The sectors of one access of the elements at ``index``, ``vec`` registers of every lane at a time."""
     size = buffer.dtype.bytes
     lanes = FragLayout(_cut(layout, vec)[0], layout.lane, ())
-    places = np.unique(_places(buffer, index, lanes))
+    places = distinct(_places(buffer, index, lanes))
     each = max(1, SECTOR // size)
     starts = range(0, each, gcd(each, _step(buffer, index, layout, vec)))
     touched = part = 0
     for start in starts:
-        _, counts = np.unique((places + start) // each, return_counts=True)
+        counts = np.diff(run_starts((places + start) // each), append=len(places))
         touched += len(counts)
         part += int((counts < each).sum())
     return Sectors(touched / len(starts), part / len(starts), len(places) * size)

@@ -105,5 +105,5 @@ def _wavefronts(layout: FragLayout, stage: Staging, dtype: DType, vec: int) -> i
         step *= axis.size
     address = address + layout.coords(stage.axes[-1].name)[0, :, 0] * dtype.bytes
     words = (address[:, None] + np.arange(0, max(1, vec * dtype.bytes), WORD)) // WORD
-    each = np.bincount(np.unique(words) % BANKS, minlength=BANKS)
+    each = np.bincount(np.flatnonzero(np.bincount(words.ravel())) % BANKS, minlength=BANKS)
     return int(each.max()) * (layout.registers // vec)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from nautilus.core.expr.nodes import Const, Expr, Param, rewrite, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import Extent, as_extent
 from nautilus.core.ops import Kind, Rules, map_fields, map_regions
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, Slot
+
+
+@lru_cache(maxsize=1 << 14)
+def _params(e: Expr) -> frozenset[str]:
+    """The names of the params in ``e``; the same expressions are asked for at many sizes."""
+    return frozenset(n.name for n in walk(e) if isinstance(n, Param))
 
 
 def at_sizes(module: MemModule, sizes: Mapping[str, int]) -> MemModule:
@@ -25,8 +32,7 @@ def at_sizes(module: MemModule, sizes: Mapping[str, int]) -> MemModule:
 
     def expr(e: Expr) -> Expr:
         if e not in known:
-            found = any(isinstance(n, Param) and n.name in sizes for n in walk(e))
-            known[e] = simplify(rewrite(e, number)) if found else e
+            known[e] = e if _params(e).isdisjoint(sizes) else simplify(rewrite(e, number))
         return known[e]
 
     def extent(e: Extent) -> Extent:
