@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
+from nautilus.core.index.simplify import forget
 from nautilus.cost.registers import may_spill
 from nautilus.passes.attempts import Repeated, Resources, check_resources, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
@@ -42,6 +43,7 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
     Raises what the stages raise: DiagnosticError, ScheduleError, UnsupportedError, ...
     """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
+    forget()
     lookup_failure = ""
     repeated = Repeated()
     spec = None

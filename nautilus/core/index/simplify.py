@@ -51,6 +51,7 @@ __all__ = [
     "conjuncts",
     "divisible_by",
     "divisor",
+    "forget",
     "linear_in",
     "simplify",
     "simplify_value",
@@ -79,6 +80,11 @@ def simplify(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) 
         new = _Simplifier(ranges or {}, facts_of(given, ranges or {})).expr(e)
         found = _SIMPLIFIED[key] = (given, new)
     return found[1]
+
+
+def forget() -> None:
+    """Forget all results, so that those of a compilation share the same objects whatever ran before it."""
+    _SIMPLIFIED.clear()
 
 
 def bounds(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Interval:
