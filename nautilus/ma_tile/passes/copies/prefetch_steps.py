@@ -1,0 +1,207 @@
+"""``prefetch-steps``: a loop of steps loads the elements of later steps while it computes the present one.
+
+A loop of *steps* carries values from which it stores results in each iteration, such as the state of a recurrence or
+the sum of a scan so far.  Its iterations cannot run side by side, and a block of few warps has nothing else to do while
+a load is under way.  The loads do not wait for the carried values, so they are issued ``D`` iterations ahead, into
+registers that the loop carries::
+
+    x_0 = X[lo];  ...;  x_{D-1} = X[lo + D - 1]
+    for t in lo..hi-D carry(h, x_0, ..., x_{D-1}):  next = X[t + D];  h = f(h, x_0);   yield h, x_1, ..., next
+    for t in hi-D..hi carry(h, x_0, ..., x_{D-1}):                    h = f(h, x_0);   yield h, x_1, ..., x_{D-1}
+
+``D`` iterations are unrolled together: behind them each value is in its register again, and none is moved.  Where the
+bounds are known at launch only, the first loop may have no iterations, and the loads before it have masks.
+
+A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, and if
+the kernel does not store its buffer.
+
+``D`` is as large as the registers allow (:data:`LOADED`, :data:`COMPUTED`), and no larger than what the memory needs:
+:data:`NEEDED` bytes under way hide the latency of a multiprocessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import short_circuit
+from nautilus.core.expr.nodes import Const, Expr, Var, free_vars, substitute
+from nautilus.core.expr.nodes import refs as refs_of
+from nautilus.core.index.simplify import TRUE, simplify
+from nautilus.core.ops import declaration
+from nautilus.core.records import dataclass
+from nautilus.core.tiles import floor_pow2
+from nautilus.ma_tile.ir.ops import (
+    ConstOp,
+    ConvertOp,
+    ForOp,
+    Frag,
+    GlobalLoad,
+    GlobalStore,
+    IfOp,
+    IndexOp,
+    MapOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    ParamOp,
+    ReduceOp,
+    ScanOp,
+    SharedLoad,
+    SharedStore,
+    SliceOp,
+    UnpackOp,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, variables
+from nautilus.ma_tile.rewriting.renaming import Names, Renaming
+from nautilus.targets.limits import limits
+
+LOADED = 96  # registers of a thread for the elements of later steps
+COMPUTED = 2048  # registers of the results of all ops in one iteration of the unrolled loop, which bound its code
+NEEDED = 64 << 10  # bytes that a multiprocessor has under way, at most
+MULTIPROCESSORS = 132  # of a device whose number is not known
+_MOST = 32  # steps
+_THREADS = 2048  # of a multiprocessor
+_STEP = (
+    ConstOp, ConvertOp, ForOp, GlobalLoad, GlobalStore, IfOp, IndexOp, MapOp, ParamOp, ReduceOp, ScanOp, SharedLoad,
+    SharedStore, SliceOp, UnpackOp,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchSteps:
+    """``steps``: how many steps ahead loads are issued; None: what the rule says."""
+
+    steps: int | None = None
+    name = "prefetch-steps"
+
+    def apply(self, module: MemModule) -> MemModule:
+        count = limits(module.target).multiprocessors or MULTIPROCESSORS
+        return each_kernel(module, lambda k: _kernel(k, count, self.steps))
+
+
+def _kernel(kernel: MemKernel, multiprocessors: int, steps: int | None) -> MemKernel:
+    if kernel.consumers > 1:
+        return kernel
+    names = Names(kernel)
+
+    def rule(op: MemOp) -> Sequence[MemOp]:
+        if not isinstance(op, ForOp) or not _is_steps(op):
+            return (op,)
+        loads = _independent(kernel, op)
+        ahead = depth(kernel, op, loads, multiprocessors) if steps is None else steps
+        return _rotated(op, loads, ahead, names) if loads and ahead > 0 else (op,)
+
+    return replace(kernel, body=rebuild(kernel.body, rule))
+
+
+def _is_steps(loop: ForOp) -> bool:
+    inner = list(walk_ops(loop.body))
+    stores = any(isinstance(x, GlobalStore) and x.combiner is None for x in inner)
+    return bool(loop.carried) and stores and loop.chain is None and all(isinstance(x, _STEP) for x in inner)
+
+
+def _independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:
+    """The loads of an iteration that only its number decides on."""
+    stored = {x.buffer for x in walk_ops(kernel.body) if isinstance(x, GlobalStore)}
+    made = {f.name for x in walk_ops(loop.body) for f in bound(x)} | {a.name for a, _ in loop.carried}
+    inner = {v for x in walk_ops(loop.body) for v in variables(x)}
+
+    def qualifies(x: GlobalLoad) -> bool:
+        parts = (*x.index, *(() if x.mask is None else (x.mask,)))
+        mentioned = frozenset[str]().union(*map(free_vars, parts))
+        read = frozenset[str]().union(*map(refs_of, parts))
+        return x.buffer not in stored and loop.var in mentioned and not mentioned & inner and not read & made
+
+    return [x for x in loop.body if isinstance(x, GlobalLoad) and not x.volatile and qualifies(x)]
+
+
+def depth(kernel: MemKernel, loop: ForOp, loads: Sequence[GlobalLoad], multiprocessors: int) -> int:
+    """How many steps ahead ``loads`` are issued; 0 where that does not pay."""
+    words = sum(registers(kernel, x) for x in loads)
+    made = sum(kernel.layouts[f.layout].registers for x in walk_ops(loop.body) for f in declaration(type(x)).results(x))
+    blocks = int(kernel.blocks.value) if isinstance(kernel.blocks, Const) else multiprocessors
+    threads = min(_THREADS, 32 * kernel.warps * -(-blocks // multiprocessors))
+    loaded = LOADED if kernel.warps <= 8 else LOADED // 3
+    most = min(_MOST, loaded / max(words, 1), COMPUTED / max(made, 1), NEEDED / max(4 * words * threads, 1))
+    if isinstance(loop.lo, Const) and isinstance(loop.hi, Const):
+        most = min(most, (int(loop.hi.value) - int(loop.lo.value)) // 2)
+    return floor_pow2(int(most)) if most >= 1 else 0
+
+
+def registers(kernel: MemKernel, x: GlobalLoad) -> int:
+    """The registers of a thread for what ``x`` loads."""
+    return max(1, kernel.layouts[x.result.layout].registers * x.result.type.dtype.bytes // 4)
+
+
+def _rotated(loop: ForOp, loads: Sequence[GlobalLoad], ahead: int, names: Names) -> tuple[MemOp, ...]:
+    lo, hi = loop.lo, loop.hi
+    middle = simplify(calc("max", lo, calc("sub", hi, ahead)))
+    before, slots = list[MemOp](), list[tuple[Frag, Frag]]()
+    for x in loads:
+        for n in range(ahead):
+            first = replace(_at(x, loop.var, calc("add", lo, n), hi), result=names.frag(x.result, "first"))
+            before.append(first)
+            slots.append((names.frag(x.result, "ahead"), first.result))
+    arguments = [a for a, _ in slots]
+    nexts = [
+        replace(_at(x, loop.var, calc("add", Var(loop.var), ahead), None), result=names.frag(x.result, "next"))
+        for x in loads
+    ]
+    present = {x.result.name: arguments[n * ahead] for n, x in enumerate(loads)}
+    body = Renaming(present).ops(x for x in loop.body if x not in loads)
+    yields = tuple(present.get(f.name, f) for f in loop.yields)
+    states = [names.frag(f, "middle") for f in loop.results]
+    left = [names.frag(a, "left") for a in arguments]
+    main = replace(
+        loop, results=(*states, *left), hi=middle, carried=(*loop.carried, *slots), body=(*nexts, *body),
+        yields=(*yields, *_shifted(arguments, [x.result for x in nexts], ahead)), unroll=ahead,
+    )  # fmt: skip
+    return (*before, main, _tail(loop, body, yields, (states, left), arguments, ahead, middle, names))
+
+
+def _tail(
+    loop: ForOp, body: Sequence[MemOp], yields: Sequence[Frag], given: tuple[Sequence[Frag], Sequence[Frag]],
+    arguments: Sequence[Frag], ahead: int, middle: Expr, names: Names,
+) -> ForOp:  # fmt: skip
+    """The last steps, whose elements are loaded: ``given`` are the states and the elements behind the main loop."""
+    states, left = given
+    var = names.variable(loop.var)
+    frags = {f.name: names.frag(f, "last") for x in walk_ops(body) for f in bound(x)}
+    frags |= {f.name: names.frag(f, "last") for f in (*(a for a, _ in loop.carried), *arguments)}
+    inner = {v: names.variable(v) for x in walk_ops(body) for v in variables(x)}
+    rename = Renaming(frags, {loop.var: Var(var), **{v: Var(new) for v, new in inner.items()}})
+    slots = [rename.frag(a) for a in arguments]
+    kept = [slots[n] for n in range(ahead - 1, len(slots), ahead)]
+    carried = [(rename.frag(a), s) for (a, _), s in zip(loop.carried, states, strict=True)]
+    ends = [names.frag(a, "end") for a in arguments]
+    return replace(
+        loop, results=(*loop.results, *ends), var=var, lo=middle, carried=(*carried, *zip(slots, left, strict=True)),
+        body=_with_variables(rename.ops(body), inner),
+        yields=(*map(rename.frag, yields), *_shifted(slots, kept, ahead)), unroll=ahead,
+    )  # fmt: skip
+
+
+def _with_variables(body: tuple[MemOp, ...], names: dict[str, str]) -> tuple[MemOp, ...]:
+    """``body`` with its inner loops over variables of other names."""
+    return rebuild(body, lambda x: (replace(x, var=names[x.var]) if isinstance(x, ForOp) else x,))
+
+
+def _shifted(slots: Sequence[Frag], last: Sequence[Frag], ahead: int) -> tuple[Frag, ...]:
+    """The elements of the next iteration: those of ``slots`` but the first one of each load, and ``last``."""
+    out: list[Frag] = []
+    for n, x in enumerate(last):
+        out += [*slots[n * ahead + 1 : (n + 1) * ahead], x]
+    return tuple(out)
+
+
+def _at(x: GlobalLoad, var: str, step: Expr, hi: Expr | None) -> GlobalLoad:
+    """``x`` in the iteration ``step``; ``hi``: the end of the loop, if it may be before that."""
+    env = {var: simplify(step)}
+    mask = None if x.mask is None else simplify(substitute(x.mask, env))
+    inside = TRUE if hi is None else simplify(calc("lt", step, hi))
+    if inside != TRUE:
+        mask = inside if mask is None or mask == TRUE else short_circuit(inside, mask)
+    return replace(x, index=tuple(simplify(substitute(e, env)) for e in x.index), mask=None if mask == TRUE else mask)
