@@ -1,7 +1,7 @@
 """``prefetch-steps``: a loop of steps loads the elements of later steps while it computes the present one.
 
-A loop of *steps* carries values from which it stores results in each iteration, such as the state of a recurrence or
-the sum of a scan so far.  Its iterations cannot run side by side, and a block of few warps has nothing else to do while
+A loop of *steps* stores results that depend on earlier iterations: on values that it carries, such as the sum of a scan
+so far, or on what it stored, such as the state of a recurrence that several warps exchange.  Its iterations cannot run side by side, and a block of few warps has nothing else to do while
 a load is under way.  The loads do not wait for the carried values, so they are issued ``D`` iterations ahead, into
 registers that the loop carries::
 
@@ -33,6 +33,7 @@ from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import floor_pow2
 from nautilus.ma_tile.ir.ops import (
+    Barrier,
     ConstOp,
     ConvertOp,
     ForOp,
@@ -59,13 +60,13 @@ from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.targets.limits import limits
 
 LOADED = 96  # registers of a thread for the elements of later steps
-COMPUTED = 2048  # registers of the results of all ops in one iteration of the unrolled loop, which bound its code
+COMPUTED = 1024  # registers of the results of all ops in the steps that are unrolled together: what hides a latency
 NEEDED = 64 << 10  # bytes that a multiprocessor has under way, at most
 MULTIPROCESSORS = 132  # of a device whose number is not known
 _MOST = 32  # steps
 _THREADS = 2048  # of a multiprocessor
 _STEP = (
-    ConstOp, ConvertOp, ForOp, GlobalLoad, GlobalStore, IfOp, IndexOp, MapOp, ParamOp, ReduceOp, ScanOp, SharedLoad,
+    Barrier, ConstOp, ConvertOp, ForOp, GlobalLoad, GlobalStore, IfOp, IndexOp, MapOp, ParamOp, ReduceOp, ScanOp, SharedLoad,
     SharedStore, SliceOp, UnpackOp,
 )  # fmt: skip
 
@@ -99,8 +100,9 @@ def _kernel(kernel: MemKernel, multiprocessors: int, steps: int | None) -> MemKe
 
 def _is_steps(loop: ForOp) -> bool:
     inner = list(walk_ops(loop.body))
-    stores = any(isinstance(x, GlobalStore) and x.combiner is None for x in inner)
-    return bool(loop.carried) and stores and loop.chain is None and all(isinstance(x, _STEP) for x in inner)
+    stored = {x.buffer for x in inner if isinstance(x, GlobalStore) and x.combiner is None}
+    in_order = loop.carried or any(isinstance(x, GlobalLoad) and x.buffer in stored for x in inner)
+    return bool(stored and in_order) and loop.chain is None and all(isinstance(x, _STEP) for x in inner)
 
 
 def _independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:
