@@ -1,9 +1,9 @@
 """``prefetch-steps``: a loop of steps loads the elements of later steps while it computes the present one.
 
 A loop of *steps* stores results that depend on earlier iterations: on values that it carries, such as the sum of a scan
-so far, or on what it stored, such as the state of a recurrence that several warps exchange.  Its iterations cannot run side by side, and a block of few warps has nothing else to do while
-a load is under way.  The loads do not wait for the carried values, so they are issued ``D`` iterations ahead, into
-registers that the loop carries::
+so far, or on what it stored, such as the state of a recurrence that several warps exchange.  Its iterations cannot run
+side by side, and a block of few warps has nothing else to do while a load is under way.  Loads that do not wait for
+earlier iterations are issued ``D`` iterations ahead, into registers that the loop carries::
 
     x_0 = X[lo];  ...;  x_{D-1} = X[lo + D - 1]
     for t in lo..hi-D carry(h, x_0, ..., x_{D-1}):  next = X[t + D];  h = f(h, x_0);   yield h, x_1, ..., next
@@ -66,8 +66,8 @@ MULTIPROCESSORS = 132  # of a device whose number is not known
 _MOST = 32  # steps
 _THREADS = 2048  # of a multiprocessor
 _STEP = (
-    Barrier, ConstOp, ConvertOp, ForOp, GlobalLoad, GlobalStore, IfOp, IndexOp, MapOp, ParamOp, ReduceOp, ScanOp, SharedLoad,
-    SharedStore, SliceOp, UnpackOp,
+    Barrier, ConstOp, ConvertOp, ForOp, GlobalLoad, GlobalStore, IfOp, IndexOp, MapOp, ParamOp, ReduceOp, ScanOp,
+    SharedLoad, SharedStore, SliceOp, UnpackOp,
 )  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def _rotated(loop: ForOp, loads: Sequence[GlobalLoad], ahead: int, names: Names)
 
 
 def _tail(
-    loop: ForOp, body: Sequence[MemOp], yields: Sequence[Frag], given: tuple[Sequence[Frag], Sequence[Frag]],
+    loop: ForOp, body: tuple[MemOp, ...], yields: Sequence[Frag], given: tuple[Sequence[Frag], Sequence[Frag]],
     arguments: Sequence[Frag], ahead: int, middle: Expr, names: Names,
 ) -> ForOp:  # fmt: skip
     """The last steps, whose elements are loaded: ``given`` are the states and the elements behind the main loop."""
