@@ -84,7 +84,7 @@ SCALAR = Stage(
         *("axes.delinearize:Delinearize", "axes.orient_products:OrientProducts"),
         "axes.split_residues:SplitResidues",
         *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),
-        "operands.store_operands:StoreOperands",
+        *("operands.store_matrices:StoreMatrices", "operands.store_operands:StoreOperands"),
         *("axes.flatten_contractions:FlattenContractions", "axes.chunk_scans:ChunkScans"),
         *("axes.chunk_moments:ChunkMoments", "operands.rematerialise:Rematerialise", "dead:Dead", "pack:Pack"),
         *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),

@@ -6,7 +6,9 @@
 
 so that the product has one loop, which its engines pipeline without a break.  The innermost axis has a multiple of
 :data:`ROW` bytes, hence a step of the loop stays inside of it: the quotient is the same for the whole step, and the
-remainder counts up in it, as copies of boxes need.  The order of the terms is that of nested loops.
+remainder counts up in it, as copies of boxes need.  The order of the terms is that of nested loops.  Operands of 16
+bits have shorter steps where that makes one loop of them: of :data:`SHORT` bytes, if there is no condition, or of
+:data:`TERMS` terms, if the axis is contiguous in no operand (the images of a batch, in the gradient of a filter).
 
 Operands of at most 16 bits an element may be shifted by the other axes, and the product may have a condition that holds
 wherever all operands are inside of their tensors, because copies of boxes give zeros elsewhere::
@@ -35,6 +37,8 @@ from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
 ROW = 128  # bytes of the longest step of a loop along one axis
+SHORT = 64  # bytes of a step that is still faster than a loop for each axis
+TERMS = 16  # of one matrix instruction of 16-bit operands
 PADDED = 2  # terms for which padding adds one, at most
 
 
@@ -87,9 +91,21 @@ def innermost(d: Def) -> Axis:
 
 
 def padded(d: Def, inner: Axis) -> int:
-    """The extent of ``inner`` as a multiple of :data:`ROW` bytes of each operand."""
-    step = ROW // min(ld.dtype.bytes for ld in loads(unscaled(d)))
-    return -(-(size(inner) or 0) // step) * step
+    """The extent of ``inner`` as a multiple of :data:`ROW` bytes of each operand, or as it is if :func:`_fits`."""
+    length, found = size(inner) or 0, loads(unscaled(d))
+    step = ROW // min(ld.dtype.bytes for ld in found)
+    return length if _fits(d, inner, length) else -(-length // step) * step
+
+
+def _fits(d: Def, inner: Axis, length: int) -> bool:
+    """Whether ``length`` elements of ``inner`` are whole steps of a loop (module docstring)."""
+    found = loads(unscaled(d))
+    along = [ld for ld in found if _is_last(ld, inner.name)]
+    if any(ld.dtype.bits > 16 for ld in found):
+        return False
+    if not along:
+        return length % TERMS == 0
+    return d.guard is None and all(length * ld.dtype.bytes % SHORT == 0 for ld in found)
 
 
 def _is_shifted(program: Program, d: Def, found: Sequence[Load], inner: str) -> bool:

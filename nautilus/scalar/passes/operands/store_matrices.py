@@ -1,0 +1,199 @@
+"""``store-matrices``: operands whose contracted axes stand in different orders become matrices in memory.
+
+``sum[i, j, k](X[i, a, j, k] * Y[k, j, b, i])`` has no view in which both tensors are matrices: nothing but a copy gives
+them one contracted axis.  A loop for each axis would have steps as short as the innermost one.  Here one operand gets
+the order of the other one, or both get an order of their own, with the contracted axes last::
+
+    Y_right[b, i, j, k] = Y[k, j, b, i]   ;   Z[a, b] sum= X[i, a, j, k] * Y_right[b, i, j, k]
+
+Then ``collapse-axes`` and ``flatten-contractions`` make one loop of them, and axes of rows, or of columns, that are
+side by side in the result are one axis too.  This is the plan of tensor contraction libraries (transpose, transpose,
+GEMM; Springer and Bientinesi, 2018).
+
+The candidates are each operand alone, and both.  The one that stores the fewest elements is taken, if a product by
+warps whose loop has an axis for each contracted one is predicted to take longer than the stores and the product.
+
+The pass applies to products of two tensors of at most 32 bits that are read at axes of the product, each by itself, in
+sums without a condition.  The stores do not round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var
+from nautilus.core.expr.products import bare
+from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.contractions.dense import dense_product
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.axes.collapse_axes import CollapseAxes
+from nautilus.scalar.passes.axes.flatten_contractions import contracted
+from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.targets import matrix_rates
+from nautilus.targets.limits import limits
+from nautilus.targets.records import DEFAULT_TARGET
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMatrices:
+    """``arch``: the target, whose rates decide."""
+
+    arch: str = DEFAULT_TARGET
+
+    name = "store-matrices"
+
+    def apply(self, program: Program) -> Program:
+        """The program with one or two more definitions for each such product."""
+        live = Dead().apply(program)
+        for name in find_defs(live):
+            d = find_defs(live)[name]
+            found = _cheapest(live, d)
+            if found is not None and self._is_faster(d, found):
+                program = live = found.program
+        return program
+
+    def _is_faster(self, d: Def, found: Candidate) -> bool:
+        target, product = limits(self.arch), dense_product(d)
+        assert product is not None
+        rows, columns = (_volume([a for a in d.par if a.name in x]) for x in (product.rows, product.columns))
+        sizes = (_volume(d.par) // (rows * columns), rows, columns, _volume(d.red))
+        if prod(sizes) < matrix_rates.LEAST:
+            return False
+        wide, shortest = _is_wide(d), min(_extent(a) for a in d.red)
+        multiplied = matrix_rates.seconds(wide, sizes, target.multiprocessors)
+        stored = matrix_rates.store_seconds(found.bytes, found.kernels)
+        return multiplied + stored <= matrix_rates.GAIN * multiplied / matrix_rates.relative_to_warps(wide, shortest)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """``program`` with so many more ``kernels``, which store ``bytes``."""
+
+    program: Program
+    bytes: int
+    kernels: int
+
+
+def _cheapest(program: Program, d: Def) -> Candidate | None:
+    """The program that stores the fewest bytes for one loop of ``d``; None where it has one, or nothing gives it one.
+
+    None for a definition that is no such product, too.
+    """
+    if len(d.red) < 2 or d.guard is not None or dense_product(d) is None or contracted(program, d):
+        return None
+    views = _views(d)
+    return None if views is None else min(_candidates(program, d, views), key=lambda c: c.bytes, default=None)
+
+
+def _views(d: Def) -> tuple[Load, Load] | None:
+    """Both factors as tensors that are read at axes of ``d``; None where they are something else."""
+    assert isinstance(d.value, Op)
+    found = tuple(bare(e) for e in d.value.args)
+    axes = {a.name for a in d.axes}
+    for e in found:
+        if not isinstance(e, Load) or e.dtype.bits > 32:
+            return None
+        names = [x.name for x in e.index if isinstance(x, Var)]
+        if len(names) < len(e.index) or len(set(names)) < len(names) or not set(names) <= axes:
+            return None
+    left, right = found
+    assert isinstance(left, Load) and isinstance(right, Load)
+    return left, right
+
+
+def _candidates(program: Program, d: Def, views: tuple[Load, Load]) -> Iterator[Candidate]:
+    """Every choice of stored operands after which ``d`` has one loop."""
+    for sides in ((0,), (1,), (0, 1)):
+        first = max(views, key=lambda ld: _elements(d, ld)) if len(sides) == 2 else views[1 - sides[0]]
+        deep = _in_order(d.red, first)
+        temps = [_temp(program, d, n, views[n], deep) for n in sides]
+        given, new = program, d
+        for n, temp in zip(sides, temps, strict=True):
+            new = _reading(new, n, temp)
+            given = replace(given, buffers=(*given.buffers, replace(temp.buffer, space=Space.INPUT)))
+        sources = tuple(program.buffer(views[n].buffer) for n in sides)
+        given = put_defs(given, d.name, (new,))
+        given = CollapseAxes().apply(_with(given, *(replace(b, space=Space.OUTPUT) for b in sources)))  # not dead
+        new = find_defs(given)[d.name]
+        apart = all(given.buffer(b.name).shape == b.shape for b in sources)
+        given = _with(given, *sources)
+        if apart and (len(new.red) == 1 or contracted(given, new)):
+            made = put_defs(_without(given, temps), d.name, (*(_placed(t, given.buffer(t.name)) for t in temps), new))
+            yield Candidate(made, sum(_volume(t.par) * t.buffer.dtype.bytes for t in temps), len(sides))
+
+
+def _elements(d: Def, ld: Load) -> int:
+    return _volume([a for a in d.axes if Var(a.name) in ld.index])
+
+
+def _in_order(axes: Sequence[Axis], ld: Load) -> tuple[Axis, ...]:
+    return tuple(sorted(axes, key=lambda a: ld.index.index(Var(a.name))))
+
+
+def _temp(program: Program, d: Def, side: int, ld: Load, deep: Sequence[Axis]) -> Def:
+    """Factor ``side`` of ``d`` as a temp whose last axes are ``deep``."""
+    axes = (*(a for a in d.par if Var(a.name) in ld.index), *deep)
+    name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
+    value: Expr = ld if ld.dtype is ld.dtype.compute else Op("cast", (ld,), ld.dtype.compute, ld.span)
+    buffer = Buffer(name, ld.dtype, tuple(a.extent for a in axes), Space.TEMP, ld.span)
+    return Def(name, buffer, axes, (), None, value, None, ld.span)
+
+
+def _reading(d: Def, side: int, temp: Def) -> Def:
+    """``d`` with factor ``side`` from ``temp``."""
+    assert isinstance(d.value, Op)
+    factors = list(d.value.args)
+    load = Load(temp.name, temp.index, temp.buffer.dtype, temp.span)
+    factors[side] = _with_load(factors[side], load)
+    return replace(d, value=replace(d.value, args=tuple(factors)))
+
+
+def _with(program: Program, *buffers: Buffer) -> Program:
+    """``program`` with ``buffers`` in the place of those of their names."""
+    new = {b.name: b for b in buffers}
+    return replace(program, buffers=tuple(new.get(b.name, b) for b in program.buffers))
+
+
+def _without(program: Program, temps: Sequence[Def]) -> Program:
+    names = {t.name for t in temps}
+    return replace(program, buffers=tuple(b for b in program.buffers if b.name not in names))
+
+
+def _placed(temp: Def, view: Buffer) -> Def:
+    """``temp`` in memory as ``view``, in which axes that are side by side are one."""
+    left, at = list(temp.par), list[Expr]()
+    for n in view.shape:
+        a = left.pop(0)
+        place: Expr = Var(a.name)
+        extent = _extent(a)
+        while extent != n:
+            a = left.pop(0)
+            place, extent = calc("add", calc("mul", place, _extent(a)), Var(a.name)), extent * _extent(a)
+        at.append(place)
+    buffer = replace(temp.buffer, shape=view.shape)
+    return replace(temp, buffer=buffer, at=None if all(isinstance(e, Var) for e in at) else tuple(at))
+
+
+def _with_load(e: Expr, ld: Load) -> Expr:
+    """``e``, a tensor under conversions, with ``ld`` in the place of the tensor."""
+    return replace(e, args=(_with_load(e.args[0], ld),)) if isinstance(e, Op) else ld
+
+
+def _is_wide(d: Def) -> bool:
+    """Whether an operand has 32 bits."""
+    views = _views(d)
+    return views is not None and any(ld.dtype.bits > 16 for ld in views)
+
+
+def _extent(a: Axis) -> int:
+    return size(a) or 1
+
+
+def _volume(axes: Sequence[Axis]) -> int:
+    return prod(map(_extent, axes))
