@@ -13,8 +13,10 @@ GEMM; Springer and Bientinesi, 2018).
 The candidates are each operand alone, and both.  The one that stores the fewest elements is taken, if a product by
 warps whose loop has an axis for each contracted one is predicted to take longer than the stores and the product.
 
-The pass applies to products of two tensors of at most 32 bits that are read at axes of the product, each by itself, in
-sums without a condition.  The stores do not round.
+The pass applies to products of elements of at most 32 bits in sums without a condition.  One operand at least is a
+tensor that is read at axes of the product, each by itself.  The other one may be computed, such as the product of two
+tensors in a bilinear form, ``sum[i, j](x[b, i] * y[b, j] * W[o, i, j])``, or read at other positions; it is then
+stored.  The stores do not round a second time.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars
 from nautilus.core.expr.products import bare
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
@@ -87,37 +90,66 @@ def _cheapest(program: Program, d: Def) -> Candidate | None:
     """
     if len(d.red) < 2 or d.guard is not None or dense_product(d) is None or contracted(program, d):
         return None
-    views = _views(d)
-    return None if views is None else min(_candidates(program, d, views), key=lambda c: c.bytes, default=None)
+    factors = _factors(d)
+    return None if factors is None else min(_candidates(program, d, factors), key=lambda c: c.bytes, default=None)
 
 
-def _views(d: Def) -> tuple[Load, Load] | None:
-    """Both factors as tensors that are read at axes of ``d``; None where they are something else."""
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """An operand, as an expression of its compute type, and the type of its elements.
+
+    ``view``: the tensor, if the operand is one that is read at axes of the product, each by itself.
+    """
+
+    value: Expr
+    dtype: DType
+    view: Load | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The axes of the operand."""
+        return free_vars(self.value)
+
+
+def _factors(d: Def) -> tuple[Factor, Factor] | None:
+    """Both operands of the product ``d``; None where one has more than 32 bits, or both are computed."""
     assert isinstance(d.value, Op)
-    found = tuple(bare(e) for e in d.value.args)
-    axes = {a.name for a in d.axes}
-    for e in found:
-        if not isinstance(e, Load) or e.dtype.bits > 32:
-            return None
-        names = [x.name for x in e.index if isinstance(x, Var)]
-        if len(names) < len(e.index) or len(set(names)) < len(names) or not set(names) <= axes:
-            return None
+    found = [_factor(e) for e in d.value.args]
     left, right = found
-    assert isinstance(left, Load) and isinstance(right, Load)
+    if left is None or right is None or (left.view is None and right.view is None):
+        return None
     return left, right
 
 
-def _candidates(program: Program, d: Def, views: tuple[Load, Load]) -> Iterator[Candidate]:
+def _factor(e: Expr) -> Factor | None:
+    inner = bare(e)
+    match e:
+        case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)):
+            return Factor(e, dtype)
+        case Op(op="cast", args=(Load() | Op(op="cast"),)) | Load() if isinstance(inner, Load):
+            names = [x.name for x in inner.index if isinstance(x, Var)]
+            plain = len(set(names)) == len(inner.index)
+            value = inner if inner.dtype is inner.dtype.compute else Op("cast", (inner,), inner.dtype.compute)
+            return Factor(value, inner.dtype, inner if plain else None) if inner.dtype.bits <= 32 else None
+        case Op(op=op, dtype=DType.F32) if op != "cast":
+            return Factor(e, DType.F32)
+    return None
+
+
+def _candidates(program: Program, d: Def, factors: tuple[Factor, Factor]) -> Iterator[Candidate]:
     """Every choice of stored operands after which ``d`` has one loop."""
+    computed = {n for n in (0, 1) if factors[n].view is None}
     for sides in ((0,), (1,), (0, 1)):
-        first = max(views, key=lambda ld: _elements(d, ld)) if len(sides) == 2 else views[1 - sides[0]]
-        deep = _in_order(d.red, first)
-        temps = [_temp(program, d, n, views[n], deep) for n in sides]
+        if not computed <= {*sides}:
+            continue
+        deep = _in_order(d, factors, sides)
+        temps = [_temp(program, d, n, factors[n], deep) for n in sides]
         given, new = program, d
         for n, temp in zip(sides, temps, strict=True):
             new = _reading(new, n, temp)
             given = replace(given, buffers=(*given.buffers, replace(temp.buffer, space=Space.INPUT)))
-        sources = tuple(program.buffer(views[n].buffer) for n in sides)
+        names = dict.fromkeys(ld.buffer for t in temps for ld in t.reads())
+        sources = tuple(program.buffer(n) for n in names)
         given = put_defs(given, d.name, (new,))
         given = CollapseAxes().apply(_with(given, *(replace(b, space=Space.OUTPUT) for b in sources)))  # not dead
         new = find_defs(given)[d.name]
@@ -128,21 +160,22 @@ def _candidates(program: Program, d: Def, views: tuple[Load, Load]) -> Iterator[
             yield Candidate(made, sum(_volume(t.par) * t.buffer.dtype.bytes for t in temps), len(sides))
 
 
-def _elements(d: Def, ld: Load) -> int:
-    return _volume([a for a in d.axes if Var(a.name) in ld.index])
+def _in_order(d: Def, factors: tuple[Factor, Factor], sides: tuple[int, ...]) -> tuple[Axis, ...]:
+    """The contracted axes in the order of the operand that is not stored, or of the larger tensor."""
+    views = [f for n, f in enumerate(factors) if f.view is not None and (len(sides) == 2 or n not in sides)]
+    first = max(views, key=lambda f: _volume([a for a in d.axes if a.name in f.names])).view
+    assert first is not None
+    index = first.index
+    return tuple(sorted(d.red, key=lambda a: index.index(Var(a.name))))
 
 
-def _in_order(axes: Sequence[Axis], ld: Load) -> tuple[Axis, ...]:
-    return tuple(sorted(axes, key=lambda a: ld.index.index(Var(a.name))))
-
-
-def _temp(program: Program, d: Def, side: int, ld: Load, deep: Sequence[Axis]) -> Def:
+def _temp(program: Program, d: Def, side: int, factor: Factor, deep: Sequence[Axis]) -> Def:
     """Factor ``side`` of ``d`` as a temp whose last axes are ``deep``."""
-    axes = (*(a for a in d.par if Var(a.name) in ld.index), *deep)
+    axes = (*(a for a in d.par if a.name in factor.names), *deep)
     name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
-    value: Expr = ld if ld.dtype is ld.dtype.compute else Op("cast", (ld,), ld.dtype.compute, ld.span)
-    buffer = Buffer(name, ld.dtype, tuple(a.extent for a in axes), Space.TEMP, ld.span)
-    return Def(name, buffer, axes, (), None, value, None, ld.span)
+    span = factor.value.span
+    buffer = Buffer(name, factor.dtype, tuple(a.extent for a in axes), Space.TEMP, span)
+    return Def(name, buffer, axes, (), None, factor.value, None, span)
 
 
 def _reading(d: Def, side: int, temp: Def) -> Def:
@@ -150,7 +183,8 @@ def _reading(d: Def, side: int, temp: Def) -> Def:
     assert isinstance(d.value, Op)
     factors = list(d.value.args)
     load = Load(temp.name, temp.index, temp.buffer.dtype, temp.span)
-    factors[side] = _with_load(factors[side], load)
+    dtype = factors[side].dtype
+    factors[side] = load if load.dtype is dtype else Op("cast", (load,), dtype, temp.span)
     return replace(d, value=replace(d.value, args=tuple(factors)))
 
 
@@ -180,15 +214,10 @@ def _placed(temp: Def, view: Buffer) -> Def:
     return replace(temp, buffer=buffer, at=None if all(isinstance(e, Var) for e in at) else tuple(at))
 
 
-def _with_load(e: Expr, ld: Load) -> Expr:
-    """``e``, a tensor under conversions, with ``ld`` in the place of the tensor."""
-    return replace(e, args=(_with_load(e.args[0], ld),)) if isinstance(e, Op) else ld
-
-
 def _is_wide(d: Def) -> bool:
     """Whether an operand has 32 bits."""
-    views = _views(d)
-    return views is not None and any(ld.dtype.bits > 16 for ld in views)
+    factors = _factors(d)
+    return factors is not None and any(f.dtype.bits > 16 for f in factors)
 
 
 def _extent(a: Axis) -> int:
