@@ -1,4 +1,4 @@
-"""Times of products whose operands are stored as matrices (``store-matrices``); estimates for an H200."""
+"""Times of products whose operands are stored (``store-matrices``, ``store-masked``); estimates for an H200."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from nautilus.targets.memory_rates import MEMORY
 
 WARPS: Final = 60e12  # operations a second of 16-bit operands by warps, in a loop for each contracted axis
 WARPS_WIDE: Final = 14e12  # the same of f32
+RATE: Final = window_rates.RATE  # the same on stored matrices
+MASKED: Final = 120e12  # by warps, where some tiles of a matrix have masks
 STEP: Final = 16  # terms of a step of such a loop
 LAUNCH: Final = 2.5e-6  # seconds of one more kernel
 TILE: Final = 128  # rows and columns
@@ -26,13 +28,13 @@ def seconds(wide: bool, shape: tuple[int, int, int, int], multiprocessors: int) 
     tiles = groups * -(-rows // TILE) * -(-columns // TILE)
     useful = groups * rows * columns / (tiles * TILE * TILE)
     blocks = min(tiles * max(1, terms // SPLIT), multiprocessors)
-    rate = part_rates.REGISTERS if wide else window_rates.RATE
+    rate = part_rates.REGISTERS if wide else RATE
     return 2.0 * groups * rows * columns * terms / (rate * useful * blocks / multiprocessors)
 
 
 def relative_to_warps(wide: bool, shortest: int) -> float:
     """The rate of the same product by warps, whose loop has ``shortest`` terms along one of its axes, relative."""
-    rate = WARPS_WIDE / part_rates.REGISTERS if wide else WARPS / window_rates.RATE
+    rate = WARPS_WIDE / part_rates.REGISTERS if wide else WARPS / RATE
     return rate * min(1.0, shortest / STEP)
 
 

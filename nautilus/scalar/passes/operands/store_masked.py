@@ -1,0 +1,120 @@
+"""``store-masked``: an operand of which a condition leaves out elements becomes a tensor with zeros there.
+
+The product with a triangular or banded matrix has a condition on an axis of its rows and the contracted one::
+
+    Y[i, m] sum= L[i, k] * X[k, m] where k <= i
+
+``partition`` ends the loop where the condition ends, but tiles on the diagonal need a mask, and copy units load boxes
+without one.  So the elements that the condition leaves out are stored as 0, which the temp states as its support
+(:attr:`~nautilus.core.buffers.Buffer.support`)::
+
+    Y_left[i, k] = L[i, k] if k <= i else 0     ;   Y[i, m] sum= Y_left[i, k] * X[k, m] where k <= i
+
+The condition stays: it shortens the loop, and the support says that it needs no mask.  All axes of the condition are
+axes of the operand, which is read at axes of the product, each by itself.  The other operand's inf and NaN stay out of
+the sum as those of any masked product do (``recompute-masked``).
+
+The pass applies where warpgroup MMAs are predicted to be faster by a margin, although the temp is written and read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute
+from nautilus.core.expr.products import bare
+from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.contractions.dense import dense_product
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.targets import matrix_rates
+from nautilus.targets.limits import limits
+from nautilus.targets.records import DEFAULT_TARGET
+
+_POINTS = 64  # positions along an axis at which a condition is evaluated
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMasked:
+    """``arch``: the target; others than those with warpgroup MMAs load masked tiles as well as others."""
+
+    arch: str = DEFAULT_TARGET
+
+    name = "store-masked"
+
+    def apply(self, program: Program) -> Program:
+        """The program with one more definition for each such operand."""
+        if not limits(self.arch).warpgroup:
+            return program
+        for d in find_defs(program).values():
+            side = _masked(d)
+            if side is not None and _is_faster(d, side):
+                program = _stored(program, d, side)
+        return program
+
+
+def _masked(d: Def) -> int | None:
+    """The operand of product ``d`` that has all axes of its condition; None where there is none."""
+    product = dense_product(d)
+    if product is None or d.guard is None or loads(d.guard) or not isinstance(d.value, Op):
+        return None
+    used, red = free_vars(d.guard), {a.name for a in d.red}
+    for side, own in enumerate((product.rows, product.columns)):
+        ld = bare(d.value.args[side])
+        if not isinstance(ld, Load) or ld.dtype.bits != 16 or not ld.dtype.is_float:
+            return None
+        plain = all(isinstance(e, Var) for e in ld.index) and len(set(ld.index)) == len(ld.index)
+        if plain and used & red and used & own and used <= free_vars(ld):
+            return side
+    return None
+
+
+def _is_faster(d: Def, side: int) -> bool:
+    """Whether the product by warpgroups and the store take less time than the product by warps, by a margin."""
+    assert isinstance(d.value, Op)
+    mine = free_vars(d.value.args[side])
+    operations = 2.0 * _volume(d.axes) * _live_share(d)
+    stored = matrix_rates.store_seconds(2 * _volume([a for a in d.axes if a.name in mine]), 1)
+    by_warps = operations / matrix_rates.MASKED
+    return operations / matrix_rates.RATE + stored <= matrix_rates.GAIN * by_warps
+
+
+def _live_share(d: Def) -> float:
+    """The share of the terms that the condition leaves, about."""
+    assert d.guard is not None
+    axes = [a for a in d.axes if a.name in free_vars(d.guard)]
+    places = np.meshgrid(*(np.linspace(0, _extent(a) - 1, _POINTS).astype(np.int64) for a in axes), sparse=True)
+    return float(np.mean(evaluate(d.guard, {a.name: p for a, p in zip(axes, places, strict=True)})))
+
+
+def _stored(program: Program, d: Def, side: int) -> Program:
+    assert isinstance(d.value, Op) and d.guard is not None
+    factors = list(d.value.args)
+    ld = bare(factors[side])
+    assert isinstance(ld, Load)
+    sizes = {a.name: a for a in d.axes}
+    axes = tuple(sizes[e.name] for e in ld.index if isinstance(e, Var))
+    name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
+    element: Expr = Op("cast", (ld,), ld.dtype.compute, ld.span)
+    value = calc("select", d.guard, element, identity("sum", element.dtype))
+    support = substitute(d.guard, {a.name: Var(f"i{n}") for n, a in enumerate(axes)})
+    buffer = Buffer(name, ld.dtype, tuple(a.extent for a in axes), Space.TEMP, ld.span, support=support)
+    temp = Def(name, buffer, axes, (), None, value, None, ld.span)
+    load = Load(name, ld.index, ld.dtype, ld.span)
+    factors[side] = Op("cast", (load,), factors[side].dtype, ld.span)
+    return put_defs(program, d.name, (temp, replace(d, value=replace(d.value, args=tuple(factors)))))
+
+
+def _extent(a: Axis) -> int:
+    return size(a) or 1
+
+
+def _volume(axes: tuple[Axis, ...] | list[Axis]) -> int:
+    return prod(map(_extent, axes))
