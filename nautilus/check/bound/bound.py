@@ -36,7 +36,8 @@ class Bound:
     hardware in it differs from the function over the reals.  ``stepwise``: it holds for each step of a recurrence from
     the state that the result shows before it (:mod:`nautilus.check.bound.stepwise`).  ``steps``: it holds for these.
     ``left_out``: it holds without this share of the largest errors and of the largest values; ``rare_inputs``: it does
-    not hold on this share of the inputs (:mod:`nautilus.check.bound.cancelling`).
+    not hold on this share of the inputs (:mod:`nautilus.check.bound.cancelling`).  ``too_large``: none is stated,
+    because a step of a recurrence takes too long to evaluate.
     """
 
     relative: float
@@ -47,6 +48,7 @@ class Bound:
     steps: Steps | None = None
     left_out: float = 0.0
     rare_inputs: float = 0.0
+    too_large: bool = False
 
     @property
     def step(self) -> float:
@@ -67,6 +69,8 @@ class Bound:
         if self.relative == 0.0:
             off = "1 off" if self.one_off else "another one"
             return "exact" + (f", but {off} where computed numbers tie" if self.ties else "")
+        if self.too_large:
+            return "not bounded, because a step of its recurrence is too large to be evaluated"
         if not isfinite(self.relative):
             return "not bounded, because errors or values of its recurrence grow"
         said = f"{self.relative:.1e}"

@@ -8,6 +8,9 @@ growth between the last two measured numbers of steps continues: as a power of t
 above :data:`_POWER`.  What grows faster than the square root of the steps differs between inputs: a quarter of its
 logarithm is added.
 
+All evaluations together have at most about :data:`_POINTS` points.  A large step has fewer inputs, fewer choices of
+errors and fewer measured steps, in this order.  Where two steps are more than that, no bound is stated.
+
 A growth above :data:`LIMIT` makes a figure that would excuse wrong results.  The first of these takes its place:
 
 * a bound of each step from the state that the result itself shows before it (:mod:`nautilus.check.bound.stepwise`);
@@ -33,13 +36,14 @@ from nautilus.check.bound.probes import FEW, PROBES, kinds, margin
 from nautilus.check.bound.sampling import INPUTS, RUNTIME, lengths, shortened, shorter_sums, volume, wide, work
 from nautilus.check.bound.stepwise import stepwise
 from nautilus.check.inputs import generate, integer_ranges
+from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, children
 from nautilus.core.numerics import Array, distinct, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.restrict import Restricted
-from nautilus.frontend.spec import Spec, Tensor
+from nautilus.frontend.spec import Definition, Spec, Tensor
 
 _FIRST: Final = 16  # steps under all choices of errors
 _MOST: Final = 512  # steps under one choice
@@ -49,6 +53,8 @@ _POWER: Final = 1.0  # of the number of steps; faster growth is taken as exponen
 _LARGEST: Final = 2.0**120
 _BUDGET: Final = 1 << 24  # points of an evaluation; above that, sums outside of recurrences are shortened
 _WORK: Final = 1 << 22  # points of the steps of one evaluation
+_POINTS: Final = 1 << 29  # operations at points in all evaluations: a few seconds
+_MOST_POINTS: Final = 1 << 24  # of one operation, whose values are in memory at the same time
 _ELEMENTS: Final = (64, 16, 4)  # of an output at each step, the first number for which the work is within the limit
 
 
@@ -70,6 +76,8 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], pa
     if not all(along[t.name].total for t in only.outputs):  # no step shows an error
         return {t.name: Bound(inf if volume(t.shape) else 0.0) for t in only.outputs}
     known = _Known(only, along, precision, parts)
+    if known.steps == 0:
+        return {t.name: Bound(inf, too_large=True) for t in wanted}
     samples = [_Sample.of(known, seed) for seed in range(known.inputs)]
     runs = [_runs(known, x, _Case(known.few.spec, {}, known.few.rows)) for x in samples]
     whole = _figures(known, wanted, runs)
@@ -139,12 +147,55 @@ class _Known:
             step = max(1, work(replace(self.few.spec, inputs=(), definitions=members)) // self.total)
             if step * self.total <= _WORK:
                 break
-        self.inputs = INPUTS if min(volume(t.shape) for t in self.few.spec.outputs) < FEW else 1
-        self.steps = min(self.total, max(_LEAST, min(_MOST, _WORK // step)))
+        inputs = INPUTS if min(volume(t.shape) for t in self.few.spec.outputs) < FEW else 1
+        steps = min(self.total, max(_LEAST, min(_MOST, _WORK // step)))
+        self.inputs, self.probes, self.steps = self._affordable(members, inputs, steps)
+
+    def _affordable(self, members: Sequence[Definition], inputs: int, steps: int) -> tuple[int, int, int]:
+        """How many inputs, choices of errors and steps are evaluated, at most ``inputs`` and ``steps``.
+
+        No steps: the recurrence is not evaluated.
+        """
+        sizes = [_points(d) for d in members]
+        each = max(1, sum(total for _, total in sizes) // self.total)
+        short = any(a.axis is None for a in self.along.values())
+
+        def cost(inputs: int, probes: int, steps: int) -> int:
+            first = min(steps, _FIRST)
+            again = 2 * first if short and first < steps else 0
+            return each * inputs * (2 * steps + (probes - 1) * first + again)
+
+        probes = len(PROBES)
+        while inputs > 1 and cost(inputs, probes, steps) > _POINTS:
+            inputs -= 1
+        while probes > 2 and cost(inputs, probes, steps) > _POINTS:
+            probes -= 1
+        while steps > 2 and cost(inputs, probes, steps) > _POINTS:
+            steps -= 1
+        largest = max((most for most, _ in sizes), default=0) // self.total
+        fits = cost(inputs, probes, steps) <= 2 * _POINTS and largest <= _MOST_POINTS
+        return inputs, probes, steps if fits else 0
 
     def cut(self, spec: Spec) -> Restricted:
         """``spec`` at a few positions, with sums of its members at full length."""
         return shorter_sums(spec, self.chosen, _BUDGET)
+
+
+def _points(d: Definition) -> tuple[int, int]:
+    """The points of the largest operation of ``d`` over all its steps, and those of all its operations."""
+    outer = volume([a.extent for a in d.axes])
+    most, total = 0, 0
+
+    def traverse(e: Expr, around: int) -> None:
+        nonlocal most, total
+        inside = around * volume([a.extent for a in e.axes]) if isinstance(e, Reduce) else around
+        if isinstance(e, Op | Reduce):
+            most, total = max(most, inside), total + inside
+        for x in () if isinstance(e, Load) else children(e):
+            traverse(x, inside)
+
+    traverse(d.expr, outer)
+    return most, total
 
 
 def _positions(t: Tensor, along: Along, elements: int) -> dict[int, Array]:
@@ -209,9 +260,10 @@ def _runs(known: _Known, sample: _Sample, case: _Case) -> dict[str, tuple[Profil
     values = sample.values if not case.shown else run_spec(small, arrays, sample.scalars, steps=known.steps)
     later = moved(PROBES[0], known.steps)
     start, ahead = values, later
-    if any(known.along[t.name].axis is None for t in small.outputs):  # their first steps are no part of these
+    last_only = any(known.along[t.name].axis is None for t in small.outputs)  # its first steps are no part of these
+    if first < known.steps and last_only:
         start, ahead = run_spec(small, arrays, sample.scalars, steps=first), moved(PROBES[0], first)
-    others = [moved(p, first) for p in PROBES[1:]]
+    others = [moved(p, first) for p in PROBES[1 : known.probes]]
     out: dict[str, tuple[Profile, Profile]] = {}
     for t in small.outputs:
         along = known.along[t.name]

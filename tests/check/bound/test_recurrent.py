@@ -210,3 +210,17 @@ def test_check_compares_the_steps_of_a_chaotic_recurrence() -> None:
     assert [o.text for o in report.outcomes if o.status == "fail"] == []
     results = [o for o in report.outcomes if o.check == "result"]
     assert results and all(o.allowed is not None and o.allowed < 1e-5 for o in results)
+
+
+POWERS = """dim N = {n}, T = 20
+input A: f32[N, N]
+output r: f32[N]
+recur p[t: T, i: N] = 0.1 / N + 0.5 * sum[j](A[i, j] * p[t - 1, j]) if t > 0 else 1 / N
+r[i: N] = p[T - 1, i]
+"""
+
+
+def test_a_step_of_many_points_has_no_bound() -> None:
+    small, large = (stated(load_text(POWERS.format(n=n)))["r"] for n in (64, 16384))
+    assert small.relative < 1e-3 and not small.too_large
+    assert large.too_large and large.grows and "too large" in large.text
