@@ -212,10 +212,11 @@ def _is_stored(program: Program, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """``value`` of the tensor ``running`` at each step of a chunk, of which ``end`` has the last one."""
+    """``value`` of the tensor ``running`` at each step of a chunk, of which ``end`` has the last one at ``index``."""
 
     running: str
     end: Buffer
+    index: tuple[Expr, ...]
     value: Expr
     span: Span
 
@@ -279,32 +280,38 @@ class _Chunks:
         """What a recurrence inside of each chunk gives at its end: ``first``, and ``step`` of the value before."""
         taken = {b.name for b in self.buffers} | {k.name for k in self.given.kernels}
         dtype = s.value.dtype
-        shared = [*self.form.shared, self.loop(self.chunk, self.count - 1, Kind.PAR)]
-        outer = tuple(replace(x, kind=Kind.PAR) for x in (*shared, *own))
-        sizes = tuple(extent(x) or 0 for x in outer)
+        index = self.place_of(s, Var(self.chunk), own)
+        extents = {x.var: extent(x) or 0 for x in (*self.form.shared, *own)} | {self.chunk: self.count - 1}
+        sizes = tuple(extents[e.name] for e in index if isinstance(e, Var))
         name = fresh_name(self.given, f"{s.name}_{suffix}", taken)
         running = Buffer(name, dtype, (*sizes, self.length), Space.TEMP, s.store.span)
         end = Buffer(fresh_name(self.given, f"{name}s", {*taken, name}), dtype, sizes, Space.TEMP, s.store.span)
         self.buffers += [running, end]
-        index = tuple(Var(x.var) for x in outer)
         place = Var(self.place)
         before = Load(name, (*index, calc("sub", place, 1)), dtype, s.store.span)
         env: dict[str, Expr] = {self.form.step.var: self.at}
         value = calc("select", calc("lt", integer(0), place), substitute(step(before), env), substitute(first, env))
-        self.parts.setdefault(tuple(own), []).append(_Part(name, end, value, s.store.span))
+        self.parts.setdefault(tuple(own), []).append(_Part(name, end, index, value, s.store.span))
         return end
+
+    def place_of(self, s: State, chunk: Expr, own: Sequence[Loop]) -> tuple[Expr, ...]:
+        """The position of a chunk of ``s`` at its loops ``own``: the order of axes is that of the state in memory."""
+        known = {x.var for x in (*self.form.shared, *own)}
+        roles = zip(self.form.roles[s.name], s.store.index, strict=True)
+        found = [chunk if role == self.form.step.var else e for role, e in roles]
+        return tuple(e for e in found if e is chunk or (isinstance(e, Var) and e.name in known))
 
     def inner(self, own: tuple[Loop, ...], parts: Sequence[_Part]) -> Kernel:
         """The kernel of ``parts``, which depend on the loops ``own``: the steps of each chunk but the last one."""
         shared = [*self.form.shared, self.loop(self.chunk, self.count - 1, Kind.PAR)]
         outer = tuple(replace(x, kind=Kind.PAR) for x in (*shared, *own))
-        index, place = tuple(Var(x.var) for x in outer), Var(self.place)
+        place = Var(self.place)
         last = calc("sub", place, self.length - 1)  # 0: the position of a write depends on every loop around it
-        target = tuple(calc("add", e, last) if e == Var(self.chunk) else e for e in index)
         body: list[Stmt] = []
         for x in parts:
-            here = Load(x.running, (*index, place), x.value.dtype, x.span)
-            body.append(Store(x.running, (*index, place), x.value, None, x.span))
+            target = tuple(calc("add", e, last) if e == Var(self.chunk) else e for e in x.index)
+            here = Load(x.running, (*x.index, place), x.value.dtype, x.span)
+            body.append(Store(x.running, (*x.index, place), x.value, None, x.span))
             body.append(Store(x.end.name, target, here, calc("eq", place, self.length - 1), x.span))
         return Kernel(parts[-1].end.name, (), self.nest(outer, self.place, self.length, tuple(body)), parts[-1].span)
 
@@ -322,8 +329,7 @@ class _Chunks:
 
         def at(b: Buffer, chunk: Expr) -> Load:
             varying = s.own if b is rest or b is end else self.varying(s, b)
-            index = (*(Var(x.var) for x in self.form.shared), chunk, *(Var(x.var) for x in varying))
-            return Load(b.name, index, dtype, span)
+            return Load(b.name, self.place_of(s, chunk, varying), dtype, span)
 
         here, place = at(rest, Var(self.chunk)), Var(self.chunk)
         moved = Op("mul", (at(factors, place), at(end, calc("sub", place, 1))), dtype)
@@ -389,8 +395,10 @@ class _Chunks:
 
     def entry(self, e: Load) -> Expr:
         """The state ``e`` at the end of the chunk before."""
-        shared, own = self.positions(e)
-        read = Load(self.ends[e.buffer].name, (*shared, calc("sub", Var(self.chunk), 1), *own), e.dtype, e.span)
+        before = calc("sub", Var(self.chunk), 1)
+        roles = zip(self.form.roles[e.buffer], e.index, strict=True)
+        index = tuple(before if role == self.form.step.var else x for role, x in roles)
+        read = Load(self.ends[e.buffer].name, index, e.dtype, e.span)
         return calc("select", calc("lt", integer(0), Var(self.chunk)), read, number(0, e.dtype))
 
     def positions(self, e: Load) -> tuple[list[Expr], list[Expr]]:
