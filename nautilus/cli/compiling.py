@@ -46,6 +46,7 @@ class Asked:
     line_info: bool = False
     dependencies: bool = False
     rule_file: str | None = None
+    part: bool = False  # of one spec, for a file with several
 
     @property
     def until(self) -> str:
@@ -114,6 +115,7 @@ def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:
         return None
     said = {name: options[name] for name in ("arch", "dims", "level", "precision", "variants", "batch_invariant")}
     said |= {"werror": sorted(options["werror"]), "form": asked.form, "name": asked.name, "host": asked.host_compiler}
+    said["part"] = asked.part
     said["packages"] = [f"{name} {_version(name)}" for name in PACKAGES.get(asked.form, ())]
     tools = (asked.host_compiler or os.environ.get("CXX", ""), "c++", "g++", "clang++")
     try:
@@ -201,7 +203,7 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     if result.variants is not None:
         summary["variants"] = result.variants.text()
     summary["remarks"] = [r.diagnostic().as_dict() for r in missed]
-    files = outputs(made, asked.form, asked.host_compiler)
+    files = outputs(made, asked.form, asked.host_compiler, asked.part)
     if asked.line_info:
         text = f"{Path(asked.output or asked.name).stem}.cu"
         files[""] = build(result.cuda_module, result.context.arch, asked.form, text).data

@@ -1,8 +1,8 @@
 """Several specs on one command line: each is compiled, and where its output goes.
 
-A library, an object file or a header may hold several specs.  The libraries are linked from an object file of each
-spec, so the cache has each of them by itself.  All but the functions of a spec is in a namespace with its name: two
-specs may have tensors and sizes of the same names, but not the same name.
+A library, an object file, a header and a file of a framework may hold several specs.  They are joined from parts
+(:func:`nautilus.export.built.joined`), so the cache has each spec by itself.  All but the functions of a spec is in a
+namespace with its name: two specs may have tensors and sizes of the same names, but not the same name.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from nautilus.cli.options import STDIN
 from nautilus.cli.output import report
 from nautilus.core.errors import NautilusError
 from nautilus.export.cache import Entry
-from nautilus.export.forms import LIBRARIES, MANIFEST, form_of
+from nautilus.export.forms import LIBRARIES, MANIFEST, SEVERAL, form_of
 
 #: parameter of an option -> how it is written; it names a file of one spec, or the spec
 _OF_ONE_SPEC = {"name": "--name", "report": "--report", "trace": "--trace", "dump_dir": "--dump-dir"}
-_JOINED = ("h", *LIBRARIES)  # forms of files with several specs
 
 
 def for_each(specs: Sequence[Path], run: Callable[[Path], None]) -> None:
@@ -95,37 +94,36 @@ def joined_form(specs: Sequence[Path], output: str | None, emit: str | None) -> 
         form = emit or form_of(output)
     except ValueError:
         return None
-    return form if form in _JOINED and output != "-" else None
+    return form if form in SEVERAL and output != "-" else None
 
 
 def compile_joined(specs: Sequence[Path], output: str, form: str, use_cache: bool, **options: Any) -> None:
     """``nautilusc compile`` of several specs to one file.  Raises UsageError for specs of one name."""
-    _check_names(specs)
+    from nautilus.export.built import joined
+
+    names = _names(specs, form)
     mine, options = of_output(options)
-    asked = Asked(output, "o" if form in LIBRARIES else form, **mine)
+    asked = Asked(output, "o" if form in LIBRARIES else form, part=True, **mine)
     entries = list[Entry]()
     for_each(specs, lambda spec: entries.append(entry_of(spec, asked, options, use_cache)))
-    parts = [entry.files[""] for entry in entries]
-    if form in LIBRARIES:
-        from nautilus.export.host_compiler import link
-
-        write_output(output, link(parts, form, asked.host_compiler))
-    else:
-        write_output(output, b"\n".join(parts))
+    for suffix, data in joined([entry.files for entry in entries], form, names, asked.host_compiler).items():
+        write_output(str(Path(output).with_suffix(suffix)) if suffix else output, data)
     write_rule(specs, output, asked, options)
     if options["as_json"]:
         made = [{"spec": str(s), **e.about["summary"]} for s, e in zip(specs, entries, strict=True)]
         click.echo(json.dumps({"output": output, "form": form, "specs": made}))
 
 
-def _check_names(specs: Sequence[Path]) -> None:
-    from nautilus.cuda.names import sanitize
+def _names(specs: Sequence[Path], form: str) -> list[str]:
+    """The functions of the specs.  Raises UsageError for two of one name."""
+    from nautilus.export.built import names_in
 
-    known: dict[str, Path] = {}
-    for spec in specs:
-        name = sanitize(f"{spec.stem}_launch")
-        if name in known:
-            raise click.UsageError(
-                f"{known[name]} and {spec} would both define the function {name}; rename one of them"
-            )
-        known[name] = spec
+    stems = [spec.stem for spec in specs]
+    for kind in dict.fromkeys((form, "h")):
+        known = dict[str, Path]()
+        for name, spec in zip(names_in(kind, stems), specs, strict=True):
+            if name in known:
+                said = f"{known[name]} and {spec} would both define the function {name}; rename one of them"
+                raise click.UsageError(said)
+            known[name] = spec
+    return names_in(form, stems)

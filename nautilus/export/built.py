@@ -1,25 +1,42 @@
-"""The files of outputs that are more than a text of the compiler: headers, libraries, manifests and their callers."""
+"""The files of outputs that are more than a text of the compiler: headers, libraries, manifests and their callers.
+
+A file of several specs is joined from the parts of each (:func:`joined`), so that each is compiled, and kept in the
+cache, by itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from nautilus.cuda.names import sanitize
 from nautilus.driver import Result
 from nautilus.export.forms import LIBRARIES, MANIFEST
 from nautilus.export.frameworks.jax_module import headers as jax_headers
-from nautilus.export.frameworks.jax_module import jax_module, jax_text
-from nautilus.export.frameworks.torch_module import BESIDE, torch_module
+from nautilus.export.frameworks.jax_module import jax_function, jax_name, jax_prelude, jax_text
+from nautilus.export.frameworks.torch_module import BESIDE, torch_name, torch_operator, torch_prelude
 from nautilus.export.frameworks.tvm_ffi import headers as tvm_headers
 from nautilus.export.frameworks.tvm_ffi import tvm_ffi_text
 from nautilus.export.header_file import contract, header_file
-from nautilus.export.host_compiler import compile_library
+from nautilus.export.host_compiler import compile_library, link
 from nautilus.export.library import Part, library_plan_bytes, library_text
 from nautilus.export.manifest import manifest_text
 from nautilus.runtime.nvrtc import Compiled
 
+OBJECT = ".kernels.o"  # the suffix of the object file of a part
 
-def built(made: Sequence[tuple[Result, Compiled | None]], form: str, host_compiler: str) -> dict[str, bytes]:
+#: form -> the name of a spec's function, the beginning of a file with such functions, and the text of one
+_PYTHON = {
+    "torch": (torch_name, torch_prelude, torch_operator),
+    "jax": (jax_name, jax_prelude, jax_function),
+}
+
+
+def built(
+    made: Sequence[tuple[Result, Compiled | None]], form: str, host_compiler: str, part: bool = False
+) -> dict[str, bytes]:
     """The files: the output under the name ``""``, and what is written beside it, by its suffix.
+
+    ``part``: of one spec, for :func:`joined`; its machine code is an object file.
 
     Raises ToolchainError where a compiler is missing or fails.
     """
@@ -31,16 +48,40 @@ def built(made: Sequence[tuple[Result, Compiled | None]], form: str, host_compil
         size = max(library_plan_bytes(choices), *(c.plan_bytes for c in choices))
         return {"": header_file(result.cuda_module, parts[0].module, size).encode()}
     assert cubin is not None
+    library, text = "o" if part else "so", "\n".join(said)
     if form in LIBRARIES:
-        return {"": compile_library(library_text(parts, "\n".join(said)), form, host_compiler)}
+        return {"": compile_library(library_text(parts, text), "o" if part else form, host_compiler)}
     if form == "tvm-ffi":
-        options = tvm_headers().options
-        return {"": compile_library(tvm_ffi_text(parts, "\n".join(said)), "so", host_compiler, options)}
-    if form == "jax":
-        options = jax_headers()
-        library = compile_library(jax_text(parts, "\n".join(said)), "so", host_compiler, options)
-        return {"": jax_module(parts, said).encode(), BESIDE: library}
-    if form == "torch":
-        return {"": torch_module(parts, said).encode(), BESIDE: built(made, "so", host_compiler)[""]}
+        found = tvm_headers()
+        options = found.included if part else (*found.included, *found.linked)
+        return {"": compile_library(tvm_ffi_text(parts, text), library, host_compiler, options)}
+    if form in _PYTHON:
+        name, prelude, function = _PYTHON[form]
+        code = jax_text(parts, text) if form == "jax" else library_text(parts, text)
+        options = jax_headers() if form == "jax" else ()
+        lines = "" if part else prelude([name(parts[0].module.name)])
+        made_of = compile_library(code, library, host_compiler, options)
+        return {"": (lines + function(parts, said)).encode(), OBJECT if part else BESIDE: made_of}
     about = manifest_text(result.choice, cubin.data).encode()
     return {"": cubin.data, MANIFEST: about} if form == "cubin" else {"": about}
+
+
+def names_in(form: str, specs: Sequence[str]) -> list[str]:
+    """The functions by which a file of ``form`` is called for specs of these names, one of each."""
+    return [_PYTHON[form][0](name) if form in _PYTHON else sanitize(f"{name}_launch") for name in specs]
+
+
+def joined(
+    parts: Sequence[Mapping[str, bytes]], form: str, names: Sequence[str], host_compiler: str
+) -> dict[str, bytes]:
+    """The files of several specs from the :func:`built` parts of each; ``names``: :func:`names_in` of the specs.
+
+    Raises ToolchainError where the linker refuses the parts.
+    """
+    if form == "h":
+        return {"": b"\n".join(p[""] for p in parts)}
+    if form in _PYTHON:
+        text = _PYTHON[form][1](names).encode() + b"\n\n".join(p[""] for p in parts)
+        return {"": text, BESIDE: link([p[OBJECT] for p in parts], "so", host_compiler)}
+    options = tvm_headers().linked if form == "tvm-ffi" else ()
+    return {"": link([p[""] for p in parts], "so" if form == "tvm-ffi" else form, host_compiler, options)}

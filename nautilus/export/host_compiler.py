@@ -51,8 +51,10 @@ def compile_library(text: str, form: str, named: str = "", options: Sequence[str
         return _made(whole, Path(folder) / f"kernel.{form}", text, "refuses the host part")
 
 
-def link(objects: Sequence[bytes], form: str, named: str = "") -> bytes:
+def link(objects: Sequence[bytes], form: str, named: str = "", options: Sequence[str] = ()) -> bytes:
     """One shared library (``form`` so) or object file (o) with the contents of several object files.
+
+    ``options``: more options of the linker.
 
     Raises ToolchainError, with the messages of the linker where it refuses them.
     """
@@ -61,7 +63,7 @@ def link(objects: Sequence[bytes], form: str, named: str = "") -> bytes:
         files = [Path(folder) / f"part{n}.o" for n in range(len(objects))]
         for file, data in zip(files, objects, strict=True):
             file.write_bytes(data)
-        whole = [*find(named), *map(str, files), *way]
+        whole = [*find(named), *map(str, files), *way, *options]
         return _made(whole, Path(folder) / f"whole.{form}", "", "cannot link the parts")
 
 

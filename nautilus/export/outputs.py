@@ -13,8 +13,12 @@ from nautilus.passes.pipelines import STAGES
 from nautilus.runtime.nvrtc import Compiled, build
 
 
-def outputs(made: Sequence[tuple[Result, Compiled | None]], form: str, host_compiler: str = "") -> dict[str, bytes]:
+def outputs(
+    made: Sequence[tuple[Result, Compiled | None]], form: str, host_compiler: str = "", part: bool = False
+) -> dict[str, bytes]:
     """The files: the output under the name ``""``, and what is written beside it, by its suffix.
+
+    ``part``: of one spec, for a file with several.
 
     Raises ToolchainError where a compiler is missing or fails.
     """
@@ -22,7 +26,7 @@ def outputs(made: Sequence[tuple[Result, Compiled | None]], form: str, host_comp
         return {"": _text(made[0][0], form)}
     from nautilus.export.built import built  # seldom needed, and a compilation to text is quick
 
-    return built(made, form, host_compiler)
+    return built(made, form, host_compiler, part)
 
 
 def _text(result: Result, form: str) -> bytes:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from nautilus.cli.main import main
+from tests.export.frameworks.test_torch_module import TORCH
 from tests.export.test_library import GXX, built, calls, needs_compiler, run
 
 SPEC = "dim M = runtime, N = 64\ninput X: f32[M, N]\noutput Y: f32[M, N]\nY[i, j] = {}\n"
@@ -57,6 +63,37 @@ def test_a_library_exports_the_functions_of_the_specs_alone(folder: Path) -> Non
     named = [line.split()[-1] for line in run("nm", "-D", "--defined-only", folder / "liball.so").stdout.splitlines()]
     parts = ("launch", "workspace", "prepare", "launch_prepared", "plan_size")
     assert sorted(named) == sorted(f"{spec}_{part}" for spec in BODIES for part in parts)
+
+
+@needs_compiler
+def test_one_file_has_the_operators_of_several_specs(folder: Path) -> None:
+    specs = [str(folder / f"{name}.naut") for name in BODIES]
+    assert main([*specs, "-o", str(folder / "ops.py"), "--arch", "sm_80", "-q", "--variants", "1"]) == 0
+    (folder / "torch.py").write_text(TORCH)
+    user = "import torch, ops\nX = torch.Tensor(4096, (8, 64), torch.float32)\n"
+    user += "print([f(X).shape for f in (ops.twice, ops.rows, ops.twice_launch)])"
+    env = os.environ | {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(folder), "VERSION": "80"}
+    done = subprocess.run([sys.executable, "-c", user], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "[(8, 64), (8, 64), (8, 64)]" in done.stdout, done.stderr
+    symbols = dict(line.split()[1:3] for line in done.stdout.splitlines() if line.startswith("kernel "))
+    launched = [symbols[line.split()[1]] for line in done.stdout.splitlines() if line.startswith("launch ")]
+    assert launched == ["twice__Y", "rows__Y", "twice_launch__Y"]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("form", "package"), [("jax", "jaxlib"), ("tvm-ffi", "tvm_ffi")])
+def test_one_library_of_a_framework_has_the_functions_of_several_specs(folder: Path, form: str, package: str) -> None:
+    if find_spec(package) is None:
+        pytest.skip(f"needs {package}")
+    specs, file = [str(folder / f"{name}.naut") for name in ("twice", "rows")], folder / f"f_{package}"
+    file = file.with_suffix(".py" if form == "jax" else ".so")
+    assert main([*specs, "--emit", form, "-o", str(file), "--arch", "sm_80", "-q", "--variants", "1"]) == 0
+    library = file.with_suffix(".kernels.so") if form == "jax" else file
+    named = {line.split()[-1] for line in run("nm", "-D", "--defined-only", library).stdout.splitlines()}
+    assert {"twice_jax", "rows_jax"} <= named or {"__tvm_ffi_twice", "__tvm_ffi_rows"} <= named
+    if form == "jax":
+        functions = [n.name for n in ast.parse(file.read_text()).body if isinstance(n, ast.FunctionDef)]
+        assert functions == ["twice", "rows"]
 
 
 def test_specs_of_one_name_and_options_of_one_spec_are_refused(

@@ -21,13 +21,22 @@ from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import ModuleNames, module_names
 from nautilus.export.frameworks.element_types import xla, xla_attribute
-from nautilus.export.frameworks.python_function import Operator, operator, parameters, python, returned, sizes, text
+from nautilus.export.frameworks.python_function import (
+    Operator,
+    defined,
+    operator,
+    parameters,
+    python,
+    returned,
+    sizes,
+    text,
+)
 from nautilus.export.frameworks.shapes import Shown, shown_by
 from nautilus.export.frameworks.torch_module import BESIDE
 from nautilus.export.library import Part, library_text, needs_workspace
 
 _TENSOR = "jax.Array"
-_TAKEN = frozenset({"jax", "numpy", "ctypes", "Path", "LIBRARY", "WORKSPACE", "results", "call", "made"})
+_TAKEN = frozenset({"jax", "numpy", "ctypes", "Path", "LIBRARY", "results", "call", "made"})
 
 _HELPERS = """
 using xla::ffi::AnyBuffer;
@@ -154,18 +163,10 @@ def _shown(p: ScalarParam, place: Shown, names: ModuleNames) -> Iterator[str]:
 
 
 # ---- the Python file
-def jax_module(parts: Sequence[Part], contract: Sequence[str]) -> str:
-    """The file. ``contract``: comment lines about the kernel. Raises UnsupportedError for types that JAX lacks."""
-    module = parts[0].module
-    for b in module.buffers:
-        if b.space is not Space.TEMP and not FORMATS[b.dtype].torch:
-            raise UnsupportedError(f"elements of type {b.dtype} in a function of JAX", b.name, b.span)
-    op, names = operator(module, _TAKEN), module_names(module)
-    name, target = python(module.name, set(), _TAKEN), f"nautilus_{module.name}"
-    known = ["ctypes.c_int"] * len(workspace_sizes(module))
+def jax_prelude(names: Sequence[str]) -> str:
+    """The beginning of a file that defines the functions ``names``, with what all of them use."""
     lines = [
-        *(line.replace("//", "#", 1) for line in contract),
-        f'"""The function :func:`{name}`, a foreign function of JAX; it may be part of a ``jax.jit``."""',
+        defined("function", names, "of JAX, foreign functions of XLA; they may be part of a ``jax.jit``"),
         "",
         "import ctypes",
         "from pathlib import Path",
@@ -174,8 +175,32 @@ def jax_module(parts: Sequence[Part], contract: Sequence[str]) -> str:
         "import numpy",
         "",
         f'LIBRARY = ctypes.CDLL(str(Path(__file__).with_suffix("{BESIDE}").resolve()))',
-        f"WORKSPACE = LIBRARY.{names.workspace}",
-        f"WORKSPACE.restype, WORKSPACE.argtypes = ctypes.c_size_t, [{', '.join(known)}]",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def jax_name(module_name: str) -> str:
+    """The name of the function."""
+    return python(module_name, set(), _TAKEN)
+
+
+def jax_function(parts: Sequence[Part], contract: Sequence[str]) -> str:
+    """The text of one function, behind :func:`jax_prelude`. ``contract``: comment lines about the kernel.
+
+    Raises UnsupportedError for types that JAX lacks.
+    """
+    module = parts[0].module
+    for b in module.buffers:
+        if b.space is not Space.TEMP and not FORMATS[b.dtype].torch:
+            raise UnsupportedError(f"elements of type {b.dtype} in a function of JAX", b.name, b.span)
+    op, names = operator(module, _TAKEN), module_names(module)
+    name, target = jax_name(module.name), f"nautilus_{module.name}"
+    known = ["ctypes.c_int"] * len(workspace_sizes(module))
+    lines = [
+        *(line.replace("//", "#", 1) for line in contract),
+        f"LIBRARY.{names.workspace}.restype = ctypes.c_size_t",
+        f"LIBRARY.{names.workspace}.argtypes = [{', '.join(known)}]",
         f'jax.ffi.register_ffi_target("{target}", jax.ffi.pycapsule(LIBRARY.{handler_name(names)}), platform="CUDA")',
         "",
         "",
@@ -191,7 +216,8 @@ def _body(op: Operator, target: str, room: bool) -> Iterator[str]:
     results = [_result(op, b) for b in op.outputs]
     if room:
         known = ", ".join(op.names[s] for s in workspace_sizes(op.module))
-        results.append(f"jax.ShapeDtypeStruct((WORKSPACE({known}),), jax.numpy.uint8)")
+        bytes_needed = f"LIBRARY.{module_names(op.module).workspace}({known})"
+        results.append(f"jax.ShapeDtypeStruct(({bytes_needed},), jax.numpy.uint8)")
     yield f"    results = ({', '.join(results)},)"
     yield f'    call = jax.ffi.ffi_call("{target}", results, vmap_method="sequential")'
     scalars = "".join(f", {p.name}=numpy.{xla_attribute(p.dtype)[1]}({op.names[p.name]})" for p in op.given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from nautilus.core.buffers import Buffer, ScalarParam, Space
@@ -61,6 +61,12 @@ def operator(module: MemModule, reserved: Collection[str]) -> Operator:
             if b.space is not Space.TEMP and b.array_strides is not None and isinstance(step, Param):
                 shown.setdefault(step.name, f"stride({names[b.name]}, {n}, {multiples[step.name]})")
     return Operator(module, names, shown)
+
+
+def defined(kind: str, names: Sequence[str], what: str) -> str:
+    """The docstring of a file that defines functions of that kind."""
+    said = ", ".join(f":func:`{n}`" for n in names)
+    return f'"""The {kind}{"s" if len(names) > 1 else ""} {said} {what}."""'
 
 
 def text(op: Operator, e: Extent) -> str:

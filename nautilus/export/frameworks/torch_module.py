@@ -17,30 +17,29 @@ from nautilus.core.types import FORMATS
 from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.export.frameworks.element_types import ctype
-from nautilus.export.frameworks.python_function import Operator, operator, parameters, python, returned, sizes, text
+from nautilus.export.frameworks.python_function import (
+    Operator,
+    defined,
+    operator,
+    parameters,
+    python,
+    returned,
+    sizes,
+    text,
+)
 from nautilus.export.library import Part, alignment, needs_workspace
 
 BESIDE = ".kernels.so"  # a file with the suffix .so would be imported in the place of the module
 _TENSOR = "torch.Tensor"
 _TAKEN = frozenset({
     "torch", "ctypes", "Path", "scratch", "stream", "status", "bits", "tensor", "check", "stride", "LIBRARY",
-    "WORKSPACE", "LAUNCH",
 })  # fmt: skip
 
 
-def torch_module(parts: Sequence[Part], contract: Sequence[str]) -> str:
-    """The file. ``contract``: comment lines about the kernel. Raises UnsupportedError for what torch does not have."""
-    module = parts[0].module
-    for b in module.buffers:
-        if b.space is not Space.TEMP and not FORMATS[b.dtype].torch:
-            raise UnsupportedError(f"elements of type {b.dtype} in a torch operator", b.name, b.span)
-    if not any(b.space is Space.INPUT for b in module.buffers):
-        raise UnsupportedError("a torch operator without inputs", module.name)
-    op = operator(module, _TAKEN)
-    name = python(module.name, set(), _TAKEN)
+def torch_prelude(names: Sequence[str]) -> str:
+    """The beginning of a file that defines the operators ``names``, with what all of them use."""
     lines = [
-        *(line.replace("//", "#", 1) for line in contract),
-        f'"""The operator ``torch.ops.nautilus.{name}``, which this file defines as :func:`{name}`."""',
+        defined("operator", names, "of PyTorch, in ``torch.ops.nautilus``"),
         "",
         "import ctypes",
         "from pathlib import Path",
@@ -48,8 +47,34 @@ def torch_module(parts: Sequence[Part], contract: Sequence[str]) -> str:
         "import torch",
         "",
         f'LIBRARY = ctypes.CDLL(str(Path(__file__).with_suffix("{BESIDE}").resolve()))',
-        *_declared(op),
         *_HELPERS.splitlines(),
+        "",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def torch_name(module_name: str) -> str:
+    """The name of the operator."""
+    return python(module_name, set(), _TAKEN)
+
+
+def torch_operator(parts: Sequence[Part], contract: Sequence[str]) -> str:
+    """The text of one operator, behind :func:`torch_prelude`. ``contract``: comment lines about the kernel.
+
+    Raises UnsupportedError for what torch does not have.
+    """
+    module = parts[0].module
+    for b in module.buffers:
+        if b.space is not Space.TEMP and not FORMATS[b.dtype].torch:
+            raise UnsupportedError(f"elements of type {b.dtype} in a torch operator", b.name, b.span)
+    if not any(b.space is Space.INPUT for b in module.buffers):
+        raise UnsupportedError("a torch operator without inputs", module.name)
+    op = operator(module, _TAKEN)
+    name = torch_name(module.name)
+    lines = [
+        *(line.replace("//", "#", 1) for line in contract),
+        *_declared(op),
         "",
         "",
         f'@torch.library.custom_op("nautilus::{name}", mutates_args=(), device_types="cuda")',
@@ -98,9 +123,9 @@ def _declared(op: Operator) -> Iterator[str]:
     pointers = ["ctypes.c_void_p"] * (len(op.inputs) + len(op.outputs))
     scalars = [f"ctypes.{ctype(p.dtype)}" for p in op.module.params]
     known = ["ctypes.c_int"] * len(workspace_sizes(op.module))
-    yield f"WORKSPACE, LAUNCH = LIBRARY.{names.workspace}, LIBRARY.{names.launch}"
-    yield f"WORKSPACE.restype, WORKSPACE.argtypes = ctypes.c_size_t, [{', '.join(known)}]"
-    yield f"LAUNCH.argtypes = [{', '.join([*pointers, *scalars, 'ctypes.c_void_p', 'ctypes.c_void_p'])}]"
+    yield f"LIBRARY.{names.workspace}.restype = ctypes.c_size_t"
+    yield f"LIBRARY.{names.workspace}.argtypes = [{', '.join(known)}]"
+    yield f"LIBRARY.{names.launch}.argtypes = [{', '.join([*pointers, *scalars, *['ctypes.c_void_p'] * 2])}]"
 
 
 def _strides(op: Operator, tensors: Sequence[Buffer]) -> Iterator[str]:
@@ -115,7 +140,7 @@ def _allocated(op: Operator, b: Buffer) -> str:
 
 
 def _body(op: Operator, name: str, parts: Sequence[Part]) -> Iterator[str]:
-    first = op.names[op.inputs[0].name]
+    first, own = op.names[op.inputs[0].name], module_names(op.module)
     yield from sizes(op)
     yield from _strides(op, op.inputs)
     for b in op.inputs:
@@ -135,11 +160,12 @@ def _body(op: Operator, name: str, parts: Sequence[Part]) -> Iterator[str]:
     room = "0"
     if needs_workspace(parts):
         known = ", ".join(op.names[s] for s in workspace_sizes(op.module))
-        yield f"    scratch = torch.empty(WORKSPACE({known}), dtype=torch.uint8, device={first}.device)"
+        room = f"LIBRARY.{own.workspace}({known})"
+        yield f"    scratch = torch.empty({room}, dtype=torch.uint8, device={first}.device)"
         room = "scratch.data_ptr()"
     yield f"    with torch.cuda.device({first}.device):"
     yield f"        stream = torch.cuda.current_stream({first}.device).cuda_stream"
-    yield f"        status = LAUNCH({', '.join(arguments)}, {room}, stream)"
+    yield f"        status = LIBRARY.{own.launch}({', '.join(arguments)}, {room}, stream)"
     yield "    if status:"
     yield f'        raise RuntimeError(f"{name}: CUDA error {{status}}")'
     yield f"    return {', '.join(op.names[b.name] for b in op.outputs)}"

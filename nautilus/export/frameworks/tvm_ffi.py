@@ -126,9 +126,14 @@ class Headers:
     library: Path
 
     @property
-    def options(self) -> tuple[str, ...]:
+    def included(self) -> tuple[str, ...]:
         """Options of the C++ compiler."""
-        return (*(f"-I{folder}" for folder in self.include), f"-L{self.library}", "-ltvm_ffi")
+        return tuple(f"-I{folder}" for folder in self.include)
+
+    @property
+    def linked(self) -> tuple[str, ...]:
+        """Options of the linker."""
+        return (f"-L{self.library}", "-ltvm_ffi")
 
 
 def headers() -> Headers:

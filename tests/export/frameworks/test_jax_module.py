@@ -15,7 +15,7 @@ import pytest
 from nautilus.cli.main import main
 from nautilus.core.errors import ToolchainError, UnsupportedError
 from nautilus.driver import Request, compile_file
-from nautilus.export.frameworks.jax_module import headers, jax_module, jax_text
+from nautilus.export.frameworks.jax_module import headers, jax_function, jax_prelude, jax_text
 from nautilus.export.library import Part
 from nautilus.runtime.nvrtc import include_paths
 from tests.export.frameworks.test_tvm_ffi import SPEC
@@ -89,12 +89,14 @@ def test_jax_traces_the_function(made: Path) -> None:
 
 def test_the_file_is_python() -> None:
     result = compile_file(Request(Path("k.naut"), "sm_90a", text=SPEC))
-    text = jax_module([Part("sm_90a", result.choice, b"")], ["// the contract"])
-    ast.parse(text)
+    text = jax_function([Part("sm_90a", result.choice, b"")], ["// the contract"])
+    ast.parse(jax_prelude(["spec"]) + text)
     assert text.startswith("# the contract\n")
     assert "def spec(shape: jax.Array, given: jax.Array, code: float, flag: int) -> jax.Array:\n" in text
     assert "    M = shape.shape[0]\n" in text
-    assert "jax.ShapeDtypeStruct((M, 256,), jax.numpy.float32), jax.ShapeDtypeStruct((WORKSPACE(M),)," in text
+    assert (
+        "jax.ShapeDtypeStruct((M, 256,), jax.numpy.float32), jax.ShapeDtypeStruct((LIBRARY.spec_workspace(M),)," in text
+    )
 
 
 def test_what_jax_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from nautilus.cli.main import main
 from nautilus.core.errors import UnsupportedError
 from nautilus.driver import Request, compile_file
-from nautilus.export.frameworks.torch_module import torch_module
+from nautilus.export.frameworks.torch_module import torch_operator
 from nautilus.export.library import Part
 from nautilus.runtime.nvrtc import include_paths
 
@@ -131,7 +131,7 @@ def test_types_without_one_of_torch_are_refused(tmp_path: Path) -> None:
     (tmp_path / "s.naut").write_text("dim N = 8\noutput Y: f32[N]\nY[i] = 1.0\n")
     part = Part("sm_80", compile_file(Request(tmp_path / "s.naut", "sm_80")).choice, b"")
     with pytest.raises(UnsupportedError, match="a torch operator without inputs"):
-        torch_module([part], [])
+        torch_operator([part], [])
 
 
 @pytest.mark.parametrize(
