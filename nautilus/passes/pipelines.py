@@ -115,7 +115,7 @@ VR_TILE = Stage(
             "parts.decompose_operands:DecomposeOperands",
             "masked.recompute_masked:RecomputeMasked",
             "parts.store_parts:StoreParts",
-            "dce:Dce",
+            *("share_operands:ShareOperands", "cse:Cse", "dce:Dce"),
         ),
     ),
     verify="nautilus.vr_tile.verify:verify",

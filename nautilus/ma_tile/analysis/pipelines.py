@@ -25,11 +25,15 @@ from nautilus.ma_tile.ir.values import Mbar, PipelineState
 _NAMED = 3  # buffers of a pipeline whose name has the names of all
 
 Block = tuple[MemOp, ...]
+Filled = tuple[str, Expr]  # a buffer and the stage of it that a load fills
 
 
 @dataclass(frozen=True, slots=True)
 class TmaPipeline:
-    """``depth`` stages of ``buffers``. A buffer in ``apart`` has one part per consumer in each stage."""
+    """``depth`` stages of ``buffers``. A buffer in ``apart`` has one part per consumer in each stage.
+
+    A load of such a buffer fills the part of each consumer, or the part of a number, which several consumers may read.
+    """
 
     name: str
     buffers: tuple[str, ...]
@@ -138,7 +142,9 @@ def _per_consumer(kernel: MemKernel, s: Smem) -> bool:
     """Whether each consumer has a stage of ``s`` of its own. Raises ScheduleError for any other use of stages."""
     stages = {x.stage for op in walk_ops(kernel.body) for x in touch(op).all if x.buffer == s.name}
     sources = [op for op in walk_ops(kernel.body) if isinstance(op, TmaLoad) and op.slot.buffer == s.name]
-    if stages == {Var(CONSUMER)} and s.stages == kernel.consumers:
+    parts = {integer(n) for n in range(kernel.consumers)}
+    filled = {op.slot.stage for op in sources}
+    if s.stages == kernel.consumers > 1 and stages <= parts | {Var(CONSUMER)} and filled in (parts, {Var(CONSUMER)}):
         return True
     if stages != {integer(0)} or s.stages != 1:
         detail = f"shared buffer {s.name} has neither one stage nor one stage per consumer"
@@ -200,21 +206,34 @@ def _signature(body: Block, buffer: str) -> tuple[tuple[int, int, str], ...]:
     return tuple(sorted(set(out)))
 
 
+def _filled(load: TmaLoad) -> Filled:
+    """What ``load`` fills: a buffer, or a part of it."""
+    return load.slot.buffer, load.slot.stage
+
+
+def _sources(body: Block, group: frozenset[str]) -> frozenset[Filled]:
+    """What the loads of ``group`` in ``body`` fill."""
+    return frozenset(_filled(op) for op in walk_ops(body) if isinstance(op, TmaLoad) and op.slot.buffer in group)
+
+
 def _joint(body: Block, group: frozenset[str]) -> bool:
     """Whether every site fills all of ``group`` before any of it is read."""
+    whole = _sources(body, group)
     for block in blocks(body):
-        seen: set[str] | None = None
+        seen: set[Filled] | None = None
         for op in block:
             if isinstance(op, TmaLoad) and op.slot.buffer in group:
-                if seen is not None and seen != group and op.slot.buffer in seen:
+                if seen is not None and seen != whole and _filled(op) in seen:
                     return False
-                fresh = seen is None or op.slot.buffer in seen
-                seen = {op.slot.buffer} if fresh else {*(seen or ()), op.slot.buffer}
-            elif seen is not None and seen != group and (not isinstance(op, MmaOp) or not readers(op, group) <= seen):
-                return False
+                fresh = seen is None or _filled(op) in seen
+                seen = {_filled(op)} if fresh else {*(seen or ()), _filled(op)}
+            elif seen is not None and seen != whole:
+                names = frozenset(b for b, _ in seen) - frozenset(b for b, _ in whole - seen)
+                if not isinstance(op, MmaOp) or not readers(op, group) <= names:
+                    return False
             elif has_load(op, group):
                 seen = None
-        if seen is not None and seen != group:
+        if seen is not None and seen != whole:
             return False
     return True
 
@@ -223,11 +242,12 @@ def sites(block: Block, pipeline: TmaPipeline) -> Iterator[tuple[int, tuple[TmaL
     """The sites of ``pipeline`` in ``block``: position of the first load, and all loads."""
     mine = frozenset(pipeline.buffers)
     at, loads = 0, list[TmaLoad]()
+    whole = len(_sources(block, mine))
     for n, op in enumerate(block):
         if isinstance(op, TmaLoad) and op.slot.buffer in mine:
             at = n if not loads else at
             loads.append(op)
-            if len(loads) == len(mine):
+            if len(loads) == whole:
                 yield at, tuple(loads)
                 loads = []
 

@@ -1,31 +1,106 @@
-"""Sharing the rows of a tile between the consumers of a block.
+"""Sharing one axis of the tiles of a block between its consumers.
 
 Each consumer runs the kernel on its own part of one tile axis: the axis shrinks to that part, and wherever
 an expression names it, the position in the whole tile is ``consumer * part + position``.  What does not
 vary along the axis every consumer has for itself.
+
+A product of two loads that is contracted along the axis is the sum of one product for each part, all of which every
+consumer computes: ``dot %q, %k over r`` becomes ``dot %q_0, %k_0 over r`` and ``dot %q_1, %k_1 + … over r``.
+:attr:`Own.parts` names these loads, because the part of a consumer, as which another product may read the tensor, is
+one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
-from nautilus.core.expr.build import calc
+from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
 from nautilus.core.index.simplify import Ranges, simplify
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
 
-def split_axis(kernel: TileKernel, axis: str, consumers: int) -> TileKernel:
-    """What one of ``consumers`` consumers does of ``kernel``; nothing may be combined along ``axis``."""
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What one consumer does. ``parts``: load of a part -> the load of the consumer's own part, and the number."""
+
+    kernel: TileKernel
+    parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    dots: Mapping[str, str] = field(default_factory=dict)  # dot of a part -> the dot whose part it is
+
+
+def split_axis(kernel: TileKernel, axis: str, consumers: int) -> Own:
+    """What one of ``consumers`` consumers does of ``kernel``.
+
+    Nothing may be combined along ``axis`` but in products of loads (:func:`is_contraction_of_loads`).
+    """
     part = next(a.size for a in kernel.axes if a.name == axis) // consumers
     axes = tuple(TileAxis(a.name, part) if a.name == axis else a for a in kernel.axes)
-    at = calc("add", calc("mul", Var(CONSUMER), part), Var(axis))
-    body = _Split({a.name: a for a in axes}, {axis: at}, {axis: (0, part - 1)}).block(kernel.body)
-    return replace(kernel, axes=axes, body=body)
+    at = [calc("add", calc("mul", n, part), Var(axis)) for n in (Var(CONSUMER), *map(integer, range(consumers)))]
+    split = [_Split({a.name: a for a in axes}, {axis: simplify(e)}, {axis: (0, part - 1)}) for e in at]
+    work = _Contractions(kernel, axis, split[1:])
+    body = split[0].block(work.block(kernel.body))
+    return Own(replace(kernel, axes=axes, body=body), work.parts, work.dots)
+
+
+def is_contraction_of_loads(kernel: TileKernel, op: vr.TileOp) -> bool:
+    """Whether ``op`` is a product of two loads over one axis."""
+    if not isinstance(op, vr.DotOp) or len(op.axes) != 1 or op.mask is not None:
+        return False
+    loads = {x.result.name for x in vr.walk_ops(kernel.body) if isinstance(x, vr.LoadOp)}
+    return {op.a.name, op.b.name} <= loads
+
+
+class _Contractions:
+    """Sums of products of parts in the place of contractions along ``axis``."""
+
+    def __init__(self, kernel: TileKernel, axis: str, splits: list[_Split]) -> None:
+        self.axis, self.splits = axis, splits
+        every = list(vr.walk_ops(kernel.body))
+        dots = [op for op in every if isinstance(op, vr.DotOp) and axis in op.axes]
+        self.loads = {v.name for op in dots for v in (op.a, op.b)}
+        self.parts: dict[str, tuple[str, int]] = {}
+        self.dots: dict[str, str] = {}
+
+    def block(self, body: tuple[vr.TileOp, ...]) -> tuple[vr.TileOp, ...]:
+        out: list[vr.TileOp] = []
+        for op in body:
+            match op:
+                case vr.ForOp():
+                    out.append(replace(op, body=self.block(op.body)))
+                case vr.DotOp() if self.axis in op.axes:
+                    out += self.products(op)
+                case vr.LoadOp() if op.result.name in self.loads:
+                    out += [*self.loaded(op), op]
+                case _:
+                    out.append(op)
+        return tuple(out)
+
+    def named(self, v: Value, n: int) -> Value:
+        return replace(v, name=f"{v.name}_part_{n}")
+
+    def loaded(self, op: vr.LoadOp) -> list[vr.TileOp]:
+        out: list[vr.TileOp] = []
+        for n, split in enumerate(self.splits):
+            made = split.op(replace(op, result=self.named(op.result, n)))
+            self.parts[f"{op.result.name}_part_{n}"] = (op.result.name, n)
+            out.append(made)
+        return out
+
+    def products(self, op: vr.DotOp) -> list[vr.TileOp]:
+        out: list[vr.TileOp] = []
+        acc, last = op.acc, len(self.splits) - 1
+        for n in range(len(self.splits)):
+            result = op.result if n == last else self.named(op.result, n)
+            self.dots[result.name] = op.result.name
+            out.append(replace(op, result=result, a=self.named(op.a, n), b=self.named(op.b, n), acc=acc))
+            acc = result
+        return out
 
 
 class _Split:

@@ -7,7 +7,8 @@ loaded.  Nothing else goes through shared memory: everything elementwise lies in
 layouts or their projections, where it belongs to one consumer and, along columns, to four lanes.
 
 Cooperative warpgroups (``WarpgroupPlan.tile_scheduling``) each run the whole kernel on their part of the rows
-(``ma_tile.lowering.consumers``): a loaded left operand has one stage a warpgroup, right operands are shared.
+(``ma_tile.lowering.consumers``): a loaded left operand has one stage a warpgroup, right operands are shared.  Where
+they divide columns instead, all loaded operands are shared.
 
 The result is synchronous: TMA loads and MMAs that wait for themselves, in program order,
 without barriers (``ma_tile.ir.async_ops``).  Raises ScheduleError that names the dot and the reason
@@ -21,7 +22,7 @@ from dataclasses import replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import Cause, Obstacle, ScheduleError
-from nautilus.core.expr.build import calc
+from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.interleaved import GROUP, base_of
 from nautilus.core.expr.nodes import Expr, Op, Var, rewrite
 from nautilus.core.index.sizes import at_most
@@ -33,7 +34,7 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, TmaLoad
 from nautilus.ma_tile.ir.instruction_tables import operand_types
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
-from nautilus.ma_tile.lowering.consumers import split_axis
+from nautilus.ma_tile.lowering.consumers import Own, split_axis
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, forms
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment
@@ -57,9 +58,10 @@ def lower_warpgroup_kernel(
     if not limits(target).warpgroup:
         raise ScheduleError(f"the engine warpgroup is for targets with warpgroup MMAs, not {target}", "engine")
     plan = plan_warpgroup(kernel, mapping, strict)
-    own = kernel if plan.consumers == 1 else split_axis(kernel, plan.rows, plan.consumers)
+    own = Own(kernel) if plan.consumers == 1 else split_axis(kernel, plan.divided, plan.consumers)
+    plan = replace(plan, dots={**plan.dots, **{part: plan.dots[whole] for part, whole in own.dots.items()}})
     work = _WarpgroupLowering(own, buffers, mapping, plan)
-    work.block(own.body)
+    work.block(own.kernel.body)
     blocks, decode = decode_grid(kernel, mapping)
     b = work.b
     return MemKernel(
@@ -69,11 +71,12 @@ def lower_warpgroup_kernel(
 
 
 class _WarpgroupLowering(Lowering):
-    """How the engine ``warpgroup`` moves values; ``kernel`` is what one consumer does."""
+    """How the engine ``warpgroup`` moves values; ``own`` is what one consumer does."""
 
-    def __init__(self, kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpgroupPlan, plan: GroupPlan) -> None:
+    def __init__(self, own: Own, buffers: dict[str, Buffer], mapping: WarpgroupPlan, plan: GroupPlan) -> None:
+        kernel = own.kernel
         super().__init__(kernel, buffers, mapping, dict(plan.dots), (GROUP_WARPS, 1))
-        self.plan = plan
+        self.plan, self.parts = plan, own.parts
         self.bulk: dict[str, Slot] = {}  # loaded value -> where its bulk copy put it
         self.interleaved = _interleaved(kernel, buffers, self.defs, plan.dots)  # dot -> where its positions begin
         self.moved = {
@@ -101,7 +104,7 @@ class _WarpgroupLowering(Lowering):
     def store(self, op: vr.StoreOp) -> None:
         """From fragments; what every consumer has the same, the first one stores."""
         store = self.global_store(op, self.any_form(op.value))
-        if self.plan.consumers == 1 or self.plan.rows in op.value.type.names:
+        if self.plan.consumers == 1 or self.plan.divided in op.value.type.names:
             self.b.emit(store)
             return
         first = Op("eq", (Var(CONSUMER), ZERO), DType.BOOL)
@@ -168,15 +171,29 @@ class _WarpgroupLowering(Lowering):
         reject(self.kernel, dot, detail, found)
 
     def _copy(self, entry: Entry, op: vr.LoadOp, plan: TmaBox) -> Slot:
-        """A bulk copy; where consumers share rows, each has a stage for its own."""
-        shared = self.plan.consumers > 1 and self.plan.rows in op.result.type.names
-        stages, stage = (self.plan.consumers, Var(CONSUMER)) if shared else (1, ZERO)
+        """A bulk copy; where consumers divide an axis of the tile, each has a stage for its own part.
+
+        Of a tile of which they read all parts, every stage is loaded for all of them.
+        """
+        own, _ = self.parts.get(op.result.name, (op.result.name, 0))
+        parts = {n: self.env[name] for name, (whole, n) in self.parts.items() if whole == own}
+        divided = self.plan.consumers > 1 and self.plan.divided in op.result.type.names
+        stages, stage = (self.plan.consumers, Var(CONSUMER)) if divided else (1, ZERO)
         dtype = op.result.type.dtype
-        buffer = self.stage_buffer(entry, f"s_{op.result.name}", dtype, plan.axes, plan.swizzle, stages=stages)
+        buffer = self.stage_buffer(entry, f"s_{own}", dtype, plan.axes, plan.swizzle, stages=stages)
         slot = Slot(buffer.name, stage, plan.swizzle)
+        for n, part in parts.items():
+            self.bulk[part.value.name] = replace(slot, stage=integer(n))
+            assert isinstance(part.op, vr.LoadOp)
+            self._load_box(self.bulk[part.value.name], part.op, entry.depth)
+        if not parts:
+            self._load_box(slot, op, entry.depth)
+        self.bulk[own] = slot
+        return self.bulk[op.result.name] if parts else slot
+
+    def _load_box(self, slot: Slot, op: vr.LoadOp, depth: int) -> None:
         index = tuple(self.expr(e, self.candidates.preferred(())) for e in op.index)
-        self.b.emit(TmaLoad(slot, op.buffer, index, span=op.span), entry.depth)
-        return slot
+        self.b.emit(TmaLoad(slot, op.buffer, index, span=op.span), depth)
 
 
 def _in_order(op: vr.LoadOp, last: Expr) -> vr.LoadOp:

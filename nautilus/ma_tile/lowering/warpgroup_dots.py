@@ -4,6 +4,10 @@ Every dot whose result is a matrix must become one; otherwise the engine refuses
 warps of a consumer share a matrix product in no other way.  Row axes are chosen as for other matrix
 instructions (``ma_tile.lowering.dots``): an operand computed from another dot has its rows.
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+
+Consumers divide the rows of all products.  Where a tile has the rows of one consumer only, they divide the columns of
+the widest product, whose accumulators the registers of one consumer do not hold; each of them then computes the
+products without these columns for itself.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from nautilus.core.errors import Obstacle, ScheduleError
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, WGMMA, WHOLE_DEPTH
+from nautilus.ma_tile.lowering.consumers import is_contraction_of_loads
 from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots
 from nautilus.vr_tile.ir import DotOp, ForOp, TileKernel, results, walk_ops
 from nautilus.vr_tile.subtiles import combined
@@ -26,10 +31,10 @@ MOST_REGISTERS = 255  # of a thread
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Dots by the name of their result; ``consumers`` share tiles along ``rows`` (one: nothing is shared)."""
+    """Dots by the name of their result; ``consumers`` divide tiles along ``divided`` (one: nothing is divided)."""
 
     dots: Mapping[str, DotPlan]
-    rows: str
+    divided: str
     consumers: int
 
 
@@ -41,18 +46,31 @@ def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = Fa
     consumers = mapping.warpgroups if mapping.tile_scheduling == "cooperative" else 1
     ops = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
     drafts = draft_dots(kernel, WGMMA)
-    plans = {op.result.name: _checked(kernel, op, drafts[op.result.name], consumers, strict) for op in ops}
+    sizes = {a.name: a.size for a in kernel.axes}
+    divided = _divided([d for d in drafts.values() if d.instr != "map"], sizes, consumers)
+    parts = {divided: consumers}
+    plans = {op.result.name: _checked(kernel, op, drafts[op.result.name], parts, strict) for op in ops}
     matrix = [(op, plans[op.result.name]) for op in ops if plans[op.result.name].instr != "map"]
     if not matrix:
         raise ScheduleError("no matrix product for the engine warpgroup", kernel=kernel.name)
-    first, rows = matrix[0][0], matrix[0][1].m
     if consumers > 1:
+        first, rows = matrix[0][0], matrix[0][1].m
         for op, plan in matrix:
             if plan.m != rows:
                 other = f"%{first.result.name} along {rows}"
                 reject(kernel, op, f"has rows along {plan.m}, {other}: consumers share one axis")
-        _uncombined(kernel, rows)
-    return GroupPlan(plans, rows, consumers)
+        _uncombined(kernel, divided)
+    return GroupPlan(plans, divided, consumers)
+
+
+def _divided(drafts: list[DotPlan], sizes: Mapping[str, int], consumers: int) -> str:
+    """The axis that ``consumers`` divide: the rows, or the columns of the widest product (module docstring)."""
+    found = [d for d in drafts if d.is_matrix]
+    if not found:
+        return ""
+    rows, widest = found[0].m, max(found, key=lambda d: sizes[d.n])
+    few = consumers > 1 and sizes[rows] in CONSUMER_ROWS and sizes[rows] < consumers * CONSUMER_ROWS[0]
+    return widest.n if few and sizes[widest.n] % consumers == 0 else rows
 
 
 def reject(kernel: TileKernel, op: DotOp, reason: str, obstacle: Obstacle | None = None) -> NoReturn:
@@ -63,8 +81,10 @@ def reject(kernel: TileKernel, op: DotOp, reason: str, obstacle: Obstacle | None
     raise ScheduleError(text, kernel=kernel.name, span=op.span, obstacle=obstacle)
 
 
-def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, consumers: int, strict: bool) -> DotPlan:
-    """``plan`` for the four warps of a consumer."""
+def _checked(
+    kernel: TileKernel, op: DotOp, plan: DotPlan, parts: Mapping[str, int], strict: bool
+) -> DotPlan:
+    """``plan`` for the four warps of a consumer. ``parts``: the number of consumers that divide an axis."""
     sizes = {a.name: a.size for a in kernel.axes}
     if len(op.result.type.axes) < 2:
         return plan  # a vector: elementwise work and a reduction
@@ -78,23 +98,27 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, consumers: int, stric
     most = WHOLE_DEPTH if op.acc is None else SHORT_DEPTH
     if WGMMA[plan.instr].short and sizes[plan.k] > most:
         reject(kernel, op, f"by {plan.instr} would add {sizes[plan.k]} products in few bits, more than {most}")
+    consumers, across = parts.get(plan.m, 1), parts.get(plan.n, 1)
     if sizes[plan.m] not in tuple(consumers * r for r in CONSUMER_ROWS):
         rows = f"{sizes[plan.m]} rows along {plan.m}"
         reject(kernel, op, f"has {rows}, which {consumers} consumers of 64 or 128 rows cannot cover")
-    step = WGMMA[plan.instr].n_step
+    step = WGMMA[plan.instr].n_step * across
     if sizes[plan.n] % step:
         reject(kernel, op, f"has {sizes[plan.n]} columns along {plan.n}, not a multiple of {step}")
-    registers = sizes[plan.m] // consumers * sizes[plan.n] // GROUP_THREADS
+    registers = sizes[plan.m] // consumers * sizes[plan.n] // across // GROUP_THREADS
     if registers > MOST_REGISTERS:
         reject(kernel, op, f"takes {registers} registers of each thread for its result, of {MOST_REGISTERS}")
     return replace(plan, warps=(GROUP_WARPS, 1))
 
 
-def _uncombined(kernel: TileKernel, rows: str) -> None:
-    """Consumers that divide ``rows`` do not synchronise, so no op may combine along it."""
+def _uncombined(kernel: TileKernel, divided: str) -> None:
+    """Consumers that divide an axis do not synchronise, so no op may combine along it, other than products of loads.
+
+    Every consumer computes such a product for itself (:mod:`.consumers`).
+    """
     for op in walk_ops(kernel.body):
-        if rows in combined(op):
-            detail = f"%{results(op)[0].name} combines along {rows}, which the consumers divide"
+        if divided in combined(op) and not is_contraction_of_loads(kernel, op):
+            detail = f"%{results(op)[0].name} combines along {divided}, which the consumers divide"
             raise ScheduleError(detail, kernel=kernel.name)
     taken = {a.name for a in kernel.axes} | {g.var for g in kernel.grid}
     if CONSUMER in taken | {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp)}:

@@ -119,7 +119,7 @@ module rows {
   }
 }
 """).kernels[0]
-    own = split_axis(kernel, "i", 2)
+    own = split_axis(kernel, "i", 2).kernel
     assert [(a.name, a.size) for a in own.axes] == [("i", 64), ("j", 64)]
     load = next(op for op in vr.walk_ops(own.body) if isinstance(op, vr.LoadOp))
     assert [format_expr(e) for e in load.index] == ["i0 * 128 + consumer * 64 + i", "j"]

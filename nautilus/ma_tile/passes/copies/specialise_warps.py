@@ -228,10 +228,11 @@ def _issue(pipeline: TmaPipeline, loads: tuple[TmaLoad, ...]) -> list[MemOp]:
         MbarExpect(pipeline.full, pipeline.stage, pipeline.bytes, span),
     ]
     for load in loads:
-        for consumer in range(pipeline.consumers if load.slot.buffer in pipeline.apart else 1):
+        for consumer in range(pipeline.consumers if CONSUMER in free_vars(load.slot.stage) else 1):
             env: Mapping[str, Expr] = {CONSUMER: integer(consumer)}
             index = tuple(at_consumer(e, env) for e in load.index)
-            slot = replace(load.slot, stage=pipeline.stage_of(load.slot.buffer, env[CONSUMER]))
+            part = at_consumer(load.slot.stage, env)
+            slot = replace(load.slot, stage=pipeline.stage_of(load.slot.buffer, part))
             out.append(replace(load, slot=slot, index=index, mbar=(pipeline.full, pipeline.stage)))
     return [*out, AdvanceOp(pipeline.state.name, span=span)]
 
@@ -320,6 +321,6 @@ def _addressed(body: Block, pipelines: tuple[TmaPipeline, ...]) -> Block:
     of = {b: r for r in pipelines for b in r.buffers}
 
     def slot(s: Slot) -> Slot:
-        return replace(s, stage=of[s.buffer].stage_of(s.buffer, Var(CONSUMER))) if s.buffer in of else s
+        return replace(s, stage=of[s.buffer].stage_of(s.buffer, s.stage)) if s.buffer in of else s
 
     return rebuild(body, lambda op: (map_slots(op, slot),))

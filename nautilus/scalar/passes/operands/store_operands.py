@@ -23,6 +23,7 @@ temp of f32.  An operand is stored where
 
 * the product has one axis of the operand's own, and both operands have all contracted axes; a tensor that is only
   strided has one of several contracted axes last, if ``flatten-contractions`` then makes one loop of them;
+* it is not computed from another product, or the product has more than :data:`HELD` columns;
 * it has no condition, or the operand reads nothing outside of a tensor where the condition is false; where its position
   is read from memory, as that of a page behind a length, the temp has 0 for what lies outside;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
@@ -61,6 +62,7 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
 AGAIN = 512  # terms of which an element is an operand, at least
 TERMS = 1 << 31  # of the smallest product: about 6 microseconds of wgmma
+HELD = 512  # columns of the widest tile whose accumulators a block has
 _ROW = 16  # bytes of which rows of a tensor are multiples, for bulk copies
 _SHORTEST = 16  # elements of rows that end in zeros
 _GROWTH = 2
@@ -79,7 +81,7 @@ class StoreOperands:
             for side in (0, 1):
                 d = find_defs(program)[name]
                 made = operand(d, side, {b.name: b for b in program.buffers})
-                if made is not None and not _is_box(program, d, made):
+                if made is not None and not _is_box(program, d, made) and not _is_held(program, d, made):
                     program = _stored(program, d, side, made)
                 elif made is None:
                     program = _strided(program, d, side)
@@ -105,6 +107,18 @@ def _is_box(program: Program, d: Def, made: Operand) -> bool:
     gathered = any(_reads(e) for ld in loads(made.factor) for e in ld.index)
     whole = bool(contracted(program, d)) or any(_has_digits(ld, d) for ld in loads(made.factor))
     return shifted and not gathered and whole
+
+
+def _is_held(program: Program, d: Def, made: Operand) -> bool:
+    """Whether the operand is computed from a product, and one tile of ``d`` may have all columns that read it.
+
+    The results of that product are then operands in registers, and computed once (a back-to-back GEMM).
+    """
+    defs = find_defs(program)
+    sources = [defs[ld.buffer] for ld in loads(made.factor) if ld.buffer in defs]
+    products = [s for s in sources if s.op == "sum" and isinstance(v := unscaled(s), Op) and v.op == "mul"]
+    used = {a.name for a in made.axes}
+    return bool(products) and prod(nominal(a.extent) for a in d.axes if a.name not in used) <= HELD
 
 
 def _has_digits(ld: Load, d: Def) -> bool:

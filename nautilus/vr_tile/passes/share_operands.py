@@ -1,0 +1,153 @@
+"""``share-operands``: products that read one tensor along different axes read the same tile of it.
+
+A tensor may be the right operand of two products of one loop, contracted in the first one and with columns in the
+second one, such as latent vectors that serve as keys and, in their first elements, as values::
+
+    %k = load C[j, f] : f16[j: 64, f: 576]                 %c = load C[j, r] : f16[j: 64, r: 512]
+    %s = dot %q, %k over f                          ->     %t = load C[j, 512 + g] : f16[j: 64, g: 64]
+    %v = load C[j, r] : f16[j: 64, r: 512]                 %s = dot %qt, %t + (dot %qc, %c over r) over g
+    %o = dot %p, %v over j                                 %o = dot %p, %c over j
+
+The contraction over ``f`` becomes one over ``r``, and one over the rest ``g`` of ``f`` if it is longer, so that ``%k``
+and ``%v`` are one value, which is loaded once.  Only the order of the sum changes.  ``cse`` then merges the loads, and
+``dce`` removes those without readers.
+
+Both operands of the first product are loads of 16-bit floats, which shared memory holds in one form for either use.
+The loads of the tensor are in one block and equal but for the axis.  The rest of ``f`` is a multiple of :data:`UNIT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
+from nautilus.core.index.simplify import simplify
+from nautilus.core.records import dataclass
+from nautilus.core.text.names import unused
+from nautilus.core.tiles import TileAxis
+from nautilus.vr_tile.ir import DotOp, ForOp, LoadOp, TileKernel, TileModule, TileOp, Value, results, walk_ops
+from nautilus.vr_tile.rewriting import Peephole, each_kernel
+
+UNIT = 16  # terms of a matrix instruction for operands of 16 bits
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOperands:
+    """Contract along the axis of another load of the same tensor."""
+
+    name = "share-operands"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """``module`` with contractions along the axes of loads that other products read."""
+        return each_kernel(module, _kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of contracted axis ``whole``: ``axis`` counts its elements from ``start`` on."""
+
+    whole: str
+    axis: str
+    start: int
+
+
+def _kernel(k: TileKernel) -> TileKernel:
+    defs = {v.name: op for op in walk_ops(k.body) for v in results(op)}
+    sizes = {a.name: a.size for a in k.axes}
+    found = {
+        op.result.name: (op.axes[0], axis)
+        for block in _blocks(k.body)
+        for op in block
+        if isinstance(op, DotOp) and (axis := _shared_axis(op, block, defs, sizes)) is not None
+    }
+    if not found:
+        return k
+    taken, axes, parts = {*sizes}, list(k.axes), dict[tuple[str, str], tuple[_Part, ...]]()
+    for whole, axis in dict.fromkeys(found.values()):
+        parts[whole, axis] = (_Part(whole, axis, 0),)
+        if rest := sizes[whole] - sizes[axis]:
+            name = unused(f"{whole}_rest", taken)
+            taken.add(name)
+            axes.append(TileAxis(name, rest))
+            parts[whole, axis] += (_Part(whole, name, sizes[axis]),)
+    work = _Parts(replace(k, axes=tuple(axes)), defs, {name: parts[pair] for name, pair in found.items()})
+    return replace(work.run(_Parts.rule), axes=tuple(axes))
+
+
+def _blocks(body: tuple[TileOp, ...]) -> Iterator[tuple[TileOp, ...]]:
+    yield body
+    for op in body:
+        if isinstance(op, ForOp):
+            yield from _blocks(op.body)
+
+
+def _shared_axis(
+    op: DotOp, block: tuple[TileOp, ...], defs: Mapping[str, TileOp], sizes: Mapping[str, int]
+) -> str | None:
+    """The axis of another load in ``block`` along which ``op`` may contract; None where there is none."""
+    sides = [defs.get(v.name) for v in (op.a, op.b)]
+    if len(op.axes) != 1 or op.mask is not None or op.parts is not None:
+        return None
+    (whole,) = op.axes
+    loads = [x for x in sides if isinstance(x, LoadOp) and x.result.type.dtype.is_half]
+    if len(loads) != len(sides) or any(whole in free_vars(x.mask) for x in loads if x.mask is not None):
+        return None
+    taken = {*op.a.type.names, *op.b.type.names}
+    for mine in (x for x in loads if x in block):
+        for other in block:
+            axis = _renamed(mine, other, whole)
+            if axis is not None and axis not in taken and (sizes[whole] - sizes[axis]) in range(0, sizes[whole], UNIT):
+                return axis
+    return None
+
+
+def _renamed(mine: LoadOp, other: TileOp, whole: str) -> str | None:
+    """The axis of ``other`` if it loads what ``mine`` does, with this axis in the place of ``whole``."""
+    if not isinstance(other, LoadOp) or other.buffer != mine.buffer or other.mask != mine.mask:
+        return None
+    own, mates = set(other.result.type.names), set(mine.result.type.names)
+    if mates - own != {whole} or len(own - mates) != 1:
+        return None
+    (axis,) = own - mates
+    return axis if tuple(substitute(e, {whole: Var(axis)}) for e in mine.index) == other.index else None
+
+
+class _Parts(Peephole):
+    """Rewrites the dots ``cut``, each along parts of its contracted axis."""
+
+    def __init__(
+        self, k: TileKernel, defs: Mapping[str, TileOp], cut: Mapping[str, tuple[_Part, ...]]
+    ) -> None:
+        super().__init__(k)
+        self.cut = cut
+        self.wanted: dict[str, dict[_Part, None]] = {}  # parts of the loads that the dots read
+        self.made: dict[tuple[str, _Part], Value] = {}
+        for op in defs.values():
+            if isinstance(op, DotOp) and op.result.name in cut:
+                for v in (op.a, op.b):
+                    self.wanted.setdefault(v.name, {}).update(dict.fromkeys(cut[op.result.name]))
+
+    def rule(self: Peephole, op: TileOp) -> Value | None:
+        """The rule of the pass."""
+        assert isinstance(self, _Parts)
+        if isinstance(op, LoadOp):
+            for part in self.wanted.get(op.result.name, ()):
+                self.made[op.result.name, part] = self.load(op, part)
+        if not (isinstance(op, DotOp) and op.result.name in self.cut):
+            return None
+        acc = op.acc
+        for part in self.cut[op.result.name]:
+            a, b = (self.made[v.name, part] for v in (op.a, op.b))
+            acc = self.dot(a, b, acc, (part.axis,), op.result.name)
+        return acc
+
+    def load(self, op: LoadOp, part: _Part) -> Value:
+        """The part of the tile that ``op`` loads."""
+        at: Expr = Var(part.axis) if part.start == 0 else calc("add", part.start, Var(part.axis))
+        names = [part.axis if n == part.whole else n for n in op.result.type.names]
+        out = self.fresh(self.type(op.result.type.dtype, names), op.result.name)
+        index = tuple(simplify(substitute(e, {part.whole: at})) if part.whole in free_vars(e) else e for e in op.index)
+        self.emit(LoadOp(out, op.buffer, index, op.mask, op.span))
+        return out
