@@ -36,7 +36,9 @@ from nautilus.core.types import DType
 from nautilus.planner.draft import Draft
 from nautilus.planner.phases import Phases, passes, phases
 from nautilus.planner.products import warp_tiles
-from nautilus.planner.products.dots import dot_of
+from nautilus.planner.products.dots import dot_of, half_operands
+from nautilus.planner.products.held import held_tile
+from nautilus.planner.products.wide import COLUMNS, may_hold
 from nautilus.planner.rowwise import columns, pairs, rows, shared_operands, terms, turned, windows
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous
@@ -44,6 +46,7 @@ from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
 
 MAX_TILE = 256  # elements of a whole axis that lives in accumulators
+FEW_TERMS = 64  # of a sum of partial results, whose tile may have as many columns as that of the products before it
 MAX_ROW = 8192  # elements of a row that lives in one tile
 BLOCK = 4096  # elements a block of row-wise work handles
 LEAST = 256  # the same of a small kernel: 8 elements of each thread of a warp
@@ -273,15 +276,25 @@ def _other_role(g: Draft, x: str) -> AxisPlan:
     private = len(users) == 1 and len(reducers) == 1
     alone = len(g.defs) == 1 or not any(a.name == g.loop for a in users[0].axes)
     main = [max(d.inner, key=g.extent) for n, d in g.dots.items() if x in d.inner]
+    if _is_wide(g, x):
+        return AxisPlan(x, TILE, held_tile(g.extent(x)))
     if private and main and main[0] != x:
         return AxisPlan(x, LOOP, 1)  # a small extra contraction (taps of a filter) has steps of one element
-    if g.extent(x) <= MAX_TILE and not (private and not main and len(g.defs) == 1):
+    few = not g.dots and g.terms() <= FEW_TERMS
+    if g.extent(x) <= (COLUMNS if few else MAX_TILE) and not (private and not main and len(g.defs) == 1):
         multiple = 16 if any(x in (*dot.rows, *dot.columns, *dot.inner) for dot in g.dots.values()) else 1
         return AxisPlan(x, TILE, -(-ceil_pow2(g.extent(x)) // multiple) * multiple)
     if private and (alone or g.extent(x) <= MAX_PRIVATE):
         near = BLOCK if not g.dots and contiguous(g.defs, x) else 1
         return AxisPlan(x, LOOP, min(64 if main else near, ceil_pow2(g.extent(x))))
     raise ScheduleError(f"axis {x} of {g.extent(x)} elements does not fit in a tile")
+
+
+def _is_wide(g: Draft, x: str) -> bool:
+    """Whether a tile has all elements of ``x`` by the rules for wide products (:mod:`.products.wide`)."""
+    if g.light or g.loop is None or not may_hold(x, g.extent(x), g.loop, g.dots.values()):
+        return False
+    return all(half_operands(d) for d in g.defs if d.name in g.dots)
 
 
 def _vector_axis(g: Draft) -> str | None:

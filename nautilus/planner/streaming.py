@@ -29,6 +29,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.tiles import floor_pow2
 from nautilus.planner.products.dots import dot_of
+from nautilus.planner.products.wide import HELD
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.definitions import Def
@@ -92,7 +93,12 @@ def cut(plan: KernelPlan, unified: Unified, loop: str, grid: int, row: int, resu
 
 
 def few_rows(plan: KernelPlan, unified: Unified) -> bool:
-    """Whether all rows of a kernel's matrix products are in one smallest tile, and no other grid axis is tiled."""
+    """Whether all rows of a kernel's matrix products are in one smallest tile, and no other grid axis is tiled.
+
+    A warp has all columns of them, as far as its registers go.
+    """
+    if any(a.role == TILE and a.tile > HELD for a in plan.axes):
+        return False
     spread = [a for a in plan.axes if a.role == GRID and a.tile > 1]
     dots = [dot for d in unified.defs if (dot := dot_of(d)) is not None]
     if not dots or len(spread) != 1 or spread[0].tile != ROWS:

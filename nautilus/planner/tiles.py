@@ -20,13 +20,15 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
-from nautilus.core.expr.nodes import Expr, Load, Op
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.nodes import Load, Op
 from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
 from nautilus.core.types import DType
 from nautilus.planner import warpgroup as warpgroup_rules
+from nautilus.planner.products import wide as wide_rules
 from nautilus.planner.products.boxes import Side, side
-from nautilus.planner.products.dots import Dot, dot_of, full_operands
+from nautilus.planner.products.dots import Dot, dot_of, full_operands, half_operands
 from nautilus.planner.products.parts import gemm_in_parts
 from nautilus.planner.warpgroup import extent, with_tiles
 from nautilus.scalar.analysis.axes import Unified
@@ -56,10 +58,10 @@ def size_kernel(
     dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
     loops = [a.name for a in plan.axes if a.role == LOOP]
     products = [d for d in unified.defs if d.name in dots]
-    halves = warpgroup and not light and all(map(_half_operands, products))
+    halves = warpgroup and not light and all(map(half_operands, products))
     if halves and (in_turn := _in_turn(plan, unified, limits, dots, loops)):
         return in_turn
-    if len(loops) == 2 and len(products) == 1 and all(map(_half_operands, products)):
+    if len(loops) == 2 and len(products) == 1 and all(map(half_operands, products)):
         return _streamed_gemm(plan, unified, limits, dots[products[0].name])
     if not dots or len(loops) != 1:
         return plan
@@ -76,7 +78,7 @@ def size_kernel(
         of = [[d.rows for d in dots.values()], [d.columns for d in dots.values()]]
         main = [side(plan, unified, x, axes) for x, axes in zip(place[:2], of, strict=True)]
         sides = (main[0], main[1], *place[2:])
-    if not all(map(_half_operands, products)):
+    if not all(map(half_operands, products)):
         types = {t for d in products for t in _operand_types(d)}
         if warpgroup and types <= _FLOAT8 and len(spread) == len(rows | columns) == 1:
             (row,) = spread
@@ -100,9 +102,25 @@ def size_kernel(
         return wide or _gemm(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
         (row,), rule = spread, warpgroup_rules.back_to_back_gemm
+        chain = wide_rules.chain_of(plan, unified.defs, extent(unified, row), loops[0], dots)
+        if chain.is_wide:
+            return _wide(plan, unified, limits, row, loops[0], chain, warpgroup)
         wide = rule(plan, unified, limits, row, loops[0], dots, light) if warpgroup else None
         return wide or _back_to_back_gemm(plan, unified, limits, row, loops[0], dots)
     return plan
+
+
+def _wide(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, chain: wide_rules.Chain, warpgroup: bool
+) -> KernelPlan:
+    """Tiles of a back-to-back GEMM by the rules for many columns (:mod:`.products.wide`)."""
+    found = wide_rules.sizes(chain, extent(unified, loop), limits, warpgroup)
+    if found is None:
+        raise ScheduleError("shared memory does not hold the operands of a step", kernel=plan.name)
+    rows, step, mapping = found
+    order = plan.mapping.raster_order
+    sized = with_tiles(plan, {row: rows, loop: step}, replace(mapping, raster_order=order))
+    return replace(sized, iteration_order="mixed-first", rescale_policy="auto")
 
 
 def _whole_columns(
@@ -117,7 +135,7 @@ def _whole_columns(
     (loop,) = (a.name for a in plan.axes if a.role == LOOP)
     types = {t for d in products for t in _operand_types(d)}
     held = [a.name for a in plan.axes if a.role == TILE and a.name in first.columns]
-    alike = all(map(_half_operands, products)) or any(types <= family for family in _OTHERS)
+    alike = all(map(half_operands, products)) or any(types <= family for family in _OTHERS)
     same = all((d.rows, d.columns, d.inner) == (first.rows, first.columns, (loop,)) for d in (first, *more))
     if len(rows) != 1 or columns or len(held) != 1 or not same or not alike:
         return None
@@ -157,14 +175,6 @@ def _fewer_stages(plan: KernelPlan, unified: Unified, limits: Limits, loop: str)
     return replace(plan, mapping=replace(plan.mapping, stages=stages))
 
 
-def _half_operands(d: Def) -> bool:
-    """Whether both factors of the product are 16-bit floats."""
-    value = d.value
-    while isinstance(value, Op) and value.op == "cast":
-        value = value.args[0]
-    return isinstance(value, Op) and value.op == "mul" and all(_half(x) for x in value.args)
-
-
 def _operand_types(d: Def) -> set[DType]:
     """Types of the factors of the product; f32 for one that is neither a tensor nor rounded to a narrower type."""
     value = matrix_part(d)
@@ -177,14 +187,6 @@ def _operand_types(d: Def) -> set[DType]:
 #: operands of matrix instructions beside the 16-bit floats: types that one instruction may multiply
 _FLOAT8 = frozenset(d for d in DType if d.is_float8)
 _OTHERS = (frozenset({DType.TF32}), frozenset({DType.I8, DType.U8}), _FLOAT8)
-
-
-def _half(e: Expr) -> bool:
-    match e:
-        case Op(op="cast", args=(inner,)):
-            return inner.dtype.is_half and isinstance(inner, Load | Op)
-        case _:
-            return e.dtype.is_half
 
 
 def _gemm(

@@ -44,6 +44,22 @@ def _is_narrow(dtype: DType) -> bool:
     return dtype.bits < 32 or dtype is DType.TF32
 
 
+def half_operands(d: Def) -> bool:
+    """Whether both factors of the product are 16-bit floats."""
+    value = d.value
+    while isinstance(value, Op) and value.op == "cast":
+        value = value.args[0]
+    return isinstance(value, Op) and value.op == "mul" and all(_half(x) for x in value.args)
+
+
+def _half(e: Expr) -> bool:
+    match e:
+        case Op(op="cast", args=(inner,)):
+            return inner.dtype.is_half and isinstance(inner, Load | Op)
+        case _:
+            return e.dtype.is_half
+
+
 def step_within(defs: Iterable[Def], step: int) -> int:
     """The largest step of a reduction loop, at most ``step``, that lies within the groups of every scaled product."""
     return gcd(step, *(found.group for d in defs if (found := scaled_product(d)) is not None))

@@ -1,0 +1,116 @@
+"""Sizes of back-to-back GEMMs with more columns than the registers of one consumer hold, or longer contractions.
+
+The accumulators of 64 rows and 512 columns are half of the registers of a multiprocessor.  They are divided along the
+columns, and the first product is contracted over up to 576 elements, which shared memory holds for one tile of rows:
+
+* where there are more than :data:`FEW` rows, two warpgroups with 64 rows divide the columns.  Each computes the first
+  product for itself, which needs no exchange between them;
+* otherwise eight warps with 16 or 32 rows divide the columns of both products, and exchange the results of the first
+  one through shared memory.
+
+The step of the loop is what shared memory holds in two stages.  A tensor that both products read
+(``share-operands``) is there once.  The rules follow from registers and shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+
+from nautilus.core.expr.nodes import Load, Var, free_vars
+from nautilus.core.records import dataclass
+from nautilus.core.schedule import KernelPlan, MappingPlan, WarpgroupPlan, WarpPlan
+from nautilus.planner.products.dots import Dot
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import TILE
+from nautilus.targets.limits import Limits
+
+HELD = 256  # elements of an axis that registers hold without division
+COLUMNS, DEEPEST = 512, 576  # most columns of accumulators, and most elements of the contraction of the first product
+ROWS, WARPGROUPS = 64, 2  # of a tile, with warpgroups
+FEW = 32  # rows that single warps have
+WARPS, NARROWEST = 8, 8  # warps, and columns of a matrix instruction
+STEPS = (64, 32, 16)  # of the loop: registers hold 64 results of the first product beside the accumulators
+STAGES = 2
+RESERVE = 8 << 10  # bytes of shared memory for what warps exchange, and for barriers
+
+
+def may_hold(axis: str, extent: int, loop: str, dots: Iterable[Dot]) -> bool:
+    """Whether a tile may have all elements of ``axis``, which are more than :data:`HELD`.
+
+    It is contracted in a product along ``loop``, or has the columns of one that is contracted over ``loop``.
+    """
+    first = [d for d in dots if loop in (*d.rows, *d.columns)]
+    second = [d for d in dots if d.inner == (loop,)]
+    if not (first and second) or extent <= HELD:
+        return False
+    if any(axis in d.inner for d in first):
+        return extent <= DEEPEST and all(d.inner == (axis,) for d in first)
+    return extent <= COLUMNS and any(axis in (*d.rows, *d.columns) for d in second)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The two products: rows, elements of the first contraction and columns of the second one, of 16 bits.
+
+    ``streamed``: bytes that a block loads for each element of the loop.
+    """
+
+    rows: int
+    deep: int
+    width: int
+    streamed: int
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether these rules are for it."""
+        return max(self.deep, self.width) > HELD
+
+
+def chain_of(plan: KernelPlan, defs: Iterable[Def], rows: int, loop: str, dots: Mapping[str, Dot]) -> Chain:
+    """The products of ``plan``, whose axes other than that of ``rows`` rows and ``loop`` are tiles."""
+    held = {a.name: a.tile for a in plan.axes if a.role == TILE}
+    deep = sum(prod(held[x] for x in d.inner if x in held) for d in dots.values() if d.inner != (loop,))
+    second = [d for d in dots.values() if d.inner == (loop,)]
+    width = sum(prod(held[x] for x in (*d.rows, *d.columns) if x in held) for d in second)
+    return Chain(rows, deep, width, _streamed(defs, loop, held))
+
+
+def _streamed(defs: Iterable[Def], loop: str, held: Mapping[str, int]) -> int:
+    """Bytes of the tensors that are loaded for each element of ``loop``; of what is read twice, the longer part."""
+    found: dict[tuple[object, ...], int] = {}
+    every = list(defs)
+    names = {d.name for d in every}
+    for ld in (ld for d in every for ld in d.reads() if ld.buffer not in names and loop in free_vars(ld)):
+        key = (ld.buffer, *(None if isinstance(e, Var) and e.name in held else e for e in ld.index))
+        found[key] = max(found.get(key, 0), _row(ld, held))
+    return sum(found.values())
+
+
+def _row(ld: Load, held: Mapping[str, int]) -> int:
+    return ld.dtype.bytes * prod(held[x] for x in free_vars(ld) if x in held)
+
+
+def sizes(chain: Chain, extent: int, limits: Limits, warpgroup: bool) -> tuple[int, int, MappingPlan] | None:
+    """Rows of a tile, the step of a loop of ``extent`` elements, and the mapping; None where nothing fits."""
+    if warpgroup and chain.rows > FEW:
+        resident = ROWS * chain.deep * 2
+        step = _step(chain, extent, limits.smem_block - resident - RESERVE // 2, STAGES)
+        if step is None or chain.width % (WARPGROUPS * NARROWEST):
+            return None
+        mapping = WarpgroupPlan(
+            warpgroups=WARPGROUPS, stages=STAGES, epilogue="direct", producer_registers=40, consumer_registers=232,
+            pipeline_mma=False,
+        )  # fmt: skip
+        return ROWS, step, mapping
+    rows = FEW if chain.rows > FEW // 2 else FEW // 2
+    for stages in (STAGES, 1):
+        step = _step(chain, extent, limits.smem_block - rows * chain.deep * 2 - RESERVE, stages)
+        if step is not None and (step == STEPS[0] or stages == 1):
+            return rows, step, WarpPlan(warps=(1, max(1, min(WARPS, step // NARROWEST))), stages=stages)
+    return None
+
+
+def _step(chain: Chain, extent: int, room: int, stages: int) -> int | None:
+    """The longest step whose stages have ``room``."""
+    return next((s for s in STEPS if s <= max(extent, STEPS[-1]) and stages * s * chain.streamed <= room), None)
