@@ -41,11 +41,14 @@ def split_axis(kernel: TileKernel, axis: str, consumers: int) -> Own:
     """
     part = next(a.size for a in kernel.axes if a.name == axis) // consumers
     axes = tuple(TileAxis(a.name, part) if a.name == axis else a for a in kernel.axes)
-    at = [calc("add", calc("mul", n, part), Var(axis)) for n in (Var(CONSUMER), *map(integer, range(consumers)))]
-    split = [_Split({a.name: a for a in axes}, {axis: simplify(e)}, {axis: (0, part - 1)}) for e in at]
-    work = _Contractions(kernel, axis, split[1:])
-    body = split[0].block(work.block(kernel.body))
-    return Own(replace(kernel, axes=axes, body=body), work.parts, work.dots)
+    named, ranges = {a.name: a for a in axes}, {axis: (0, part - 1)}
+    of, *parts = (
+        _Split(named, {axis: simplify(calc("add", calc("mul", n, part), Var(axis)))}, ranges)
+        for n in (Var(CONSUMER), *map(integer, range(consumers)))
+    )
+    work = _Own(of, axis, parts, kernel)
+    body = work.block(kernel.body)
+    return Own(replace(kernel, axes=axes, body=body), work.found, work.dots)
 
 
 def is_contraction_of_loads(kernel: TileKernel, op: vr.TileOp) -> bool:
@@ -54,53 +57,6 @@ def is_contraction_of_loads(kernel: TileKernel, op: vr.TileOp) -> bool:
         return False
     loads = {x.result.name for x in vr.walk_ops(kernel.body) if isinstance(x, vr.LoadOp)}
     return {op.a.name, op.b.name} <= loads
-
-
-class _Contractions:
-    """Sums of products of parts in the place of contractions along ``axis``."""
-
-    def __init__(self, kernel: TileKernel, axis: str, splits: list[_Split]) -> None:
-        self.axis, self.splits = axis, splits
-        every = list(vr.walk_ops(kernel.body))
-        dots = [op for op in every if isinstance(op, vr.DotOp) and axis in op.axes]
-        self.loads = {v.name for op in dots for v in (op.a, op.b)}
-        self.parts: dict[str, tuple[str, int]] = {}
-        self.dots: dict[str, str] = {}
-
-    def block(self, body: tuple[vr.TileOp, ...]) -> tuple[vr.TileOp, ...]:
-        out: list[vr.TileOp] = []
-        for op in body:
-            match op:
-                case vr.ForOp():
-                    out.append(replace(op, body=self.block(op.body)))
-                case vr.DotOp() if self.axis in op.axes:
-                    out += self.products(op)
-                case vr.LoadOp() if op.result.name in self.loads:
-                    out += [*self.loaded(op), op]
-                case _:
-                    out.append(op)
-        return tuple(out)
-
-    def named(self, v: Value, n: int) -> Value:
-        return replace(v, name=f"{v.name}_part_{n}")
-
-    def loaded(self, op: vr.LoadOp) -> list[vr.TileOp]:
-        out: list[vr.TileOp] = []
-        for n, split in enumerate(self.splits):
-            made = split.op(replace(op, result=self.named(op.result, n)))
-            self.parts[f"{op.result.name}_part_{n}"] = (op.result.name, n)
-            out.append(made)
-        return out
-
-    def products(self, op: vr.DotOp) -> list[vr.TileOp]:
-        out: list[vr.TileOp] = []
-        acc, last = op.acc, len(self.splits) - 1
-        for n in range(len(self.splits)):
-            result = op.result if n == last else self.named(op.result, n)
-            self.dots[result.name] = op.result.name
-            out.append(replace(op, result=result, a=self.named(op.a, n), b=self.named(op.b, n), acc=acc))
-            acc = result
-        return out
 
 
 class _Split:
@@ -142,3 +98,47 @@ class _Split:
                 carried = tuple((v(arg), v(init)) for arg, init in op.carried)
                 results, yields = tuple(map(v, op.results)), tuple(map(v, op.yields))
                 return replace(op, results=results, carried=carried, body=self.block(op.body), yields=yields)
+
+
+class _Own(_Split):
+    """What ``of`` makes of a kernel, with sums of products of ``parts`` in the place of contractions along ``axis``."""
+
+    def __init__(self, of: _Split, axis: str, parts: list[_Split], kernel: TileKernel) -> None:
+        super().__init__(of.axes, of.env, of.ranges)
+        self.axis, self.parts = axis, parts
+        dots = [op for op in vr.walk_ops(kernel.body) if isinstance(op, vr.DotOp) and axis in op.axes]
+        self.loads = {v.name for op in dots for v in (op.a, op.b)}
+        self.found: dict[str, tuple[str, int]] = {}
+        self.dots: dict[str, str] = {}
+
+    def block(self, body: tuple[vr.TileOp, ...]) -> tuple[vr.TileOp, ...]:
+        out: list[vr.TileOp] = []
+        for op in body:
+            if isinstance(op, vr.DotOp) and self.axis in op.axes:
+                out += self.products(op)
+                continue
+            if isinstance(op, vr.LoadOp) and op.result.name in self.loads:
+                out += self.loaded(op)
+            out.append(self.op(op))
+        return tuple(out)
+
+    def named(self, v: Value, n: int) -> Value:
+        """Part ``n`` of the whole value ``v``."""
+        return self.value(replace(v, name=f"{v.name}_part_{n}"))
+
+    def loaded(self, op: vr.LoadOp) -> list[vr.TileOp]:
+        """The loads of all parts."""
+        names = [replace(op.result, name=f"{op.result.name}_part_{n}") for n in range(len(self.parts))]
+        self.found |= {v.name: (op.result.name, n) for n, v in enumerate(names)}
+        return [part.op(replace(op, result=v)) for part, v in zip(self.parts, names, strict=True)]
+
+    def products(self, op: vr.DotOp) -> list[vr.TileOp]:
+        """The product as a sum of products of parts, the last one by its own name."""
+        out: list[vr.TileOp] = []
+        acc, last = None if op.acc is None else self.value(op.acc), len(self.parts) - 1
+        for n in range(len(self.parts)):
+            result = self.value(op.result) if n == last else self.named(op.result, n)
+            self.dots[result.name] = op.result.name
+            out.append(replace(op, result=result, a=self.named(op.a, n), b=self.named(op.b, n), acc=acc))
+            acc = result
+        return out

@@ -20,17 +20,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nautilus.core.buffers import Buffer
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import Cause, Obstacle, ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.interleaved import GROUP, base_of
-from nautilus.core.expr.nodes import Expr, Op, Var, rewrite
+from nautilus.core.expr.nodes import Expr, Load, Op, Ref, Var, rewrite, walk
 from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, TmaLoad
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, LetOp, TmaLoad
 from nautilus.ma_tile.ir.instruction_tables import operand_types
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
@@ -156,6 +156,7 @@ class _WarpgroupLowering(Lowering):
     def _loaded(self, entry: Entry, op: vr.LoadOp, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
         base = self.interleaved.get(dot.result.name)
         op = op if side == "a" or base is None else _in_order(op, calc("add", base, Var(plan.k)))
+        op = self._at_variables(op, entry.depth)
         found = tma_box(self.buffers[op.buffer], op.result.type.axes, op.index, op.mask, self.ranges)
         if isinstance(found, TmaBox) and found.axes[-1].name != plan.k and not WGMMA[plan.instr].both_majors:
             reason = f"{op.buffer} is not contiguous along {plan.k}, as {plan.instr} wants it"
@@ -185,11 +186,43 @@ class _WarpgroupLowering(Lowering):
         for n, part in parts.items():
             self.bulk[part.value.name] = replace(slot, stage=integer(n))
             assert isinstance(part.op, vr.LoadOp)
-            self._load_box(self.bulk[part.value.name], part.op, entry.depth)
+            self._load_box(self.bulk[part.value.name], self._at_variables(part.op, entry.depth), entry.depth)
         if not parts:
             self._load_box(slot, op, entry.depth)
         self.bulk[own] = slot
         return self.bulk[op.result.name] if parts else slot
+
+    def _at_variables(self, op: vr.LoadOp, depth: int) -> vr.LoadOp:
+        """``op`` with variables for the numbers of its position that are loaded, such as that of a page.
+
+        The role that copies the tile reads such a number for itself.
+        """
+
+        def variable(e: Expr) -> Expr | None:
+            found = self._number(e)
+            if found is None:
+                return None
+            block = self.b.blocks[depth]
+            for let in (x for x in block if isinstance(x, LetOp) and x.expr == found):
+                return Var(let.var, found.dtype)
+            name = self.b.name(f"{found.buffer}_at")
+            self.b.emit(LetOp(name, found, op.span), depth)
+            return Var(name, found.dtype)
+
+        index = tuple(rewrite(e, variable) for e in op.index)
+        return replace(op, index=index, mask=None if op.mask is None else rewrite(op.mask, variable))
+
+    def _number(self, e: Expr) -> Load | None:
+        """The load of the one number ``e`` at a position of variables and such numbers; None where it is none."""
+        made = self.env[e.name].op if isinstance(e, Ref) else None
+        if not isinstance(made, vr.LoadOp) or made.result.type.axes or made.mask is not None:
+            return None
+        if self.buffers[made.buffer].space is not Space.INPUT or not made.result.type.dtype.is_int:
+            return None
+        index = tuple(rewrite(x, self._number) for x in made.index)
+        if any(isinstance(n, Ref) for x in index for n in walk(x)):
+            return None
+        return Load(made.buffer, index, made.result.type.dtype, made.span)
 
     def _load_box(self, slot: Slot, op: vr.LoadOp, depth: int) -> None:
         index = tuple(self.expr(e, self.candidates.preferred(())) for e in op.index)

@@ -81,9 +81,7 @@ def reject(kernel: TileKernel, op: DotOp, reason: str, obstacle: Obstacle | None
     raise ScheduleError(text, kernel=kernel.name, span=op.span, obstacle=obstacle)
 
 
-def _checked(
-    kernel: TileKernel, op: DotOp, plan: DotPlan, parts: Mapping[str, int], strict: bool
-) -> DotPlan:
+def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, parts: Mapping[str, int], strict: bool) -> DotPlan:
     """``plan`` for the four warps of a consumer. ``parts``: the number of consumers that divide an axis."""
     sizes = {a.name: a.size for a in kernel.axes}
     if len(op.result.type.axes) < 2:

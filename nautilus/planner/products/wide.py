@@ -32,6 +32,7 @@ FEW = 32  # rows that single warps have
 WARPS, NARROWEST = 8, 8  # warps, and columns of a matrix instruction
 STEPS = (64, 32, 16)  # of the loop: registers hold 64 results of the first product beside the accumulators
 STAGES = 2
+CHUNK = 64  # columns of a step of the epilogue
 RESERVE = 8 << 10  # bytes of shared memory for what warps exchange, and for barriers
 
 
@@ -100,7 +101,7 @@ def sizes(chain: Chain, extent: int, limits: Limits, warpgroup: bool) -> tuple[i
             return None
         mapping = WarpgroupPlan(
             warpgroups=WARPGROUPS, stages=STAGES, epilogue="direct", producer_registers=40, consumer_registers=232,
-            pipeline_mma=False,
+            pipeline_mma=False, store_columns=CHUNK,
         )  # fmt: skip
         return ROWS, step, mapping
     rows = FEW if chain.rows > FEW // 2 else FEW // 2

@@ -437,9 +437,10 @@ class _Lower:
     def computed(self, cond: Expr, c: Contraction, x: Expr, y: Expr) -> Expr | None:
         """The one of ``x`` and ``y`` that ``cond`` masks alone, because a TMA copy of the other one has no mask.
 
-        Only for a condition on elements of tensors and on axes of both, and where one of them is computed.
+        Only for a condition on elements of tensors and on axes of both, and where one of them is computed.  The other
+        one is an element of a tensor at any place, such as in a page.
         """
-        loaded = self.is_loaded(x), self.is_loaded(y)
+        loaded = [isinstance(e, Load) and e.buffer in self.b.buffers for e in (x, y)]
         if not self.warpgroup or not loads(cond) or not self.b.names(cond) <= c.a_axes & c.b_axes:
             return None
         return (y if loaded[0] else x) if loaded[0] != loaded[1] else None

@@ -117,9 +117,7 @@ def _renamed(mine: LoadOp, other: TileOp, whole: str) -> str | None:
 class _Parts(Peephole):
     """Rewrites the dots ``cut``, each along parts of its contracted axis."""
 
-    def __init__(
-        self, k: TileKernel, defs: Mapping[str, TileOp], cut: Mapping[str, tuple[_Part, ...]]
-    ) -> None:
+    def __init__(self, k: TileKernel, defs: Mapping[str, TileOp], cut: Mapping[str, tuple[_Part, ...]]) -> None:
         super().__init__(k)
         self.cut = cut
         self.wanted: dict[str, dict[_Part, None]] = {}  # parts of the loads that the dots read

@@ -62,7 +62,8 @@ from nautilus.vr_tile.rewriting import Peephole, each_op
 from nautilus.vr_tile.subtiles import independent, subtiles
 
 _BLOCKS = 128  # of the second kernel, at least, where there are so many tiles
-_MOST_FLAGS = 8192  # rows that a block of the second kernel looks at
+_MOST_FLAGS = 8192  # flags that a block of the second kernel looks at
+_UNDIVIDED = 256  # columns of accumulators, at most, that one consumer has
 _SOME = 16  # tiles that a block of the second kernel looks at where their number is known only at launch
 
 
@@ -105,7 +106,8 @@ def _inexact(k: TileKernel) -> tuple[DotOp, ...]:
 class _Flags:
     """``buffer[tile, row]``: whether ``value`` is NaN at position ``row`` of ``axis`` (None: anywhere) in a tile.
 
-    ``finite``: or inf.
+    ``finite``: or inf.  ``columns``: an axis of which each position has a flag too, ``buffer[tile, row, column]``,
+    because several consumers may divide it.
     """
 
     buffer: Buffer
@@ -113,11 +115,20 @@ class _Flags:
     axis: str | None
     rows: int
     finite: bool
+    columns: TileAxis | None = None
 
     def bad(self, p: Peephole) -> Value:
         """Emit the flags of a tile."""
         v = p.map("sub", (self.value, self.value)) if self.finite else self.value  # inf - inf is NaN
-        return p.reduce("any", p.map("ne", (v, v)), [n for n in v.type.names if n != self.axis])
+        kept = {self.axis} if self.columns is None else {self.axis, self.columns.name}
+        flags, over = p.map("ne", (v, v)), [n for n in v.type.names if n not in kept]
+        return p.reduce("any", flags, over) if over else flags
+
+    @property
+    def position(self) -> tuple[Expr, ...]:
+        """The position of a flag within a tile."""
+        row = integer(0) if self.axis is None else Var(self.axis)
+        return (row,) if self.columns is None else (row, Var(self.columns.name))
 
 
 class _Rewrite:
@@ -149,8 +160,10 @@ class _Rewrite:
                 axis = self.rows_of(op, end)
                 rows = next((a.size for a in end.type.axes if a.name == axis), 1)
                 name = fresh(f"{self.k.name}_nan", self.names)
-                buffer = Buffer(name, DType.BOOL, (self.tiles, rows), Space.TEMP, self.k.span)
-                found[end.name] = _Flags(buffer, end, axis, rows, op.parts == STORED)
+                columns = next((a for a in end.type.axes if a.name != axis and a.size > _UNDIVIDED), None)
+                shape = (self.tiles, rows) if columns is None else (self.tiles, rows, columns.size)
+                buffer = Buffer(name, DType.BOOL, shape, Space.TEMP, self.k.span)
+                found[end.name] = _Flags(buffer, end, axis, rows, op.parts == STORED, columns)
         return list(found.values())
 
     def rows_of(self, op: DotOp, end: Value) -> str | None:
@@ -179,8 +192,7 @@ class _Rewrite:
         p.span = self.k.span
         p.out = list(first.body)
         for f in self.flags:
-            row = integer(0) if f.axis is None else Var(f.axis)
-            p.emit(StoreOp(f.buffer.name, (self.number(), row), f.bad(p), None, p.span))
+            p.emit(StoreOp(f.buffer.name, (self.number(), *f.position), f.bad(p), None, p.span))
         return replace(first, body=tuple(p.out)), self.second()
 
     def without_masks(self, plain: set[str]) -> TileKernel:
@@ -213,7 +225,7 @@ class _Rewrite:
     @property
     def each(self) -> int:
         """Tiles that a block of the second kernel looks at."""
-        most = max(1, _MOST_FLAGS // max(f.rows for f in self.flags))
+        most = max(1, _MOST_FLAGS // max(f.rows * (1 if f.columns is None else f.columns.size) for f in self.flags))
         return min(-(-self.tiles // _BLOCKS) if isinstance(self.tiles, int) else _SOME, most)
 
     # -- the second kernel ---------------------------------------------------------------------
@@ -263,8 +275,9 @@ class _Rewrite:
         mask = None if whole else calc("lt", tile, self.tiles)
         for f, line in zip(self.flags, lines, strict=True):
             row = Var(line.name) if f.rows > 1 else integer(0)
-            flag = p.fresh(p.type(DType.BOOL, [*names, line.name]), f.buffer.name.lower())
-            p.emit(LoadOp(flag, f.buffer.name, (tile, row), mask, p.span))
+            columns = [] if f.columns is None else [f.columns.name]
+            flag = p.fresh(p.type(DType.BOOL, [*names, line.name, *columns]), f.buffer.name.lower())
+            p.emit(LoadOp(flag, f.buffer.name, (tile, row, *map(Var, columns)), mask, p.span))
             bad = p.reduce("any", flag, flag.type.names) if flag.type.axes else flag
             total = bad if total is None else p.map("or", (total, bad))
         assert total is not None
