@@ -203,7 +203,9 @@ def _inner_roles(g: Draft, rest: list[str]) -> None:
         _box_roles(g, rest, chunked)
         return
     if reduced:
-        long = [x for x in reduced if g.extent(x) > MAX_TILE] or reduced
+        whole = {x for x in reduced for loop in reduced if loop != x and _is_wide(g, x, loop)}
+        long = [x for x in reduced if g.extent(x) > MAX_TILE and x not in whole]
+        long = long or [x for x in reduced if x not in whole]
         g.loop = max(long, key=lambda x: (x in chunked, len(g.reducers(x)), g.extent(x)))
         g.roles[g.loop] = AxisPlan(g.loop, LOOP, 1)
     for x in rest:
@@ -276,7 +278,7 @@ def _other_role(g: Draft, x: str) -> AxisPlan:
     private = len(users) == 1 and len(reducers) == 1
     alone = len(g.defs) == 1 or not any(a.name == g.loop for a in users[0].axes)
     main = [max(d.inner, key=g.extent) for n, d in g.dots.items() if x in d.inner]
-    if _is_wide(g, x):
+    if g.loop is not None and _is_wide(g, x, g.loop):
         return AxisPlan(x, TILE, held_tile(g.extent(x)))
     if private and main and main[0] != x:
         return AxisPlan(x, LOOP, 1)  # a small extra contraction (taps of a filter) has steps of one element
@@ -290,9 +292,9 @@ def _other_role(g: Draft, x: str) -> AxisPlan:
     raise ScheduleError(f"axis {x} of {g.extent(x)} elements does not fit in a tile")
 
 
-def _is_wide(g: Draft, x: str) -> bool:
-    """Whether a tile has all elements of ``x`` by the rules for wide products (:mod:`.products.wide`)."""
-    if g.light or g.loop is None or not may_hold(x, g.extent(x), g.loop, g.dots.values()):
+def _is_wide(g: Draft, x: str, loop: str) -> bool:
+    """Whether a tile has all elements of ``x`` by the rules for wide products along ``loop`` (:mod:`.products.wide`)."""
+    if g.light or not may_hold(x, g.extent(x), loop, g.dots.values()):
         return False
     return all(half_operands(d) for d in g.defs if d.name in g.dots)
 

@@ -58,6 +58,20 @@ CHANGES = {
 SIZES = {"80": {"D": 80}, "192, 40 of a step unused": {"M": 130, "N": 280, "D": 192}, "160": {"N": 192, "D": 160}}
 
 
+#: latent vectors in pages, which serve as keys and, in part, as values; more columns than one warpgroup holds
+LATENT = """
+dim B = 2, H = 40, N = 192, F = 448, R = 384, P = 64, Pages = 8
+input Q: bf16[B, H, F]
+input C: bf16[Pages, P, F]
+input page: i32[B, N // P]
+input len: i32[B]
+output O: bf16[B, H, R]
+S[b, h, j: N] = sum[f](Q[b, h, f] * C[page[b, j // P], j % P, f]) / sqrt(F)
+A[b, h, j] = softmax[j | j < len[b]](S[b, h, j])
+O[b, h, r] = sum[j](A[b, h, j] * C[page[b, j // P], j % P, r + 0])
+"""
+
+
 @pytest.fixture(autouse=True)
 def few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(persistent_grid, "limits", lambda arch: replace(limits(arch), multiprocessors=3))
@@ -90,3 +104,13 @@ def test_a_plan_is_launched_again(tmp_path: Path) -> None:
     assert "plan->tile_counter" in case.result.cuda
     program = build(case.result.cuda, case.module, case.given, tmp_path, planned=True)
     assert differing(case, [1], program) == []
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
+def test_runs_with_divided_columns(arch: str, tmp_path: Path) -> None:
+    """Consumers divide the columns of the second product, or the warps of a block do."""
+    case = prepare(Request(Path("given.naut"), arch, text=dedent(LATENT).lstrip()))
+    names = [k.name for k in case.module.kernels]
+    assert names == (["O", "O_masked"] if arch == "sm_90a" else ["O"])
+    found = differences(case, [0, 3], tmp_path)
+    assert not found, "\n".join(found)

@@ -31,6 +31,7 @@ ROWS, WARPGROUPS = 64, 2  # of a tile, with warpgroups
 FEW = 32  # rows that single warps have
 WARPS, NARROWEST = 8, 8  # warps, and columns of a matrix instruction
 STEPS = (64, 32, 16)  # of the loop: registers hold 64 results of the first product beside the accumulators
+SHORTEST = 32  # of them, of warpgroups
 STAGES = 2
 CHUNK = 64  # columns of a step of the epilogue
 RESERVE = 8 << 10  # bytes of shared memory for what warps exchange, and for barriers
@@ -95,15 +96,16 @@ def _row(ld: Load, held: Mapping[str, int]) -> int:
 def sizes(chain: Chain, extent: int, limits: Limits, warpgroup: bool) -> tuple[int, int, MappingPlan] | None:
     """Rows of a tile, the step of a loop of ``extent`` elements, and the mapping; None where nothing fits."""
     if warpgroup and chain.rows > FEW:
-        resident = ROWS * chain.deep * 2
-        step = _step(chain, extent, limits.smem_block - resident - RESERVE // 2, STAGES)
-        if step is None or chain.width % (WARPGROUPS * NARROWEST):
-            return None
-        mapping = WarpgroupPlan(
-            warpgroups=WARPGROUPS, stages=STAGES, epilogue="direct", producer_registers=40, consumer_registers=232,
-            pipeline_mma=False, store_columns=CHUNK,
-        )  # fmt: skip
-        return ROWS, step, mapping
+        both = chain.width <= HELD and chain.rows > ROWS  # each warpgroup has rows of its own, and all columns
+        for rows in (WARPGROUPS * ROWS, ROWS) if both else (ROWS,):
+            step = _step(chain, extent, limits.smem_block - rows * chain.deep * 2 - RESERVE // 2, STAGES)
+            if step is not None and step >= SHORTEST and chain.width % (WARPGROUPS * NARROWEST) == 0:
+                mapping = WarpgroupPlan(
+                    warpgroups=WARPGROUPS, stages=STAGES, epilogue="direct", producer_registers=40,
+                    consumer_registers=232, pipeline_mma=False, store_columns=CHUNK,
+                )  # fmt: skip
+                return rows, step, mapping
+        return None
     rows = FEW if chain.rows > FEW // 2 else FEW // 2
     for stages in (STAGES, 1):
         step = _step(chain, extent, limits.smem_block - rows * chain.deep * 2 - RESERVE, stages)

@@ -169,10 +169,10 @@ def _ranges(ctx: _Context) -> Ranges:
 
 
 def _conjoin(bound: Expr, guard: Expr | None, locals_: frozenset[str]) -> Expr:
-    """``bound and guard``; where the guard itself reads memory it is only asked inside the bound."""
+    """``bound and guard``; where the guard reads memory at a position of the bound, it is only asked inside of it."""
     if guard is None:
         return bound
-    if any(ld.buffer not in locals_ for ld in loads(guard)):
+    if any(ld.buffer not in locals_ and free_vars(ld) & free_vars(bound) for ld in loads(guard)):
         return short_circuit(bound, guard)
     return calc("and", bound, guard)
 

@@ -33,7 +33,7 @@ from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, walk
+from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.pipelines import (

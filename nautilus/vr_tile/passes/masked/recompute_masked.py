@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
+from math import gcd
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
@@ -36,7 +38,7 @@ from nautilus.core.functions.parts import PARTS, STORED
 from nautilus.core.index.sizes import Extent, as_extent, blocks, extent_expr, volume
 from nautilus.core.ops import Kind, map_fields
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
+from nautilus.core.schedule import KernelPlan, MappingPlan, Schedule, WarpgroupPlan, WarpPlan, mapping_of
 from nautilus.core.schedule.recomputed import ROWS, recomputing
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
@@ -63,7 +65,8 @@ from nautilus.vr_tile.subtiles import independent, subtiles
 
 _BLOCKS = 128  # of the second kernel, at least, where there are so many tiles
 _MOST_FLAGS = 8192  # flags that a block of the second kernel looks at
-_UNDIVIDED = 256  # columns of accumulators, at most, that one consumer has
+_PART = 64  # columns whose flags a block of the second kernel reads at once
+GROUP_ROWS = 64  # of the MMA of a consumer
 _SOME = 16  # tiles that a block of the second kernel looks at where their number is known only at launch
 
 
@@ -85,7 +88,7 @@ class RecomputeMasked:
         buffers, kernels = list(module.buffers), list[TileKernel]()
         combined = {x.name for x in (self.schedule.kernels if self.schedule is not None else ()) if _is_combined(x)}
         for k in module.kernels:
-            work = _Rewrite(k, names, k.name in combined)
+            work = _Rewrite(k, names, mapping_of(self.schedule, k.name), k.name in combined)
             kernels += work.kernels()
             buffers += [f.buffer for f in work.flags]
         return Dce().apply(replace(module, buffers=tuple(buffers), kernels=tuple(kernels)))
@@ -137,8 +140,8 @@ class _Rewrite:
     ``names``: those of the module, to which new ones are added.  ``alone``: ``k`` must not get a second kernel.
     """
 
-    def __init__(self, k: TileKernel, names: set[str], alone: bool = False) -> None:
-        self.k, self.names = k, names
+    def __init__(self, k: TileKernel, names: set[str], mapping: MappingPlan | None, alone: bool = False) -> None:
+        self.k, self.names, self.mapping = k, names, mapping
         loops = {op.var for op in walk_ops(k.body) if isinstance(op, ForOp)}
         self.variables = {a.name for a in k.axes} | {g.var for g in k.grid} | loops
         self.extents = [as_extent(g.extent) for g in k.grid]
@@ -160,11 +163,17 @@ class _Rewrite:
                 axis = self.rows_of(op, end)
                 rows = next((a.size for a in end.type.axes if a.name == axis), 1)
                 name = fresh(f"{self.k.name}_nan", self.names)
-                columns = next((a for a in end.type.axes if a.name != axis and a.size > _UNDIVIDED), None)
+                columns = next((a for a in end.type.axes if a.name != axis), None) if self.divided(rows) else None
                 shape = (self.tiles, rows) if columns is None else (self.tiles, rows, columns.size)
                 buffer = Buffer(name, DType.BOOL, shape, Space.TEMP, self.k.span)
                 found[end.name] = _Flags(buffer, end, axis, rows, op.parts == STORED, columns)
         return list(found.values())
+
+    def divided(self, rows: int) -> bool:
+        """Whether consumers divide the columns of a tile of ``rows`` rows, because each has all of its rows."""
+        plan = self.mapping
+        several = isinstance(plan, WarpgroupPlan) and plan.tile_scheduling == "cooperative" and plan.warpgroups > 1
+        return several and rows <= GROUP_ROWS
 
     def rows_of(self, op: DotOp, end: Value) -> str | None:
         """The axis of ``end`` that has a flag for each position: of the left operand's rows, or of the mask.
@@ -225,8 +234,14 @@ class _Rewrite:
     @property
     def each(self) -> int:
         """Tiles that a block of the second kernel looks at."""
-        most = max(1, _MOST_FLAGS // max(f.rows * (1 if f.columns is None else f.columns.size) for f in self.flags))
+        most = max(1, _MOST_FLAGS // (self.part.size * max(f.rows for f in self.flags)))
         return min(-(-self.tiles // _BLOCKS) if isinstance(self.tiles, int) else _SOME, most)
+
+    @cached_property
+    def part(self) -> TileAxis:
+        """The columns whose flags the second kernel reads at once; one where the flags are those of rows."""
+        sizes = [f.columns.size for f in self.flags if f.columns is not None]
+        return TileAxis(fresh("column", self.variables), gcd(_PART, *sizes) if sizes else 1)
 
     # -- the second kernel ---------------------------------------------------------------------
     def second(self) -> TileKernel:
@@ -240,7 +255,7 @@ class _Rewrite:
         tile, t, block, again = (fresh(x, self.variables) for x in ("tile", "t", "c", "again"))
         lines = [TileAxis(fresh("row", self.variables), f.rows) for f in self.flags]
         parts, exact = self.in_parts(self.without_masks(set()), again)
-        more = [a for a in (TileAxis(tile, each), *lines) if a.size > 1]
+        more = [a for a in (TileAxis(tile, each), *lines, self.part) if a.size > 1]
         p = Peephole(replace(exact, axes=(*more, *exact.axes)))
         p.span = k.span
         first = calc("mul", Var(block), each)
@@ -275,14 +290,33 @@ class _Rewrite:
         mask = None if whole else calc("lt", tile, self.tiles)
         for f, line in zip(self.flags, lines, strict=True):
             row = Var(line.name) if f.rows > 1 else integer(0)
-            columns = [] if f.columns is None else [f.columns.name]
-            flag = p.fresh(p.type(DType.BOOL, [*names, line.name, *columns]), f.buffer.name.lower())
-            p.emit(LoadOp(flag, f.buffer.name, (tile, row, *map(Var, columns)), mask, p.span))
-            bad = p.reduce("any", flag, flag.type.names) if flag.type.axes else flag
+            bad = self.any_of(p, f, (tile, row), [*names, line.name], mask)
             total = bad if total is None else p.map("or", (total, bad))
         assert total is not None
         one, zero = (p.const(n, TileType(DType.I32)) for n in (1, 0))
         return Ref(p.select(total, one, zero).name, DType.I32)
+
+    def any_of(self, p: Peephole, f: _Flags, place: tuple[Expr, ...], names: Sequence[str], mask: Expr | None) -> Value:
+        """Whether a flag of ``f`` at ``place`` is set; flags of columns are read in a loop over parts of them."""
+        hint = f.buffer.name.lower()
+
+        def some(index: tuple[Expr, ...], axes: Sequence[str]) -> Value:
+            flag = p.fresh(p.type(DType.BOOL, axes), hint)
+            p.emit(LoadOp(flag, f.buffer.name, index, mask, p.span))
+            return p.reduce("any", flag, flag.type.names) if flag.type.axes else flag
+
+        if f.columns is None:
+            return some(place, names)
+        size, var, one = self.part.size, fresh("columns", self.variables), TileType(DType.BOOL)
+        start = p.const(False, one)
+        found, total = p.fresh(one, hint), p.fresh(one, hint)
+        outer, p.out = p.out, []
+        at = calc("add", calc("mul", Var(var), size), Var(self.part.name))
+        both = p.map("or", (found, some((*place, at), [*names, self.part.name])))
+        body, p.out = tuple(p.out), outer
+        count = integer(f.columns.size // size)
+        p.emit(ForOp((total,), var, integer(0), count, ((found, start),), body, (both,), None, p.span))
+        return total
 
 
 def _digits(number: Expr, extents: Sequence[Extent]) -> list[Expr]:
