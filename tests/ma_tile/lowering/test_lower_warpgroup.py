@@ -175,6 +175,7 @@ def test_side_inputs_come_straight_to_accumulators() -> None:
         (programs.OVER_ROWS, TWO, "%t combines along i, which the consumers divide"),
         (programs.OVER_ROWS, ONE, "%t is combined along rows, between warps of a consumer"),
         (programs.TRANSPOSED_USE, ONE, "would move between threads of a consumer"),
+        (programs.BEGINNING, TWO, ""),
         (programs.GATHERED, TWO, "where the load from B starts depends on loaded values"),
         (programs.STRIDED, TWO, "does not step along its axes one by one"),
     ],

@@ -103,9 +103,11 @@ OVER_ROWS = _product(
 )
 COLUMN_SUMS = OVER_ROWS[: OVER_ROWS.index("    %u")].replace("  output U: f32[256]\n", "") + "  }\n}\n"
 
-GATHERED = _product("\n  input P: i32[2]", "\n    store C[i0 * 128 + i, j], %s", b_load="B[%p + j, k]").replace(
+#: rows that begin where a number of another tensor says, and rows that a tensor lists
+BEGINNING = _product("\n  input P: i32[2]", "\n    store C[i0 * 128 + i, j], %s", b_load="B[%p + j, k]").replace(
     "%a = load", "%p = load P[i0] : i32\n    %a = load"
 )
+GATHERED = BEGINNING.replace("P[i0] : i32", "P[j % 2] : i32[j: 64]")
 
 STRIDED = _product("", "\n    store C[i0 * 128 + i, j], %s", b_load="B[j, (k * 3) % 64]")
 
