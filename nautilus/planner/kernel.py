@@ -293,7 +293,7 @@ def _other_role(g: Draft, x: str) -> AxisPlan:
 
 
 def _is_wide(g: Draft, x: str, loop: str) -> bool:
-    """Whether a tile has all elements of ``x`` by the rules for wide products along ``loop`` (:mod:`.products.wide`)."""
+    """Whether the rules for wide products along ``loop`` (:mod:`.products.wide`) give a tile all elements of ``x``."""
     if g.light or not may_hold(x, g.extent(x), loop, g.dots.values()):
         return False
     return all(half_operands(d) for d in g.defs if d.name in g.dots)
