@@ -165,7 +165,7 @@ class WarpgroupPlan(_CommonPlan):
     tile_scheduling: Annotated[
         TileScheduling,
         option(
-            "How warpgroups divide tiles: cooperative shares the rows of each tile, or the columns of a tile of 64 rows, "
+            "How warpgroups divide tiles: cooperative shares the rows of each tile, or the columns of one of 64 rows, "
             "pingpong gives each warpgroup whole tiles, which needs a persistent grid.",
             read_by=("ma-tile", "specialise-warps", "persistent-grid", "tma-stores"),
         ),
