@@ -42,9 +42,9 @@ def split_axis(kernel: TileKernel, axis: str, consumers: int) -> Own:
     part = next(a.size for a in kernel.axes if a.name == axis) // consumers
     axes = tuple(TileAxis(a.name, part) if a.name == axis else a for a in kernel.axes)
     named, ranges = {a.name: a for a in axes}, {axis: (0, part - 1)}
+    numbers: tuple[Expr, ...] = (Var(CONSUMER), *map(integer, range(consumers)))
     of, *parts = (
-        _Split(named, {axis: simplify(calc("add", calc("mul", n, part), Var(axis)))}, ranges)
-        for n in (Var(CONSUMER), *map(integer, range(consumers)))
+        _Split(named, {axis: simplify(calc("add", calc("mul", n, part), Var(axis)))}, ranges) for n in numbers
     )
     work = _Own(of, axis, parts, kernel)
     body = work.block(kernel.body)
