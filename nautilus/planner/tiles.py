@@ -101,13 +101,21 @@ def size_kernel(
         wide = warpgroup_rules.gemm(plan, unified, limits, *sides, products, light=light) if warpgroup else None
         return wide or _gemm(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
-        (row,), rule = spread, warpgroup_rules.back_to_back_gemm
-        chain = wide_rules.chain_of(plan, unified.defs, extent(unified, row), loops[0], dots)
-        if chain.is_wide:
-            return _wide(plan, unified, limits, row, loops[0], chain, warpgroup)
-        wide = rule(plan, unified, limits, row, loops[0], dots, light) if warpgroup else None
-        return wide or _back_to_back_gemm(plan, unified, limits, row, loops[0], dots)
+        return _chained(plan, unified, limits, *spread, loops[0], dots, warpgroup, light)
     return plan
+
+
+def _chained(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, dots: dict[str, Dot], warpgroup: bool,
+    light: bool,
+) -> KernelPlan:  # fmt: skip
+    """Tiles of a back-to-back GEMM of 16-bit operands."""
+    chain = wide_rules.chain_of(plan, unified.defs, extent(unified, row), loop, dots)
+    if chain.is_wide:
+        return _wide(plan, unified, limits, row, loop, chain, warpgroup)
+    rule = warpgroup_rules.back_to_back_gemm
+    found = rule(plan, unified, limits, row, loop, dots, light) if warpgroup else None
+    return found or _back_to_back_gemm(plan, unified, limits, row, loop, dots)
 
 
 def _wide(
