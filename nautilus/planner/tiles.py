@@ -101,7 +101,7 @@ def size_kernel(
         wide = warpgroup_rules.gemm(plan, unified, limits, *sides, products, light=light) if warpgroup else None
         return wide or _gemm(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
-        return _chained(plan, unified, limits, *spread, loops[0], dots, warpgroup, light)
+        return _chained(plan, unified, limits, next(iter(spread)), loops[0], dots, warpgroup, light)
     return plan
 
 
