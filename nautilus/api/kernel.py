@@ -24,8 +24,8 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 from nautilus.runtime.launch import Launch, encode
 from nautilus.runtime.prepared import Prepared, cells_of, step
+from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
 
-_STATIC_LIMIT = 48 * 1024
 _MAP_DTYPES = {f.tensor_map: d for d, f in FORMATS.items()}  # a map moves bits only
 
 
@@ -144,7 +144,7 @@ class Kernel:
             for launch in (x for v in self.manifest["variants"] for x in v["launches"]):
                 name = launch["kernel"]
                 function = check(d, d.cuModuleGetFunction(module, name.encode()), f"looking up {name}")
-                if launch["shared"] > _STATIC_LIMIT:
+                if launch["shared"] > SMEM_WITHOUT_OPT_IN:
                     key = d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                     check(d, d.cuFuncSetAttribute(function, key, launch["shared"]), f"preparing {name}")
                 found[name] = int(function)

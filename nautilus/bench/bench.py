@@ -21,9 +21,9 @@ from nautilus.bench.inputs import random_inputs
 from nautilus.bench.protocol import COOL_LIMIT, SPIN, SUSTAINED_LIMIT, Clock, Cool, cool, sustained
 from nautilus.bench.table import Report
 from nautilus.bench.verify import References, judge, references
+from nautilus.core.buffers import extents
 from nautilus.core.errors import InputError, ToolchainError
 from nautilus.core.index.strides import pad
-from nautilus.core.index.strides import values as stride_values
 from nautilus.core.numerics import Array, storage_array
 from nautilus.core.records import dataclass
 from nautilus.driver import Result
@@ -204,7 +204,7 @@ def _peers(spec: Spec, session: Any, settings: Settings, scalars: Scalars) -> tu
 
     tensors = {}
     for t in spec.inputs:
-        strides = None if t.strides is None else stride_values(t.strides, scalars)
+        strides = None if t.strides is None else extents(t.strides, scalars)
         tensors[t.name] = alias(torch, session.address(t.name), t.dtype, shape_of(t), strides)
     setting = Setting(torch, spec, scalars, tensors)
     return torch, contenders(setting, settings.against), lambda: whole(setting)

@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 from nautilus.bench.count import flops, total_bytes
+from nautilus.bench.table import cell
 from nautilus.core.errors import NautilusError
 from nautilus.core.records import dataclass
 from nautilus.cost.model import estimate
@@ -160,7 +161,7 @@ def table(rows: Sequence[Data], measure: str) -> str:
     for r in rows:
         note = r.get("failure") or ("WRONG" if r.get("ok") is False else "")
         note = note or (" ".join(r["instructions"]) if measure == "model" else r.get("peer") or "")
-        cells.append([r["spec"], *(_cell(r.get(name), form) for _, name, form in _COLUMNS[measure]), note])
+        cells.append([r["spec"], *(cell(r.get(name), form) for _, name, form in _COLUMNS[measure]), note])
     widths = [max(len(line[c]) for line in cells) for c in range(len(cells[0]))]
     out = ["  ".join(x.ljust(w) if c in (0, len(line) - 1) else x.rjust(w)
            for c, (x, w) in enumerate(zip(line, widths, strict=True))).rstrip() for line in cells]  # fmt: skip
@@ -176,10 +177,6 @@ def table(rows: Sequence[Data], measure: str) -> str:
 def _over(row: Data) -> Data:
     floor = row.get("floor_us")
     return row | ({"over": row["predicted_us"] / floor} if floor else {})
-
-
-def _cell(value: Any, form: str) -> str:
-    return "-" if value is None else format(value, form)
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -112,13 +112,13 @@ def _cells(report: Report, row: Row) -> list[str]:
         row.name,
         _time(row.cool),
         _spread(row.cool, report.limits[0]),
-        _number(tera, ".1f"),
-        _number(giga, ".0f"),
-        _number(product and 100 * product, ".1f"),
-        _number(copy and 100 * copy, ".1f"),
+        cell(tera, ".1f"),
+        cell(giga, ".0f"),
+        cell(product and 100 * product, ".1f"),
+        cell(copy and 100 * copy, ".1f"),
         _time(row.sustained),
         _spread(row.sustained, report.limits[1]),
-        _number(hot, ".1f"),
+        cell(hot, ".1f"),
         _ratio(report.ratio(row, "cool")),
         _ratio(report.ratio(row, "sustained")),
         "" if verdict is None else f"{verdict.error:.1e}",
@@ -134,7 +134,8 @@ def _spread(t: Timing | None, limit: float) -> str:
     return "-" if t is None else f"{t.spread:.1%}" + ("!" if t.spread > limit else "")
 
 
-def _number(x: float | None, form: str) -> str:
+def cell(x: float | None, form: str) -> str:
+    """A number in a table; a dash where there is none."""
     return "-" if x is None else format(x, form)
 
 

@@ -132,7 +132,7 @@ class HasBuffers:
 
 
 def extents(shape: Sequence[Extent], values: Mapping[str, Any]) -> tuple[int, ...]:
-    """``shape`` with the numbers that ``values`` has for its runtime sizes."""
+    """``shape``, or strides, with the numbers that ``values`` has for runtime sizes and strides."""
     return tuple(extent_value(e, lambda p: int(values[p.name])) for e in shape)
 
 

@@ -10,13 +10,13 @@ for those of the caller.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS
 from nautilus.frontend.semantics.types.packed import PACKED
 from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.ast import children
 
 #: the kinds of entities
 VALUES = ("dim", "const", "scalar", "input", "output", "intermediate")
@@ -209,12 +209,3 @@ def _bound_call(e: ast.BoundCall, scope: _Scope, known: _Globals) -> Iterator[Oc
         yield Occurrence(b.span, inner[b.name], "declares" if inner[b.name].bound == b.span else "uses")
     yield from _all((b.range for b in e.binders), scope, known)
     yield from _all((e.cond, *e.args), inner, known)
-
-
-def children(node: ast.Expr) -> Iterator[ast.Expr]:
-    """The expressions directly inside of ``node``."""
-    for f in fields(node):
-        value = getattr(node, f.name)
-        for child in value if isinstance(value, tuple) else (value,):
-            if isinstance(child, ast.Expr):
-                yield child

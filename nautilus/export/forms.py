@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from nautilus.targets.records import version
 
 #: IR -> its stage; all other outputs need the last stage
 UNTIL: Mapping[str, str] = {"scalar": "scalar", "vr": "vr-tile", "ma": "ma-tile"}
@@ -40,9 +41,3 @@ def form_of(output: str | None) -> str:
 def ordered_archs(archs: Sequence[str]) -> list[str]:
     """``archs`` once each, those that run on one version only first, and later versions before earlier ones."""
     return sorted(dict.fromkeys(archs), key=lambda arch: (not arch.endswith("a"), -version(arch)))
-
-
-def version(arch: str) -> int:
-    """The number in the name of an architecture; 0 where there is none."""
-    found = re.match(r"sm_(\d+)", arch)
-    return int(found[1]) if found else 0

@@ -15,8 +15,8 @@ from nautilus.cuda.host.driver_api import DECLARATIONS, code_table, driver_api
 from nautilus.cuda.host.launcher import PLAN_HEAD, argument_names, declarations, internal, parameters
 from nautilus.cuda.host.workspace import ALIGNMENT, workspace_sizes
 from nautilus.cuda.names import module_names
-from nautilus.export.forms import version
 from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.targets.records import version
 
 _INCLUDES = ("dlfcn.h", "math.h", "pthread.h", "stddef.h", "stdio.h", "stdlib.h", "string.h")
 _ROW = 64  # bytes of machine code in a line

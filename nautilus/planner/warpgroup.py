@@ -5,7 +5,7 @@ The two structures are those of ``planner.tiles``: a *GEMM*, whose rows and colu
 H200.  A kernel of another structure keeps the general plan.
 
 * a back-to-back GEMM: two warpgroups of 64 rows, three for narrow accumulators; steps of 128, or shorter ones where
-  shared memory or registers do not suffice (:mod:`.products.held`); pipelines of two stages.  Results that have no
+  shared memory or registers do not suffice (:mod:`.products.back_to_back`); pipelines of two stages.  Results without
   room in shared memory alias a pipeline stage.  An ordered barrier serialises the products of the warpgroups where they
   are short beside the elementwise work: for narrow accumulators, or for several special functions for each element
   between the products, and for operands of 8 bits, whose products are short.
@@ -32,10 +32,10 @@ from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
+from nautilus.planner.products.back_to_back import SHORTEST as SHORTEST_STEP
+from nautilus.planner.products.back_to_back import is_plain, live_in_bytes, live_registers, steps, whole_tile
 from nautilus.planner.products.boxes import Side
 from nautilus.planner.products.dots import Dot, digit, step_within
-from nautilus.planner.products.held import SHORTEST as SHORTEST_STEP
-from nautilus.planner.products.held import held_tile, is_plain, live_in_bytes, live_registers, steps
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
@@ -301,7 +301,7 @@ def back_to_back_gemm(
     registers; elementwise work needs the registers.
     """
     whole = {x for dot in dots.values() for x in (*dot.inner, *dot.columns) if x not in (row, loop)}
-    tiles = {a.name: held_tile(extent(unified, a.name)) for a in plan.axes if a.role == TILE and a.name in whole}
+    tiles = {a.name: whole_tile(extent(unified, a.name)) for a in plan.axes if a.role == TILE and a.name in whole}
     plan = with_tiles(plan, tiles, plan.mapping)
     sums = [d for d in unified.defs if d.name in dots and all(a.name != loop for a in d.par)]
     width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, loop)) for d in sums)

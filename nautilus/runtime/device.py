@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 from nautilus.core.errors import ToolchainError
 from nautilus.core.records import dataclass
-from nautilus.targets.records import DEFAULT_TARGET, TARGETS
+from nautilus.targets.records import DEFAULT_TARGET, TARGETS, version
 
 DEFAULT_ARCH = DEFAULT_TARGET
 KNOWN_ARCHS = (*TARGETS, "sm_120a")  # the last has the record of sm_120
@@ -51,15 +50,10 @@ def runs_on(arch: str, device: Device) -> bool:
     The major versions must agree and the minor version must not exceed the device's; an ``a`` target must match
     exactly.
     """
-    want, have = _number(arch), _number(device.arch)
+    want, have = version(arch), version(device.arch)
     if arch.endswith("a"):
         return want == have
     return want // 10 == have // 10 and want <= have
-
-
-def _number(arch: str) -> int:
-    m = re.match(r"sm_(\d+)", arch)
-    return int(m[1]) if m else 0
 
 
 def default_arch() -> str:

@@ -23,8 +23,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 from nautilus.runtime.device import Device, bindings, check, open_device, runs_on
 from nautilus.runtime.prepared import Prepared, cells_of, step
-
-_STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory without opt-in
+from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class Session:
         for launch in self.plan.launches:
             name = launch.kernel
             function = check(d, d.cuModuleGetFunction(self._module, name.encode()), f"looking up {name}")
-            if launch.smem > _STATIC_LIMIT:
+            if launch.smem > SMEM_WITHOUT_OPT_IN:
                 if launch.smem > self.device.shared_per_block:
                     limit = self.device.shared_per_block
                     message = f"{name} needs {launch.smem} bytes of shared memory; the GPU has {limit}"

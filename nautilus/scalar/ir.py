@@ -162,6 +162,11 @@ class Program(HasBuffers):
     facts: tuple[Fact, ...] = declare(FACTS, default=())
 
 
+def expressions(s: Store | Update) -> tuple[Expr, ...]:
+    """The expressions that ``s`` evaluates: its index, its value and its guard."""
+    return (*s.index, s.value) if s.guard is None else (*s.index, s.value, s.guard)
+
+
 def extent(loop: Loop) -> int | None:
     """The trip count of a loop with constant bounds, else None."""
     if isinstance(loop.lo, Const) and isinstance(loop.hi, Const):

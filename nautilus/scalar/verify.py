@@ -22,7 +22,7 @@ from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.independence import outside_of_step, same_iteration, undetermined
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, expressions, statements
 from nautilus.scalar.text import first_line
 
 _LEVEL = "scalar"
@@ -66,11 +66,6 @@ def _loops(body: Sequence[Stmt], outer: tuple[Loop, ...] = ()) -> Iterator[tuple
         if isinstance(s, Loop):
             yield outer, s
             yield from _loops(s.body, (*outer, s))
-
-
-def _exprs(s: Store | Update) -> tuple[Expr, ...]:
-    """The expressions that a statement evaluates."""
-    return (*s.index, s.value) if s.guard is None else (*s.index, s.value, s.guard)
 
 
 # -- names and declarations -------------------------------------------------------------------
@@ -184,7 +179,7 @@ def _expressions(p: Program) -> Iterator[Offence]:
                 yield from (Offence(_at(loop), d, loop.span) for d in _ill_typed(e, table, params, scope))
         for loops, s in statements(k.body):
             scope = frozenset(o.var for o in loops)
-            for e in _exprs(s):
+            for e in expressions(s):
                 yield from (_offence(s, d) for d in _ill_typed(e, table, params, scope))
 
 
@@ -272,7 +267,7 @@ def _atomics(p: Program) -> Iterator[Offence]:
                 yield _offence(s, f"{target.name} does not start from the identity of {s.op}")
             if sum(x.buffer == s.buffer for _, x in found) > 1:
                 yield _offence(s, f"another statement writes {s.buffer}")
-            if any(ld.buffer == s.buffer for _, x in found for e in _exprs(x) for ld in loads(e)):
+            if any(ld.buffer == s.buffer for _, x in found for e in expressions(x) for ld in loads(e)):
                 yield _offence(s, f"the kernel reads {s.buffer}")
             if any(loop.kind.is_reduction or loop.kind is Kind.SEQ for loop in loops):
                 yield _offence(s, "a scatter stands in parallel loops")
@@ -306,7 +301,7 @@ def _one_writer(p: Program) -> Iterator[Offence]:
             yield Offence(b.name, f"written by one kernel, not by {many}", b.span)
     for n, k in enumerate(p.kernels):
         for _, s in statements(k.body):
-            for ld in (ld for e in _exprs(s) for ld in loads(e)):
+            for ld in (ld for e in expressions(s) for ld in loads(e)):
                 if any(w > n for w in writers.get(ld.buffer, [])):
                     yield _offence(s, f"{ld.buffer} is written by a later kernel")
 
@@ -323,7 +318,7 @@ def _initialised(p: Program) -> Iterator[Offence]:
         stored = set(initial)
         steps = [(s.buffer, x) for loops, s in statements(k.body) for x in loops if x.kind is Kind.SEQ]
         for loops, s in statements(k.body):
-            names = [ld.buffer for e in _exprs(s) for ld in loads(e)]
+            names = [ld.buffer for e in expressions(s) for ld in loads(e)]
             earlier = {b for b, x in steps if b not in local and any(x is y for y in loops)}
             names = [n for n in names if n not in earlier]
             names += [s.buffer] if isinstance(s, Update) else []
@@ -341,7 +336,7 @@ def private_to(k: Kernel, name: str) -> tuple[Loop, ...]:
     """The loops around every access to local ``name``; a carried ``seq`` and what is inside it end them."""
     common: tuple[Loop, ...] | None = None
     for loops, s in statements(k.body):
-        if s.buffer != name and all(ld.buffer != name for e in _exprs(s) for ld in loads(e)):
+        if s.buffer != name and all(ld.buffer != name for e in expressions(s) for ld in loads(e)):
             continue
         if common is None:
             common = loops
@@ -365,7 +360,7 @@ def _independent(p: Program) -> Iterator[Offence]:
             if unknown:
                 yield _offence(s, f"iterations of {', '.join(unknown)} may write the same element")
         for loops, s in statements(k.body):
-            for ld in (ld for e in _exprs(s) for ld in loads(e)):
+            for ld in (ld for e in expressions(s) for ld in loads(e)):
                 for around, w in written.get(ld.buffer, []):
                     both = tuple(a for a, b in zip(loops, around, strict=False) if a is b)
                     both = outside_of_step(ld.index, w.index, both)
@@ -392,7 +387,7 @@ def _reductions(p: Program) -> Iterator[Offence]:
             for s in inside:
                 if isinstance(s, Store) and s.buffer not in mine:
                     yield _offence(s, f"stores inside the {loop.kind.value} loop {loop.var}")
-                for ld in (ld for e in _exprs(s) for ld in loads(e)):
+                for ld in (ld for e in expressions(s) for ld in loads(e)):
                     if ld.buffer in updated:
                         yield _offence(s, f"reads {ld.buffer} while the {loop.kind.value} loop {loop.var} updates it")
             ops: dict[str, str] = {}
@@ -458,7 +453,7 @@ def _tiled_nest(
         if extents.setdefault(loop.var, int(loop.hi.value)) != loop.hi.value:
             yield _offence(loop, f"{loop.var} has extent {extents[loop.var]} elsewhere")
     names = {loop.var for loop in loops}
-    accesses = [(ld.buffer, ld.index) for e in _exprs(s) for ld in loads(e)] + [(s.buffer, s.index)]
+    accesses = [(ld.buffer, ld.index) for e in expressions(s) for ld in loads(e)] + [(s.buffer, s.index)]
     for name, index in accesses:
         if name not in local:
             continue

@@ -1,4 +1,4 @@
-"""Rates of global memory, from which passes and planner price what kernels store; estimates for an H200."""
+"""Rates of global memory and launches, from which passes and planner price kernels; estimates for an H200."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 MEMORY: Final = 3.6e12  # bytes a second
 SECTOR: Final = 32  # bytes that memory writes at once
+LAUNCH: Final = 3.0  # microseconds that one more kernel takes
 PARTIAL: Final = 6.0  # time of writing a part of a sector, relative to that of as many bytes of whole ones, about
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from nautilus.targets.records import TARGETS, Machine, find
+from nautilus.targets.records import TARGETS, Machine, find, version
 
 __all__ = ["Machine", "machine"]
 
-
-def _number(name: str) -> int:
-    return int("".join(c for c in name if c.isdigit()) or "80")
+_OLDEST = min(TARGETS, key=version)
 
 
 def machine(arch: str) -> Machine:
-    """The rates of ``arch``. An unknown architecture has the rates of the nearest known one below it."""
+    """The rates of ``arch``; of an unknown one those of the nearest known one below it, or of the oldest one."""
     found = find(arch)
     if found is None:
-        older = [name for name in TARGETS if _number(name) <= _number(arch)]
-        found = TARGETS[max(older, key=_number, default="sm_80")]
+        older = [name for name in TARGETS if version(name) <= version(arch)]
+        found = TARGETS[max(older, key=version, default=_OLDEST)]
     return found.rates

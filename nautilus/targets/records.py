@@ -21,6 +21,7 @@ The numbers of the other targets are those of the vendor's data sheets, scaled i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -130,6 +131,12 @@ TARGETS: Mapping[str, Target] = {
 
 #: The target of a compilation that names none and finds no GPU.
 DEFAULT_TARGET = "sm_90a"
+
+
+def version(name: str) -> int:
+    """The number in the name of an architecture; 0 where there is none."""
+    found = re.match(r"sm_(\d+)", name)
+    return int(found[1]) if found else 0
 
 
 def find(name: str) -> Target | None:

@@ -18,7 +18,6 @@ MMA: Final = 16  # terms of one MMA of 16-bit operands
 STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.8))  # terms of a step of the loop, and relative rate
 ROWS: Final = 128  # of the smallest product
 TILE: Final = 128  # rows of a tile
-ROW: Final = 16  # bytes of which rows of a tensor that copies of boxes load are multiples
 LOOP: Final = 128  # terms of the shortest loop without taps
 GAIN: Final = 0.95  # time with stored windows, at most, as a share of that by warps
 RATE: Final = 600e12  # operations a second of 16-bit operands in whole tiles

@@ -1,4 +1,4 @@
-"""Integer arithmetic written as expressions: positions, sizes, and conditions on them.
+"""Constants and integer arithmetic written as expressions: positions, sizes, and conditions on them.
 
 Nothing is simplified here: what a pass builds is printed as it was built.
 """
@@ -14,6 +14,11 @@ _TRUTH = COMPARISONS | {"and", "or", "not"}
 def integer(value: int) -> Const:
     """An index constant."""
     return Const(value, DType.I32)
+
+
+def number(value: int, dtype: DType) -> Const:
+    """``value`` as a constant of the compute type ``dtype``."""
+    return Const(float(value) if dtype.is_float else value, dtype)
 
 
 def calc(name: str, *args: Expr | int) -> Op:

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from itertools import product
 from typing import TypeAlias
 
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, walk
+from nautilus.core.expr.nodes import COMPARISONS, NEGATED, Const, Expr, Op, walk
 from nautilus.core.index.intervals import UNKNOWN, fits, is_value
 from nautilus.core.index.linear import Linear, divide, divided
 from nautilus.core.records import dataclass
@@ -42,7 +42,6 @@ Alternatives: TypeAlias = tuple[Alternative, ...]
 _NOTHING: Alternatives = (Alternative((), exact=False),)
 _ALWAYS: Alternatives = (Alternative(),)
 _NEVER: Alternatives = ()
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _SPLIT = frozenset({"abs", "min", "max", "select"})
 
 
@@ -64,7 +63,7 @@ def _condition(e: Expr, positive: bool) -> Alternatives:
             first = _all(_condition(c, True), _condition(a, positive))
             return _any(first, _all(_condition(c, False), _condition(b, positive)))
         case Op(op=op, args=(a, b)) if op in COMPARISONS:
-            return _comparison(op if positive else _NEGATED[op], a, b)
+            return _comparison(op if positive else NEGATED[op], a, b)
     return _NOTHING
 
 

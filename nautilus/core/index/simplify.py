@@ -21,6 +21,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import FALSE, TRUE, conjuncts
 from nautilus.core.expr.nodes import (
     COMPARISONS,
+    NEGATED,
     Const,
     Expr,
     Op,
@@ -62,8 +63,6 @@ Ranges: TypeAlias = Mapping[str, tuple[int, int]]
 #: results of :func:`simplify`, with the facts that keep their identities alive; passes ask the same again and again
 _SIMPLIFIED: dict[tuple[object, ...], tuple[tuple[Expr, ...], Expr]] = {}
 _REMEMBERED = 1 << 13
-
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
 def simplify(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Expr:
@@ -462,8 +461,8 @@ def _negate(e: Expr) -> Expr:
             return FALSE if value else TRUE
         case Op(op="not", args=(a,)):
             return a
-        case Op(op=op, args=(a, _)) if op in _NEGATED and a.dtype.is_int:
-            return Op(_NEGATED[op], e.args, DType.BOOL)
+        case Op(op=op, args=(a, _)) if op in NEGATED and a.dtype.is_int:
+            return Op(NEGATED[op], e.args, DType.BOOL)
     return calc("not", e)
 
 

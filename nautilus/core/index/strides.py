@@ -7,7 +7,7 @@ kernels rely on.  Without strides a tensor is row-major: its elements lie side b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nautilus.core.expr.nodes import Param
@@ -62,8 +62,3 @@ def places(memory: Array, shape: Sequence[int], strides: Sequence[int]) -> Array
 
     steps = tuple(s * memory.dtype.itemsize for s in strides)
     return np.lib.stride_tricks.as_strided(memory, tuple(shape), steps)
-
-
-def values(strides: Sequence[Extent], numbers: Mapping[str, Any]) -> tuple[int, ...]:
-    """``strides`` with the numbers of a launch."""
-    return tuple(extent_value(s, lambda p: int(numbers[p.name])) for s in strides)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from nautilus.core.records import dataclass
 from nautilus.cuda.host.encode import LOOK_UP
-
-STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory without opt-in
+from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Api:
 
 
 def _allow_shared(kernel: str, size: int) -> list[str]:
-    if size <= STATIC_LIMIT:
+    if size <= SMEM_WITHOUT_OPT_IN:
         return []
     return [
         f"    status = cudaFuncSetAttribute({kernel}, cudaFuncAttributeMaxDynamicSharedMemorySize, {size});",

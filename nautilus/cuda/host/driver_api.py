@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nautilus.cuda.host.api import STATIC_LIMIT, Api, Start
+from nautilus.cuda.host.api import Api, Start
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir import ops as ma
+from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
 
 DECLARATIONS = """typedef unsigned int u32;
 typedef unsigned short u16;
@@ -209,7 +210,7 @@ def _launch(s: Start) -> list[str]:
 def code_table(modules: Sequence[ma.MemModule], image: str) -> list[str]:
     """Lines that declare the kernels of a cubin, which is in the C array ``image``."""
     rows = [
-        f'{{"{module_names(module).kernels[k.name]}", {k.smem_bytes if k.smem_bytes > STATIC_LIMIT else 0}}}'
+        f'{{"{module_names(module).kernels[k.name]}", {k.smem_bytes if k.smem_bytes > SMEM_WITHOUT_OPT_IN else 0}}}'
         for module in modules
         for k in module.kernels
     ]

@@ -36,8 +36,8 @@ from nautilus.cuda.names import allocate, module_names
 from nautilus.cuda.ops.tile_scheduler import COUNTER, uses_counter
 from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.ma_tile.ir import ops as ma
+from nautilus.targets.limits import MAX_BLOCKS
 
-MOST_BLOCKS = 2**31 - 1  # of a launch in one dimension
 _MAP_BYTES, _PLAN_ALIGN = 128, 64
 PLAN_HEAD = 64  # bytes before a plan that say whose it is: of which variant, for which architecture
 
@@ -181,7 +181,7 @@ def _prepare_kernel(module: ma.MemModule, api: Api, n: int, k: ma.MemKernel) -> 
     field = f"plan->{_blocks_fields(module)[k.name]}"
     yield "    {"
     yield f"        const long long blocks = {extent_text(blocks, names.arguments)};"
-    yield f"        if (blocks > {MOST_BLOCKS}) return cudaErrorInvalidConfiguration;"
+    yield f"        if (blocks > {MAX_BLOCKS}) return cudaErrorInvalidConfiguration;"
     yield f"        {field} = (unsigned)blocks;"
     yield "    }"
     if lines:

@@ -15,7 +15,8 @@ adds no depth.
 
 from __future__ import annotations
 
-from dataclasses import field
+from collections.abc import Iterator
+from dataclasses import field, fields
 from typing import TypeAlias
 
 from nautilus.core.records import dataclass
@@ -235,3 +236,12 @@ class File:
 
     source: Source
     statements: tuple[Statement, ...] = field(default=())
+
+
+def children(node: Expr) -> Iterator[Expr]:
+    """The expressions directly inside of ``node``."""
+    for f in fields(node):
+        value = getattr(node, f.name)
+        for child in value if isinstance(value, tuple) else (value,):
+            if isinstance(child, Expr):
+                yield child

@@ -95,7 +95,7 @@ def explain(parser: Any, error: Any, accepts: Iterable[str]) -> tuple[str, str |
     if token.type in _WORDS and "NAME" in accepted and not accepted >= _VALUES:
         return _KEYWORD.format(token=token), None
     expected = _expected(parser, accepted)
-    got = "end of the statement" if token.type == "$END" else f"'{_short(str(token))}'"
+    got = "end of the statement" if token.type == "$END" else f"'{short(str(token))}'"
     return f"unexpected {got}", f"expected {expected}" if expected else None
 
 
@@ -130,5 +130,6 @@ def _expected(parser: Any, accepts: set[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1] if names else ""
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """``text`` as a message quotes it: at most 24 characters."""
     return text if len(text) <= 24 else text[:20] + "..."

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import fields
 
 from nautilus.core.errors import Diagnostic, Note, Severity
 from nautilus.core.source import Span
 from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.ast import children
 
 _COMPUTED: Mapping[str, Callable[[float, float], float]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv
@@ -67,7 +67,7 @@ def _expr(
             if op == "/" and _number(divisor, {n: v for n, v in constants.items() if n not in scope}) == 0:
                 hint = "a number divided by zero is inf or NaN"
                 yield Diagnostic("N0408", "division by zero", divisor.span, (), hint, Severity.WARNING)
-    for child in _children(e):
+    for child in children(e):
         yield from _expr(child, scope, sizes, reductions, constants)
 
 
@@ -87,11 +87,3 @@ def _number(e: ast.Expr, constants: Mapping[str, float]) -> float | None:
                 total = None if total is None or x is None or (op == "/" and x == 0) else _COMPUTED[op](total, x)
             return total
     return None
-
-
-def _children(node: ast.Expr) -> Iterator[ast.Expr]:
-    for f in fields(node):
-        value = getattr(node, f.name)
-        for child in value if isinstance(value, tuple) else (value,):
-            if isinstance(child, ast.Expr):
-                yield child

@@ -21,7 +21,7 @@ from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS
 from nautilus.frontend.syntax.ast import Define, File, Recur, Statement
 from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
 from nautilus.frontend.syntax.elsewhere import statement_fault
-from nautilus.frontend.syntax.faults import explain
+from nautilus.frontend.syntax.faults import explain, short
 from nautilus.frontend.syntax.grammar import build_parser
 from nautilus.frontend.syntax.words import mark_bars, mark_words
 
@@ -198,9 +198,9 @@ def _bad_token(source: Source, token: Any, brackets: list[Any]) -> Diagnostic | 
                 return Diagnostic("N0103", "this text never ends", span, hint="close it with '\"'")
             return Diagnostic("N0103", f"{shown} is no part of the language", span, hint=hint)
         case "BAD_NUMBER":
-            return Diagnostic("N0109", f"'{_short(token)}' is not a number", span)
+            return Diagnostic("N0109", f"'{short(token)}' is not a number", span)
         case "INT" if len(token) > 18:
-            return Diagnostic("N0109", f"the number {_short(token)} is too large", span)
+            return Diagnostic("N0109", f"the number {short(token)} is too large", span)
         case "LPAR" | "LSQB":
             brackets.append(token)
             if len(brackets) > MAX_DEPTH:
@@ -217,7 +217,3 @@ def _bad_token(source: Source, token: Any, brackets: list[Any]) -> Diagnostic | 
 
 def _unclosed(source: Source, token: Any) -> Diagnostic:
     return Diagnostic("N0110", f"'{token}' is never closed", token_span(source, token))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 24 else text[:20] + "..."

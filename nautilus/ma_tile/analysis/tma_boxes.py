@@ -25,9 +25,9 @@ from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.ir.layout import tile_shape
 from nautilus.ma_tile.ir.values import Smem
 from nautilus.ma_tile.lowering.staging import ordered
+from nautilus.targets.limits import TENSOR_MAP_AXES
 
 MOST_ROWS = 256  # elements of a box along one axis
-MOST_AXES = 5  # of a tensor map
 ROW_BYTES = 16  # rows of the buffer start at multiples of this
 SWIZZLES = (128, 64, 32)
 
@@ -46,8 +46,8 @@ def tma_box(
     """How a TMA load brings ``buffer[index] where mask`` over the axes of ``tile``; or why it cannot."""
     sizes = {a.name: a.size for a in tile}
     shape = buffer.shape
-    if len(shape) > MOST_AXES:
-        return Obstacle(f"{buffer.name} has {len(shape)} axes, more than {MOST_AXES}")
+    if len(shape) > TENSOR_MAP_AXES:
+        return Obstacle(f"{buffer.name} has {len(shape)} axes, more than {TENSOR_MAP_AXES}")
     if not whole_rows(buffer):
         if buffer.strides is not None:
             reason = f"the strides of {buffer.name} are not multiples of {ROW_BYTES} bytes with neighbours side by side"

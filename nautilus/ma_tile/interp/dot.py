@@ -51,10 +51,6 @@ def _names(run: BlockRun, operand: Frag | Slot) -> tuple[str, ...]:
     return tuple(a.name for a in run.machine.smem(operand.buffer).axes)
 
 
-def _dtype(run: BlockRun, operand: Frag | Slot) -> DType:
-    return operand.type.dtype if isinstance(operand, Frag) else run.machine.smem(operand.buffer).dtype
-
-
 def _depth(run: BlockRun, operand: Frag | Slot, over: str) -> int:
     axes = operand.type.axes if isinstance(operand, Frag) else run.machine.smem(operand.buffer).axes
     for a in axes:
@@ -67,8 +63,8 @@ def _depth(run: BlockRun, operand: Frag | Slot, over: str) -> int:
 
 
 def _matrix(run: BlockRun, ctx: Context, op: MmaOp) -> None:
-    dtype, k = _dtype(run, op.a), _depth(run, op.a, op.over)
-    instr = instruction(op.instr, dtype, _dtype(run, op.b))
+    dtype, k = run.type_of(op.a), _depth(run, op.a, op.over)
+    instr = instruction(op.instr, dtype, run.type_of(op.b))
     if _depth(run, op.b, op.over) != k or k % instr.k:
         raise Fault("layout", f"{op.instr} cannot multiply these operands over {op.over}")
     layout, result = run.machine.layout(op.result.layout), op.result.type

@@ -94,6 +94,11 @@ def exchanged(body: tuple[MemOp, ...]) -> frozenset[str]:
     return frozenset(op.buffer for op in walk_ops(body) if isinstance(op, GlobalStore) and op.buffer in loaded)
 
 
+def memory_of(op: MemOp) -> list[str]:
+    """Buffers in global memory that ``op`` itself reads or writes."""
+    return [getattr(op, name) for name in declaration(type(op)).names(Kind.MEMORY)]
+
+
 def buffers_of(op: MemOp) -> Iterator[str]:
     """Names of the shared buffers that ``op`` itself uses."""
     for slot in touch(op).all:

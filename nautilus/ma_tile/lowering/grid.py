@@ -18,19 +18,19 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Var, free_vars, loads, rewrite
 from nautilus.core.index.simplify import simplify
 from nautilus.core.schedule import MappingPlan
+from nautilus.targets.limits import MAX_BLOCKS
 from nautilus.vr_tile.ir import ForOp, GridAxis, TileKernel, walk_ops
 
 Decode = tuple[tuple[str, Expr], ...]
 BLOCK = Var("block")
-MOST_BLOCKS = 2**31 - 1  # of a launch in one dimension, and of an i32 block number
 
 
 def decode_grid(kernel: TileKernel, mapping: MappingPlan) -> tuple[Expr, Decode]:
     """(number of blocks, grid variables in terms of ``block``).  Raises ScheduleError for more than a launch has."""
     grid = kernel.grid
     blocks = _product(grid)
-    if isinstance(blocks, Const) and blocks.value > MOST_BLOCKS:
-        raise ScheduleError(f"{blocks.value} blocks; a launch has at most {MOST_BLOCKS}", kernel=kernel.name)
+    if isinstance(blocks, Const) and blocks.value > MAX_BLOCKS:
+        raise ScheduleError(f"{blocks.value} blocks; a launch has at most {MAX_BLOCKS}", kernel=kernel.name)
     if mapping.raster_order == "grouped" and len(grid) >= 2:
         return blocks, _grouped(grid, mapping.raster_group)
     if mapping.raster_order == "longest-first":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.atomics import is_exact
-from nautilus.core.ops import Kind, declaration
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import GlobalStore, MemOp, walk_ops
+from nautilus.ma_tile.ir.ops import GlobalStore, walk_ops
+from nautilus.ma_tile.ir.traverse import memory_of
 from nautilus.ma_tile.verify.module import KernelScope
 
 
@@ -19,10 +19,5 @@ def atomic_store(s: KernelScope, op: GlobalStore, buffer: Buffer, layout: FragLa
     s.need(once, "an atomic store is of one register at a time, without copies", str(layout))
     alone = s.path == () and s.kernel.cluster == 1 and s.kernel.consumers <= 1
     s.need(alone, "an atomic store stands at the top level of a kernel without roles", s.kernel.name)
-    uses = sum(_memory(x).count(op.buffer) for x in walk_ops(s.kernel.body))
+    uses = sum(memory_of(x).count(op.buffer) for x in walk_ops(s.kernel.body))
     s.need(uses == 1, "a kernel uses a buffer that it combines into only there", op.buffer)
-
-
-def _memory(op: MemOp) -> list[str]:
-    """Buffers in global memory that ``op`` itself reads or writes."""
-    return [getattr(op, name) for name in declaration(type(op)).names(Kind.MEMORY)]

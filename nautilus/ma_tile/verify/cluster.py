@@ -12,11 +12,8 @@ The interpreter checks which block waits.
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from nautilus.core.errors import VerifyError
 from nautilus.ma_tile.ir.ops import ClusterArrive, ClusterWait, IfOp, MemKernel, MemOp, SharedStore, walk_ops
-from nautilus.ma_tile.text.printer import format_op
+from nautilus.ma_tile.verify import reject_op
 from nautilus.ma_tile.verify.shared import touch
 
 
@@ -26,10 +23,6 @@ def check_cluster(k: MemKernel) -> None:
     for op in walk_ops(k.body):
         if isinstance(op, SharedStore) and op.block is not None:
             _bytes(k, op)
-
-
-def _reject(op: MemOp, rule: str, detail: str) -> NoReturn:
-    raise VerifyError("ma-tile", rule, format_op(op), detail, op.span)
 
 
 def _is_of_cluster(op: MemOp) -> bool:
@@ -46,16 +39,18 @@ def _order(k: MemKernel) -> None:
         match op:
             case ClusterArrive():
                 if arrived is not None or conditional is not None:
-                    _reject(op, "a cluster wait stands between two arrivals", "there is no wait since the last arrival")
+                    reject_op(
+                        op, "a cluster wait stands between two arrivals", "there is no wait since the last arrival"
+                    )
                 arrived = op
             case ClusterWait():
                 if arrived is None:
-                    _reject(op, "a cluster wait follows an arrival", "no arrival stands before it")
+                    reject_op(op, "a cluster wait follows an arrival", "no arrival stands before it")
                 unseen = unseen if arrived.relaxed else None
                 arrived, waited = None, True
             case SharedStore(block=block) if block is not None:
                 if not waited or arrived is not None:
-                    _reject(op, "a store into another block follows a cluster wait", "no wait stands before it")
+                    reject_op(op, "a store into another block follows a cluster wait", "no wait stands before it")
                 unseen = op
             case _:
                 if _conditional(op, arrived):
@@ -63,7 +58,7 @@ def _order(k: MemKernel) -> None:
                     unseen = unseen if arrived.relaxed else None
                     arrived, conditional = None, op
     if unseen is not None:
-        _reject(unseen, "an arrival and a wait follow the stores into other blocks", "no arrival and wait follow it")
+        reject_op(unseen, "an arrival and a wait follow the stores into other blocks", "no arrival and wait follow it")
 
 
 def _conditional(op: MemOp, arrived: ClusterArrive | None) -> bool:
@@ -72,9 +67,9 @@ def _conditional(op: MemOp, arrived: ClusterArrive | None) -> bool:
     if not inside:
         return False
     if not isinstance(op, IfOp) or len(inside) > 1 or inside[0] not in op.body:
-        _reject(inside[0], "a cluster barrier stands at the top level of a kernel", "it is inside another operation")
+        reject_op(inside[0], "a cluster barrier stands at the top level of a kernel", "it is inside another operation")
     if not isinstance(inside[0], ClusterWait) or arrived is None:
-        _reject(inside[0], "a conditional cluster wait follows the last arrival", "it is under a condition")
+        reject_op(inside[0], "a conditional cluster wait follows the last arrival", "it is under a condition")
     return True
 
 
@@ -83,8 +78,8 @@ def _bytes(k: MemKernel, op: SharedStore) -> None:
     (own,) = (s for s in k.smem if s.name == op.slot.buffer)
     over = {s.name for s in k.smem if s.over == own.name}
     if own.over is not None or any(own.overlaps(s) for s in k.smem if s is not own and s.name not in over):
-        _reject(op, "the target of a store into another block shares no bytes", own.name)
+        reject_op(op, "the target of a store into another block shares no bytes", own.name)
     for x in walk_ops(k.body):
         writes = touch(x).writes & {own.name, *over}
         if writes and not (isinstance(x, SharedStore) and x.block is not None):
-            _reject(x, "a buffer that other blocks store to has no other writer", own.name)
+            reject_op(x, "a buffer that other blocks store to has no other writer", own.name)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import takewhile
 
-from nautilus.core.ops import Kind, declaration
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents, GridWait
-from nautilus.ma_tile.ir.ops import MemOp, TileFetch, walk_ops
+from nautilus.ma_tile.ir.ops import TileFetch, walk_ops
+from nautilus.ma_tile.ir.traverse import memory_of
 from nautilus.ma_tile.verify.module import KernelScope
 
 
@@ -15,15 +15,10 @@ def grid_wait(s: KernelScope, op: GridWait) -> None:
     """Nothing before it accesses global memory, and the launch has no tile counter, which is cleared beforehand."""
     _top(s, op)
     before = takewhile(lambda x: not isinstance(x, GridWait), s.kernel.body)
-    used = sorted({b for x in walk_ops(tuple(before)) for b in _memory(x)})
+    used = sorted({b for x in walk_ops(tuple(before)) for b in memory_of(x)})
     s.need(not used, "grid.wait stands before accesses to global memory", ", ".join(used))
     counts = any(isinstance(x, TileFetch) for x in walk_ops(s.kernel.body))
     s.need(not counts, "a kernel with grid.wait fetches no tiles", "its tile counter is cleared between launches")
-
-
-def _memory(op: MemOp) -> list[str]:
-    """Buffers in global memory that ``op`` itself reads or writes."""
-    return [getattr(op, name) for name in declaration(type(op)).names(Kind.MEMORY)]
 
 
 def launch_dependents(s: KernelScope, op: GridLaunchDependents) -> None:

@@ -10,12 +10,9 @@ A kernel without ``mbar.init`` has not come to the pass ``initialise-mbarriers``
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from nautilus.core.errors import VerifyError
 from nautilus.ma_tile.analysis.mbarriers import makes_ready, shared_in_cluster, uses_mbarriers
-from nautilus.ma_tile.ir.ops import ClusterArrive, ClusterWait, MbarInit, MemKernel, MemOp, walk_ops
-from nautilus.ma_tile.text.printer import format_op
+from nautilus.ma_tile.ir.ops import ClusterArrive, ClusterWait, MbarInit, MemKernel, walk_ops
+from nautilus.ma_tile.verify import reject_op
 
 
 def check_mbarriers(k: MemKernel) -> None:
@@ -25,7 +22,9 @@ def check_mbarriers(k: MemKernel) -> None:
         return
     first = inits[0]
     if len(inits) > 1 or first not in k.body or not k.mbars:
-        _reject(first, "mbar.init stands once at the top level of a kernel with mbarriers", f"{len(inits)} in {k.name}")
+        reject_op(
+            first, "mbar.init stands once at the top level of a kernel with mbarriers", f"{len(inits)} in {k.name}"
+        )
     initialised, ready, cluster = False, False, shared_in_cluster(k)
     for op in k.body:
         if isinstance(op, MbarInit):
@@ -34,7 +33,7 @@ def check_mbarriers(k: MemKernel) -> None:
             ready = True
         elif uses_mbarriers(op) and not ready:
             who = "cluster" if cluster else "block"
-            _reject(
+            reject_op(
                 op, "mbarriers are used after mbar.init and a barrier", f"there is none of all threads of the {who}"
             )
     if cluster:
@@ -43,8 +42,4 @@ def check_mbarriers(k: MemKernel) -> None:
         ordered = any(isinstance(op, ClusterArrive) and not op.relaxed for op in end)
         if not ordered or not any(isinstance(op, ClusterWait) for op in end):
             detail = "no cluster barrier that orders follows the last use"
-            _reject(k.body[last], "a block does not end while other blocks use its mbarriers", detail)
-
-
-def _reject(op: MemOp, rule: str, detail: str) -> NoReturn:
-    raise VerifyError("ma-tile", rule, format_op(op), detail, op.span)
+            reject_op(k.body[last], "a block does not end while other blocks use its mbarriers", detail)

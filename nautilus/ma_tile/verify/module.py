@@ -14,12 +14,11 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from nautilus.core.buffers import Buffer, ScalarParam, Space
-from nautilus.core.errors import TargetLimitError, VerifyError
+from nautilus.core.errors import TargetLimitError
 from nautilus.core.expr.infer import DTypeError, result_dtype
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, walk
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
-from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.names import repeated
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
@@ -52,6 +51,7 @@ from nautilus.ma_tile.ir.tile_scheduler import (
 )
 from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.text.printer import format_op
+from nautilus.ma_tile.verify import LEVEL, reject
 from nautilus.ma_tile.verify.cluster import check_cluster
 from nautilus.ma_tile.verify.layout import cover_fault, is_projection, layout_fault
 from nautilus.ma_tile.verify.mbarriers import check_mbarriers
@@ -59,7 +59,6 @@ from nautilus.ma_tile.verify.outstanding import check_async
 from nautilus.ma_tile.verify.shared import check_smem
 from nautilus.targets.limits import Limits, limits
 
-LEVEL = "ma-tile"
 INTEGERS = frozenset({DType.I32, DType.I64})
 
 #: ops that a single thread may execute
@@ -104,11 +103,6 @@ def _dependent_launches(m: MemModule) -> None:
         allowed = any(isinstance(op, GridLaunchDependents) for op in k.body)
     if allowed:
         reject("grid.wait follows grid.launch_dependents", k.name, "no kernel follows it", k.span)
-
-
-def reject(rule: str, node: str, detail: str, span: Span = NO_SPAN) -> NoReturn:
-    """Raise the VerifyError of this level."""
-    raise VerifyError(LEVEL, rule, node, detail, span)
 
 
 def unique(rule: str, names: Iterable[str], node: str) -> None:

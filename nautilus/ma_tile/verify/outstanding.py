@@ -15,9 +15,7 @@ waits, the state is unknown and the check rejects nothing; the interpreter check
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import NoReturn
 
-from nautilus.core.errors import VerifyError
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
@@ -25,7 +23,7 @@ from nautilus.ma_tile.ir.async_ops import WGMMA, MbarExpect, TmaLoad, WgCommit, 
 from nautilus.ma_tile.ir.ops import ForOp, Frag, IfOp, MemKernel, MemOp, MmaOp, RolesOp, UndefinedOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import blocks, defined, reads
-from nautilus.ma_tile.text.printer import format_op
+from nautilus.ma_tile.verify import reject_op
 
 Block = tuple[MemOp, ...]
 
@@ -39,10 +37,6 @@ def check_async(k: MemKernel) -> None:
     top = [r.body for op in k.body if isinstance(op, RolesOp) for r in op.roles]
     for body in (k.body, *top):
         _traverse(body, _State())
-
-
-def _reject(op: MemOp, rule: str, detail: str) -> NoReturn:
-    raise VerifyError("ma-tile", rule, format_op(op), detail, op.span)
 
 
 # -- bytes ------------------------------------------------------------------------------------
@@ -65,7 +59,7 @@ def _expected_bytes(k: MemKernel, body: Block) -> None:
     for key, ops in expected.items():
         count = sum(op.bytes for op in ops)
         if key in loads and key[0] not in nested and count != loads[key]:
-            _reject(ops[0], "an mbarrier expects the bytes that are loaded", f"{count}, not {loads[key]}")
+            reject_op(ops[0], "an mbarrier expects the bytes that are loaded", f"{count}, not {loads[key]}")
 
 
 def _counted(op: MemOp) -> tuple[str, ...]:
@@ -132,9 +126,9 @@ def _other(op: MemOp, s: _State) -> None:
 
 def _readable(op: MemOp, name: str, s: _State) -> None:
     if s.known and name in s.group:
-        _reject(op, "outstanding results are not read", f"%{name} has not been waited for")
+        reject_op(op, "outstanding results are not read", f"%{name} has not been waited for")
     if s.known and name in s.spent:
-        _reject(op, "outstanding results are not read", f"%{name} was accumulated into")
+        reject_op(op, "outstanding results are not read", f"%{name} was accumulated into")
 
 
 def _mma(op: MmaOp, s: _State) -> None:
@@ -142,9 +136,9 @@ def _mma(op: MmaOp, s: _State) -> None:
     used = [x for x in (op.a, op.acc) if isinstance(x, Frag)]
     for x in used:
         if s.known and x.name in s.dirty:
-            _reject(op, rule, f"%{x.name} was written since the last wg.fence")
+            reject_op(op, rule, f"%{x.name} was written since the last wg.fence")
     if s.known and not s.fenced:
-        _reject(op, "a group of asynchronous MMAs begins with a wg.fence", "there is none since the last wg.commit")
+        reject_op(op, "a group of asynchronous MMAs begins with a wg.fence", "there is none since the last wg.commit")
     if isinstance(op.a, Frag):
         _readable(op, op.a.name, s)
     if op.acc is not None:
@@ -163,13 +157,13 @@ def _wait(op: WgWait, s: _State) -> None:
         if x.name not in s.group:
             if x.name in s.carried:
                 continue
-            _reject(op, "a wait lists outstanding results", f"%{x.name} is not outstanding")
+            reject_op(op, "a wait lists outstanding results", f"%{x.name} is not outstanding")
         group = s.group[x.name]
         if group == 0:
-            _reject(op, "a wait lists outstanding results", f"%{x.name} is in no group")
+            reject_op(op, "a wait lists outstanding results", f"%{x.name} is in no group")
         if s.committed - group < op.pending:
             young = s.committed - group + 1
-            _reject(op, "a wait covers the results that it lists", f"%{x.name} is in group {young} from the youngest")
+            reject_op(op, "a wait covers the results that it lists", f"%{x.name} is in group {young} from the youngest")
     for x in op.ready:
         s.group.pop(x.name, None)
 

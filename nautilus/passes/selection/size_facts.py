@@ -18,9 +18,9 @@ from nautilus.core.schedule.dispatch import SizeFact
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Dim, Spec
 from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, MemModule, MemOp, walk_ops
+from nautilus.targets.limits import VECTOR_BYTES
 
 BOUNDS = (512, 2048, 4096, 8192, 16384, 32768)  # elements of a row; a thread of the largest block has 64 of the last
-VECTOR = 16  # bytes of the widest access of a thread, and the alignment of the rows that copy units read
 
 
 def bounds(dim: Dim) -> Iterator[SizeFact]:
@@ -55,6 +55,6 @@ def whole_vectors(spec: Spec) -> tuple[SizeFact, ...]:
     found = dict[str, int]()
     for t in (*spec.inputs, *spec.outputs):
         last = t.shape[-1] if t.shape and t.strides is None else None
-        if isinstance(last, Param) and not last.device and last.multiple * t.dtype.bytes % VECTOR:
-            found[last.name] = max(found.get(last.name, 1), VECTOR // t.dtype.bytes)
+        if isinstance(last, Param) and not last.device and last.multiple * t.dtype.bytes % VECTOR_BYTES:
+            found[last.name] = max(found.get(last.name, 1), VECTOR_BYTES // t.dtype.bytes)
     return tuple(SizeFact(name, multiple=by) for name, by in found.items())

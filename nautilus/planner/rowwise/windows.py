@@ -25,13 +25,13 @@ from nautilus.core.index.linear import divided
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.targets.limits import VECTOR_BYTES
 
 MAX_TERMS = 64  # terms that a thread holds in registers
 MAX_STEP = 4  # elements between the windows of neighbouring threads; further apart they share few sectors
 RESULTS = 1024  # most results of a block
 TERMS = 16384  # most terms of a block
 WASTE = 8
-VECTOR = 16  # bytes
 HELD = 128  # terms of the windows of one thread along vectors
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps asks for it
 MIN_WARPS, MAX_WARPS = 4, 16
@@ -103,7 +103,7 @@ def _vectors(d: Def, extents: Mapping[str, int]) -> Vectors | None:
         sliding = [free_vars(e) & kept for e in ld.index if free_vars(e) & reduced and free_vars(e) & kept]
         last = ld.index[-1] if ld.index else None
         if sliding and isinstance(last, Var) and last.name in kept:
-            width = gcd(VECTOR // ld.dtype.bytes, extents[last.name])
+            width = gcd(VECTOR_BYTES // ld.dtype.bytes, extents[last.name])
             positions = max(sliding[-1])
             return Vectors(last.name, positions, width) if last.name != positions and width > 1 else None
     return None

@@ -6,7 +6,7 @@ local that holds a definition in a phase, and the name of the block variable of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -95,7 +95,7 @@ def grid_chain(kernel: Kernel) -> tuple[tuple[Loop, ...], tuple[Stmt, ...]]:
     return tuple(loops), body
 
 
-def nest(loops: tuple[Loop, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def nest(loops: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """``body`` under ``loops`` (outermost first)."""
     for loop in reversed(loops):
         body = (replace(loop, body=body),)

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nautilus.core.expr.build import calc
+from nautilus.core.expr.build import calc, number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite, substitute
 from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update, statements
+from nautilus.scalar.ir import Kind, Loop, Stmt, Store, expressions, statements
 from nautilus.scalar.recurrences import Form, nests
 
 
@@ -61,7 +61,7 @@ def linear_states(form: Form) -> tuple[State, ...] | None:
     step = form.step.body
     stores = {s.buffer: (loops, s) for loops, s in map(_elementwise, nests(step)) if s is not None}
     written = {s.buffer: s.index for _, s in statements(step)}
-    reads = [ld for _, s in statements(step) for ld in _loads(s) if ld.buffer in written]
+    reads = [ld for _, s in statements(step) for e in expressions(s) for ld in loads(e) if ld.buffer in written]
     backs = {ld: steps_back(form, written, ld) for ld in reads}
     if any(n is None or n not in (0, 1) for n in backs.values()):
         return None
@@ -87,10 +87,6 @@ def _elementwise(nest: Sequence[Stmt]) -> tuple[tuple[Loop, ...], Store | None]:
         body = body[0].body
     single = body[0] if len(body) == 1 else None
     return tuple(loops), single if isinstance(single, Store) and single.guard is None else None
-
-
-def _loads(s: Store | Update) -> list[Load]:
-    return [ld for e in (*s.index, s.value, *(() if s.guard is None else (s.guard,))) for ld in loads(e)]
 
 
 Stores = Mapping[str, tuple[tuple[Loop, ...], Store]]
@@ -147,11 +143,6 @@ def _within_step(form: Form, stores: Stores, e: Expr, depth: int) -> Expr | None
 
 def _step(form: Form, ld: Load) -> int:
     return form.roles[ld.buffer].index(form.step.var)
-
-
-def number(value: int, dtype: DType) -> Const:
-    """``value`` as a constant of ``dtype``."""
-    return Const(float(value) if dtype.is_float else value, dtype)
 
 
 # -- the parts of a value -------------------------------------------------------------------------

@@ -28,9 +28,8 @@ from nautilus.core.index.linear import Linear, linear
 from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+from nautilus.targets.limits import TENSOR_MAP_AXES, VECTOR_BYTES
 
-MOST_AXES = 5  # of a tensor map
-ROW = 16  # bytes of which rows of a tensor that copies of boxes load are multiples
 INNER = "%inner"  # a variable: the position in a window; no name of a spec
 
 
@@ -162,7 +161,7 @@ def _assembled(
     index = [e for _, _, e, _ in work.lines]
     size = prod(map(extent, inner))
     line: str | None = None
-    each = ROW // DType.BF16.bytes  # parts of f32 are stored as bf16
+    each = VECTOR_BYTES // DType.BF16.bytes  # parts of f32 are stored as bf16
     if last:
         size, before = -(-size // each) * each, len(lengths)
     elif work.lines[-1][3]:
@@ -171,7 +170,7 @@ def _assembled(
         lengths[-1] = -(-lengths[-1] // each) * each
         line, before = work.lines[-1][0].name, min(before, len(lengths) - 1)
     many = prod(n for n, _ in work.lead)
-    merged = many > 1 and not work.lines[0][3] and len(lengths) + 3 > MOST_AXES  # one axis is left for parts
+    merged = many > 1 and not work.lines[0][3] and len(lengths) + 3 > TENSOR_MAP_AXES  # one axis is left for parts
     shape, where = [*lengths], [*index]
     moved = int(many > 1 and not merged)  # the first axis is that of the digits
     position: Expr = integer(0)
@@ -189,7 +188,7 @@ def _assembled(
     if moved:
         shape.insert(0, many)
         where.insert(0, position)
-    if len(shape) > MOST_AXES:
+    if len(shape) > TENSOR_MAP_AXES:
         return None
     place = tuple(_place(p, work, lines, number) for p in places)
     transposed = last == (places[-1][1] is not None)

@@ -11,7 +11,6 @@ make an expression larger than :data:`LIMIT` nodes, counted as it prints (every 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -24,7 +23,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.masking import absorb_selects
-from nautilus.scalar.ir import Loop, Program, Store, Update
+from nautilus.scalar.ir import Loop, Program, Store, Update, expressions
 from nautilus.scalar.rewriting import find_defs, map_kernels, map_statements, with_body
 
 LIMIT = 2000
@@ -119,12 +118,8 @@ def replace_reads(
 def _reads(s: Store | Update, seen: _Seen) -> frozenset[str]:
     """The buffers that ``s`` reads."""
     if id(s) not in seen:
-        seen[id(s)] = (s, frozenset(ld.buffer for e in _exprs(s) for ld in loads(e)))
+        seen[id(s)] = (s, frozenset(ld.buffer for e in expressions(s) for ld in loads(e)))
     return seen[id(s)][1]
-
-
-def _exprs(s: Store | Update) -> Sequence[Expr]:
-    return (*s.index, s.value) if s.guard is None else (*s.index, s.value, s.guard)
 
 
 def _replaced(e: Expr, d: Def, copies: dict[Load, Expr]) -> Expr:

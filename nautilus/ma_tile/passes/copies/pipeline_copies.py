@@ -33,6 +33,7 @@ from nautilus.core.index.simplify import FALSE, TRUE, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.mma_stages import chains
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
     AsyncCopy,
@@ -118,9 +119,9 @@ class _Pipeline:
         """``body`` with every chain of loops in it pipelined; ``outer`` fragments exist around it."""
         out: list[MemOp] = []
         body = self._hoisted(body, outer)
-        chains = _chains(body)
+        found = chains(body)
         done: dict[int, tuple[list[MemOp], ForOp]] = {}
-        for members in chains:
+        for members in found:
             loops = [op for n in members if isinstance(op := body[n], ForOp)]
             before = outer | _names_before(body, members[0])
             names = self._eligible(loops, before) if _ascend(loops) else set()
@@ -175,7 +176,7 @@ class _Pipeline:
 
     def _hoisted(self, body: tuple[MemOp, ...], outer: frozenset[str]) -> tuple[MemOp, ...]:
         """``body`` with what the copies of a chain's later loops need computed before its first loop."""
-        for first, *later in _chains(body):
+        for first, *later in chains(body):
             if not later:
                 continue
             before = outer | _names_before(body, first)
@@ -273,15 +274,6 @@ class _Pipeline:
                 if last.get(b) == n:
                     out += [*self._issue(early.of(b), number, after), AsyncCommit(loop.span)]
         return tuple(out)
-
-
-def _chains(body: tuple[MemOp, ...]) -> list[list[int]]:
-    """Positions of loops that run as one: those of one chain, or a loop alone."""
-    groups: dict[object, list[int]] = {}
-    for n, op in enumerate(body):
-        if isinstance(op, ForOp):
-            groups.setdefault(op.chain if op.chain is not None else n, []).append(n)
-    return list(groups.values())
 
 
 def _ascend(loops: Sequence[ForOp]) -> bool:

@@ -44,7 +44,7 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.pipelines import find_pipelines
-from nautilus.ma_tile.analysis.tma_boxes import MOST_AXES, SWIZZLES, ends_on_device, whole_rows
+from nautilus.ma_tile.analysis.tma_boxes import SWIZZLES, ends_on_device, whole_rows
 from nautilus.ma_tile.ir.async_ops import (
     CONSUMER,
     MatrixStore,
@@ -66,7 +66,7 @@ from nautilus.ma_tile.rewriting.named_barriers import consumer_barrier
 from nautilus.ma_tile.rewriting.rename_axis import rename_axis
 from nautilus.ma_tile.rewriting.renaming import Names
 from nautilus.ma_tile.verify.layout import same_map
-from nautilus.targets.limits import limits
+from nautilus.targets.limits import TENSOR_MAP_AXES, limits
 
 #: bytes left for the tile-scheduler queue, barriers and alignment
 _SPARE = 1024
@@ -334,7 +334,7 @@ def known_ranges(kernel: MemKernel) -> Ranges:
 def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ranges) -> tuple[Expr, ...] | None:
     """The index of ``op`` as the TMA store of a tile over ``axes``, rows and columns; None where it is no box."""
     shape = buffer.shape
-    fits = 0 < len(shape) <= MOST_AXES and whole_rows(buffer) and not ends_on_device(buffer)
+    fits = 0 < len(shape) <= TENSOR_MAP_AXES and whole_rows(buffer) and not ends_on_device(buffer)
     if not fits or buffer.dtype.bytes != 2 or any(isinstance(x, Ref) for e in op.index for x in walk(e)):
         return None
     sizes = {a.name: a.size for a in op.value.type.axes if a.size > 1}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from nautilus.core.expr.build import number
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Op, free_vars
+from nautilus.core.expr.nodes import Axis, Expr, Op, free_vars
 from nautilus.core.expr.products import product_of
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -54,11 +55,6 @@ def product(operands: Sequence[Operand], dtype: DType) -> Expr:
         if o.inverse:
             total = Op("div", (total, o.value), dtype)
     return total
-
-
-def number(value: int, dtype: DType) -> Const:
-    """``value`` in a compute type."""
-    return Const(float(value) if dtype.is_float else value, dtype)
 
 
 def has_orders(t: Term) -> bool:

@@ -43,11 +43,13 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.targets.rates import machine
+from nautilus.targets.records import DEFAULT_TARGET
 
 TILE = 16384  # elements of a chunk, over all reduced axes and operands, that a block holds in registers
 LONGEST = 32768  # elements that stay in registers without chunks
 SHORTEST = 64  # elements of a chunk along the axis that is cut
-RESIDENT = 132  # blocks that are resident together, one for each multiprocessor of an H200
+RESIDENT = machine(DEFAULT_TARGET).multiprocessors  # blocks that are resident together, one for each of them
 _MOST_AXES = 4  # of a sum, whose order is tried
 CACHED = 40 << 20  # bytes of their elements that stay in the L2 of an H200
 

@@ -22,12 +22,13 @@ from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
+from nautilus.core.expr.build import number
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, loads, rewrite, substitute
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
-from nautilus.scalar.analysis.contractions.orders import Ordered, has_orders, least, number, ordered, product, seconds
+from nautilus.scalar.analysis.contractions.orders import Ordered, has_orders, least, ordered, product, seconds
 from nautilus.scalar.analysis.contractions.price import Price
 from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.terms import Operand, may_enter, terms, with_own_axes

@@ -43,14 +43,13 @@ from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
-from nautilus.targets.limits import limits
+from nautilus.targets.limits import TENSOR_MAP_AXES, limits
 from nautilus.targets.part_rates import SHIFTED, TILES, stored_seconds
 from nautilus.targets.records import DEFAULT_TARGET
+from nautilus.targets.window_rates import WHOLE
 
 STEP = 16  # terms of one MMA of bf16
 GAIN = 0.8  # time with stored parts, at most, as a share of that by warps
-WHOLE = 0.85  # share of tiles that boxes of several axes use, about
-_MOST_AXES = 5  # of a tensor map
 _ROWS, _COLUMNS = 128, 16  # of the smallest product
 _AGAIN = 64  # terms for each element of the plain operand, at least
 
@@ -154,7 +153,7 @@ def is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> boo
     if not (apart and steps and len(one) == 1 and line):
         return False
     whole = _length(inner) % STEP == 0 or shape[one[0]] == _length(inner)  # zeros behind it
-    return whole and len(shape) <= _MOST_AXES and all(isinstance(n, int) for n in shape)
+    return whole and len(shape) <= TENSOR_MAP_AXES and all(isinstance(n, int) for n in shape)
 
 
 def _is_faster(program: Program, d: Def, made: Shifted, multiprocessors: int) -> bool:

@@ -49,7 +49,7 @@ from nautilus.scalar.passes.operands.store_shifted import conditions, is_box
 from nautilus.scalar.passes.pack import pack
 from nautilus.scalar.rewriting import all_defs, find_defs, fresh_name, put_defs
 from nautilus.targets import window_rates as rates
-from nautilus.targets.limits import limits
+from nautilus.targets.limits import VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 _MOST_RED = 6  # contracted axes, of which every subset is priced
@@ -156,7 +156,7 @@ def _has_boxes(program: Program, c: Convolution) -> bool:
         return False
     found = contracted(program, c.d) or c.d.red[:1] * (len(c.d.red) == 1)
     rows = frozenset(a.name for a in c.rows)
-    whole = c.shapes[0][-1] * c.dtype.bytes % rates.ROW == 0
+    whole = c.shapes[0][-1] * c.dtype.bytes % VECTOR_BYTES == 0
     plain = all(isinstance(e, Var) for e in c.other.index)  # flatten-contractions and store-operands take it
     return bool(found) and whole and plain and is_box(c.load, rows, found[-1], program)
 

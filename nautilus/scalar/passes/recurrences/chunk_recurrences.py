@@ -29,7 +29,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import (
     Axis,
@@ -53,15 +53,15 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
-from nautilus.scalar.analysis.linear_states import State, linear_states, number, steps_back
+from nautilus.scalar.analysis.linear_states import State, linear_states, steps_back
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.recurrences import Form, form_of
 from nautilus.scalar.rewriting import find_defs, fresh_name, map_statements
+from nautilus.targets.memory_rates import LAUNCH
 
 LEAST = 2.0**-100  # of the magnitude of a factor that is not 0
 STEP = 0.05  # microseconds of a step of a recurrence, at least
-LAUNCH = 3.0  # microseconds of one more kernel
 RATE = 4.0e6  # bytes of memory in a microsecond
 GAIN = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
 _ENDS = 6

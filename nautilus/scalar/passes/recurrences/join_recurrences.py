@@ -13,7 +13,7 @@ computed, so that it is not rounded.  No value changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from nautilus.core.buffers import Space
@@ -22,7 +22,8 @@ from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
-from nautilus.scalar.ir import Kernel, Loop, Program, Stmt, Store, Update, statements
+from nautilus.scalar.analysis.derived_names import nest
+from nautilus.scalar.ir import Kernel, Program, Stmt, Store, Update, expressions, statements
 from nautilus.scalar.recurrences import Form, form_of, nests, step_nest
 from nautilus.scalar.rewriting import map_statements, substituted
 
@@ -108,19 +109,13 @@ def _with_inner(k: Kernel, form: Form, names: set[str]) -> Kernel:
         return k
     taken = {loop.var for loops, _ in statements(k.body) for loop in loops}
     body: list[Stmt] = []
-    for nest in nests(form.step.body):  # an axis of a nest has a name of its own
+    for part in nests(form.step.body):  # an axis of a nest has a name of its own
         own = {loop.var: unused(loop.var, taken) for loop in inner}
         taken |= set(own.values())
-        renamed = substituted(nest, {old: Var(new) for old, new in own.items()})
-        body += _around([replace(loop, var=own[loop.var]) for loop in inner], renamed)
+        renamed = substituted(part, {old: Var(new) for old, new in own.items()})
+        body += nest([replace(loop, var=own[loop.var]) for loop in inner], renamed)
     outer = [loop for loop in form.shared if loop.var not in names]
-    return replace(k, body=_around(outer, (replace(form.step, body=tuple(body)),)))
-
-
-def _around(loops: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    for loop in reversed(loops):
-        body = (replace(loop, body=body),)
-    return body
+    return replace(k, body=nest(outer, (replace(form.step, body=tuple(body)),)))
 
 
 def _appended(k: Kernel, d: Def, names: Mapping[str, str], summed: set[str]) -> Kernel:
@@ -134,8 +129,8 @@ def _appended(k: Kernel, d: Def, names: Mapping[str, str], summed: set[str]) -> 
             own[a.name] = unused(a.name, taken)
             taken.add(own[a.name])
     roles = {loop.var for loop in (*form.shared, form.step)}
-    nest = step_nest(rename_axes(d, own), roles, form.step, form.reverse)
-    return replace(k, body=_around(form.shared, (replace(form.step, body=(*form.step.body, *nest)),)))
+    added = step_nest(rename_axes(d, own), roles, form.step, form.reverse)
+    return replace(k, body=nest(form.shared, (replace(form.step, body=(*form.step.body, *added)),)))
 
 
 # -- in front -------------------------------------------------------------------------------------
@@ -148,7 +143,11 @@ def _in_front(program: Program, name: str) -> Program | None:
         return None
     inputs = {b.name for b in program.buffers if b.space is Space.INPUT}
     reduced = {
-        ld.buffer for loops, s in statements(k.body) if any(x.kind.is_reduction for x in loops) for ld in _loads(s)
+        ld.buffer
+        for loops, s in statements(k.body)
+        if any(x.kind.is_reduction for x in loops)
+        for e in expressions(s)
+        for ld in loads(e)
     }
     for other in program.kernels:
         if is_recurrence(other) or len(writes_of(other)) != 1 or not reads_of(other) <= inputs:
@@ -166,10 +165,6 @@ def _in_front(program: Program, name: str) -> Program | None:
         buffers = tuple(b for b in program.buffers if b.name != target)
         return replace(program, buffers=buffers, kernels=tuple(kernels))
     return None
-
-
-def _loads(s: Store | Update) -> list[Load]:
-    return [ld for e in (*s.index, s.value, *(() if s.guard is None else (s.guard,))) for ld in loads(e)]
 
 
 def _with_values(k: Kernel, d: Def) -> Kernel:

@@ -25,22 +25,23 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import integer
+from nautilus.core.expr.conditions import FALSE
 from nautilus.core.expr.nodes import Const, Expr, Load, loads, rewrite
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
-from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.ir import Kernel, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.passes.simplify import simplify_statement
 from nautilus.scalar.recurrences import Form, form_of, nests
 from nautilus.scalar.rewriting import loop_assumptions, map_statements, substituted, with_body
+from nautilus.targets.memory_rates import LAUNCH
+from nautilus.targets.rates import machine
+from nautilus.targets.records import DEFAULT_TARGET
 
-FALSE = Const(False, DType.BOOL)
 MOST = 64  # kernels that a recurrence becomes: the time of a compilation grows with them
 POINT = 2e-3  # microseconds of an element in one block
 TERM = 3e-5  # the same of a term of a reduction
-LAUNCH = 3.0  # microseconds of a kernel
-BLOCKS = 132  # that run at the same time
+BLOCKS = machine(DEFAULT_TARGET).multiprocessors  # that run at the same time
 GAIN = 0.6  # steps become kernels if their predicted time is less than this share of that of the recurrence
 
 

@@ -31,9 +31,9 @@ from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, mapping_of, parts_allowed
 from nautilus.core.types import DType
+from nautilus.targets.limits import TENSOR_MAP_AXES
 from nautilus.vr_tile.analysis.not_a_number import finished
 from nautilus.vr_tile.ir import DotOp, LoadOp, MapOp, TileKernel, TileModule, TileOp, Value, results, walk_ops
-from nautilus.vr_tile.passes.parts.store_parts import MOST_AXES
 from nautilus.vr_tile.rewriting import each_kernel, each_op
 
 
@@ -82,8 +82,8 @@ def _is_stored(v: Value, defs: Mapping[str, TileOp], buffers: Mapping[str, Buffe
     shape = buffers[op.buffer].shape
     if not all(isinstance(n, int) for n in shape):
         return False
-    if len(shape) != MOST_AXES:
-        return 0 < len(shape) < MOST_AXES
+    if len(shape) != TENSOR_MAP_AXES:
+        return 0 < len(shape) < TENSOR_MAP_AXES
     return all(simplify(c, ranges) == TRUE for c in within(op.index[0], shape[0]))
 
 

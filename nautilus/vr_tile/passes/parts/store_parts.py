@@ -37,11 +37,11 @@ from nautilus.core.schedule import storing
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType, ceil_pow2
 from nautilus.core.types import DType
+from nautilus.targets.limits import TENSOR_MAP_AXES
 from nautilus.vr_tile.ir import DotOp, GridAxis, LoadOp, StoreOp, TileKernel, TileModule, TileOp, Value, walk_ops
 from nautilus.vr_tile.lowering.emitter import Emitter
 from nautilus.vr_tile.rewriting import Peephole
 
-MOST_AXES = 5  # of a tensor map
 _TILE = 2048  # elements of which a block stores the parts
 _COLUMNS = 512  # of its tile at most, from one row of the tensor
 _ROW = 8  # elements of bf16 in 16 bytes
@@ -79,13 +79,13 @@ def _parts_of(whole: Buffer, name: str) -> Buffer:
     """The buffer of the parts of ``whole``."""
     *outer, last = _sizes(whole)
     sizes = (*outer, -(-last // _ROW) * _ROW)
-    shape = (STORED, *sizes) if len(sizes) < MOST_AXES else (STORED * sizes[0], *sizes[1:])
+    shape = (STORED, *sizes) if len(sizes) < TENSOR_MAP_AXES else (STORED * sizes[0], *sizes[1:])
     return Buffer(name, DType.BF16, shape, Space.TEMP, whole.span)
 
 
 def _at(part: int, index: Sequence[Expr], whole: Buffer) -> tuple[Expr, ...]:
     """The place of part ``part`` of ``whole[index]`` in the buffer of the parts."""
-    if len(index) < MOST_AXES:
+    if len(index) < TENSOR_MAP_AXES:
         return (integer(part), *index)
     return (calc("add", index[0], part * _sizes(whole)[0]) if part else index[0], *index[1:])
 

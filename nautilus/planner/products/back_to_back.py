@@ -20,7 +20,7 @@ SLABS = ((64, 1.0), (32, 1.02), (16, 1.15))  # columns of 16 bits, and relative 
 LONGEST, SHORTEST, UNIT = 128, 64, 16  # positions of a step; UNIT: the depth of an MMA
 
 
-def held_tile(extent: int) -> int:
+def whole_tile(extent: int) -> int:
     """The tile of an axis of ``extent`` elements that a block holds whole."""
     sizes = [(-(-extent // s) * s, cost) for s, cost in SLABS]
     return min(sizes, key=lambda x: x[0] * x[1])[0]

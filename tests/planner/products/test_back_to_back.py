@@ -8,7 +8,7 @@ import pytest
 
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.driver import Request, compile_file
-from nautilus.planner.products.held import LONGEST, held_tile, steps
+from nautilus.planner.products.back_to_back import LONGEST, steps, whole_tile
 
 TEXT = """
 dim H = 32, M = 4096, D = {0}, E = {1}
@@ -22,7 +22,7 @@ O[h, i, e] = sum[j](P[h, i, j] * V[h, j, e])
 
 
 def test_tiles_waste_little() -> None:
-    tiles = {n: held_tile(n) for n in (16, 24, 48, 64, 72, 80, 88, 96, 112, 128, 144, 160, 192, 200, 256)}
+    tiles = {n: whole_tile(n) for n in (16, 24, 48, 64, 72, 80, 88, 96, 112, 128, 144, 160, 192, 200, 256)}
     assert tiles == {
         16: 16, 24: 32, 48: 48, 64: 64, 72: 80, 80: 80, 88: 96, 96: 96, 112: 128, 128: 128, 144: 160, 160: 160,
         192: 192, 200: 224, 256: 256,
@@ -57,5 +57,5 @@ def test_steps_fit_registers(tmp_path: Path, sizes: tuple[int, int], mask: str, 
     plan = schedule.kernels[-1]
     tiles = {a.name: a.tile for a in plan.axes}
     assert isinstance(plan.mapping, WarpgroupPlan)
-    assert (tiles["j"], tiles["d"], tiles["e"]) == (step, held_tile(sizes[0]), held_tile(sizes[1]))
+    assert (tiles["j"], tiles["d"], tiles["e"]) == (step, whole_tile(sizes[0]), whole_tile(sizes[1]))
     assert plan.mapping.register_operands is registers
