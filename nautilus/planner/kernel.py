@@ -36,8 +36,8 @@ from nautilus.core.types import DType
 from nautilus.planner.draft import Draft
 from nautilus.planner.phases import Phases, passes, phases
 from nautilus.planner.products import warp_tiles
+from nautilus.planner.products.back_to_back import whole_tile
 from nautilus.planner.products.dots import dot_of, half_operands
-from nautilus.planner.products.held import held_tile
 from nautilus.planner.products.wide import COLUMNS, may_hold
 from nautilus.planner.rowwise import columns, pairs, rows, shared_operands, terms, turned, windows
 from nautilus.scalar.analysis.axes import Unified
@@ -279,7 +279,7 @@ def _other_role(g: Draft, x: str) -> AxisPlan:
     alone = len(g.defs) == 1 or not any(a.name == g.loop for a in users[0].axes)
     main = [max(d.inner, key=g.extent) for n, d in g.dots.items() if x in d.inner]
     if g.loop is not None and _is_wide(g, x, g.loop):
-        return AxisPlan(x, TILE, held_tile(g.extent(x)))
+        return AxisPlan(x, TILE, whole_tile(g.extent(x)))
     if private and main and main[0] != x:
         return AxisPlan(x, LOOP, 1)  # a small extra contraction (taps of a filter) has steps of one element
     few = not g.dots and g.terms() <= FEW_TERMS
