@@ -31,12 +31,21 @@ _AGAIN = frozenset({"cast", "narrow", "and", "or", "not"})
 def rank_one(e: Emitter, op: DotOp, defs: Mapping[str, TileOp], var: str) -> Value:
     """Emit ``op``, whose mask is not None, as a loop over ``var``; its result.
 
+    A factor that was narrowed for matrix units has its value before that, because inf times a factor that is too small
+    for the narrow type is not NaN.
+
     ``defs``: the ops that define the values of the kernel.  More contracted axes than the first one are loops around.
     """
     assert op.mask is not None
     t = op.result.type
     start = op.acc if op.acc is not None else e.const(0.0 if t.dtype.is_float else 0, t)
-    return _loop(_Slices(e, dict(defs)), op, (op.a, op.b, op.mask), op.axes, start, var)
+    sides = (_before_narrowing(op.a, defs), _before_narrowing(op.b, defs), op.mask)
+    return _loop(_Slices(e, dict(defs)), op, sides, op.axes, start, var)
+
+
+def _before_narrowing(v: Value, defs: Mapping[str, TileOp]) -> Value:
+    op = defs.get(v.name)
+    return op.args[0] if isinstance(op, MapOp) and op.op == "narrow" and op.args[0].type.dtype.is_float else v
 
 
 def _loop(

@@ -64,6 +64,7 @@ so much that a bound would excuse wrong results, the bound is that of a single s
 before it, or that of the first steps, or there is none (:mod:`nautilus.check.bound.recurrent`).
 
 Out of range.  An f32 result above 2^120 (2^8 below the largest number, because the order of a sum is free and scaled
-values occur) is taken as infinite, and so is a narrowed factor that leaves its type.  Where that changes which elements
-of the result are finite, the inputs are outside the stated range.
+values occur) is taken as infinite, and so is a narrowed factor that leaves its type; one that is too small for its type
+is 0.  Where that changes which elements of the result are finite, as 0 times inf does, the inputs are outside the
+stated range.
 """

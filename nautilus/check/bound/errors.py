@@ -348,8 +348,10 @@ class _Rounding(Evaluator):
             if self.probe.reals or _selects({}, e.args[0], target):
                 return x
             f = FORMATS[target]
-            x = self.moved(x, unit(target), max(2.0 ** (f.least - f.mantissa - 1), 2.0**-126))
-            return np.where(np.abs(x) > f.largest, np.copysign(np.inf, x), x)
+            least = 2.0 ** (f.least - f.mantissa - 1)  # what is below it becomes 0, whose product with inf is NaN
+            made = self.moved(x, unit(target), max(least, 2.0**-126))
+            made = np.where(np.abs(x) < least, 0.0, made)
+            return np.where(np.abs(made) > f.largest, np.copysign(np.inf, made), made)
         if _keeps(target, source):
             return x
         if target is DType.F32:

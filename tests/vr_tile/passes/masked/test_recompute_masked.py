@@ -67,3 +67,21 @@ def test_a_kernel_that_is_combined_with_its_reader_has_no_second_kernel() -> Non
         got = ma_tile(module, arrays)["O"]
     assert np.isnan(want[..., -1, :]).all() and np.isfinite(want[..., :-1, :]).all()
     np.testing.assert_allclose(got, want, rtol=1e-2, atol=2e-3)
+
+
+def test_inf_times_a_factor_that_is_too_small_for_the_narrow_type_is_inf() -> None:
+    text = """dim T = 64, D = 16
+input q: f16[T, D], k: f16[T, D], v: f16[T, D]
+output O: f16[T, D]
+S[t, u] = sum[d](q[t, d] * k[u, d]) * exp(-0.5 * (t - u)) if u <= t else 0
+O[t, d] = sum[u](S[t, u] * v[u, d])
+"""
+    result = compile_file(Request(Path("decay.naut"), "sm_90a", text=text, until="ma-tile"))
+    given = generate(result.modules["spec"], "random").arrays
+    arrays = {**given, "v": np.array(given["v"])}
+    arrays["v"][3, 5] = np.inf
+    with np.errstate(all="ignore"):
+        want = run_spec(result.modules["spec"], arrays)["O"]
+        got = ma_tile(result.modules["ma-tile"], arrays)["O"]
+    assert np.isinf(want[3:, 5]).all() and np.isfinite(want[:3]).all()
+    np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2)
