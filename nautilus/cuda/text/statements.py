@@ -1,7 +1,8 @@
 """The statements of a spec in a kernel: comments that say where each begins, and names for values without one.
 
 The level before numbers a value that no definition names (``%50``).  Its C name says the statement that it belongs to
-and its operation: ``P_exp2``.  A kernel that comes from a dump has no spec, and its values are ``v50``.
+and its operation: ``P_exp2``; where no statement comes before it, the tensor that was loaded: ``A_sub``.  A kernel that
+comes from a dump has no spec, and its values are ``v50``.
 """
 
 from __future__ import annotations
@@ -71,12 +72,16 @@ class Statements:
         return dict(self._names(kernel)) if self.all else {}
 
     def _names(self, kernel: ma.MemKernel) -> Iterator[tuple[str, str]]:
-        last: Definition | None = None  # an operation without a place belongs to the statement before it
+        last = ""  # an operation without a place belongs to the statement before it, or to the tensor loaded before it
+        in_statement = False
         for op in ma.walk_ops(kernel.body):
             numbers = [m[1] for f in bound(op) if (m := _NUMBERED.fullmatch(f.name))]
-            last = self.at(op.span) or last
-            if numbers and last is not None and (word := _word(op)):
-                yield numbers[0], f"{last.name}_{word}"
+            if (d := self.at(op.span)) is not None:
+                last, in_statement = d.name, True
+            elif isinstance(op, ma.GlobalLoad) and not in_statement:
+                last = op.buffer
+            if numbers and last and (word := _word(op)):
+                yield numbers[0], f"{last}_{word}"
 
 
 def _word(op: Any) -> str:
