@@ -9,6 +9,8 @@ The rules apply in this order:
 * At most one of the other axes is the ``loop`` axis that all definitions share: a reduction axis that is too long for
   a tile, and that most reductions have.  A further long axis is allowed only where a single definition reduces over
   it (a private loop inside the shared loop).  All remaining axes must fit in a tile.
+* Where a condition chooses the matrices of a product (``Dot.chosen``), the loop is over the matrices, and that over the
+  contracted axis is inside of it: it has no iteration for a matrix that no row of the tile has.
 * A row that fits in a tile needs no loop and no repair term.
 * Longer rows that are read again have rules of their own (:mod:`.rowwise.rows`).
 * A block has several rows where a tensor is contiguous across them (:mod:`.rowwise.turned`).
@@ -204,7 +206,8 @@ def _inner_roles(g: Draft, rest: list[str]) -> None:
         return
     if reduced:
         whole = {x for x in reduced for loop in reduced if loop != x and _is_wide(g, x, loop)}
-        long = [x for x in reduced if g.extent(x) > MAX_TILE and x not in whole]
+        chosen = [x for dot in g.dots.values() for x in dot.chosen]
+        long = chosen or [x for x in reduced if g.extent(x) > MAX_TILE and x not in whole]
         long = long or [x for x in reduced if x not in whole]
         g.loop = max(long, key=lambda x: (x in chunked, len(g.reducers(x)), g.extent(x)))
         g.roles[g.loop] = AxisPlan(g.loop, LOOP, 1)
@@ -282,6 +285,8 @@ def _other_role(g: Draft, x: str) -> AxisPlan:
         return AxisPlan(x, TILE, whole_tile(g.extent(x)))
     if private and main and main[0] != x:
         return AxisPlan(x, LOOP, 1)  # a small extra contraction (taps of a filter) has steps of one element
+    if private and main and any(g.loop in dot.chosen for dot in g.dots.values()):
+        return AxisPlan(x, LOOP, min(64, ceil_pow2(g.extent(x))))
     few = not g.dots and g.terms() <= FEW_TERMS
     if g.extent(x) <= (COLUMNS if few else MAX_TILE) and not (private and not main and len(g.defs) == 1):
         multiple = 16 if any(x in (*dot.rows, *dot.columns, *dot.inner) for dot in g.dots.values()) else 1

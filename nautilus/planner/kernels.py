@@ -400,7 +400,7 @@ def _slows(plan: KernelPlan, known: _Known) -> bool:
     loops = {a.name for a in plan.axes if a.role == LOOP}
     for d in unified.defs:
         dot = dot_of(d)
-        if dot is not None and len(loops) > 1 and loops & set(dot.inner) and loops - set(dot.inner):
+        if dot is not None and len(loops) > 1 and loops & set(dot.inner) and loops - {*dot.inner, *dot.chosen}:
             sides = [prod(size(a) or SHORT for a in d.par if a.name in side) for side in (dot.rows, dot.columns)]
             if min(sides) > FEW_ROWS:
                 return True

@@ -56,7 +56,7 @@ def size_kernel(
     products of f32 may have parts.
     """
     dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
-    loops = [a.name for a in plan.axes if a.role == LOOP]
+    loops = [a.name for a in plan.axes if a.role == LOOP and a.name not in _chosen(dots)]
     products = [d for d in unified.defs if d.name in dots]
     halves = warpgroup and not light and all(map(half_operands, products))
     if halves and (in_turn := _in_turn(plan, unified, limits, dots, loops)):
@@ -70,10 +70,9 @@ def size_kernel(
     columns = {x for dot in dots.values() for x in dot.columns if x in spread}
     if warpgroup and (whole := _whole_columns(plan, unified, limits, rows, columns, dots, products, light)):
         return whole
-    place = None
+    place = sides = None
     if len(rows) == 1 and len(columns) == 1 and rows != columns and all(d.inner == tuple(loops) for d in dots.values()):
         place = (next(iter(rows)), next(iter(columns)), loops[0], len(dots))
-    sides = None
     if place is not None:
         of = [[d.rows for d in dots.values()], [d.columns for d in dots.values()]]
         main = [side(plan, unified, x, axes) for x, axes in zip(place[:2], of, strict=True)]
@@ -98,7 +97,8 @@ def size_kernel(
             return _gemm_of_bytes(plan, unified, limits, *place)
         return wide or _fewer_stages(plan, unified, limits, loops[0])
     if place is not None and sides is not None:
-        wide = warpgroup_rules.gemm(plan, unified, limits, *sides, products, light=light) if warpgroup else None
+        few = light or bool(_chosen(dots))
+        wide = warpgroup_rules.gemm(plan, unified, limits, *sides, products, light=few) if warpgroup else None
         return wide or _gemm(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
         return _chained(plan, unified, limits, next(iter(spread)), loops[0], dots, warpgroup, light)
@@ -131,6 +131,11 @@ def _wide(
     return replace(sized, iteration_order="mixed-first", rescale_policy="auto")
 
 
+def _chosen(dots: dict[str, Dot]) -> set[str]:
+    """The axes of matrices that a condition chooses; a tile with rows of several selects between two accumulators."""
+    return {x for dot in dots.values() for x in dot.chosen}
+
+
 def _whole_columns(
     plan: KernelPlan, unified: Unified, limits: Limits, rows: set[str], columns: set[str], dots: dict[str, Dot],
     products: list[Def], light: bool,
@@ -140,7 +145,9 @@ def _whole_columns(
     They may be a group of the columns of the spec (:mod:`.cuts`), such as those that share a scale.
     """
     first, *more = dots.values()
-    (loop,) = (a.name for a in plan.axes if a.role == LOOP)
+    loop, *others = (a.name for a in plan.axes if a.role == LOOP)
+    if others:
+        return None
     types = {t for d in products for t in _operand_types(d)}
     held = [a.name for a in plan.axes if a.role == TILE and a.name in first.columns]
     alike = all(map(half_operands, products)) or any(types <= family for family in _OTHERS)

@@ -4,7 +4,8 @@ The parts of bounds that read are replaced by variables.  A part is as large as 
 ``max``, ``select``) with known bounds, so the range of its variable is known, and loops that adjoin name one variable
 where they meet.  A variable that depends on grid variables alone stands beside these at the head of the kernel
 (``MemKernel.decode``), so every role and every tile of a persistent kernel computes it for itself.  Any other one is a
-``let`` in front of the first loop of a body that needs it.
+``let`` in front of the first loop of a body that needs it, or of the first one of its chain, in which copies for the
+later ones are issued.
 """
 
 from __future__ import annotations
@@ -45,10 +46,13 @@ class _Reads:
         """``body`` with variables in its bounds; ``outer``: those defined around it."""
         out: list[MemOp] = []
         known = dict(outer)
-        for op in body:
+        for n, op in enumerate(body):
             if isinstance(op, ForOp):
                 fresh: dict[Expr, str] = {}
-                lo, hi = self.named(op.lo, known, fresh), self.named(op.hi, known, fresh)
+                for e in (e for x in _chain(body[n:], op) for e in (x.lo, x.hi)):
+                    self.named(e, known, fresh)
+                known_now = known | fresh
+                lo, hi = self.named(op.lo, known_now, {}), self.named(op.hi, known_now, {})
                 out += [LetOp(name, e, op.span) for e, name in fresh.items()]
                 known |= fresh
                 op = replace(op, lo=lo, hi=hi)
@@ -68,3 +72,8 @@ class _Reads:
             found[e] = unused(f"{loads(e)[0].buffer}_end", self.taken)
             self.taken.add(found[e])
         return Var(found[e], e.dtype)
+
+
+def _chain(body: tuple[MemOp, ...], first: ForOp) -> tuple[ForOp, ...]:
+    """The loops of ``body`` in the chain of ``first``."""
+    return tuple(x for x in body if isinstance(x, ForOp) and (x is first or (x.chain and x.chain == first.chain)))

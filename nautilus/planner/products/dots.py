@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import gcd
 
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children
+from nautilus.core.expr.conditions import conjuncts
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -15,21 +16,35 @@ from nautilus.scalar.analysis.definitions import Def
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A product-sum over tiles: free axes of either operand and the contracted ones."""
+    """A product-sum over tiles: free axes of either operand and the contracted ones.
+
+    ``chosen``: summed axes of one operand alone, for each of which a condition reads from a tensor which rows have
+    terms there (the experts that rows belong to).
+    """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     inner: tuple[str, ...]
+    chosen: tuple[str, ...] = ()
 
 
 def dot_of(d: Def) -> Dot | None:
     """``d`` as a matrix product: a sum of products whose factors have free axes of their own."""
     parallel, inner = [a.name for a in d.par], tuple(a.name for a in d.red)
     found = matrix_product(matrix_part(d), parallel) if d.op == "sum" else None
-    if found is None or not inner or not found.shared.issuperset(inner):
+    if found is None or not inner:
+        return None
+    chosen = tuple(x for x in inner if x not in found.shared)
+    if chosen and (len(chosen) > 1 or len(inner) != 2 or not _is_chosen(d, chosen[0])):
         return None
     rows, columns = (tuple(x for x in parallel if x in side) for side in (found.rows, found.columns))
-    return Dot(rows, columns, inner)
+    return Dot(rows, columns, tuple(x for x in inner if x not in chosen), chosen)
+
+
+def _is_chosen(d: Def, axis: str) -> bool:
+    """Whether the condition of ``d`` compares with elements of a tensor at ``axis``, and with nothing else there."""
+    found = [c for c in conjuncts(d.guard) if axis in free_vars(c)]
+    return bool(found) and all(any(axis in free_vars(ld) for ld in loads(c)) for c in found)
 
 
 def full_operands(d: Def) -> bool:

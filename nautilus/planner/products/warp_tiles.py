@@ -75,6 +75,8 @@ def _accumulators(g: Draft) -> int:
 def step(g: Draft) -> int:
     """The step of the shared loop."""
     assert g.loop is not None
+    if any(g.loop in dot.chosen for dot in g.dots.values()):
+        return 1
     contracted_only = all(a.name != g.loop for d in g.defs for a in d.par)
     least = (1 if _is_thin(g) else FEW_TERMS) if _is_small(g) else 16
     return step_within(_products(g), max(least, min(32 if contracted_only else 64, ceil_pow2(g.extent(g.loop)))))

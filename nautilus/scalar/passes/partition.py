@@ -7,7 +7,8 @@ which every conjunct is full run without guards.  The other blocks run unchanged
 unless ``iteration_order`` selects another order.
 
 Bounds are expressions of the variables around the loop, and of elements of inputs where a conjunct compares with them
-(``analysis.blocks.tensor_ends``).  A conjunct that depends on other data makes every block mixed and none dead.
+(``analysis.blocks.tensor_ends``), also at positions of outer loops.  A conjunct that depends on other data makes every
+block mixed and none dead.
 
 A loop of one iteration whose position depends on outer variables (a chunk of one tile) is replaced by its body.
 
@@ -65,11 +66,26 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What is around a loop: the locals of the kernel, the requested order, and what bounds may read."""
+    """What is around a loop: the locals of the kernel, the requested order, and what bounds may read.
+
+    ``loops``: the variables of the loops, at whose positions bounds may read too.
+    """
 
     locals: frozenset[str]
     order: str
     readable: Readable
+    loops: frozenset[str] = frozenset()
+
+    def inside(self, loop: Loop) -> _Around:
+        """The same for the body of ``loop``, which is one over all positions or one piece of it."""
+        if loop.lo != integer(0) or extent(loop) is None:
+            return self
+        readable = replace(self.readable, extents={**self.readable.extents, loop.var: loop.hi})
+        return replace(self, readable=readable, loops=self.loops | {loop.var})
+
+    def is_read(self, c: Expr) -> bool:
+        """Whether ``c`` reads a tensor at the position of a loop."""
+        return any(free_vars(ld) & self.loops for ld in loads(c))
 
 
 def _kernel(kernel: Kernel, order: str, inputs: Mapping[str, tuple[Extent, ...]]) -> Kernel:
@@ -96,7 +112,7 @@ def _body(body: tuple[Stmt, ...], ranges: Ranges, around: _Around) -> tuple[Stmt
         for piece in pieces:
             lo, hi = bounds(divided(piece.lo), ranges)[0], bounds(divided(piece.hi), ranges)[1]
             inner = {**ranges, s.var: (lo, None if hi is None else hi - 1)}
-            body = _body(piece.body, inner, around)
+            body = _body(piece.body, inner, around.inside(piece))
             if body:
                 out += (_single(piece, body) if len(pieces) == 1 else []) or [replace(piece, body=body)]
     return tuple(out)
@@ -184,6 +200,8 @@ def _split(loop: Loop, ranges: Ranges, around: _Around) -> tuple[Loop, tuple[Loo
                 info: Blocks | None = spans(c, loop.var, tiles, own, around.readable)
             else:
                 info = invariant(c, _trips(loop), tiles, ranges)
+                if info is None and around.is_read(c):
+                    info = spans(c, loop.var, tiles, own, around.readable)
             if info is not None:
                 found[c, tuple(tiles.items())] = info
                 mine.append(info.live)

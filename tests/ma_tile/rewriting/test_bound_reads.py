@@ -14,7 +14,7 @@ from nautilus.check.levels import Level, Trace, run
 from nautilus.core.expr.nodes import free_vars, loads
 from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.interp import run_spec
-from nautilus.ma_tile.ir.ops import ForOp, RolesOp, walk_ops
+from nautilus.ma_tile.ir.ops import ForOp, MmaOp, RolesOp, walk_ops
 
 SEGMENTS = """
 dim B = 3, N = 9000
@@ -30,6 +30,13 @@ output O: f16[B, M, D]
 S[b, i, j] = sum[d](Q[b, i, d] * K[b, j, d]) / 8
 P[b, i, j] = softmax[j | j < len[b] and j - i <= len[b] - M](S[b, i, j])
 O[b, i, d] = sum[j](P[b, i, j] * V[b, j, d])
+"""
+
+GROUPED = """
+dim T = 256, E = 3, K = 128, N = 128
+input X: bf16[T, K], W: bf16[E, K, N], off: i32[E + 1]
+output Y: f32[T, N]
+Y[t, n] = sum[e: E | off[e] <= t < off[e + 1]](sum[k](X[t, k] * W[e, k, n]))
 """
 
 
@@ -58,3 +65,14 @@ def test_any_contents(start: list[int], stop: list[int]) -> None:
     arrays = {**given.arrays, "start": np.array(start), "stop": np.array(stop)}
     got, want = run(last, replace(given, arrays=arrays), "typed"), run_spec(result.modules["spec"], arrays)
     assert np.allclose(got["O"], want["O"], atol=1e-3) and np.array_equal(got["P"], want["P"])
+
+
+@pytest.mark.parametrize("off", [[0, 100, 100, 250], [-5, 200, 130, 900]])
+def test_rows_of_groups_multiply_only_their_own_matrices(off: list[int]) -> None:
+    result, last = compiled(GROUPED, "sm_90a")
+    products = [op for op in walk_ops(result.modules["ma-tile"].kernels[0].body) if isinstance(op, MmaOp)]
+    assert products and all(op.instr.startswith("wgmma") for op in products)
+    given = generate(result.modules["spec"])
+    arrays = {**given.arrays, "off": np.array(off)}
+    got, want = run(last, replace(given, arrays=arrays), "typed"), run_spec(result.modules["spec"], arrays)
+    assert np.allclose(got["Y"], want["Y"], atol=1e-3)

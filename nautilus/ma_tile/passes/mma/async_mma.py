@@ -293,9 +293,9 @@ class _Line:
         return Var(name, stage.dtype)
 
 
-def _ordered(op: MemOp) -> bool:
-    """It holds pending MMAs already."""
-    return any(isinstance(x, MmaOp) and x.is_async for x in walk_ops((op,)))
+def _ordered(loop: ForOp) -> bool:
+    """Whether the MMAs of ``loop``, but for those of loops inside it, are pending already."""
+    return any(isinstance(x, MmaOp) and x.is_async for x in loop.body)
 
 
 def _is_boundary(op: MemOp) -> bool:
