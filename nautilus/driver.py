@@ -92,7 +92,7 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
 def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
     """:func:`compile_file` with the schedule that :func:`build_cubin` ends at, so that every output is of one kernel.
 
-    ptxas is asked only where there are warpgroup MMAs, or where so many fragments are live that registers may spill.  A
+    ptxas runs only where there are warpgroup MMAs, or where so many fragments are live that registers may spill.  A
     schedule or a dump that was given is kept, with the failure in the result's ``ptxas_failure``; where NVRTC is not
     installed, its ``unchecked`` says so.
     """

@@ -2,8 +2,8 @@
 
 A call checks its arguments, allocates the outputs with the library of the first input, and launches in the current
 stream of that library.  After the first call, which loads the kernels, it is safe to record in a CUDA graph where that
-library allocates: it neither waits nor asks the device.  :meth:`Kernel.prepare` does everything but the launch, for
-callers that launch often on the same arrays.
+library allocates: it neither waits for the device nor queries it.  :meth:`Kernel.prepare` does everything but the
+launch, for callers that launch often on the same arrays.
 """
 
 from __future__ import annotations

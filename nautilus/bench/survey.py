@@ -37,7 +37,7 @@ _KEY = ("spec", "arch", "measure")
 
 @dataclass(frozen=True)
 class Survey:
-    """What is asked of every spec.  ``limit``: seconds for each; ``arguments``: further options of ``bench``."""
+    """The settings of every spec.  ``limit``: seconds for each; ``arguments``: further options of ``bench``."""
 
     file: Path
     arch: str

@@ -5,7 +5,7 @@ effect of the roundings on these very inputs (:mod:`nautilus.check.bound`), so r
 their terms.  Two interpreters over the reals may differ by the effect of roundings to f64, and to f32 where a tensor
 of that type is read again, which "or better" leaves open.
 
-To find that effect takes ten and more evaluations of the Spec, so it is found when it is first asked for; a result
+To find that effect takes ten and more evaluations of the Spec, so it is found when it is first needed; a result
 within the stated bound needs none.
 
 Inputs are outside the stated range where an intermediate result leaves the range of its type, or where roundings decide

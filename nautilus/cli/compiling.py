@@ -97,7 +97,7 @@ def entry_of(spec: Path, asked: Asked, options: dict[str, Any], use_cache: bool)
 
 
 def write_rule(specs: Sequence[Path], output: str, asked: Asked, options: dict[str, Any]) -> None:
-    """Write the makefile rule of ``-MD`` and ``-MF``, if it is asked for."""
+    """Write the makefile rule of ``-MD`` and ``-MF``, if the options say so."""
     if not (asked.dependencies or asked.rule_file is not None):
         return
     from nautilus.cli.dependencies import read_files, rule

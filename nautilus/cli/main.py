@@ -445,7 +445,7 @@ def entry() -> None:
     def terminate(number: int, _frame: object) -> None:
         raise Terminated(number)
 
-    gc.set_threshold(100_000, 20)  # IRs have no cycles: the default threshold collects in vain hundreds of times
+    gc.set_threshold(100_000, 20)  # IRs have no cycles: by default hundreds of collections free nothing
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # respects nohup
             signal.signal(number, terminate)

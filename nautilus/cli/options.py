@@ -1,4 +1,4 @@
-"""The options of the command line: spellings, values, and what they ask of the driver.
+"""The options of the command line: spellings, values, and the request to the driver that they make.
 
 Like :mod:`nautilus.cli.main`, this module imports only click and the standard library.
 """

@@ -298,7 +298,7 @@ class Writer:
         return name
 
     def may_overwrite(self, frag: ma.Frag) -> bool:
-        """True where the array of ``frag`` dies at its only reader, in the body that defines it."""
+        """True where the array of ``frag`` is last used by its only reader, in the body that defines it."""
         name = self.names[frag.name]
         return frag.name in self.owned and self.uses[frag.name] == 1 and name not in self.aliased
 

@@ -1,1 +1,1 @@
-"""What editors ask of a spec: its layout, messages, the meaning of its names; and the language server."""
+"""What editors show of a spec: its layout, messages, the meaning of its names; and the language server."""

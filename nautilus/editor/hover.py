@@ -32,7 +32,7 @@ Kernels = Callable[[], Mapping[str, tuple[str, ...]]]
 
 
 def hover(document: Document, line: int, column: int, kernels: Kernels = dict) -> Hover | None:
-    """What is known of the name or the word at a place; ``kernels`` is asked for tensors that are computed."""
+    """What is known of the name or the word at a place; ``kernels`` is called for tensors that are computed."""
     found = document.at(line, column)
     if found is None:
         return _word(document, line, column)

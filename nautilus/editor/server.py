@@ -2,7 +2,7 @@
 
 It holds no state of its own: each request is answered from the text that the editor sent last.  An editor may give
 ``{"dims": {"N": 4096}, "arch": "sm_90a"}`` as initialization options: sizes as ``--dim`` gives them, and the target of
-which a hover tells the kernels.  pygls is imported here only.
+from which a hover knows the kernels.  pygls is imported here only.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def groups(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def markdown(rows: Mapping[str, Row], cases: Sequence[Case]) -> str:
-    """The page.  ``cases``: all that were asked for; those without a row are counted."""
+    """The page.  ``cases``: all that were chosen; those without a row are counted."""
     mine = [rows[c.key] for c in cases if c.key in rows]
     names = sorted({n for r in mine for n in ratios(r)})
     about = sorted({f"{r['device']}, {r['arch']}, torch {r['torch']}" for r in mine if "device" in r})

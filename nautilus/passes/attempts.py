@@ -63,7 +63,7 @@ def check_resources(module: MemModule, context: Context, tuned: bool = False) ->
 
     A kernel on the last rung of the ladder, one whose spills are accepted, and one that computes tiles again are kept.
     A schedule from the tuning database (``tuned``) was measured with the registers that it has, and the registers of
-    roles are left to ptxas, which is asked about every warpgroup MMA.
+    roles are left to ptxas, which assembles every kernel with warpgroup MMAs.
     """
     check_code_size(module, context.fallbacks.last)
     kept = context.fallbacks.last | context.fallbacks.spilling

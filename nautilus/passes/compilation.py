@@ -137,7 +137,7 @@ class Result:
     ``tuned``: ``lookup`` found the schedule.  ``lookup_failure``: the reason why the schedule that it found was not
     used.  ``unchecked``: the reason why ptxas did not check the warpgroup MMAs.  ``ptxas_failure``: the failure of the
     warpgroup MMAs of a given schedule or dump in ptxas.  ``spills``: the kernels that spill registers, as far as
-    ptxas was asked, with the bytes a thread.  ``variants``: what the CUDA text holds instead of the MA-tile module
+    ptxas assembled them, with the bytes a thread.  ``variants``: what the CUDA text holds instead of the MA-tile module
     alone.
     """
 

@@ -47,9 +47,9 @@ from nautilus.scalar.analysis.definitions import contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
 
-MAX_TILE = 256  # elements of a whole axis that lives in accumulators
+MAX_TILE = 256  # elements of a whole axis that is in accumulators
 FEW_TERMS = 64  # of a sum of partial results, whose tile may have as many columns as that of the products before it
-MAX_ROW = 8192  # elements of a row that lives in one tile
+MAX_ROW = 8192  # elements of a row that is one tile
 BLOCK = 4096  # elements a block of row-wise work handles
 LEAST = 256  # the same of a small kernel: 8 elements of each thread of a warp
 FEWEST = 4  # elements along which an operand is contiguous, for tiles that read along it

@@ -5,8 +5,8 @@ are in several kernels is stored.  Here its readers are put together in *cluster
 legal plan with the definition; every cluster but the first one reads a copy.  What reads neither keeps the definition
 in memory.
 
-Definitions are looked at from the outputs to the inputs, so that the operands of a copy are copied after it where they
-are large.  Only a definition of :data:`LARGE` bytes or more is looked at, since a small one costs nothing to store.
+Definitions are visited from the outputs to the inputs, so that the operands of a copy are copied after it where they
+are large.  Only a definition of :data:`LARGE` bytes or more is a candidate, since a small one costs nothing to store.
 The cost model decides whether the copies are made (:mod:`nautilus.passes.selection.copy_choice`).
 """
 
@@ -27,7 +27,7 @@ from nautilus.scalar.passes.operands.rematerialise import copied
 from nautilus.scalar.passes.pack import Pack
 
 LARGE = 8 << 20  # bytes: two microseconds to write and two for each read
-MOST = 4  # definitions that are looked at
+MOST = 4  # definitions that are candidates
 READERS = 8  # kernels that read one of them, at most
 
 

@@ -3,7 +3,7 @@
 The grammar derives from the declarations of the statements: ``scalar.text.grammar``.
 
 Meaning.  Kernels run one after another; each sees everything the earlier ones wrote.  ``temp``
-buffers live in global memory between kernels; a ``local`` exists once per iteration of the
+buffers are in global memory between kernels; a ``local`` exists once per iteration of the
 ``grid`` loops around it and starts undefined.  ``store`` writes, ``update`` combines into what is
 there.  A false guard (``where``) means the statement does not run, its loads included.
 

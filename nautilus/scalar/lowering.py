@@ -12,8 +12,8 @@ them that read a member.
   (:mod:`nautilus.scalar.analysis.masking`).
 * So is the condition of a ``select`` with 0 in a definition that a product in a sum reads.
 * A hoisted reduction is computed at every value of its free variables, also where the expression
-  around it would not have asked.  Unless its reads are certainly in range, the conditions around it
-  that speak of its variables go into its guard.
+  around it would not have read.  Unless its reads are certainly in range, the conditions around it
+  that contain its variables go into its guard.
 
 Every other kernel has one of the two shapes that :mod:`nautilus.scalar.analysis.definitions` reads back.  Spans are
 those of the reduction or definition that a statement comes from.

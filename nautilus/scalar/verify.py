@@ -1,7 +1,7 @@
 """What is legal in the Scalar IR: a table of rules, each rejecting what it does not know.
 
 ``verify(program)`` checks every rule of :data:`RULES` and raises VerifyError at the first offence.
-``verify_tiled(kernel)`` checks the tiled form (``scalar.ir``), which only ``vr_tile.lowering.lower`` asks for.
+``verify_tiled(kernel)`` checks the tiled form (``scalar.ir``), which only ``vr_tile.lowering.lower`` requires.
 
 The promises of loop kinds are checked as far as indices are affine (:mod:`nautilus.scalar.analysis.independence`);
 a write that cannot be proved independent is rejected, unless the buffer is a local that every

@@ -1,4 +1,4 @@
-"""Internal errors that a search meets: bugs of the compiler, never illegal schedules.
+"""Internal errors in a search: bugs of the compiler, never illegal schedules.
 
 One candidate with an internal error does not end a search of hours.  Each error is kept with a line that reproduces
 it, is shown when the search ends, and makes its exit code 70.

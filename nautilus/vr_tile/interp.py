@@ -8,7 +8,7 @@ iterations run in Python, tiles at once.  Modes:
 
 A load or store whose mask is false touches nothing; one outside its buffer whose mask is true (or
 absent) raises :class:`TileRunError`, which names the op.  Outputs and temps start as NaN (floats), the
-least value (integers) or false, so that an element nobody wrote shows.
+least value (integers) or false, so that an element without a store is visible.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ def _wide(dtype: DType) -> DType:
 
 
 def _fresh(shape: tuple[int, ...], dtype: DType) -> Array:
-    """A buffer that nobody has written: NaN, the least integer, or false."""
+    """A buffer without a store: NaN, the least integer, or false."""
     if dtype.is_float:
         return np.full(shape, np.nan)
     if dtype is DType.BOOL:

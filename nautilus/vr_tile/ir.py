@@ -25,7 +25,7 @@ i64); its contracted axes occur in both operands and not in the result; every ot
 is in the result.  The axes of its mask are axes of its operands.  Where the mask is false an operand is 0, so that the
 mask decides only about products with inf and NaN.  ``recompute-masked`` replaces masks, which no lower level has.
 ``parts 2`` permits products of f32 operands in two parts of tf32 each (``core.functions.parts``), with the error that
-is stated there.  ``parts 3`` asks for products of three parts of bf16 each, which ``store-parts`` makes.
+is stated there.  ``parts 3`` means products of three parts of bf16 each, which ``store-parts`` makes.
 
 Invariants (``vr_tile.verify``): SSA (one definition, before its uses, scopes nest); one size per axis
 name in a kernel (the ``axes`` list); result type of an elementwise operation is the union of its

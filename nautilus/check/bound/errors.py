@@ -239,7 +239,7 @@ class _Rounding(Evaluator):
         """Relative errors in units of the largest one, times the size of the probe."""
         if self.probe.coherent:
             return np.asarray(self.probe.size * self.rng.choice([-1.0, 1.0]))
-        if self.probe.regular and shape:  # neighbours that hardly differ are rounded in one direction
+        if self.probe.regular and shape:  # neighbours that differ little are rounded in one direction
             runs = self.rng.random((*shape[:-1], -(-shape[-1] // _RUN)), dtype=np.float32)
             return (2.0 * np.repeat(runs, _RUN, axis=-1)[..., : shape[-1]] - 1.0) * self.probe.size
         return (2.0 * self.rng.random(shape, dtype=np.float32) - 1.0) * self.probe.size

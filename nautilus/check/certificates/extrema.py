@@ -5,9 +5,9 @@ conditions of its certificate hold: the element ``x0`` is bounded by ``old0``, a
 the extremum itself.  They are proved on the statements around the place at which ``t`` stands, with the buffers that it
 reads there as ``old`` and ``new``:
 
-* every update of ``a`` asks whether an element equals ``old`` or ``new``, and that extremum is made of all these
+* every update of ``a`` tests whether an element equals ``old`` or ``new``, and that extremum is made of all these
   elements: by updates in equal loops, under no further condition;
-* what it asks as ``new`` is stored as ``old`` for the next iteration;
+* what it tests as ``new`` is stored as ``old`` for the next iteration;
 * ``new`` combines ``old``: it starts as a copy of ``old``, or ``old`` is an element of it.
 
 A condition that a reference is not 0 holds where the module replaces 0 by 1 in what it reads.

@@ -27,7 +27,7 @@ class Unsupported(Exception):
 
 @dataclass
 class Memory:
-    """One buffer. An element that nobody has written is NaN, or 0 for integers and bools."""
+    """One buffer. An element without a store is NaN, or 0 for integers and bools."""
 
     name: str
     dtype: DType

@@ -29,7 +29,7 @@ def script(shell: str) -> str:
 
 
 def completed(cli: click.Command) -> int | None:
-    """Answer the script of a shell on standard output; None where no script asks."""
+    """Answer the script of a shell on standard output; None where no script calls."""
     asked = os.environ.get(VARIABLE)
     if not asked:
         return None

@@ -29,7 +29,7 @@ _TAKES = {
     Types.NUMBER: _COMPUTE - {DType.BOOL}, Types.ANY: _COMPUTE, Types.FLOAT: frozenset({DType.F32, DType.F64}),
     Types.INTEGER: frozenset({DType.I32, DType.I64}), Types.COMPARISON: _COMPUTE, Types.LOGIC: frozenset({DType.BOOL}),
 }  # fmt: skip
-#: function -> arity, kind of rule and argument types; parsers ask at every operation
+#: function -> arity, kind of rule and argument types; parsers read it at every operation
 _RULES = {f.name: (f.arity, f.types.name.lower(), _TAKES.get(f.types, frozenset[DType]())) for f in FUNCTIONS.values()}
 
 

@@ -60,7 +60,7 @@ __all__ = [
 
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]
 
-#: results of :func:`simplify`, with the facts that keep their identities alive; passes ask the same again and again
+#: results of :func:`simplify`, with the facts whose identities are in the key; passes simplify the same repeatedly
 _SIMPLIFIED: dict[tuple[object, ...], tuple[tuple[Expr, ...], Expr]] = {}
 _REMEMBERED = 1 << 13
 

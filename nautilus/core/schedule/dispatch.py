@@ -1,7 +1,7 @@
 """The choice among several variants of a compilation, by the sizes that are known at launch.
 
 A *dispatch* is a binary decision tree.  A leaf is the number of a variant.  An inner node compares one runtime size
-with a threshold, or asks whether sizes are multiples of numbers.
+with a threshold, or tests whether sizes are multiples of numbers.
 
 A variant may have *facts* about sizes of its own, under which it was compiled (:class:`SizeFact`).  It is legal only
 where they hold, so each path of the tree that leads to it implies them (:func:`unproved`).  Among the variants that are

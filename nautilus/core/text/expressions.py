@@ -17,7 +17,7 @@ Expressions print in infix notation and parse back to equal expressions with the
 
 Operation types are not written: ``core.expr.infer.result_dtype`` gives them.  ``-(1)`` is the operation
 neg on the literal 1, ``-1`` a literal.  ``;`` starts a comment.  A space follows the mod operator,
-because ``%8`` is a value.  A NaN literal is ``math.nan`` itself, so it compares equal to its like.
+because ``%8`` is a value.  A NaN literal is ``math.nan`` itself, so two NaN literals compare equal.
 
 Names may contain dots (``cp.async``, ``tile.red``); ``0..128`` is three tokens.
 """
@@ -114,7 +114,7 @@ def _format_op(e: Op, level: int, typed: bool) -> str:
 class ExprParser:
     """A precedence-climbing parser over a token stream and a symbol table.
 
-    The mappings may be live dictionaries that the IR parser extends as it meets declarations.
+    The mappings may be live dictionaries that the IR parser extends at each declaration.
     """
 
     __slots__ = ("buffers", "params", "sizes", "ts", "values")

@@ -153,7 +153,7 @@ def _entry_points(choice: Choice) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """Lines of functions that choose. ``number``: those that find the variant; ``chosen``: the C text that asks it."""
+    """Lines of functions that choose. ``number``: those that find the variant; ``chosen``: the C text of their call."""
 
     number: tuple[str, ...]
     chosen: str

@@ -5,7 +5,7 @@ unevaluated with the frame of their caller (call by name), because a reduction i
 body may bind the caller's index variable anew: in ``softmax[j | c](x)`` the body's ``max[j | c](x)``
 means "the caller's ``x`` and ``c`` at another ``j``".  A function's formal index is a *link* to the
 caller's variable, and binding a link rebinds that variable in the caller's frame (:func:`bind`).
-Variables that a function binds for itself live in its own frame, where the arguments cannot see
+Variables that a function binds for itself are in its own frame, where the arguments cannot see
 them: expansion is hygienic.
 """
 

@@ -1,6 +1,6 @@
 """Words of Python, numpy and PyTorch that the language does not have, with what to write instead.
 
-The tables are asked only where a spec has an error anyway, so every word may still be the name of a tensor or of a
+The tables are read only where a spec has an error anyway, so every word may still be the name of a tensor or of a
 function.
 """
 

@@ -1,6 +1,6 @@
 """Constructs of the language that are not supported yet: each is refused by its name, with what to write instead.
 
-A table holds the construct, its hint, and nothing else.  The reader and the semantic checks ask for an entry.
+A table holds the construct, its hint, and nothing else.  The reader and the semantic checks look up an entry.
 """
 
 from __future__ import annotations

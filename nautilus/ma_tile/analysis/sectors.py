@@ -41,7 +41,7 @@ class Sectors:
 
     @property
     def waste(self) -> float:
-        """Bytes of the sectors, as a multiple of the bytes that the warp asks for."""
+        """Bytes of the sectors, as a multiple of the bytes that the warp needs."""
         return self.touched * SECTOR / max(1, self.size)
 
 

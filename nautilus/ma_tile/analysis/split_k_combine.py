@@ -2,14 +2,14 @@
 
 It maps their blocks to one another and places the partial results in shared memory.
 
-Kernel A writes temps that nobody but kernel B reads, and each of B's R blocks reads exactly what P blocks of A
+Kernel A writes temps that only kernel B reads, and each of B's R blocks reads exactly what P blocks of A
 write.  Passes that make those P blocks run beside each other (``combine-in-block``: consumers of one block,
 ``combine-in-cluster``: blocks of one cluster) number them by a variable and need the same facts:
 
 * of each temp: one store in A's top block, one element of the temp for each element of A's tile (one index a
   dimension, ``base`` or ``base + AXIS``); in B only loads of the same form (zeros where masked), in which one axis of
   B's tile runs over the parts in the dimension where A has its part's number, and the others begin where A's tile
-  begins.  A tile of A may be larger than B's by registers that nobody wants (rows beyond the last of a matrix
+  begins.  A tile of A may be larger than B's by registers that B does not use (rows beyond the last of a matrix
   instruction);
 * what A's grid variables are in terms of B's and of the part, which follows from the indices of both sides; that
   every block of A is one part of one block is then checked for all of them, or proved from the digits of the block's
@@ -130,7 +130,7 @@ class _Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Where a temp lives now: ``store`` one stage a part, ``view`` all of them as one tile; ``cut``: of A's tile."""
+    """Where a temp is now: ``store`` one stage a part, ``view`` all of them as one tile; ``cut``: of A's tile."""
 
     store: Smem
     view: Smem

@@ -1,4 +1,4 @@
-"""From the linear block number to grid variables, in the order that the schedule asks for.
+"""From the linear block number to grid variables, in the order that the schedule states.
 
 * ``natural``: the first grid axis varies slowest.
 * ``longest-first``: an axis on which loop bounds depend becomes the slowest and runs backwards, so

@@ -126,7 +126,7 @@ class LayoutCost:
     weight: Mapping[str, int]  # elements moved with the axis contiguous
     vec: Mapping[str, int]  # widest legal vector along the axis
     tiles: tuple[tuple[str, ...], ...]  # axes of every tile
-    keyed: frozenset[str] = frozenset()  # axes of the values that tell where a scatter combines
+    keyed: frozenset[str] = frozenset()  # axes of the values that say where a scatter combines
     bytes: frozenset[str] = frozenset()  # axes along which whole registers of 8-bit floats are loaded
 
 

@@ -1,6 +1,6 @@
 """The lowering of VR-tile ops to MA-tile ops, as far as all engines share it.
 
-Values are lowered on demand.  Every value has a preferred layout (``ma_tile.lowering.layouts``), and a use asks for the
+Values are lowered on demand.  Every value has a preferred layout (``ma_tile.lowering.layouts``), and a use names the
 value in the layout that it needs.  The lowering takes the first possible of these ways: the value exists in that
 layout; its registers are permuted inside each thread; it is computed again (constants, indices, loads); it is moved
 between threads, if the engine can do so.  A form of a value that is defined outside a loop is made outside the loop.
@@ -110,7 +110,7 @@ class Lowering(ABC):
         return self.env[value.name]
 
     def preferred(self, value: Value) -> FragLayout:
-        """The layout in which ``value`` is computed unless a use asks for another."""
+        """The layout in which ``value`` is computed unless a use names another."""
         return self.override.get(value.name) or self.candidates.preferred(value.type.names)
 
     def _record(self, value: Value, frag: Frag) -> None:
@@ -198,7 +198,7 @@ class Lowering(ABC):
         return out
 
     def expr(self, e: Expr, layout: FragLayout) -> Expr:
-        """``e`` with values replaced by fragments that live where ``layout`` puts the elements, and the
+        """``e`` with values replaced by fragments that are where ``layout`` puts the elements, and the
         position on axes of one element by 0."""
 
         def rule(n: Expr) -> Expr | None:

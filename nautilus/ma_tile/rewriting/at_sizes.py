@@ -15,7 +15,7 @@ from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, Slot
 
 @lru_cache(maxsize=1 << 14)
 def _params(e: Expr) -> frozenset[str]:
-    """The names of the params in ``e``; the same expressions are asked for at many sizes."""
+    """The names of the params in ``e``; the same expressions are evaluated at many sizes."""
     return frozenset(n.name for n in walk(e) if isinstance(n, Param))
 
 

@@ -2,7 +2,7 @@
 
 The ordered section of a consumer begins at a barrier of this consumer and the previous one, and ends with an arrival at
 the barrier of the next consumer.  The last consumer makes the first arrival, so that consumer 0 runs first.  The last
-arrival is left at the barrier when the block ends; nobody waits for it.
+arrival is left at the barrier when the block ends; no thread waits for it.
 """
 
 from __future__ import annotations

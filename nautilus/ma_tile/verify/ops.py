@@ -430,7 +430,7 @@ def _alike(s: KernelScope, x: Frag, y: Frag) -> None:
 
 
 def roles(s: KernelScope, op: RolesOp) -> None:
-    """Roles have disjoint ranges of warps and equal consumers; some give up the registers that others take."""
+    """Roles have disjoint ranges of warps and equal consumers; some release the registers that others take."""
     s.need(s.role is None, "roles do not nest", s.role or "")
     s.need(s.consumers == 1, "roles stand in a kernel of one consumer", f"{s.consumers} consumers")
     s.need(not s.path, "roles stand at the top of a kernel", "roles")

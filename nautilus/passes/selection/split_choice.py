@@ -1,4 +1,4 @@
-"""Splits of long reductions by the cost model, where the rules of :mod:`nautilus.planner.cuts` leave the card idle.
+"""Splits of long reductions by the cost model, where the rules of :mod:`nautilus.planner.cuts` leave the GPU idle.
 
 The candidates are made from the plan of the rules: a kernel with fewer blocks than :data:`FEW` for each multiprocessor
 that takes :data:`WORTH` seconds or more, and whose loop no rule has split, has its longest loop cut into chunks that
@@ -38,7 +38,7 @@ STEP = 0.97  # the time after twice as many chunks, at most, as a share of the t
 NEAR = 0.75  # a number of chunks that is this part of the wanted one serves as well: their tiles then stay whole
 SHORTEST = 256  # terms of the shortest reduction that is split
 TILE = 128 * 256  # elements of the largest tile of a result
-_KERNELS = 2  # kernels of a program that are looked at, the slowest ones
+_KERNELS = 2  # kernels of a program that are candidates, the slowest ones
 _BEFORE = "pack"  # the pass before the one that carries splits out
 _SPLIT = "split-k-update"
 

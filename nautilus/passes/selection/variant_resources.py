@@ -36,7 +36,7 @@ def variant_resources(
 ) -> list[Resources]:  # fmt: skip
     """The resources of the kernels of ``made``'s variants, as far as they are in doubt, under their symbols.
 
-    ``whole``: the module without variants; ``known``: the resources of its kernels; ``check``: asks ptxas.  Raises
+    ``whole``: the module without variants; ``known``: the resources of its kernels; ``check``: runs ptxas.  Raises
     ScheduleError where ptxas serialises wgmma instructions.
     """
     assert made.variants is not None

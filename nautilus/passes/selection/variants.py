@@ -9,7 +9,7 @@ runtime sizes.  It is right at every size at which its facts hold, and most vari
    under bounds (:mod:`.size_facts`).
 2. The cost model predicts every variant on a grid of sizes (:data:`GRID`), and :mod:`.dispatch_tree` makes a tree.
 3. Where rows are whole vectors only at some sizes, the first two steps are done again under that fact; the launcher
-   asks first whether it holds.
+   tests first whether it holds.
 
 All dims beyond the first :data:`VARIED` have their nominal sizes meanwhile.
 """

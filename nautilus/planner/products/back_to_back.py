@@ -36,7 +36,7 @@ def steps(extent: int, plain: bool) -> list[int]:
 
 
 def is_plain(defs: Iterable[Def], loop: str) -> bool:
-    """Whether no index or condition divides ``loop``: pages and blocks of positions want steps that divide them."""
+    """Whether no index or condition divides ``loop``: with pages and blocks of positions, steps divide them."""
 
     def divides(e: Expr) -> bool:
         if isinstance(e, Op) and e.op in ("floordiv", "mod"):

@@ -33,7 +33,7 @@ RESULTS = 1024  # most results of a block
 TERMS = 16384  # most terms of a block
 WASTE = 8
 HELD = 128  # terms of the windows of one thread along vectors
-PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps asks for it
+PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
 MIN_WARPS, MAX_WARPS = 4, 16
 
 

@@ -165,7 +165,7 @@ class TimedRun(BlockRun):
                 return
         self.slices.append(Slice(own, start, end, kind, name, span))
 
-    # -- what the interpreter asks -------------------------------------------------------------
+    # -- what the interpreter calls -----------------------------------------------------------
     def integer(self, ctx: Context, e: Expr, what: str) -> int:
         return int(np.asarray(estimated(e, self.variables(ctx))).flat[0])
 

@@ -1,4 +1,4 @@
-"""``narrow``: a computed f32 factor of a matrix product is rounded to the 16-bit type it meets.
+"""``narrow``: a computed f32 factor of a matrix product is rounded to the 16-bit type of the other factor.
 
 The contract (``grammar/README.md``, "Numbers") permits this for tensor cores; ``strict`` forbids it.
 A factor of a sum's product qualifies where the other factor is a loaded f16, bf16 or 8-bit tensor,

@@ -134,7 +134,7 @@ class _State:
         return made
 
     def program(self) -> Program:
-        """The source with the definitions that took the place of cut ones; what nobody reads is gone."""
+        """The source with the definitions that took the place of cut ones; what has no reader is gone."""
         kernels = tuple(new for k in self.source.kernels for new in self.kernels.get(k.name, (k,)))
         whole = replace(self.source, buffers=(*self.source.buffers, *self.made), kernels=kernels)
         return Dead().apply(whole)

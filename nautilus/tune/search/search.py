@@ -39,7 +39,7 @@ _USELESS = 300  # consecutive refused or known samples after which the space cou
 _SMALL = 256  # largest number of points of a space that is enumerated when samples bring no new point
 _DULL = 16  # consecutive useless samples before the enumeration
 _AHEAD = 2  # built candidates queued for each device
-INTERNAL_ERROR = "internal-error"  # the state of a candidate that meets a bug of the compiler
+INTERNAL_ERROR = "internal-error"  # the state of a candidate that shows a bug of the compiler
 _FINALISTS = 4
 _SAMPLED = 4  # of so many samples, one comes from Optuna's sampler alone and one from the measured effects
 _MODELLED = 0.25  # share of the trials at the start in which all samples follow the cost model
@@ -334,7 +334,7 @@ class Search:
                 self.study.tell(candidate.sample, seconds, row.estimate)
         self.coming.discard(row.schedule_hash)
         if candidate.origin == RULES and not self.settings.scratch:
-            self.queue.append(self.space.defaults)  # tells the sampler this result
+            self.queue.append(self.space.defaults)  # gives the sampler this result
         if seconds is not None:
             self.progress.best = min(self.progress.best or seconds, seconds)
             if candidate.origin == RULES:

@@ -139,7 +139,7 @@ class SearchSpace:
     ) -> dict[str, Any]:
         """Values drawn evenly; with ``near``, a ``share`` of the choices only and the others as they are there.
 
-        Most of a space may be choices that others switch off, so even draws hardly vary what matters.
+        Most choices may have no effect because of others, so that even draws vary few of those with an effect.
         """
         given = {} if near is None else near
         return {

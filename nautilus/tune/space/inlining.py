@@ -1,6 +1,6 @@
 """Keeping an elementwise definition in memory instead of computing it again in every reader.
 
-The default rule inlines every elementwise temp.  One that is dear and read by many blocks may be better off as a
+The default rule inlines every elementwise temp.  One that takes long and is read by many blocks may be faster as a
 kernel of its own; then the program that is scheduled is another one.  It is made again from the module before the
 pass ``inline``, which the :class:`Origin` of a program holds.
 """
@@ -57,7 +57,7 @@ def program_with(found: Origin, name: str) -> tuple[Program, tuple[str, ...]]:
 def groups_with(program: Program, groups: Groups, name: str) -> Groups:
     """``groups`` with ``name`` as a kernel of its own, and the group that had it cut there. Raises ScheduleError."""
     if name not in read_defs(program):
-        raise ScheduleError("nobody reads it")
+        raise ScheduleError("it has no reader")
     out: list[tuple[str, ...]] = []
     for g in groups:
         if name not in g:

@@ -98,7 +98,7 @@ class Variant:
 
     @property
     def fallbacks(self) -> Fallbacks:
-        """Kernels whose products are by single warps have nothing left to give up."""
+        """Kernels whose products are by single warps have no more conservative plan."""
         return Fallbacks.of({k.name: WITHOUT for k in self.base.kernels if k.mapping.engine == "warp"})
 
 

@@ -28,7 +28,7 @@ from nautilus.tune.space.loop_structures import loop_of
 
 COUNTS = (2, 3, 4, 8, 16, 32, 64)
 GROUPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of interleaved chunks
-FEW = 2  # blocks for each multiprocessor, from which on splitting is not worth a look
+FEW = 2  # blocks for each multiprocessor, from which on a loop is not split
 TILES = 4  # of the loop in a chunk, at least
 
 
@@ -50,7 +50,7 @@ def cuts(program: Program, base: Schedule, splits: int) -> tuple[SplitPlan, ...]
 
 
 def counts(program: Program, base: Schedule, arch: str) -> tuple[int, ...]:
-    """Numbers of chunks worth a look, 1 (none) among them."""
+    """Numbers of chunks that may be faster, 1 (none) among them."""
     target = limits(arch)
     few = FEW * (target.multiprocessors or MULTIPROCESSORS)
     defs = read_defs(program)

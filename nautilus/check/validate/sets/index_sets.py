@@ -5,7 +5,7 @@ arithmetic, which isl decides (Verdoolaege, ICMS 2010).  For every update that s
 all copies after the pass are mapped to the loop variables before it and must be
 
 * disjoint, and mapped one to one: no iteration runs twice;
-* iterations before the pass.  A local may have elements that nobody updated before, to fill a tile; these are free;
+* iterations before the pass.  A local may have elements without an update before, to fill a tile; these are free;
 * the iterations before the pass, where the update has a guard there and its target lasts from one block to the next:
   none is left out.  Other updates may lose whole iterations of a ``seq`` loop, because a block without effect need
   not run; that it has none is decided by the numbers.

@@ -1,6 +1,6 @@
 """Global memory of the physical interpreter: arguments and temps, with the writer of each element in this launch.
 
-Arrays are kept flat in register form (``interp.state.values``), with the gaps that strides leave; nobody reads one.
+Arrays are kept flat in register form (``interp.state.values``), with the gaps that strides leave, which no op reads.
 Rules: an unmasked access lies inside its tensor in every dimension; an element is read only if it was given or written
 by an earlier launch, or by the same thread, or by a thread of the same block before all threads of the block met;
 threads that write one element in one launch write the same bits.
@@ -163,7 +163,7 @@ _EVERYONE = -1  # the owner of an element into which threads combine atomically
 
 
 def _unwritten(dtype: DType) -> float | int | bool:
-    """What an element that nobody wrote shows: NaN, the least integer, false."""
+    """The value of an element without a store: NaN, the least integer, false."""
     if dtype is DType.BOOL:
         return False
     return float("nan") if dtype.is_float else int(np.iinfo(register_type(dtype)).min)

@@ -101,7 +101,7 @@ class Barriers:
         self._last: dict[tuple[int, int], dict[int, int]] = {}
 
     def arrive(self, actor: Actor, number: int, threads: int | None, wait: bool = True) -> Callable[[], bool]:
-        """``actor`` arrives; the result tells when the barrier has completed. Raises Fault."""
+        """``actor`` arrives; the result says when the barrier has completed. Raises Fault."""
         expected = self.threads if threads is None else threads
         if not 0 <= number < 16:
             raise Fault("barrier", f"barrier number {number} is not in 0..15")

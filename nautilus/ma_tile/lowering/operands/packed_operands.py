@@ -102,7 +102,7 @@ class _Matcher:
         self.tables: dict[str, Table | None] = {}
 
     def topmost(self, v: Value, dtype: DType) -> Iterator[tuple[str, Packed]]:
-        """The values nearest to ``v`` that one op computes; ``dtype``: the type that the operand wants."""
+        """The values nearest to ``v`` that one op computes; ``dtype``: the type of the operand."""
         if not self._reads_bytes(v):
             return
         wanted = dtype if dtype.is_half else DType.F16

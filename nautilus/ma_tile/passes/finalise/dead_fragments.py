@@ -1,4 +1,4 @@
-"""Remove fragments nobody reads, and layouts and shared buffers nobody uses.
+"""Remove fragments that no op reads, and layouts and shared buffers that no op uses.
 
 A load from shared memory or global memory has no effect but its result, so it goes too.  Stores,
 copies, waits and barriers stay.

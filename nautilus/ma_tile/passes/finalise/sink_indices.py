@@ -1,7 +1,7 @@
 """Positions are computed where they are first used.
 
 An index or a constant costs nothing to compute late, and registers if it is early: a mask that is computed
-before a wait lives across it, and no longer prints in one register loop with what reads it.
+before a wait is live across it, and no longer prints in one register loop with what reads it.
 """
 
 from __future__ import annotations

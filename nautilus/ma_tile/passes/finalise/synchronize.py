@@ -173,7 +173,8 @@ class _Sync:
     ranges: Mapping[str, tuple[int, int]]
     exchanged: frozenset[str]  # tensors in global memory
     stages: dict[str, int] = field(init=False)
-    # Known results. Their keys are identities, because the hash of a loop walks its body; an entry keeps its op alive.
+    # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
+    # that no other op has the identity.
     loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State]] = field(init=False, default_factory=dict)
     accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
 

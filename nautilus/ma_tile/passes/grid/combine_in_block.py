@@ -1,8 +1,8 @@
 """Blocks that make partial results of one result become consumers of one block, which combines them itself.
 
 Switch: ``WarpPlan.combine_in_block`` of a kernel whose results only one other kernel reads.  Kernel A writes temps that
-nobody but kernel B reads, and each of B's R blocks reads exactly what U blocks of A write: then A's blocks are
-consumers of B's blocks, and the temps live in shared memory::
+only kernel B reads, and each of B's R blocks reads exactly what U blocks of A write: then A's blocks are
+consumers of B's blocks, and the temps are in shared memory::
 
     kernel B grid R warps U * (warps of A)
       roles { role partial warps 0..U * (warps of A) consumers U {

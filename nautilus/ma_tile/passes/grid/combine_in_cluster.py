@@ -1,8 +1,8 @@
 """Blocks that make partial results of one result become a cluster, whose first block combines them (PTX ISA, clusters).
 
 Switch: ``WarpPlan.cluster`` P of a kernel whose results only one other kernel reads.  Kernel A writes
-temps that nobody but kernel B reads, and each of B's R blocks reads exactly what P blocks of A write: then those are
-the blocks of a cluster, and the temps live in the shared memory of its first block::
+temps that only kernel B reads, and each of B's R blocks reads exactly what P blocks of A write: then those are
+the blocks of a cluster, and the temps are in the shared memory of its first block::
 
     kernel B grid P * R warps (of A) cluster P {
       let rank = block % P                   -- A's grid variables as B's and the rank make them
@@ -70,7 +70,7 @@ class CombineInCluster:
             if size > 1:
                 pair = pair_of(module, a, f"a cluster of {size}")
                 whole = _clustered(pair, size, target)
-                checked(replace(whole, name=a.name), target.smem_block)  # named as the kernel whose plan asks for it
+                checked(replace(whole, name=a.name), target.smem_block)  # named as the kernel whose plan says so
                 module = merged(module, pair, whole)
         return module
 

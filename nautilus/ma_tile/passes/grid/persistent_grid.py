@@ -18,7 +18,7 @@ the block belongs to warpgroup n % warpgroups, and the others advance their pipe
 tile uses.  That number must follow from bounds and conditions alone; the pass raises ScheduleError else.  The
 warpgroups alternate (``rewriting.named_barriers``): one warpgroup at a time waits for stages and issues the MMAs of
 its tile.  That runs the MMAs of one tile under the epilogue of another.  It is also needed for correctness: a parity
-tells neighbouring phases apart only, so that no warpgroup may wait for a stage before the previous load to the same
+distinguishes neighbouring phases only, so that no warpgroup may wait for a stage before the previous load to the same
 stage has arrived.
 
 A kernel without roles stays as it is.  So does a cooperative kernel with no more tiles than blocks that run at once.

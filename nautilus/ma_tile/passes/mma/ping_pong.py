@@ -2,8 +2,8 @@
 
 Switch: ``WarpgroupPlan.ordered_mma``, for consumer roles of at least two warpgroups that share tiles.  An ordered
 barrier (``named_barriers``) surrounds the MMAs of one loop iteration, from the first to the last that its body
-issues, with the fence before and the commit behind.  Every warpgroup passes the barrier equally often.  Nobody waits
-for the last arrival, as in a persistent grid under pingpong tile scheduling.  Runs behind ``async-mma``.
+issues, with the fence before and the commit behind.  Every warpgroup passes the barrier equally often.  No warpgroup
+waits for the last arrival, as in a persistent grid under pingpong tile scheduling.  Runs behind ``async-mma``.
 
 Pingpong tile scheduling orders the MMAs of warpgroups anyway (``persistent_grid``).
 

@@ -18,7 +18,7 @@ R(t), after B(t-1), and by no op of A.
 The loops of a chain are treated as one loop.  Only the first one loses an iteration to the prologue, so it must have an
 iteration in every block.  The first B of a later loop belongs to the last iteration of the previous loop.  Stage 1
 must therefore be the same in all loops, and between two loops the index of the previous iteration comes from the
-range of another loop (:meth:`_Chain.before`).  A chain that does not meet these conditions is not changed.
+range of another loop (:meth:`_Chain.before`).  A chain that does not satisfy these conditions is not changed.
 
 Elementwise work of stage 1 on the results of its MMAs, such as the addition of a short sum to an accumulator, follows
 R(t), which then runs beside these MMAs.
@@ -143,7 +143,7 @@ class _Chain:
 
     # -- legality -----------------------------------------------------------------------------
     def fits(self) -> bool:
-        """Whether the loops meet the conditions of the module docstring."""
+        """Whether the loops satisfy the conditions of the module docstring."""
         first, last = self.loops[0], self.loops[-1]
         if not certainly_less(first.lo, first.hi, self.ranges):
             return False

@@ -50,7 +50,7 @@ def _dominates(a: Linear, b: Linear, op: str, ranges: Ranges) -> bool:
 
 
 def never_positive(x: Linear, ranges: Ranges) -> bool:
-    """Whether ``x <= 0`` for all values of its variables; looks at the cases of a min, a max or a select."""
+    """Whether ``x <= 0`` for all values of its variables; distinguishes the cases of a min, a max or a select."""
     _, hi = bounds(x, ranges)
     if hi is not None and hi <= 0:
         return True

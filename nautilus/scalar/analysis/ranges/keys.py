@@ -1,6 +1,6 @@
 """Keys: reductions in which each term belongs to one element of the result.
 
-The condition of a *keyed* reduction equates an axis of the result with an integer that memory tells::
+The condition of a *keyed* reduction equates an axis of the result with an integer that is read from memory::
 
     O[e, d] sum= X[t, d]  where Index[t] == e
 

@@ -44,7 +44,7 @@ class CollapseAxes:
 
     def apply(self, program: Program) -> Program:
         """The program with fewer axes; the same object where nothing collapses."""
-        live = Dead().apply(program)  # what nobody reads needs no axes
+        live = Dead().apply(program)  # what has no reader needs no axes
         defs = all_defs(live)
         if defs is None:
             return program
@@ -149,7 +149,7 @@ def _needed(wanted: Mapping[str, tuple[frozenset[str], ...]], joins: Sequence[Jo
 
 
 def _wanted(d: Def) -> tuple[frozenset[str], ...]:
-    """The axes of ``d`` of which a plan wants to see one: the reduced ones, the rows, and the columns of a product."""
+    """The axes of ``d`` of which a plan needs one: the reduced ones, the rows, and the columns of a product."""
     reduced = frozenset(a.name for a in d.red)
     found = matrix_product(bare(d.value), [a.name for a in d.par])
     return (reduced,) if d.op != "sum" or found is None else (reduced, found.rows, found.columns)

@@ -42,7 +42,7 @@ class DropUnitAxes:
         """The program without them; the same object where there are none."""
         if all(n != 1 for b in program.buffers for n in b.shape) and not any(map(_has_unit_loop, program.kernels)):
             return program
-        live = Dead().apply(program)  # what nobody reads needs no axes
+        live = Dead().apply(program)  # what has no reader needs no axes
         defs = all_defs(live)
         if defs is None:
             return program

@@ -1,8 +1,8 @@
 """``scatter``: a reduction whose condition is an equation with a key visits each term once.
 
-``O[e, d] sum= X[t, d] where Index[t] == e`` asks each element for all terms.  Memory tells where a term belongs
-(:mod:`nautilus.scalar.analysis.ranges.keys`), so each term is combined into its own element instead, and the work no
-longer grows with the extent of ``e``::
+``O[e, d] sum= X[t, d] where Index[t] == e`` visits all terms for each element.  A key in memory says where a term
+belongs (:mod:`nautilus.scalar.analysis.ranges.keys`), so each term is combined into its own element instead, and the
+work no longer grows with the extent of ``e``::
 
     O[e, d] = identity
     O[Index[t], d] op= X[t, d]  where 0 <= Index[t] < E  atomic

@@ -11,7 +11,7 @@ quotient and a residue, and ``r`` a quotient of which ``r`` has the same residue
 
 The condition holds by construction, and the quotients in indices become linear: ``X[y_quotient - 2 * r_quotient +
 ...]``.  The residue is a coordinate of blocks, so that a matrix product has fixed weights for each of them.  Where no
-``r`` satisfies the congruence, which the third axis ``y_offset`` tells, the sum is empty; the condition that says so is
+``r`` satisfies the congruence, which the third axis ``y_offset`` gives, the sum is empty; the condition that says so is
 one of the reduced axis, so that ``partition`` leaves the loop out.
 
 If the modulus does not divide the extent of ``y``, the last quotients of some residues lie behind it.  They are

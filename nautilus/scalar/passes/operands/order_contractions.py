@@ -63,7 +63,7 @@ class OrderContractions(CertifyingPass[Program]):
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with cheaper sums, and a certificate for each one that was rewritten."""
         certificates: list[Certificate] = []
-        given, program = program, Dead().apply(program)  # what nobody reads any more is no reader
+        given, program = program, Dead().apply(program)  # what has no reader any more is no reader
         defs = find_defs(program)
         for name in reversed([*defs]):  # readers before what they read
             d = defs.get(name)

@@ -20,7 +20,7 @@ anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
   are not finite, and the second kernel has parts in registers (``parts 2``).
 * The second kernel computes all rows of a tile again, with the same operations except for these dots, and overwrites
   what the first one stored.  NaN that the maths itself has is computed again too.
-* A block of the second kernel looks at several tiles.  Without NaN it reads one flag a row and ends, so that the
+* A block of the second kernel tests several tiles.  Without NaN it reads one flag a row and ends, so that the
   launch is most of its cost, and the loops of the first kernel are those that they would be without a mask.
 """
 
@@ -64,10 +64,10 @@ from nautilus.vr_tile.rewriting import Peephole, each_op
 from nautilus.vr_tile.subtiles import independent, subtiles
 
 _BLOCKS = 128  # of the second kernel, at least, where there are so many tiles
-_MOST_FLAGS = 8192  # flags that a block of the second kernel looks at
+_MOST_FLAGS = 8192  # flags that a block of the second kernel reads
 _PART = 64  # columns whose flags a block of the second kernel reads at once
 GROUP_ROWS = 64  # of the MMA of a consumer
-_SOME = 16  # tiles that a block of the second kernel looks at where their number is known only at launch
+_SOME = 16  # tiles that a block of the second kernel tests where their number is known only at launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class _Rewrite:
 
     @property
     def each(self) -> int:
-        """Tiles that a block of the second kernel looks at."""
+        """Tiles that a block of the second kernel tests."""
         most = max(1, _MOST_FLAGS // (self.part.size * max(f.rows for f in self.flags)))
         return min(-(-self.tiles // _BLOCKS) if isinstance(self.tiles, int) else _SOME, most)
 

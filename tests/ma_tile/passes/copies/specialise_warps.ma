@@ -133,7 +133,7 @@
 ; CHECK-NOT: let r
 ; CHECK: role consumers
 
-; CASE: a load that nobody reads is given back
+; CASE: a load without readers is given back
 ; INPUT: product.ma
 ; EDIT: %zero = const => tma.load b[0] swizzle 128, B[j, k]\n%zero = const
 ; RUN: specialise-warps

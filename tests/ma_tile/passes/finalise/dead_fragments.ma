@@ -1,4 +1,4 @@
-; Fragments that nobody reads go, and layouts and shared buffers that nobody uses.
+; Fragments that no op reads go, and layouts and shared buffers that no op uses.
 
 ; CASE: a chain of fragments, a layout and a buffer
 ; RUN: dead-fragments

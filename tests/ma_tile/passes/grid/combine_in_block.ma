@@ -250,7 +250,7 @@
 ; RUN: combine-in-block
 ; ERROR: kernel whole: 254480 bytes of shared memory are needed, a block may have 232448 (s 253952, part_T 512, parts_T 512, part_M 16, parts_M 16)
 
-; CASE: refused: nobody reads an output
+; CASE: refused: no kernel reads an output
 ; INPUT: sums.ma
 ; PLAN: whole {"mapping": {"engine": "warp", "combine_in_block": true}}
 ; RUN: combine-in-block

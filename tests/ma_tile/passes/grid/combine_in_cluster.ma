@@ -176,7 +176,7 @@
 ; RUN: combine-in-cluster
 ; ERROR: kernel part: 232848 bytes of shared memory are needed, a block may have 232448 (s 232320, part_T 512, parts_T 512, part_M 16, parts_M 16)
 
-; CASE: refused: nobody reads an output
+; CASE: refused: no kernel reads an output
 ; INPUT: sums_alike.ma
 ; PLAN: whole {"mapping": {"engine": "warp", "cluster": 4}}
 ; RUN: combine-in-cluster

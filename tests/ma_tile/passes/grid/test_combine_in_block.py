@@ -99,7 +99,7 @@ def test_results_that_others_read_too_are_refused() -> None:
     message = "its results are not read by one other kernel alone"
     m = parse(PAIR)
     with pytest.raises(ScheduleError, match=message):
-        CombineInBlock(plan(m, "whole")).apply(m)  # nobody reads an output
+        CombineInBlock(plan(m, "whole")).apply(m)  # no kernel reads an output
     third = replace(m.kernels[1], name="third")
     m = MemModule(m.name, m.target, m.buffers, m.params, (*m.kernels, third))
     with pytest.raises(ScheduleError, match=message):
