@@ -7,6 +7,8 @@ into it, which becomes its guard (:mod:`nautilus.scalar.analysis.masking`).
 
 Which temps: those that the schedule names, or, where it leaves the choice open, every one that does not
 make an expression larger than :data:`LIMIT` nodes, counted as it prints (every level of text is a tree).
+A temp that is read in windows, such as the state before in each step of a stencil, is computed once for each element
+of a window: it stays in memory where it is made from more than :data:`READS` tensors of its own shape.
 """
 
 from __future__ import annotations
@@ -17,16 +19,17 @@ from typing import TypeAlias
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Expr, Load, Op, children, loads, rewrite, substitute, walk
+from nautilus.core.expr.nodes import Expr, Load, Op, children, free_vars, loads, rewrite, substitute, walk
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.masking import absorb_selects
-from nautilus.scalar.ir import Loop, Program, Store, Update, expressions
+from nautilus.scalar.ir import Loop, Program, Store, Update, expressions, statements
 from nautilus.scalar.rewriting import find_defs, map_kernels, map_statements, with_body
 
 LIMIT = 2000
+READS = 3
 
 _Seen: TypeAlias = dict[int, tuple[Store | Update, frozenset[str]]]  # by id; the statement keeps its id taken
 
@@ -58,11 +61,26 @@ def default_inline(program: Program) -> tuple[str, ...]:
     seen: _Seen = {}
     for name in [d.name for d in find_defs(program).values() if can_inline(d)]:
         done: list[Certificate] = []
+        if _is_large_in_windows(program, name, seen):
+            continue
         candidate = inline_one(program, name, done, seen)
         if all(_size(c.after, {}) <= LIMIT for c in done):
             program = candidate
             chosen.append(name)
     return tuple(chosen)
+
+
+def _is_large_in_windows(program: Program, name: str, seen: _Seen) -> bool:
+    """Whether the temp ``name`` is read at neighbouring positions, and each element reads many others."""
+    d = find_defs(program)[name]
+    axes = {a.name for a in d.par}
+    whole = {ld.buffer for ld in loads(d.value) if axes and axes <= frozenset[str]().union(*map(free_vars, ld.index))}
+    if len(whole) <= READS:
+        return False
+    readers = [s for k in program.kernels for _, s in statements(k.body) if name in _reads(s, seen)]
+    found = [{ld for e in expressions(s) for ld in loads(e) if ld.buffer == name} for s in readers]
+    over = any(len(free_vars(e)) > 1 for s in found for ld in s for e in ld.index)
+    return over or any(len(s) > READS for s in found)
 
 
 def _size(e: Expr, memo: dict[int, int]) -> int:

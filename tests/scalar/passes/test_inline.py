@@ -35,6 +35,27 @@ def test_size_is_bounded() -> None:
     agree(spec, q)
 
 
+def test_a_temp_of_many_tensors_that_is_read_in_windows_stays_in_memory() -> None:
+    from nautilus.frontend.semantics.check import load_text
+
+    text = """dim Y = 6, X = 8
+input A: f32[Y, X], B: f32[Y, X], C: f32[Y, X], D: f32[Y, X]
+output O: f32[Y, X]
+P[y, x] = A[y, x] + B[y, x] * C[y, x] {rest}
+O[y, x] = {reader}
+"""
+    window = "sum[u: 3 | 0 <= y + u - 1 < Y](P[y + u - 1, x])"
+    for rest, reader, names in (
+        ("- D[y, x]", window, ()),
+        ("- D[y, x]", "P[y, x] * P[y, x] - P[Y - 1 - y, x]", ("P",)),
+        ("", window, ("P",)),
+    ):
+        spec = load_text(text.format(rest=rest, reader=reader))
+        p = lower(spec)
+        assert default_inline(p) == names
+        agree(spec, Dead().apply(Inline().apply(p)))
+
+
 def test_repeated_squares_do_not_explode() -> None:
     from nautilus.frontend.semantics.check import load_text
 
