@@ -76,10 +76,12 @@ class _Main(click.Group):
 
 def _refuse_misspelt(word: str, ctx: click.Context) -> None:
     """Refuse a first word that is nearly a command and no file.  Raises UsageError."""
+    if ctx.resilient_parsing or "." in word or os.path.exists(word):
+        return
     from difflib import get_close_matches
 
     near = get_close_matches(word, COMMANDS, n=1, cutoff=0.7)
-    if near and not ctx.resilient_parsing and "." not in word and not os.path.exists(word):
+    if near:
         raise click.UsageError(f"{word!r} is no command and no file; did you mean {near[0]!r}?", ctx)
 
 

@@ -180,6 +180,7 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[tuple[tuple[Loop, ...], Store
     while stack:
         loops, s = stack.pop()
         if isinstance(s, Loop):
-            stack.extend(((*loops, s), inner) for inner in reversed(s.body))
+            inside = (*loops, s)
+            stack += [(inside, inner) for inner in reversed(s.body)]
         else:
             yield loops, s
