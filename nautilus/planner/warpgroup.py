@@ -297,6 +297,7 @@ def back_to_back_gemm(
 ) -> KernelPlan | None:  # fmt: skip
     """Tiles of matrix products of which one feeds the next along a loop; None where rows are few or columns many.
 
+    Where no product follows, reductions over the columns of the loop do: a maximum, its position, a sum.
     ``operand``: bytes of an element of the operands.  ``light``: two warpgroups, half the loop's step, no operand in
     registers; elementwise work needs the registers.
     """
@@ -306,7 +307,7 @@ def back_to_back_gemm(
     sums = [d for d in unified.defs if d.name in dots and all(a.name != loop for a in d.par)]
     width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, loop)) for d in sums)
     deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != loop) for dot in dots.values())
-    if width == 0 or deep == 0 or width > 256 or extent(unified, row) < 2 * ROWS or extent(unified, loop) < 128:
+    if deep == 0 or width > 256 or extent(unified, row) < 2 * ROWS or extent(unified, loop) < 128:
         return None
     uneven = plan.mapping.raster_order == "longest-first"
     along = len(dots) - len(sums)  # products whose results an iteration holds at once

@@ -27,7 +27,8 @@ temp of f32.  An operand is stored where
 * it has no condition, or the operand reads nothing outside of a tensor where the condition is false; where its position
   is read from memory, as that of a page behind a length, the temp has 0 for what lies outside;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
-  the launch of one more kernel take a small part of the time that the product saves;
+  the launch of one more kernel take a small part of the time that the product saves; fewer suffice where the contiguous
+  axis is none of the tile, whose elements are then loaded one by one;
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more), or
   it is the product of tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each;
 * its rows, in the order of that tensor but with the axes of the tile last, have a known size; rows that end in zeros
@@ -63,6 +64,7 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 AGAIN = 512  # terms of which an element is an operand, at least
 TERMS = 1 << 31  # of the smallest product: about 6 microseconds of wgmma
 HELD = 512  # columns of the widest tile whose accumulators a block has
+AGAIN_APART, TERMS_APART = 128, 1 << 29  # the same where the contiguous axis is no axis of the tile
 _ROW = 16  # bytes of which rows of a tensor are multiples, for bulk copies
 _SHORTEST = 16  # elements of rows that end in zeros
 _GROWTH = 2
@@ -163,7 +165,8 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
     elements, terms = (prod(nominal(a.extent) for a in every) for every in (axes, d.axes))
     deep = {a.name for a in d.red}
     dtype = _dtype(mine, tile, deep, buffers)
-    if dtype is None or terms < max(TERMS, AGAIN * elements):
+    least, again = (TERMS_APART, AGAIN_APART) if _is_apart(mine, tile) else (TERMS, AGAIN)
+    if dtype is None or terms < max(least, again * elements):
         return None
     order = _order(factor, axes, tile, buffers, elements)
     if _is_byte(dtype):
@@ -181,6 +184,12 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
         factor = inside
     place = {a.name: i for a, i in zip(axes, index, strict=True)}
     return Operand(factor, order, tuple(place[a.name] for a in order), dtype)
+
+
+def _is_apart(factor: Expr, tile: set[str]) -> bool:
+    """Whether the neighbours of an element in memory are in other tiles, so that a tile loads single elements."""
+    ld = bare(factor)
+    return isinstance(ld, Load) and bool(ld.index) and isinstance(ld.index[-1], Var) and ld.index[-1].name not in tile
 
 
 def _within_tensors(factor: Expr, shapes: Mapping[str, tuple[Extent, ...]], axes: Sequence[Axis]) -> Expr | None:
