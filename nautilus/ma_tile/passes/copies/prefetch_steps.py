@@ -59,12 +59,12 @@ from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, variables
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.targets.limits import limits
 
-LOADED = 96  # registers of a thread for the elements of later steps
+LOADED = 160  # registers of a thread for the elements of later steps, at most
 COMPUTED = 1024  # registers of the results of all ops in the steps that are unrolled together: what hides a latency
 NEEDED = 64 << 10  # bytes that a multiprocessor has under way, at most
 MULTIPROCESSORS = 132  # of a device whose number is not known
-_MOST = 32  # steps
-_THREADS = 2048  # of a multiprocessor
+_MOST = 64  # steps
+_THREADS, _REGISTERS = 2048, 65536  # of a multiprocessor
 _STEP = (
     Barrier, ConstOp, ConvertOp, ForOp, GlobalLoad, GlobalStore, IfOp, IndexOp, MapOp, ParamOp, ReduceOp, ScanOp,
     SharedLoad, SharedStore, SliceOp, UnpackOp,
@@ -126,7 +126,7 @@ def depth(kernel: MemKernel, loop: ForOp, loads: Sequence[GlobalLoad], multiproc
     made = sum(kernel.layouts[f.layout].registers for x in walk_ops(loop.body) for f in declaration(type(x)).results(x))
     blocks = int(kernel.blocks.value) if isinstance(kernel.blocks, Const) else multiprocessors
     threads = min(_THREADS, 32 * kernel.warps * -(-blocks // multiprocessors))
-    loaded = LOADED if kernel.warps <= 8 else LOADED // 3
+    loaded = min(LOADED, _REGISTERS // (2 * threads))
     most = min(_MOST, loaded / max(words, 1), COMPUTED / max(made, 1), NEEDED / max(4 * words * threads, 1))
     if isinstance(loop.lo, Const) and isinstance(loop.hi, Const):
         most = min(most, (int(loop.hi.value) - int(loop.lo.value)) // 2)
