@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from nautilus.check.inputs import generate, with_specials
+from nautilus.check.levels import run
 from nautilus.core.errors import DiagnosticError, ScheduleError, UnsupportedError, first_line
 from nautilus.cuda.emit import emit_module
 from nautilus.targets.limits import limits
 from nautilus.targets.records import TARGETS
-from tests.endtoend.support import Compilation, complaints, travel
+from tests.endtoend.support import Compilation, complaints, disagreements, travel
 from tests.fuzz.case import OK, Fuzzer, Verdict
 from tests.fuzz.minimise import smaller_spec
 from tests.fuzz.specs import GENERATORS
 from tests.fuzz.thresholds import lowered
 
 _KINDS = ("random", "random", "random", "large-logits", "zeros", "equal", "one-hot", "ascending", "masked")
+_ORDER = tuple(GENERATORS)
 _PRECISIONS = ("fast", "fast", "fast", "strict")
 #: The header of a CUDA text states the error bound, which takes longer to find than the spec to compile; so only one
 #: of this many cases has a header.
@@ -69,10 +72,27 @@ def attempt_in_loops(text: str, seed: int) -> Verdict:
         return attempt(text, seed)
 
 
+def attempt_with_specials(text: str, seed: int) -> Verdict:
+    """The verdict on a spec whose inputs hold zeros of both signs, inf and NaN."""
+    made = compilation(text, seed, "ma-tile")
+    if isinstance(made, Verdict):
+        return made
+    spec = made.result.modules["spec"]
+    given = with_specials(spec, generate(spec, "random", seed))
+    results = ((stage, run(made.last(stage), given, "typed")) for stage in ("scalar", "vr-tile", "ma-tile"))
+    return verdict(made, given.kind, disagreements(made, given, results))
+
+
+def any_spec(seed: int) -> str:
+    """A spec of the generator whose turn it is."""
+    return GENERATORS[_ORDER[seed % len(_ORDER)]](seed)
+
+
 def fuzzers() -> tuple[Fuzzer, ...]:
     """One fuzzer for each generator, and one for each of those whose specs have other plans at large sizes."""
     return (
         *(Fuzzer(name, make, attempt, smaller_spec) for name, make in GENERATORS.items()),
         *(Fuzzer(f"large-{n}", GENERATORS[n], attempt_as_large, smaller_spec) for n in ("structures", "products")),
         Fuzzer("large-decisions", GENERATORS["decisions"], attempt_in_loops, smaller_spec),
+        Fuzzer("specials", any_spec, attempt_with_specials, smaller_spec),
     )
