@@ -12,11 +12,12 @@ from nautilus.frontend.semantics.symbols import BUILTINS
 from nautilus.targets.records import TARGETS
 from tests.fuzz.campaign import FUZZERS, Campaign
 from tests.fuzz.case import OK, Fuzzer, Verdict, judged
-from tests.fuzz.levels import attempt
+from tests.fuzz.levels import attempt, attempt_with_specials
 from tests.fuzz.minimise import minimise, reduce, smaller_lines, smaller_spec
 from tests.fuzz.specs import GENERATORS
 
-CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
+CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.naut"))
+SPECIALS = sorted((Path(__file__).parent / "corpus/specials").iterdir())  # wrong with inf or NaN in the inputs
 COUNTS = {"language": 40, "command-line": 30, "ir": 12, "schedule": 6, "printed": 3}  # others: 10
 
 
@@ -35,6 +36,13 @@ def test_corpus(path: Path, number: int) -> None:
     """The seeds of a case go over kinds of inputs, and those of neighbouring cases over all targets."""
     verdict = attempt(path.read_text(), (number + CORPUS.index(path)) * (len(TARGETS) + 1))
     assert verdict.status == "ok", verdict.message
+
+
+@pytest.mark.parametrize("path", SPECIALS, ids=lambda p: p.stem)
+def test_corpus_of_specials(path: Path) -> None:
+    for seed in range(4):
+        verdict = attempt_with_specials(path.read_text(), seed * (len(TARGETS) + 1))
+        assert verdict.status == "ok", verdict.message
 
 
 def test_a_seed_gives_one_case() -> None:

@@ -11,8 +11,8 @@ which holds its numbers exactly.  What it becomes:
 * beside f16 (or 8 bits, which f16 holds exactly): ``narrow<f16>``, where :mod:`nautilus.scalar.analysis.value_range`
   proves that it cannot overflow f16;
 * else ``narrow<f16>`` of the factor times a power of two, which the sum is divided by.  The power is a constant where
-  the proved range is little larger than that of f16.  Otherwise it comes from the largest magnitude ``m`` of the
-  factor over the summed axes, a reduction of its own: ``x * (2^14 / binade(m))`` is below 2^15;
+  the proved range is little larger than that of f16.  Otherwise it comes from the largest finite magnitude ``m`` of
+  the factor over the summed axes, a reduction of its own: ``x * (2^14 / binade(m))`` is below 2^15 where x is finite;
 * else, where a reduction of the factor would need complete results of other reductions over the same elements: both
   factors become ``narrow<tf32>``, f16's mantissa with f32's range.  The tensor loses nothing, because tf32
   holds every f16 and 8-bit number, and MMAs of tf32 have half the rate of f16, 7 times that of ``fmaf``.
@@ -39,10 +39,10 @@ a matrix product of two 8-bit tensors becomes one of f16, which holds both exact
 Over the reals nothing happens.  A factor that is too small for f16 becomes 0, whose product with inf is NaN: where a
 condition leaves out terms, ``recompute-masked`` mends that, and else such inputs are outside the stated range.  A
 finite factor stays finite: the proof for f16 leaves room for rounding errors of f32 (65520 is the first number that
-f16 rounds to inf), and bf16 and tf32 have the exponents of f32.  inf and NaN stay, and beside inf the finite numbers
-stay finite, because ``binade`` is at most 2^127.  The relative error is the unit roundoff of the type, for f16 only
-above 2^-14; below that the error is 2^-25.  Under a scale from ``m`` these two are between 2^-29 and 2^-28, and
-between 2^-40 and 2^-39, of ``m``.  Every rounding that the pass inserts is a ``narrow`` in the program.
+f16 rounds to inf), and bf16 and tf32 have the exponents of f32.  inf and NaN stay.  The numbers beside inf have the
+scale that they would have without it, because ``m`` leaves out inf.  The relative error is the unit roundoff of the
+type, for f16 only above 2^-14; below that the error is 2^-25.  Under a scale from ``m`` these two are between 2^-29
+and 2^-28, and between 2^-40 and 2^-39, of ``m``.  Every rounding that the pass inserts is a ``narrow`` in the program.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Scale:
     """A power of two that the factor is divided by.
 
     ``constant``: the power itself; or, where it is None, ``binade(m) / 2^14`` of the maximum ``m`` of the factor's
-    magnitudes, a reduction ``largest`` with the name ``''``, of which the factor has the element at ``index``.
+    finite magnitudes, a reduction ``largest`` with the name ``''``, of which the factor has the element at ``index``.
     """
 
     constant: float | None
@@ -342,7 +342,9 @@ def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale |
     element, groups, places = over_groups(factor, free)
     by_group = {a.name: (a, place) for a, place in zip(groups, places, strict=True)}
     par, index = zip(*(by_group.get(a.name, (a, Var(a.name))) for a in par), strict=True) if par else ((), ())
-    magnitudes = Op("abs", (element,), DType.F32, factor.span)
+    size_of = Op("abs", (element,), DType.F32, factor.span)
+    finite = Op("lt", (size_of, Const(math.inf, DType.F32)), DType.BOOL, factor.span)
+    magnitudes = Op("select", (finite, size_of, Const(0.0, DType.F32)), DType.F32, factor.span)
     buffer = Buffer("", DType.F32, tuple(a.extent for a in par), Space.TEMP, d.span)
     return Scale(None, Def("", buffer, par, red, "max", magnitudes, d.guard, d.span), index)
 

@@ -9,7 +9,7 @@ what the intervals of the parts do not, where ``m`` is a reduction of which ``x`
 * ``x - m <= 0`` for a maximum, and for the larger of it and another number;
 * ``0 <= x / m <= 1`` for a sum of numbers that are not negative, also with more such numbers added to it;
 * ``x - (y + log(m)) <= 0`` for a sum of ``exp(x - y)``, up to the errors of the logarithm and of the sum;
-* ``|x| * (c / binade(m)) <= 2 c`` for a maximum of magnitudes, since ``m < 2 binade(m)``.
+* ``|x| * (c / binade(m)) <= 2 c`` where x is finite, for a maximum of the finite magnitudes, since ``m < 2 binade(m)``.
 
 ``x`` is an element where it is the value of the reduction at some of its points: each condition of the reduction must
 be one of the conditions around ``x``, or follow from them and from the ranges of the loops, which isl decides.
@@ -186,7 +186,9 @@ class _Ranges:
         """The last relation: ``x`` times ``c / binade(m)``."""
         match factor:
             case Op(op="div", args=(Const(value=c), Op(op="binade", args=(m,)))) if c > 0:
-                if self.is_element(Op("abs", (x,), x.dtype), m, "max"):
+                size = Op("abs", (x,), x.dtype)
+                finite = Op("lt", (size, Const(math.inf, x.dtype)), DType.BOOL)
+                if self.is_element(Op("select", (finite, size, Const(0.0, x.dtype)), x.dtype), m, "max"):
                     return intervals.outward(-2.0 * c, 2.0 * c)
         return EVERYTHING
 
