@@ -225,6 +225,8 @@ def _tensor(
 def _one_hot(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     if not shape:
         return np.ones(())
+    if 0 in shape:
+        return np.zeros(shape)
     rows = prod(shape[:-1])
     out = np.zeros((rows, shape[-1]))
     out[np.arange(rows), rng.integers(0, shape[-1], rows)] = 1.0

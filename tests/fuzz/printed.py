@@ -11,10 +11,9 @@ import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
-from nautilus.check.inputs import generate
 from tests.endtoend.support import disagreements
 from tests.fuzz.case import Fuzzer, Verdict
-from tests.fuzz.levels import any_spec, compilation, kind, verdict
+from tests.fuzz.levels import any_spec, compilation, inputs, verdict
 from tests.fuzz.minimise import smaller_spec
 from tests.fuzz.specs import GENERATORS
 from tests.fuzz.thresholds import lowered
@@ -28,7 +27,7 @@ def attempt(text: str, seed: int) -> Verdict:
     if isinstance(made, Verdict):
         return made
     result = made.result
-    given = generate(result.modules["spec"], kind(seed), seed)
+    given = inputs(made, seed)
     with tempfile.TemporaryDirectory() as folder:
         try:
             program = build(result.cuda, result.modules["ma-tile"], given, Path(folder))

@@ -33,7 +33,7 @@ from typing import TypeAlias
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
-from nautilus.core.types import DType
+from nautilus.core.types import DType, integer_limits
 
 _SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
@@ -187,7 +187,6 @@ COMBINERS: Mapping[str, Combiner] = {
 }
 
 _NO_NAMES: frozenset[str] = frozenset()
-_INT_RANGE = {DType.I32: 32, DType.I64: 64}
 
 
 def identity(op: str, dtype: DType) -> Const:
@@ -204,8 +203,8 @@ def identity(op: str, dtype: DType) -> Const:
                 return Const(op == "min", dtype)
             if dtype.is_float:
                 return Const(float("-inf") if op == "max" else float("inf"), dtype)
-            half = 1 << (_INT_RANGE[dtype] - 1)
-            return Const(-half if op == "max" else half - 1, dtype)
+            low, high = integer_limits(dtype)
+            return Const(low if op == "max" else high, dtype)
     raise KeyError(op)
 
 

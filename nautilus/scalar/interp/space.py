@@ -99,6 +99,8 @@ class Access:
     def get(self, array: Array, rank: int) -> Array:
         """The elements, one dimension an axis; a writable view where ``axes`` is set."""
         if self.axes is None:
+            if array.size == 0:  # every place was checked under the mask, so no element is wanted
+                return np.zeros(np.broadcast_shapes(*map(np.shape, self.at)), array.dtype)
             return np.asarray(array[self.at])
         got = array[(*self.at, ...)]  # the ellipsis makes even a single element a view
         axes = self.axes

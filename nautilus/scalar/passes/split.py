@@ -52,7 +52,10 @@ class _Context:
     partial: dict[str, frozenset[str]]  # local -> ragged axes whose overhang it leaves undefined
 
     def ragged(self, axis: str) -> bool:
+        """Whether a tile may run past the end of ``axis``; one tile for the whole axis does where the axis is empty."""
         p, extent = self.plan.axis(axis), self.extents[axis]
+        if p.role == "tile" and isinstance(extent, Param) and extent.least < p.tile:
+            return True
         return not divisible_by(extent_expr(extent), p.tile)
 
     def position(self, axis: str) -> Expr:

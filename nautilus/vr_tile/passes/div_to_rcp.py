@@ -66,7 +66,8 @@ class DivToRcp:
         if len(r.type.axes) < len(op.result.type.axes):
             if not (_ordinary(ranges.of(r)) or _sums_exponentials(p, r)):
                 scale = _scale(p, r)
-                x, r = p.map("mul_unless_one", [x, scale]), p.map("mul", [r, scale])
+                skipped = len(scale.type.axes) < len(x.type.axes) == len(op.result.type.axes)
+                x, r = p.map("mul_unless_one" if skipped else "mul", [x, scale]), p.map("mul", [r, scale])
             return p.map("mul", [x, p.map("rcp", [r])])
         return None
 
