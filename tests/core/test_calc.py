@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nautilus.core.expr.build import calc, integer, within
-from nautilus.core.expr.nodes import Const, Op, Var
+from nautilus.core.expr.nodes import Const, Op, Var, identity
 from nautilus.core.types import DType
 
 AT = Var("i")
@@ -28,3 +28,8 @@ def test_bounds_are_in_the_type_of_the_position() -> None:
     assert low == Op("ge", (wide, Const(0, DType.I64)), DType.BOOL)
     assert high == Op("lt", (wide, Const(8, DType.I64)), DType.BOOL)
     assert within(AT, wide)[1].args == (AT, wide)
+
+
+def test_the_identity_of_a_maximum_is_the_least_number_of_its_type() -> None:
+    assert [identity("max", t).value for t in (DType.I8, DType.U8, DType.I32)] == [-128, 0, -(1 << 31)]
+    assert [identity("min", t).value for t in (DType.I8, DType.U8, DType.I64)] == [127, 255, (1 << 63) - 1]

@@ -116,7 +116,10 @@ def _magnitudes(n: Any) -> Any:
     from nautilus.scalar.ir import Update
 
     if isinstance(n, Update) and n.op == "max":
-        return Update(n.buffer, n.op, n.index, Op("abs", (n.value,), DType.F32), n.guard)
+        size = Op("abs", (n.value,), DType.F32)
+        finite = Op("lt", (size, Const(math.inf, DType.F32)), DType.BOOL)
+        value = Op("select", (finite, size, Const(0.0, DType.F32)), DType.F32)
+        return Update(n.buffer, n.op, n.index, value, n.guard)
     return None
 
 
