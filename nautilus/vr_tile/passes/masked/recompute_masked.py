@@ -65,7 +65,7 @@ from nautilus.vr_tile.subtiles import independent, subtiles
 
 _BLOCKS = 128  # of the second kernel, at least, where there are so many tiles
 _MOST_FLAGS = 8192  # flags that a block of the second kernel reads
-_PART = 64  # columns whose flags a block of the second kernel reads at once
+_PART = 4096  # flags of columns that a block of the second kernel reads at once
 GROUP_ROWS = 64  # of the MMA of a consumer
 _SOME = 16  # tiles that a block of the second kernel tests where their number is known only at launch
 
@@ -109,8 +109,8 @@ def _inexact(k: TileKernel) -> tuple[DotOp, ...]:
 class _Flags:
     """``buffer[tile, row]``: whether ``value`` is NaN at position ``row`` of ``axis`` (None: anywhere) in a tile.
 
-    ``finite``: or inf.  ``columns``: an axis of which each position has a flag too, ``buffer[tile, row, column]``,
-    because several consumers may divide it.
+    ``finite``: or inf.  ``columns``: an axis of which each position has a flag too, because several consumers may
+    divide it; the flags of a tile then lie in one row.
     """
 
     buffer: Buffer
@@ -131,7 +131,9 @@ class _Flags:
     def position(self) -> tuple[Expr, ...]:
         """The position of a flag within a tile."""
         row = integer(0) if self.axis is None else Var(self.axis)
-        return (row,) if self.columns is None else (row, Var(self.columns.name))
+        if self.columns is None:
+            return (row,)
+        return (calc("add", calc("mul", row, self.columns.size), Var(self.columns.name)),)
 
 
 class _Rewrite:
@@ -164,7 +166,7 @@ class _Rewrite:
                 rows = next((a.size for a in end.type.axes if a.name == axis), 1)
                 name = fresh(f"{self.k.name}_nan", self.names)
                 columns = next((a for a in end.type.axes if a.name != axis), None) if self.divided(rows) else None
-                shape = (self.tiles, rows) if columns is None else (self.tiles, rows, columns.size)
+                shape = (self.tiles, rows if columns is None else rows * columns.size)
                 buffer = Buffer(name, DType.BOOL, shape, Space.TEMP, self.k.span)
                 found[end.name] = _Flags(buffer, end, axis, rows, op.parts == STORED, columns)
         return list(found.values())
@@ -239,8 +241,8 @@ class _Rewrite:
 
     @cached_property
     def part(self) -> TileAxis:
-        """The columns whose flags the second kernel reads at once; one where the flags are those of rows."""
-        sizes = [f.columns.size for f in self.flags if f.columns is not None]
+        """The flags of columns that the second kernel reads at once; one where the flags are those of rows."""
+        sizes = [f.rows * f.columns.size for f in self.flags if f.columns is not None]
         return TileAxis(fresh("column", self.variables), gcd(_PART, *sizes) if sizes else 1)
 
     # -- the second kernel ---------------------------------------------------------------------
@@ -290,33 +292,33 @@ class _Rewrite:
         mask = None if whole else calc("lt", tile, self.tiles)
         for f, line in zip(self.flags, lines, strict=True):
             row = Var(line.name) if f.rows > 1 else integer(0)
-            bad = self.any_of(p, f, (tile, row), [*names, line.name], mask)
+            bad = self.any_of(p, f, (tile, row), [*names, line.name if f.columns is None else self.part.name], mask)
             total = bad if total is None else p.map("or", (total, bad))
         assert total is not None
         one, zero = (p.const(n, TileType(DType.I32)) for n in (1, 0))
         return Ref(p.select(total, one, zero).name, DType.I32)
 
     def any_of(self, p: Peephole, f: _Flags, place: tuple[Expr, ...], names: Sequence[str], mask: Expr | None) -> Value:
-        """Whether a flag of ``f`` at ``place`` is set; flags of columns are read in a loop over parts of them."""
-        hint = f.buffer.name.lower()
+        """Whether a flag of ``f`` at ``place`` is set; flags of columns are combined in a loop over parts of them."""
+        hint, tile = f.buffer.name.lower(), p.type(DType.BOOL, names)
 
-        def some(index: tuple[Expr, ...], axes: Sequence[str]) -> Value:
-            flag = p.fresh(p.type(DType.BOOL, axes), hint)
+        def flags(index: tuple[Expr, ...]) -> Value:
+            flag = p.fresh(tile, hint)
             p.emit(LoadOp(flag, f.buffer.name, index, mask, p.span))
-            return p.reduce("any", flag, flag.type.names) if flag.type.axes else flag
+            return flag
 
         if f.columns is None:
-            return some(place, names)
-        size, var, one = self.part.size, fresh("columns", self.variables), TileType(DType.BOOL)
-        start = p.const(False, one)
-        found, total = p.fresh(one, hint), p.fresh(one, hint)
-        outer, p.out = p.out, []
-        at = calc("add", calc("mul", Var(var), size), Var(self.part.name))
-        both = p.map("or", (found, some((*place, at), [*names, self.part.name])))
-        body, p.out = tuple(p.out), outer
-        count = integer(f.columns.size // size)
-        p.emit(ForOp((total,), var, integer(0), count, ((found, start),), body, (both,), None, p.span))
-        return total
+            found = flags(place)
+        else:
+            size, var = self.part.size, fresh("columns", self.variables)
+            start, before, found = p.const(False, tile), p.fresh(tile, hint), p.fresh(tile, hint)
+            outer, p.out = p.out, []
+            at = calc("add", calc("mul", Var(var), size), Var(self.part.name))
+            both = p.map("or", (before, flags((place[0], at))))
+            body, p.out = tuple(p.out), outer
+            count = integer(f.rows * f.columns.size // size)
+            p.emit(ForOp((found,), var, integer(0), count, ((before, start),), body, (both,), None, p.span))
+        return p.reduce("any", found, tile.names) if tile.axes else found
 
 
 def _digits(number: Expr, extents: Sequence[Extent]) -> list[Expr]:
