@@ -59,7 +59,7 @@ from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, variables
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.targets.limits import limits
 
-LOADED = 160  # registers of a thread for the elements of later steps, at most
+LOADED = 96  # registers of a thread for the elements of later steps, at most
 COMPUTED = 1024  # registers of the results of all ops in the steps that are unrolled together: what hides a latency
 NEEDED = 64 << 10  # bytes that a multiprocessor has under way, at most
 MULTIPROCESSORS = 132  # of a device whose number is not known
