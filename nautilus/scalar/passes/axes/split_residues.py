@@ -132,10 +132,16 @@ def _applied(split: _Split, condition: Expr, form: Congruence, fixed: set[str]) 
         par=tuple(x for p in d.par for x in (cut.axes if p.name == cut.axis else (p,))),
         red=red_axes,
         value=substitute(d.value, env),
-        guard=conjunction((*(substitute(c, env) for c in rest), has_term)),
+        guard=_guard([substitute(c, env) for c in rest], has_term),
         at=tuple(substitute(e, {cut.axis: cut.position}) for e in d.index),
     )
     return _Split(new, (*split.cuts, cut))
+
+
+def _guard(rest: Sequence[Expr], has_term: Expr | None) -> Expr | None:
+    """All conditions; those that read memory are asked only where there is a term."""
+    reads = any(ld for c in rest for ld in loads(c))
+    return conjunction((has_term, *rest) if reads else (*rest, has_term))
 
 
 def _along_rows(d: Def, axis: str) -> bool:
