@@ -371,8 +371,8 @@ class _Rounding(Evaluator):
         count = self.terms(e, int(np.prod([terms.shape[a] for a in axes], dtype=np.int64)))
         if e.op == "prod":
             value = super().combined(e, terms, axes)
-            steps = count * min(count, _LANES) if terms.size and np.ptp(terms) == 0.0 else count
-            # The partial products of equal factors are rounded alike, so that their errors add up.
+            steps = count * count if terms.size and np.ptp(terms) == 0.0 else count
+            # The partial products of equal factors are rounded alike: their errors add up, and one lane may have all.
             value = self.moved(value, self.unit(e.dtype) * sqrt(steps), self.floor(e.dtype))
             return _in_every_order(value, terms, axes) if self.floor(e.dtype) else value
         axis = max(axes, key=lambda a: terms.shape[a])
