@@ -112,7 +112,7 @@ def _tune(
 ) -> Outcome:  # fmt: skip
     spec, settings = before.spec, options.settings
     key = key_of(spec, request.arch, request.precision)
-    space = SearchSpace.of(options.space, before.trials, before.inline, InternalErrors(compile_command(request)))
+    space = SearchSpace.of(options.space, before.trials, InternalErrors(compile_command(request)))
     storage = open_storage(options.storage)
     name = study_name(storage, options.study, study_label(spec, key.hash, space, settings.measure), options.resume)
     study = Study(storage, name, space, settings.seed, startup=max(8, settings.trials // 5))

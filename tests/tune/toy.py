@@ -66,7 +66,8 @@ def schedule_of(space: TrialLowering, values: Mapping[str, Any]) -> Schedule | R
     (kernel,) = plain.kernels
     # group makes no difference: two values, one schedule
     memory = replace(warp_of(kernel), stages=values["stages"], warps=tuple(values["warps"]))
-    return replace(plain, kernels=(replace(kernel, mapping=memory),))
+    assert space.origin is not None
+    return replace(plain, kernels=(replace(kernel, mapping=memory),), inline=space.origin.inline)
 
 
 def cost(schedule: Schedule) -> float:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise, product
 from math import prod
@@ -43,18 +43,16 @@ class SearchSpace:
     choices: Sequence[Choice]
     defaults: Mapping[str, Any]
     draft: Callable[[Mapping[str, Any]], Any]
-    inline: tuple[str, ...] | None = None  # what a schedule inlines that leaves the choice open
     internal: InternalErrors = field(default_factory=InternalErrors)
 
     @staticmethod
-    def of(module: str, trials: TrialLowering, inline: tuple[str, ...] | None, internal: InternalErrors) -> SearchSpace:
+    def of(module: str, trials: TrialLowering, internal: InternalErrors) -> SearchSpace:
         """The space that ``module`` (``space_of``, ``choices``, ``defaults``, ``schedule_of``) makes of a program."""
         space, schedule_of = load(f"{module}:space_of")(trials), load(f"{module}:schedule_of")
         return SearchSpace(
             load(f"{module}:choices")(space),
             load(f"{module}:defaults")(space),
             lambda values: schedule_of(space, dict(values)),
-            inline,
             internal,
         )
 
@@ -86,7 +84,7 @@ class SearchSpace:
     def drafted(self, values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
         """The schedule that ``values`` say, or None and the reason.
 
-        Equal choices make equal schedules, as the rules write them.  An internal error is recorded in ``internal``.
+        An internal error is recorded in ``internal``.
         """
         try:
             found = self.draft(values)
@@ -95,9 +93,7 @@ class SearchSpace:
             if is_internal(error):
                 self.internal.record(reason, None, values)
             return None, reason
-        if not isinstance(found, Schedule):
-            return None, str(found.reason)
-        return (replace(found, inline=self.inline) if found.inline is None else found), ""
+        return (found, "") if isinstance(found, Schedule) else (None, str(found.reason))
 
     def hash_of(self, values: Mapping[str, Any]) -> str | None:
         """The hash of what :meth:`drafted` gives."""

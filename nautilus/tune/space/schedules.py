@@ -307,11 +307,13 @@ def point(space: Space, values: Mapping[str, object]) -> Point | Refused:
 
 def _of_program(trials: TrialLowering, found: Schedule) -> Schedule:
     """``found`` with the choices that made the program of ``trials``, for which alone its kernels are."""
-    decided = trials.origin.context.schedule if trials.origin is not None else None
-    if decided is None:
+    origin = trials.origin
+    decided = None if origin is None else origin.context.schedule
+    if origin is None or decided is None:
         return found
     return replace(
-        found, copies=decided.copies, scatters=decided.scatters, narrow_to_bytes=decided.narrow_to_bytes
+        found, inline=origin.inline, copies=decided.copies, scatters=decided.scatters,
+        narrow_to_bytes=decided.narrow_to_bytes,
     )  # fmt: skip
 
 

@@ -45,9 +45,9 @@ def test_values_of_another_space_become_the_nearest_or_the_default() -> None:
     assert SPACE.decode(SPACE.encode(foreign)) == {"stages": 4, "warps": (2, 2), "overlap": True}
 
 
-def test_a_schedule_that_leaves_inlining_open_gets_the_rules() -> None:
-    space = SearchSpace(CHOICES, {}, lambda v: Schedule(), ("P",))
-    assert space.drafted({})[0] == Schedule(inline=("P",))
+def test_a_draft_is_a_schedule_or_a_reason() -> None:
+    space = SearchSpace(CHOICES, {}, lambda v: Schedule(inline=("P",)))
+    assert space.drafted({}) == (Schedule(inline=("P",)), "")
     assert SPACE.drafted({}) == (None, "never")
     broken = SearchSpace(CHOICES, {}, lambda v: v["nothing"])
     assert broken.drafted({}) == (None, "KeyError: 'nothing'") and "KeyError: 'nothing'" in broken.internal.reproducers

@@ -10,6 +10,7 @@ import pytest
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.driver import Request, compile_file
+from nautilus.scalar.ir import Program
 from nautilus.tune.search.trial_lowering import TrialLowering, trials_of
 from nautilus.tune.space import fusion
 from nautilus.tune.space.schedules import Refused, choices, defaults, neighbours, point, schedule_of, space_of
@@ -23,6 +24,13 @@ NAMES = [
 ]  # fmt: skip
 
 
+def of_rules(p: Program, arch: str) -> Schedule:
+    """The schedule of the rules, with what they inlined before."""
+    origin = space(p, arch).trials.origin
+    assert origin is not None
+    return replace(TrialLowering(p, arch).base_schedule(), inline=origin.inline)
+
+
 def values(name: str, choice: str) -> tuple[object, ...]:
     return next(c.values for c in choices(space(program(name), ARCH)) if c.name == choice)
 
@@ -31,7 +39,7 @@ def values(name: str, choice: str) -> tuple[object, ...]:
 def test_defaults_are_the_rules(name: str) -> None:
     p = program(name)
     found = candidate(p, ARCH, defaults(space(p, ARCH)))
-    assert found == TrialLowering(p, ARCH).base_schedule()
+    assert found == of_rules(p, ARCH)
     assert candidate(p, ARCH, {}) == found
 
 
@@ -39,7 +47,7 @@ def test_defaults_are_the_rules(name: str) -> None:
 def test_defaults_are_the_rules_elsewhere(arch: str) -> None:
     for name in ("attention/causal_prefill", "matmul/f16"):
         p = program(name, arch=arch)
-        assert candidate(p, arch, defaults(space(p, arch))) == TrialLowering(p, arch).base_schedule()
+        assert candidate(p, arch, defaults(space(p, arch))) == of_rules(p, arch)
         assert not any(c.name.endswith("engine") for c in choices(space(p, arch)))
 
 
@@ -302,6 +310,6 @@ def test_points_have_the_choices_that_made_their_program(name: str, option: str)
     trials, base = trials_of(request)
     own = space_of(trials)
     schedule = schedule_of(own, defaults(own))
-    assert isinstance(schedule, Schedule) and getattr(schedule, option)
-    again = compile_file(replace(request, schedule=replace(schedule, inline=base.inline), until="scalar"))
+    assert isinstance(schedule, Schedule) and getattr(schedule, option) and schedule.inline == base.inline
+    again = compile_file(replace(request, schedule=schedule, until="scalar"))
     assert again.context.schedule is not None and again.context.schedule.kernels == schedule.kernels
