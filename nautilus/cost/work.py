@@ -26,16 +26,18 @@ from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazi
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.analysis.repeated_values import repeated_values
-from nautilus.ma_tile.analysis.sectors import sectors
+from nautilus.ma_tile.analysis.sectors import ENDS, sectors
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
+from nautilus.ma_tile.ir.row_store import VECTOR
 from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
 from nautilus.ma_tile.ir.values import MA
 
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 QUADS = 8  # groups of four lanes of a warp, each with a row of a fragment of wgmma
+_SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 elements counts
 #: ops that cost nothing: those that only order others, unless ``leaf`` counts them, and those without instructions
 _FREE = frozenset(cls for cls in MA.ops if declaration(cls).effects) | {
@@ -304,6 +306,9 @@ class Counter:
                 if np.any(times):
                     self.stored.add(buffer)
                 self.store(op, times)
+            case ma.RowStore(buffer=buffer):
+                self.stored.add(buffer)
+                self.rows(op, times)
             case ma.TmaStore(buffer=buffer):
                 self.stored.add(buffer)
             case ma.SharedLoad(result=f, vec=vec) | ma.SharedStore(value=f, vec=vec):
@@ -410,6 +415,16 @@ class Counter:
         found = sectors(buffer, op.index, self.kernel.layouts[op.value.layout], op.vec)
         self.counts.sectors = self.counts.sectors + times * count * found.part
         self.elementwise(times, 2 * count)
+
+    def rows(self, op: ma.RowStore, times: Any) -> None:
+        """Count a store of rows: two vectors from the stage for each one to memory, and the elements at the ends."""
+        stage = self.smem[op.slot.buffer]
+        size = prod(a.size for a in stage.axes) * stage.dtype.bytes
+        rows = prod(a.size for a in stage.axes[:-1])
+        self.counts.shared = self.counts.shared + times * 2.0 * size
+        self.counts.sectors = self.counts.sectors + times * rows * ENDS
+        ends = rows * VECTOR / stage.dtype.bytes / 32
+        self.elementwise(times, size / VECTOR / 32 * _SHIFT + ends * _ELEMENT)
 
     def share(self, mask: Expr | None, env: Mapping[str, Any], axes: Iterable[TileAxis]) -> Any:
         """The share of unmasked elements at position 0 of a tile or, behind a border, in its middle; most are whole."""

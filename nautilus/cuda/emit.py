@@ -24,7 +24,7 @@ from nautilus.cuda.host.capacity import hosted, late_sizes
 from nautilus.cuda.host.choice import Choice, host_part
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.names import kernel_symbol, module_names
-from nautilus.cuda.ops import atomic_stores, elementwise, movement, pipelines, reduction, roles, scan, unpack
+from nautilus.cuda.ops import elementwise, movement, pipelines, reduction, roles, scan, stores, unpack
 from nautilus.cuda.ops import mma as matrix
 from nautilus.cuda.ops import tile_scheduler as scheduler
 from nautilus.cuda.ops import wgmma as warpgroup
@@ -341,7 +341,7 @@ _PRINTERS: Printers = {
     ma.ConvertOp: print_convert,
     ma.UndefinedOp: print_undefined,
     **movement.PRINTERS,
-    **atomic_stores.PRINTERS,
+    **stores.PRINTERS,
     **reduction.PRINTERS,
     **scan.PRINTERS,
     **unpack.PRINTERS,

@@ -294,6 +294,21 @@ HELPERS: Mapping[str, Helper] = {
     "shared_address": Helper(
         "__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }"
     ),
+    "shifted_vector": Helper(
+        "// The 16 bytes that begin at byte SKIP, 1 to 16, of two vectors in shared memory.\n"
+        "__device__ __forceinline__ uint4 shifted_vector(const void* p, int skip) {\n"
+        "    const uint4 a = reinterpret_cast<const uint4*>(p)[0], b = reinterpret_cast<const uint4*>(p)[1];\n"
+        "    u32 w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};\n"
+        "#pragma unroll\n"
+        "    for (int step = 4; step > 0; step /= 2) {\n"
+        "#pragma unroll\n"
+        "        for (int i = 0; i + step < 8; ++i) w[i] = skip & 4 * step ? w[i + step] : w[i];\n"
+        "    }\n"
+        "    const int bits = skip % 4 * 8;\n"
+        "#pragma unroll\n"
+        "    for (int i = 0; i < 4; ++i) w[i] = (u32)(((u64)w[i + 1] << 32 | w[i]) >> bits);\n"
+        "    return make_uint4(w[0], w[1], w[2], w[3]);\n}"
+    ),
     "swizzle_128": _swizzle(128, "row & 7"),
     "swizzle_64": _swizzle(64, "(row >> 1) & 3"),
     "swizzle_32": _swizzle(32, "(row >> 2) & 1"),

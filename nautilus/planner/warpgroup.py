@@ -35,7 +35,7 @@ from nautilus.core.types import DType
 from nautilus.planner.products.back_to_back import SHORTEST as SHORTEST_STEP
 from nautilus.planner.products.back_to_back import is_plain, live_in_bytes, live_registers, steps, whole_tile
 from nautilus.planner.products.boxes import Side
-from nautilus.planner.products.dots import Dot, digit, step_within
+from nautilus.planner.products.dots import Dot, digit, dot_of, step_within
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
@@ -89,6 +89,7 @@ SHORT = tuple(
 )  # the instruction's sums have few bits: each stage's is added to a second one
 TWICE = 192  # columns of which a warpgroup has registers for two accumulators
 TWO_RATE = 0.88  # of two warpgroups with narrow accumulators, relative to three
+VECTOR = 16  # bytes of the widest store
 NARROW = 32  # columns of the narrowest slabs of an operand
 NARROW_MERIT = 0.95  # relative merit of a tile with narrow slabs
 CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a warpgroup
@@ -131,7 +132,7 @@ def gemm(
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
     scaled = any(scaled_product(d) is not None for d in products)
     twice = operand in SHORT or scaled
-    kinds = max(1, len(stored_kinds(unified)))
+    kinds, anywhere = max(1, len(stored_kinds(unified))), _begin_anywhere(unified)
     best: tuple[float, Tile, int] | None = None
     for tile in TILES:
         n = tile.columns // dots
@@ -147,7 +148,9 @@ def gemm(
             continue
         stage = step * operand.bytes * (tile.rows + tile.columns)
         least = 4 if tile.pingpong else 3
-        found = (_stages(limits, tile, stage, n) for n in (kinds, 1))
+        chunk = _chunk(unified, n)
+        piece = max(2 * 2 * ROWS * CHUNK, ROWS * (2 * (chunk or n) + VECTOR) if anywhere else 0)
+        found = (_stages(limits, tile, stage, k * piece) for k in (kinds, 1))
         stages = next((s for s in found if s >= least), 0)
         if not stages:
             continue
@@ -159,11 +162,10 @@ def gemm(
     if best is None:
         return None
     _, tile, stages = best
-    chunk = CHUNK if tile.columns // dots % CHUNK == 0 else NARROW
     low, high = (24, 240) if tile.warpgroups == WARPGROUPS else (32, 160)
     mapping = WarpgroupPlan(
         warpgroups=tile.warpgroups, tile_scheduling="pingpong" if tile.pingpong else "cooperative", stages=stages,
-        epilogue="tma", store_columns=chunk, raster_order="grouped",
+        epilogue="tma", store_columns=_chunk(unified, tile.columns // dots), raster_order="grouped",
         raster_group=(2048 if tile.columns > 256 or tile.warpgroups > WARPGROUPS else 1024) // tile.rows,
         producer_registers=low, consumer_registers=high, persistent="static", pipeline_mma=False,
         ordered_mma=scaled and not tile.pingpong,  # 5% faster on an H200; products without scales are slower
@@ -172,9 +174,28 @@ def gemm(
     return with_tiles(plan, sizes, mapping)
 
 
-def _stages(limits: Limits, tile: Tile, stage: int, kinds: int) -> int:
-    """Stages of ``stage`` bytes that fit beside the buffers of results of so many ``kinds``."""
-    return min(8, (limits.smem_block - RESERVE - kinds * tile.warpgroups * 2 * 2 * ROWS * CHUNK) // stage)
+def _stages(limits: Limits, tile: Tile, stage: int, results: int) -> int:
+    """Stages of ``stage`` bytes that fit beside ``results`` bytes of results of each warpgroup."""
+    return min(8, (limits.smem_block - RESERVE - results * tile.warpgroups) // stage)
+
+
+def _chunk(unified: Unified, columns: int) -> int:
+    """Columns of an epilogue's chunk of a tile of ``columns``; 0: all of them.
+
+    The ends of rows that begin anywhere in memory write parts of sectors, so the chunks of such results are longer, and
+    all columns where the epilogue has only the accumulators in registers.
+    """
+    if not _begin_anywhere(unified) or columns % CHUNK:
+        return CHUNK if columns % CHUNK == 0 else NARROW
+    names = {d.name for d in unified.defs}
+    alone = all(ld.buffer in names for d in unified.defs if dot_of(d) is None for ld in d.reads())
+    return 0 if alone else 2 * CHUNK if columns % (2 * CHUNK) == 0 else CHUNK
+
+
+def _begin_anywhere(unified: Unified) -> bool:
+    """Whether rows of a result may begin at other places than multiples of 16 bytes."""
+    stored = [d.buffer for d in unified.defs if d.buffer.space is Space.OUTPUT and len(d.buffer.shape) > 1]
+    return any(_row_bytes(d) % VECTOR for d in unified.defs if d.buffer in stored)
 
 
 def _row_bytes(d: Def) -> int:

@@ -79,6 +79,8 @@ class _Sizes:
                 return self._accesses(frag, vec) * 4 + self.registers(frag)
             case ma.AsyncCopy(index=index, mask=mask, vec=vec, threads=threads):
                 return self.kernel.layouts[threads].registers // max(1, vec) * (_address(index, mask) + 2)
+            case ma.RowStore(index=index, mask=mask, threads=threads):
+                return self.kernel.layouts[threads].registers // 8 * (3 * _address(index, mask) + 40)
             case ma.ReduceOp():
                 return self._reduction(op)
             case ma.ScanOp():

@@ -28,6 +28,7 @@ from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.targets.memory_rates import SECTOR
 
+ENDS = 3.0  # parts of sectors of a row in aligned vectors: half of one at each end of these, and the rest at each end
 _APART = 1 << 12  # elements between two elements whose place is not known
 
 

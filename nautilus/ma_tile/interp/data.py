@@ -48,6 +48,7 @@ from nautilus.ma_tile.ir.ops import (
     MapOp,
     ParamOp,
     ReduceOp,
+    RowStore,
     ScanOp,
     SharedLoad,
     SharedStore,
@@ -56,6 +57,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     UndefinedOp,
 )
+from nautilus.ma_tile.ir.row_store import VECTOR
 
 if TYPE_CHECKING:
     from nautilus.ma_tile.interp.block import BlockRun
@@ -360,6 +362,17 @@ def st_shared(run: BlockRun, ctx: Context, op: SharedStore) -> None:
     run.shared.store(ctx.actor.clock, address, encode(value, dtype), ctx.threads, run.op_number(op))
 
 
+def st_rows(run: BlockRun, ctx: Context, op: RowStore) -> None:
+    """Store a stage to global memory.  Which thread stores an element depends on where its row begins."""
+    layout, memory = run.machine.layout(op.threads), run.machine.memory
+    buffer = run.machine.smem(op.slot.buffer)
+    names = tuple(a.name for a in buffer.axes)
+    place, mask = _access(run, run.scope(ctx, layout, names), op.buffer, op.index, op.mask, run.shape(ctx, layout))
+    address = _shared_access(run, ctx, op, op.slot, layout, names, VECTOR // buffer.dtype.bytes)
+    bits = run.shared.load(ctx.actor.clock, address, buffer.dtype.bytes, ctx.threads, run.op_number(op))
+    memory.store(op.buffer, place, decode(bits, buffer.dtype), mask, _block_threads(run, ctx))
+
+
 # -- asynchronous copies ----------------------------------------------------------------------
 
 
@@ -415,6 +428,7 @@ TABLE: Mapping[type, Callable[[BlockRun, Context, Any], None]] = {
     GlobalStore: st_global,
     SharedLoad: ld_shared,
     SharedStore: st_shared,
+    RowStore: st_rows,
     AsyncCopy: cp_async,
     AsyncCommit: cp_commit,
     AsyncWait: cp_wait,

@@ -50,10 +50,9 @@ Meaning.
 The physical interpreter (``ma_tile.interp.module``) chooses adversarially wherever the hardware may choose.  The
 verifier (``ma_tile.verify.module``) rejects by default and requires one definition per fragment, layouts that cover
 their tiles, projections where operands broadcast, slots inside their buffers where the expression is constant,
-access swizzles equal to the buffer's, offsets aligned (16 bytes; 1024 for swizzle 128) and not
-overlapping unless their live ranges are disjoint or one lies ``over`` the other, vectors that divide the
-contiguous run, shared memory within the target's limit, fragments of matrix instructions in the
-instruction's own layout.
+access swizzles equal to the buffer's, offsets aligned (16 bytes; 1024 for swizzle 128) and not overlapping unless
+their live ranges are disjoint or one lies ``over`` the other, vectors that divide the contiguous run, shared memory
+within the target's limit, fragments of matrix instructions in the instruction's own layout.
 """
 
 from __future__ import annotations
@@ -106,6 +105,7 @@ from nautilus.ma_tile.ir.dependent_launch import GridWait as GridWait
 from nautilus.ma_tile.ir.instruction_tables import E4M3, E5M2, S8, U8, check_instructions
 from nautilus.ma_tile.ir.instruction_tables import MmaInstr as MmaInstr
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
+from nautilus.ma_tile.ir.row_store import RowStore as RowStore
 from nautilus.ma_tile.ir.scan import ScanOp as ScanOp
 from nautilus.ma_tile.ir.tile_scheduler import BreakOp as BreakOp
 from nautilus.ma_tile.ir.tile_scheduler import QueuePop as QueuePop
@@ -381,7 +381,7 @@ class RolesOp:
 
 MemOp: TypeAlias = (
     ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ScanOp | ConvertOp | SliceOp | UndefinedOp
-    | UnpackOp | GlobalLoad | GlobalStore | SharedLoad | MatrixLoad | SharedStore
+    | UnpackOp | GlobalLoad | GlobalStore | SharedLoad | MatrixLoad | SharedStore | RowStore
     | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
     | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TileSchedulerOp | TmaLoad | TmaStore | TmaCommit | TmaWait
     | MbarInit | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive

@@ -48,10 +48,10 @@ from nautilus.ma_tile.ir.ops import (
 )
 from nautilus.ma_tile.ir.unpack import packed_layout, pair_steps, word_layout
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
-from nautilus.ma_tile.verify.atomic import atomic_store
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
 from nautilus.ma_tile.verify.module import INTEGERS, KernelScope, Rule
 from nautilus.ma_tile.verify.reductions import RULES as REDUCTIONS
+from nautilus.ma_tile.verify.stores import STORE_RULES, atomic_store
 
 # -- registers --------------------------------------------------------------------------------
 
@@ -470,5 +470,5 @@ RULES: Mapping[type, Rule] = {
     GlobalLoad: ld_global, GlobalStore: st_global, SharedLoad: ld_shared, SharedStore: st_shared,
     AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
     Barrier: barrier, MbarArrive: mbar_arrive, MbarWait: mbar_wait, IfOp: if_op, ForOp: for_op,
-    RolesOp: roles, **REDUCTIONS,
+    RolesOp: roles, **REDUCTIONS, **STORE_RULES,
 }  # fmt: skip

@@ -18,6 +18,14 @@ room.  The pieces of one shape and type alternate between two stages of each con
 behind the barrier of the next piece, all threads have read this one.  The first piece of a block of ops has a barrier
 before it, too.
 
+Rows that do not begin at multiples of 16 bytes are stored from the stage in vectors that are aligned in memory
+(:mod:`nautilus.ma_tile.ir.row_store`)::
+
+                                               st.rows rows_C[consumer], C[i0 + i, j0 + j]
+
+The ends of each row write parts of sectors, so these pieces are as long along the tensor's last axis as there is room.
+Where there is room for one stage only, each piece has two barriers.
+
 Switch: ``WarpgroupPlan.epilogue``, other than ``direct``.  A store is not changed where
 
 * it combines with what is in memory;
@@ -54,6 +62,7 @@ from nautilus.ma_tile.ir.ops import (
     MemKernel,
     MemModule,
     MemOp,
+    RowStore,
     SharedLoad,
     SharedStore,
     SliceOp,
@@ -61,6 +70,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     walk_ops,
 )
+from nautilus.ma_tile.ir.row_store import VECTOR, in_rows, is_range
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, touch, warpgroup_plan_of
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
 from nautilus.ma_tile.passes.epilogue.tma_stores import pipeline_bytes
@@ -72,6 +82,7 @@ from nautilus.targets.limits import limits
 
 ROWS = 64  # of a piece: those of one instruction
 PAD = 16  # bytes between rows that are not swizzled, which puts eight of them into different banks
+LEAST = 128  # bytes of rows that begin anywhere
 GAIN = 0.75  # sectors that pieces of rows touch, at most, as a share of those of stores from registers
 
 
@@ -111,7 +122,8 @@ def stage_stores(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limi
 class _Piece:
     """A store of part of an accumulator of rows ``m`` and columns ``n``: of ``down`` rows and ``across`` columns.
 
-    ``axes``: of the stage, the last one is contiguous in the tensor; ``layout``: behind the stage.
+    ``axes``: of the stage, the last one is contiguous in the tensor; ``layout``: behind the stage; ``anywhere``: rows
+    begin anywhere in memory.
     """
 
     m: TileAxis
@@ -121,6 +133,7 @@ class _Piece:
     vec: int
     axes: tuple[TileAxis, TileAxis]
     layout: FragLayout
+    anywhere: bool = False
 
 
 @dataclass(slots=True)
@@ -132,7 +145,7 @@ class _Stores:
     room: int
     consumers: int
     layouts: dict[str, FragLayout] = field(default_factory=dict)
-    new: dict[tuple[DType, tuple[TileAxis, TileAxis]], Smem] = field(default_factory=dict)
+    new: dict[tuple[DType, tuple[TileAxis, TileAxis], bool], Smem] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -147,8 +160,8 @@ class _Stores:
         buffer = self.module.buffer(op.buffer)
         before = sectors(buffer, op.index, self.layouts[op.value.layout], op.vec)
         for piece in _candidates(op, buffer, *found):
-            after = sectors(buffer, op.index, piece.layout, piece.vec)
-            smem = self._stage(op, buffer, piece) if after.waste <= GAIN * before.waste else None
+            gains = piece.anywhere or sectors(buffer, op.index, piece.layout, piece.vec).waste <= GAIN * before.waste
+            smem = self._stage(op, buffer, piece) if gains else None
             if smem is not None:
                 return tuple(self._pieces(op, buffer, piece, smem))
         return (op,)
@@ -166,14 +179,19 @@ class _Stores:
         return None
 
     def _stage(self, op: GlobalStore, buffer: Buffer, piece: _Piece) -> Smem | None:
-        """The buffer for such pieces: two stages a consumer; None where they do not fit."""
-        key = (buffer.dtype, piece.axes)
+        """The buffer for such pieces: two stages a consumer, or one; None where they do not fit."""
+        key = (buffer.dtype, piece.axes, piece.anywhere)
         if key not in self.new:
             row = piece.axes[1].size * buffer.dtype.bytes
             swizzle, pad = (row, 0) if row in SWIZZLES else (0, PAD)
+            if piece.anywhere:
+                swizzle, pad = 0, PAD * max(1, buffer.dtype.bytes // 2)
             name = fresh(f"rows_{op.buffer}", {s.name for s in (*self.kernel.smem, *self.new.values())})
             made = Smem(name, buffer.dtype, piece.axes, 2 * self.consumers, swizzle, pad)
-            if made.bytes > self.room - sum(s.bytes for s in self.new.values()):
+            room = self.room - sum(s.bytes for s in self.new.values())
+            if made.bytes > room and piece.anywhere:
+                made = replace(made, stages=self.consumers)
+            if made.bytes > room:
                 return None
             self.new[key] = made
         return self.new[key]
@@ -194,11 +212,16 @@ class _Stores:
                     cast = self._frag(value, str(buffer.dtype), replace(value.type, dtype=buffer.dtype), value.layout)
                     yield MapOp(cast, "cast", (value,), op.span)
                     value = cast
-                rows = self._frag(value, "rows", value.type, layout)
                 starts = ((piece.m.name, row), (piece.n.name, column))
                 moved: dict[str, Expr] = {axis: calc("add", Var(axis), start) for axis, start in starts if start}
                 yield SharedStore(slot, value, 2 if along and buffer.dtype.bytes <= 4 else 1, span=op.span)
                 yield consumer_barrier()
+                if piece.anywhere:
+                    place = Renaming({}, moved)
+                    index, mask = tuple(map(place.expr, op.index)), None if op.mask is None else place.expr(op.mask)
+                    yield RowStore(slot, op.buffer, index, mask, layout, op.span)
+                    continue
+                rows = self._frag(value, "rows", value.type, layout)
                 yield SharedLoad(rows, slot, piece.vec, op.span)
                 yield Renaming({op.value.name: rows}, moved).op(replace(op, vec=piece.vec))
 
@@ -217,22 +240,23 @@ class _Stores:
         return Frag(fresh(f"{like.name}_{suffix}", self.names), type_, layout)
 
     def placed(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
-        """``body``, a block of ops, whose pieces alternate between the two stages of their buffer.
+        """``body``, a block of ops, whose pieces alternate between the stages of their buffer.
 
         The stage of the piece before is not known where ``body`` begins, and behind an op that has pieces inside.
         """
-        ours = {s.name for s in self.new.values()}
+        ours = {s.name: s.stages // self.consumers for s in self.new.values()}
         count: dict[str, int] = {}
         out: list[MemOp] = []
         for op in body:
             if any(touch(x).writes and touch(x).writes[0].buffer in ours for x in walk_ops((op,)) if x is not op):
                 count.clear()
-            if isinstance(op, SharedStore | SharedLoad) and op.slot.buffer in ours:
-                name = op.slot.buffer
-                out += [consumer_barrier()] if name not in count else []
+            if isinstance(op, SharedStore | SharedLoad | RowStore) and op.slot.buffer in ours:
+                name, stages = op.slot.buffer, ours[op.slot.buffer]
+                waits = name not in count or (stages == 1 and isinstance(op, SharedStore))
+                out += [consumer_barrier()] if waits else []
                 number = count.setdefault(name, 0)
-                stage = simplify(calc("add", calc("mul", Var(CONSUMER), 2), number % 2))
-                count[name] = number + isinstance(op, SharedLoad)
+                stage = simplify(calc("add", calc("mul", Var(CONSUMER), stages), number % stages))
+                count[name] = number + (not isinstance(op, SharedStore))
                 op = replace(op, slot=replace(op.slot, stage=stage))
             out.append(op)
         return tuple(out)
@@ -250,6 +274,8 @@ def _candidates(op: GlobalStore, buffer: Buffer, m: TileAxis, n: TileAxis) -> It
     """Pieces of ``op``, those with the longest rows first."""
     size = buffer.dtype.bytes
     last = contiguous_axis(buffer, op.index, (m.name, n.name), {})
+    if last is not None and size <= 4 and is_range(op.mask, last) and _begins_anywhere(op, buffer, last):
+        yield from _rows_anywhere(m, n, last, size)
     for width in (row // size for row in SWIZZLES):
         if last is None or n.size % width or width % 8:
             continue
@@ -260,6 +286,23 @@ def _candidates(op: GlobalStore, buffer: Buffer, m: TileAxis, n: TileAxis) -> It
         layout = _by_rows(*axes, vec)
         if layout is not None:
             yield _Piece(m, n, ROWS, width, vec, axes, layout)
+
+
+def _begins_anywhere(op: GlobalStore, buffer: Buffer, last: str) -> bool:
+    """Whether rows may begin at other places than multiples of 16 bytes."""
+    vec = VECTOR // buffer.dtype.bytes
+    return vector_width(buffer, op.index, None, last, vec, {}) < vec
+
+
+def _rows_anywhere(m: TileAxis, n: TileAxis, last: str, size: int) -> Iterator[_Piece]:
+    """Pieces whose rows begin anywhere, those with the longest rows first."""
+    vec, down = VECTOR // size, ROWS if last == n.name else m.size
+    for across in (n.size // parts for parts in (1, 2, 3, 4, 6, 8) if n.size % (8 * parts) == 0):
+        outer, inner = TileAxis(m.name, down), TileAxis(n.name, across)
+        axes = (outer, inner) if last == n.name else (inner, outer)
+        layout = _by_rows(*axes, vec) if axes[1].size * size >= LEAST and axes[1].size % vec == 0 else None
+        if layout is not None and in_rows(layout, last, vec):
+            yield _Piece(m, n, down, across, vec, axes, layout, True)
 
 
 def _by_rows(outer: TileAxis, inner: TileAxis, vec: int) -> FragLayout | None:

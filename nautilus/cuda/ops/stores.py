@@ -1,0 +1,202 @@
+"""Prints stores that combine with what is in memory, and stores of rows that begin anywhere.
+
+Registers that follow each other often meet at one element, because neighbouring terms have one key.  A thread combines
+such a run, and writes where the next element begins.  Lanes whose elements may be the same combine what is left; lanes
+along an axis that moves the element have nothing in common.
+
+A vector of a row that is aligned in memory has elements of two vectors of the stage (:mod:`nautilus.ma_tile.ir.row_store`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from math import prod
+
+from nautilus.core.records import dataclass
+from nautilus.core.tiles import TileAxis
+from nautilus.core.types import DType
+from nautilus.cuda.ctypes import memory_type
+from nautilus.cuda.expr import CONDITION, SUM, Text, operand
+from nautilus.cuda.ops.elementwise import print_cast
+from nautilus.cuda.ops.movement import (
+    global_pointer,
+    place_exprs,
+    plus,
+    print_global_store,
+    register_strides,
+    scaled,
+    slot_offset,
+    tile_byte,
+    tile_row_col,
+)
+from nautilus.cuda.writer import Printers, Writer
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.row_store import VECTOR, threads_along
+
+
+@dataclass(frozen=True, slots=True)
+class _Combiner:
+    """A combiner in C: its functions (``cuda.atomics``), and the type of an element that these take."""
+
+    suffix: str
+    kind: str
+
+
+def print_store(w: Writer, op: ma.GlobalStore) -> None:
+    """Print a store of registers to global memory, which may combine with what is there."""
+    if op.combiner is None:
+        print_global_store(w, op)
+        return
+    buffer = w.module.buffer(op.buffer)
+    frag = op.value if op.value.type.dtype is buffer.dtype else print_cast(w, op.value, buffer.dtype)
+    layout, c = w.layout(frag), _combiner(op.combiner, buffer.dtype)
+    strides = register_strides(buffer, op.index, layout.axes)
+    moving = {axis for axis, s in strides.items() if s.step != 0}
+    call = f"combine_{c.suffix}" if _lanes_meet(layout, moving) else f"put_{c.suffix}"
+    run = _run(layout, moving)
+    if run == 1:
+        with w.registers("r", layout.registers) as r:
+            _print_term(w, op, frag, c, r, f"{w.speller.use(call)}(")
+        return
+    place, waiting, r = w.unique("place"), w.unique("waiting"), w.unique("term")  # loops inside have an r
+    with w.registers("k", layout.registers, run) as k:
+        w.line(f"{c.kind} {waiting} = 0, *{place} = nullptr;")
+        w.line("#pragma unroll")
+        with w.braces(f"for (int {r} = {k}; {r} < {plus(k, run)}; ++{r})"):
+            _print_term(w, op, frag, c, r, f"{w.speller.use(f'extend_{c.suffix}')}({place}, {waiting}, ")
+        w.line(f"{w.speller.use(call)}({place} != nullptr, {place}, {waiting});")
+
+
+def _print_term(w: Writer, op: ma.GlobalStore, frag: ma.Frag, c: _Combiner, r: str, call: str) -> None:
+    """Print ``call``, whose last arguments are whether register ``r`` counts, its element, and its value."""
+    layout = w.layout(frag)
+    with w.positions(frag.layout, place_exprs(w, op, frag.layout), r):
+        pointer = global_pointer(w, op.buffer, op.index, frag.layout, r)
+        mask = "" if op.mask is None else w.expr(op.mask, layout, r)
+        first = w.first_holder(layout)
+        active = f"{first} && ({mask})" if first and mask else first or mask or "true"
+        value = f"{w.name(frag)}[{r}]"
+        if c.kind.startswith("u"):  # sums, which wrap
+            pointer, value = f"reinterpret_cast<{c.kind}*>({pointer})", f"({c.kind}){value}"
+        w.line(f"{call}{active}, {pointer}, {value});")
+
+
+def _combiner(combiner: str, dtype: DType) -> _Combiner:
+    if dtype.is_float:
+        return _Combiner(f"{combiner}_f32", "float")
+    if combiner == "sum":
+        return _Combiner("add", "u64" if dtype.bytes == 8 else "u32")
+    return _Combiner(combiner, memory_type(dtype))
+
+
+def _run(layout: FragLayout, moving: Set[str]) -> int:
+    """The number of neighbouring registers whose elements differ by their keys alone."""
+    run = 1
+    for m in layout.reg:
+        if m.size > 1 and m.axis in moving:
+            break
+        run *= m.size
+    return run
+
+
+def _lanes_meet(layout: FragLayout, moving: Set[str]) -> bool:
+    """Whether lanes may have the same element."""
+    return any(m.size > 1 and m.axis is not None and m.axis not in moving for m in layout.lane)
+
+
+def print_rows(w: Writer, op: ma.RowStore) -> None:
+    """Print the aligned vectors of all rows, then the elements before the first and behind the last one of each row."""
+    rows, layout = _Rows(w, op, *(w.unique(x) for x in ("at", "past", "place", "n", "m"))), w.kernel.layouts[op.threads]
+    at, past, n, m, vec = rows.at, rows.past, rows.n, rows.m, rows.vec
+    each = prod(x.size for x in layout.reg if x.axis == rows.axis.name)
+    holder, exprs = w.first_holder(layout), place_exprs(w, op, op.threads)
+    with w.registers("r", layout.registers, vec, holder) as r, w.braces(""), w.positions(op.threads, exprs, r):
+        rows.declare(r)
+        ends = [c for x in (f"{at} - {past}", f"{at} - {past} + {vec - 1}") if (c := rows.holds(r, x))]
+        with w.braces(f"if ({' && '.join((f'{at} > 0', *ends))})"):
+            value = f"{w.speller.use('shifted_vector')}({rows.staged(r, f'{at} - {vec}')}, {rows.bytes(f'{vec} - {past}')})"
+            w.line(f"*reinterpret_cast<uint4*>({rows.place} - {past}) = {value};")
+        if ends:
+            loop = f"for (int {n} = {at} - {past}; {n} < {at} - {past} + {vec}; ++{n})"
+            with w.braces(f"else if ({at} > 0)"), w.braces(loop):
+                rows.print_element(r)
+    with w.registers("r", layout.registers, each, holder) as r, w.braces(""), w.positions(op.threads, exprs, r):
+        rows.declare(r)
+        step = threads_along(layout, rows.axis.name)
+        with w.braces(f"for (int {m} = {at} / {vec}; {m} < {vec}; {m} += {step})"):
+            w.line(f"const int {n} = {m} < {vec} - {past} ? {m} : {rows.axis.size - vec} + {m};")
+            rows.print_element(r)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The names of the variables of a store of rows.
+
+    ``at``: a position in the row; ``past``: elements by which the row begins behind a multiple of 16 bytes; ``place``:
+    the pointer to position ``at`` in memory.
+    """
+
+    w: Writer
+    op: ma.RowStore
+    at: str
+    past: str
+    place: str
+    n: str
+    m: str
+
+    @property
+    def stage(self) -> ma.Smem:
+        return self.w.smem[self.op.slot.buffer]
+
+    @property
+    def axis(self) -> TileAxis:
+        """The contiguous axis."""
+        return self.stage.axes[-1]
+
+    @property
+    def vec(self) -> int:
+        """Elements of a vector."""
+        return VECTOR // self.stage.dtype.bytes
+
+    def bytes(self, elements: str) -> str:
+        """Bytes of so many ``elements``, which are a sum."""
+        return scaled(Text.of(elements, SUM), self.stage.dtype.bytes)
+
+    def declare(self, r: str) -> None:
+        """Print position and pointer of register ``r``."""
+        w, op = self.w, self.op
+        w.line(f"const int {self.at} = {w.position(op.threads, self.axis.name, r)};")
+        pointer = global_pointer(w, op.buffer, op.index, op.threads, r)
+        w.line(f"{memory_type(self.stage.dtype)}* const {self.place} = {pointer};")
+        w.line(f"const int {self.past} = (int)((u64){self.place} % {VECTOR}) / {self.stage.dtype.bytes};")
+
+    def staged(self, r: str, column: str) -> str:
+        """The pointer to position ``column`` of the row of register ``r`` in the stage."""
+        w, slot = self.w, self.op.slot
+        row, _ = tile_row_col(w, slot, {a.name: w.position(self.op.threads, a.name, r) for a in self.stage.axes[:-1]})
+        return f"{w.pointer} + {slot_offset(w, slot)} + {tile_byte(w, slot, row, Text.of(column, SUM))}"
+
+    def holds(self, r: str, column: str) -> str:
+        """The condition at position ``column`` of the row of register ``r``; empty where there is none."""
+        w, axis = self.w, self.axis.name
+        if self.op.mask is None:
+            return ""
+        saved = dict(w.env)
+        w.env[axis] = Text.of(column, SUM)
+        text = operand(w.expr(self.op.mask, w.kernel.layouts[self.op.threads], r), CONDITION)
+        w.env.clear()
+        w.env.update(saved)
+        return text
+
+    def print_element(self, r: str) -> None:
+        """Print the store of the element at position ``n`` of the row of register ``r``."""
+        word = {1: "unsigned char", 2: "u16", 4: "u32"}[self.stage.dtype.bytes]
+        target = f"*reinterpret_cast<{word}*>({self.place} + ({self.n} - {self.at}))"
+        store = f"{target} = *reinterpret_cast<const {word}*>({self.staged(r, self.n)});"
+        condition = self.holds(r, self.n)
+        self.w.line(f"if ({condition}) {store}" if condition else store)
+
+
+#: op class -> what prints it
+PRINTERS: Printers = {ma.GlobalStore: print_store, ma.RowStore: print_rows}

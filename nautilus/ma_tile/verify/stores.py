@@ -1,0 +1,51 @@
+"""The verifier's rules of stores that combine with what is there, and of stores of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.atomics import is_exact
+from nautilus.core.tiles import TileType
+from nautilus.ma_tile.analysis.access import contiguous_axis
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import GlobalStore, RowStore, walk_ops
+from nautilus.ma_tile.ir.row_store import VECTOR, in_rows, is_range
+from nautilus.ma_tile.ir.traverse import memory_of
+from nautilus.ma_tile.verify.layout import cover_fault
+from nautilus.ma_tile.verify.module import KernelScope, Rule
+
+
+def atomic_store(s: KernelScope, op: GlobalStore, buffer: Buffer, layout: FragLayout) -> None:
+    """Every order gives the same bits, each element is combined once, and the kernel uses the buffer only here."""
+    given = op.value.type.dtype
+    exact = op.combiner is not None and given is buffer.dtype and is_exact(op.combiner, given)
+    s.need(exact, "an atomic store does not depend on the order", f"{op.combiner} of {given} in {buffer.dtype}")
+    once = op.vec == 1 and all(m.axis is not None for m in layout.reg if m.size > 1)
+    s.need(once, "an atomic store is of one register at a time, without copies", str(layout))
+    alone = s.path == () and s.kernel.cluster == 1 and s.kernel.consumers <= 1
+    s.need(alone, "an atomic store stands at the top level of a kernel without roles", s.kernel.name)
+    uses = sum(memory_of(x).count(op.buffer) for x in walk_ops(s.kernel.body))
+    s.need(uses == 1, "a kernel uses a buffer that it combines into only there", op.buffer)
+
+
+def st_rows(s: KernelScope, op: RowStore) -> None:
+    """Vectors of rows that are contiguous in the tensor, from a stage without swizzle; the condition is a range."""
+    stage, layout = s.slot(op.slot), s.layout(op.threads)
+    t = TileType(stage.dtype, stage.axes)
+    if fault := cover_fault(layout, t):
+        s.fail("layouts cover their tiles", f"#{op.threads}: {fault}")
+    buffer = s.access(op.buffer, op.index, op.mask, layout, t)
+    s.need(buffer.space is not Space.INPUT, "inputs are not written", op.buffer)
+    s.need(buffer.dtype is stage.dtype, "copies keep the type", f"{stage.dtype}, not {buffer.dtype}")
+    last, width = stage.axes[-1].name if stage.axes else "", stage.dtype.bytes
+    row = stage.axes[-1].size * width if stage.axes else 0
+    plain = width <= 4 and row % VECTOR == (row + stage.pad) % VECTOR == 0 and stage.swizzle == 0
+    s.need(plain and row >= 2 * VECTOR, "rows are vectors of 16 bytes without swizzle", stage.name)
+    s.need(in_rows(layout, last, VECTOR // width), "threads have vectors of rows", f"#{op.threads} along {last}")
+    ok = contiguous_axis(buffer, op.index, t.names, {}) == last
+    s.need(ok, "rows are contiguous in the tensor", f"{op.buffer} along {last}")
+    s.need(is_range(op.mask, last), "the condition holds on a range of each row", op.buffer)
+
+
+STORE_RULES: Mapping[type, Rule] = {RowStore: st_rows}
