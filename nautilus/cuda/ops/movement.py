@@ -107,7 +107,7 @@ def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str
     return strides
 
 
-def place_exprs(w: Writer, op: ma.AsyncCopy | ma.GlobalLoad | ma.GlobalStore, layout: str) -> list[Expr]:
+def place_exprs(w: Writer, op: ma.AsyncCopy | ma.GlobalLoad | ma.GlobalStore | ma.RowStore, layout: str) -> list[Expr]:
     """The expressions of an access whose positions in the tile must be printed for each register."""
     linear = register_strides(w.module.buffer(op.buffer), op.index, w.all_layouts[layout].axes)
     rest = [e for e in op.index if any(mentions(e, a) for a in w.tile_axes if a not in linear)]

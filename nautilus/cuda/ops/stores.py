@@ -4,7 +4,8 @@ Registers that follow each other often meet at one element, because neighbouring
 such a run, and writes where the next element begins.  Lanes whose elements may be the same combine what is left; lanes
 along an axis that moves the element have nothing in common.
 
-A vector of a row that is aligned in memory has elements of two vectors of the stage (:mod:`nautilus.ma_tile.ir.row_store`).
+A vector of a row that is aligned in memory has elements of two vectors of the stage
+(:mod:`nautilus.ma_tile.ir.row_store`).
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def print_rows(w: Writer, op: ma.RowStore) -> None:
         rows.declare(r)
         ends = [c for x in (f"{at} - {past}", f"{at} - {past} + {vec - 1}") if (c := rows.holds(r, x))]
         with w.braces(f"if ({' && '.join((f'{at} > 0', *ends))})"):
-            value = f"{w.speller.use('shifted_vector')}({rows.staged(r, f'{at} - {vec}')}, {rows.bytes(f'{vec} - {past}')})"
+            two, skip = rows.staged(r, f"{at} - {vec}"), rows.bytes(f"{vec} - {past}")
+            value = f"{w.speller.use('shifted_vector')}({two}, {skip})"
             w.line(f"*reinterpret_cast<uint4*>({rows.place} - {past}) = {value};")
         if ends:
             loop = f"for (int {n} = {at} - {past}; {n} < {at} - {past} + {vec}; ++{n})"

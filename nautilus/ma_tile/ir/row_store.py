@@ -1,15 +1,15 @@
 """The op ``st.rows``: a stage whose rows begin anywhere in memory, stored in vectors that are aligned there.
 
-Meaning.  Every element of the stage is stored at ``index`` where ``where`` holds; the threads of the role store together,
-so that a barrier must lie between a write to the stage and this op.  The last axis of the stage is contiguous in the
-tensor, and ``where`` holds on a range of its positions.
+Meaning.  Every element of the stage is stored at ``index`` where ``where`` holds.  The threads of the role store
+together, so that a barrier must lie between a write to the stage and this op.  The last axis of the stage is contiguous
+in the tensor, and ``where`` holds on a range of its positions.
 
 A row of the tensor may begin at any multiple of the element's size.  Let ``past`` be the number of elements by which
-position 0 of a row lies behind a multiple of 16 bytes.  The layout ``threads`` gives a thread vectors of 16 bytes of the
-stage.  The thread of positions ``c .. c + n - 1``, ``c`` above 0, stores positions ``c - past .. c - past + n - 1``,
+position 0 of a row lies behind a multiple of 16 bytes.  The layout ``threads`` gives a thread vectors of 16 bytes, n
+elements, of the stage.  The thread of positions ``c .. c + n - 1``, c above 0, stores ``c - past .. c - past + n - 1``,
 which are one aligned vector in memory, made of two vectors of the stage.  The first ``n - past`` positions and the last
-``past`` ones, ``n`` in all, are stored one by one by neighbouring threads; so are vectors of which ``where`` holds for a
-part.  An access of a warp then writes whole sectors except at the ends of rows.
+``past`` ones are stored one by one by neighbouring threads; so are vectors of which ``where`` holds for a part.  An
+access of a warp then writes whole sectors except at the ends of rows.
 """
 
 from __future__ import annotations
