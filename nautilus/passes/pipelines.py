@@ -137,6 +137,7 @@ MA_TILE = Stage(
         "epilogue.chunk_epilogue:ChunkEpilogue",
         "epilogue.tma_stores:TmaStores",
         "epilogue.stage_stores:StageStores",
+        "copies.stage_loads:StageLoads",
         "mma.pipeline_mma:PipelineMma",
         "copies.specialise_warps:SpecialiseWarps",
         "mma.zero_accumulators:ZeroAccumulators",

@@ -27,7 +27,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
 from nautilus.core.expr.nodes import walk as nested
 from nautilus.core.expr.products import bare
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.index.simplify import bounds, divisor
+from nautilus.core.index.simplify import bounds, divisor, linear_in
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
@@ -333,14 +333,16 @@ def back_to_back_gemm(
     uneven = plan.mapping.raster_order == "longest-first"
     along = len(dots) - len(sums)  # products whose results an iteration holds at once
     many = extent(unified, row) >= MANY_ROWS if uneven else _waves_of_three(plan, unified, row, limits)
-    warpgroups = 3 if width <= 64 and along == 1 and not light and many else 2
+    tile = _tile_bytes(unified, row, loop, dots)
+    warpgroups = 3 if width <= 64 and along == 1 and not light and many and not tile else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
     if len(sums) == along == 1 and not light:
         step = _step(unified, row, loop, width, deep, warpgroups, limits, operand) or step
+    step = min(step, _step_beside(tile, width, deep, operand, limits)) if tile else step
     held = operand == 2 and live_registers(width, deep, step, True) <= _most_live(unified, loop, warpgroups)
     registers = held and not light
     rows, stages = ROWS * warpgroups, 2
-    resident, streamed = operand * rows * deep, operand * step * (deep + width)
+    resident, streamed = operand * rows * deep, step * (operand * (deep + width) + rows * tile)
     own = 2 * rows * width
     chunks = 2 * rows * min(width, CHUNK)
     free = limits.smem_block - RESERVE - resident - stages * streamed
@@ -368,6 +370,29 @@ def back_to_back_gemm(
     sized = with_tiles(_rows_last(plan, row), {row: rows, loop: step}, mapping)
     # sums of products of 8 bits are added to the accumulator in f32, and its correction is part of that addition
     return replace(sized, iteration_order="mixed-first", rescale_policy="auto" if operand == 2 else "always")
+
+
+def _tile_bytes(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) -> int:
+    """Bytes of the elements that elementwise work reads at each pair of a row and a position of the loop.
+
+    Their tiles come to shared memory with the operands (``stage-loads``).
+    """
+    names = {d.name for d in unified.defs}
+    reads = (ld for d in unified.defs if d.name not in dots for ld in d.reads() if ld.buffer not in names)
+    return sum(ld.dtype.bytes for ld in {*reads} if all(_counts(ld, x) for x in (row, loop)))
+
+
+def _step_beside(tile: int, width: int, deep: int, operand: int, limits: Limits) -> int:
+    """The longest step with whose tiles, of ``tile`` bytes an element, two stages of all operands and results fit."""
+    rows = ROWS * WARPGROUPS
+    room = limits.smem_block - RESERVE - rows * (operand * deep + 2 * width)
+    return 128 if 2 * 128 * (operand * (deep + width) + rows * tile) <= room else 64
+
+
+def _counts(ld: Load, axis: str) -> bool:
+    """Whether ``ld`` reads neighbours, or elements of neighbouring rows, at neighbouring positions of ``axis``."""
+    forms = [linear_in(e, axis) for e in ld.index if axis in free_vars(e)]
+    return len(forms) == 1 and forms[0] is not None and forms[0][0] == 1
 
 
 def _waves_of_three(plan: KernelPlan, unified: Unified, row: str, limits: Limits) -> bool:

@@ -52,6 +52,7 @@ ROWS = [
     Row("%r = ld.shared s[t % 2] swizzle 64 vec 1 : f32 #l", "s| |", defines="r", exprs="t % 2"),
     Row("%r = ld.matrix s[1] at k 16 : f32 #l", "s| |", defines="r", exprs="1"),
     Row("st.shared s[0] block 2, %a vec 1", "|s|", reads="a", exprs="0"),
+    Row("st.rows s[t], X[i, j] where i < n threads #l", "s| |", exprs="i; j; i < n; t"),
     Row("cp.async s[t], X[i] where i < n vec 4 threads #l mbar b[u]", "||s", exprs="i; i < n; u; t"),
     Row("cp.commit", effects="COMMIT"),
     Row("cp.wait 1", effects="WAIT"),

@@ -8,16 +8,26 @@
 ; RUN: stage-stores
 ; RUN: specialise-warps
 ; COMPLETE: allocate-shared, synchronize
-; CHECK: layout #rows_i_j = reg(j:2x32, i:16x1) lane(j:32x1) warp(i:4x16)
-; CHECK: smem rows_C : f16[i: 64, j: 64] stages 4 swizzle 128
+; CHECK: layout #rows_i_j = reg(j:8x1, i:4x4) lane(j:8x8, i:4x1) warp(i:4x16)
+; CHECK: smem rows_C : f16[i: 64, j: 64] stages 4 swizzle 0 pad 16
 ; CHECK: role consumers
 ; CHECK: %c_f16 = cast %c : f16[i: 64, j: 64] #acc
 ; CHECK-NEXT: barrier (1 + consumer), 128
-; CHECK-NEXT: st.shared rows_C[consumer * 2] swizzle 128, %c_f16 vec 2
+; CHECK-NEXT: st.shared rows_C[consumer * 2], %c_f16 vec 2
 ; CHECK-NEXT: barrier (1 + consumer), 128
-; CHECK-NEXT: %c_f16_rows = ld.shared rows_C[consumer * 2] swizzle 128 vec 1
-; CHECK-NEXT: st.global C[i0 * 128 + consumer * 64 + i, j0 * 64 + j], %c_f16_rows where i0 * 128 + consumer * 64 + i < 256 vec 1
+; CHECK-NEXT: st.rows rows_C[consumer * 2], C[i0 * 128 + consumer * 64 + i, j0 * 64 + j] where i0 * 128 + consumer * 64 + i < 256 threads #rows_i_j
 ; CHECK-NOT: barrier
+
+; CASE: rows that begin anywhere, under a condition that holds on no range
+; INPUT: product.ma
+; EDIT: output C: f16[256, 64] => output C: f16[256, 67]
+; EDIT: %c where i0 * 128 + consumer * 64 + i < 256 vec 2 => %c where j % 3 < 2 vec 1
+; PLAN: {"mapping": {"engine": "warpgroup", "epilogue": "tma"}}
+; RUN: stage-stores
+; COMPLETE: allocate-shared, synchronize, await-copies
+; CHECK: smem rows_C : f16[i: 64, j: 64] stages 4 swizzle 128
+; CHECK: %c_f16_rows = ld.shared rows_C[{{.*}}] swizzle 128 vec 1
+; CHECK: st.global C[{{.*}}], %c_f16_rows where j % 3 < 2 vec 1
 
 ; CASE: elements of one byte, in rows that are whole vectors
 ; INPUT: product.ma
@@ -44,33 +54,44 @@
 
 ; CASE: pieces alternate between two stages
 ; INPUT: product_256_columns.ma
-; EDIT: output C: f16[128, 256] => output C: f16[128, 257]
-; EDIT: < 128 vec 2 => < 128 vec 1
+; EDIT: output C: f16 => output C: f8e4m3
 ; PLAN: {"mapping": {"engine": "warpgroup", "epilogue": "tma"}}
 ; RUN: stage-stores
 ; RUN: specialise-warps
 ; COMPLETE: allocate-shared, synchronize
 ; CHECK: barrier (1 + consumer), 128
-; CHECK-NEXT: st.shared rows_C[consumer * 2] swizzle 128, %c_0_f16 vec 2
+; CHECK-NEXT: st.shared rows_C[consumer * 2] swizzle 128, %c_0_f8e4m3 vec 2
 ; CHECK-NEXT: barrier (1 + consumer), 128
-; CHECK-NEXT: %c_0_f16_rows = ld.shared rows_C[consumer * 2]
-; CHECK-NEXT: st.global C[i0 * 128 + consumer * 64 + i, j0 * 256 + j], %c_0_f16_rows
-; CHECK-NEXT: %c_64 = slice %c at j 64
-; CHECK-NEXT: %c_64_f16 = cast %c_64
-; CHECK-NEXT: st.shared rows_C[consumer * 2 + 1] swizzle 128, %c_64_f16 vec 2
+; CHECK-NEXT: %c_0_f8e4m3_rows = ld.shared rows_C[consumer * 2]
+; CHECK-NEXT: st.global C[i0 * 128 + consumer * 64 + i, j0 * 256 + j], %c_0_f8e4m3_rows
+; CHECK-NEXT: %c_128 = slice %c at j 128
+; CHECK-NEXT: %c_128_f8e4m3 = cast %c_128
+; CHECK-NEXT: st.shared rows_C[consumer * 2 + 1] swizzle 128, %c_128_f8e4m3 vec 2
 ; CHECK-NEXT: barrier (1 + consumer), 128
-; CHECK-NEXT: %c_64_f16_rows = ld.shared rows_C[consumer * 2 + 1]
-; CHECK: st.shared rows_C[consumer * 2] swizzle 128, %c_128_f16 vec 2
-; CHECK: st.shared rows_C[consumer * 2 + 1] swizzle 128, %c_192_f16 vec 2
+; CHECK-NEXT: %c_128_f8e4m3_rows = ld.shared rows_C[consumer * 2 + 1]
 
-; CASE: pieces of 32 columns where there is little room
+; CASE: one stage, with two barriers for each piece
 ; INPUT: product_256_columns.ma
 ; EDIT: output C: f16[128, 256] => output C: f16[128, 257]
 ; EDIT: < 128 vec 2 => < 128 vec 1
 ; PLAN: {"mapping": {"engine": "warpgroup", "epilogue": "tma"}}
-; RUN: stage-stores {"limit": 120000}
+; RUN: stage-stores {"limit": 135000}
+; RUN: specialise-warps
+; COMPLETE: allocate-shared, synchronize
+; CHECK: smem rows_C : f16[i: 64, j: 128] stages 2 swizzle 0 pad 16
+; CHECK: st.rows rows_C[consumer], C
+; CHECK: barrier (1 + consumer), 128
+; CHECK-NEXT: st.shared rows_C[consumer], %c_128_f16 vec 2
+; CHECK-NEXT: barrier (1 + consumer), 128
+; CHECK-NEXT: st.rows rows_C[consumer], C
+
+; CASE: pieces of 32 columns where there is little room
+; INPUT: product_256_columns.ma
+; EDIT: output C: f16[128, 256] => output C: f8e4m3[128, 272]
+; PLAN: {"mapping": {"engine": "warpgroup", "epilogue": "tma"}}
+; RUN: stage-stores {"limit": 115000}
 ; COMPLETE: allocate-shared, synchronize, await-copies
-; CHECK: smem rows_C : f16[i: 64, j: 32] stages 4 swizzle 64
+; CHECK: smem rows_C : f8e4m3[i: 64, j: 32] stages 4 swizzle 32
 
 ; CASE: no room
 ; INPUT: product_256_columns.ma
