@@ -340,7 +340,7 @@ def back_to_back_gemm(
         step = _step(unified, row, loop, width, deep, warpgroups, limits, operand) or step
     step = min(step, _step_beside(tile, width, deep, operand, limits)) if tile else step
     held = operand == 2 and live_registers(width, deep, step, True) <= _most_live(unified, loop, warpgroups)
-    registers = held and not light
+    registers = held and not light and not tile
     rows, stages = ROWS * warpgroups, 2
     resident, streamed = operand * rows * deep, step * (operand * (deep + width) + rows * tile)
     own = 2 * rows * width
@@ -373,13 +373,14 @@ def back_to_back_gemm(
 
 
 def _tile_bytes(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) -> int:
-    """Bytes of the elements that elementwise work reads at each pair of a row and a position of the loop.
+    """Bytes of the element that elementwise work reads at each pair of a row and a position of the loop; else 0.
 
-    Their tiles come to shared memory with the operands (``stage-loads``).
+    Its tiles come to shared memory with the operands (``stage-loads``), where no other tensor is read so.
     """
     names = {d.name for d in unified.defs}
     reads = (ld for d in unified.defs if d.name not in dots for ld in d.reads() if ld.buffer not in names)
-    return sum(ld.dtype.bytes for ld in {*reads} if all(_counts(ld, x) for x in (row, loop)))
+    tiles = [ld.dtype.bytes for ld in {*reads} if all(_counts(ld, x) for x in (row, loop))]
+    return tiles[0] if len(tiles) == 1 else 0
 
 
 def _step_beside(tile: int, width: int, deep: int, operand: int, limits: Limits) -> int:

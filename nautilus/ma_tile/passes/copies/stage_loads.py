@@ -12,14 +12,14 @@ pipelines of the operands (``specialise-warps``)::
 
 Loads of one buffer, with tiles of one shape, share their stages in the loops of one chain.
 
-Measured on an H200 (us, attention of 2 x 16 heads, 2048 x 2048, D = 64): with a mask of f16 that is loaded in the layout
-of the accumulator 162, without a mask 75.
+Measured on an H200 (us, attention of 2 x 16 heads, 2048 x 2048, D = 64): 162 with a mask of f16 that is loaded in the
+layout of the accumulator, 75 without a mask.
 
 Switch: ``WarpgroupPlan.warp_specialised``.  A load is not changed where
 
 * the kernel has no warp roles (``specialise-warps``), or writes the buffer;
-* the tile is no whole accumulator of one consumer with at least :data:`LEAST` elements, or its result is read elsewhere
-  than in the loop;
+* the tile is no whole accumulator of one consumer with at least :data:`LEAST` elements;
+* the loop reads several such tiles, for which ptxas finds too few registers beside the MMAs;
 * no bulk copy loads it (:mod:`nautilus.ma_tile.analysis.tma_boxes`), or its stages do not fit beside the others.
 """
 
@@ -47,7 +47,6 @@ from nautilus.ma_tile.ir.ops import (
     SharedLoad,
     Slot,
     Smem,
-    walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
@@ -92,36 +91,36 @@ def stage_loads(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit
 
 @dataclass(slots=True)
 class _Loads:
-    """The loads of one kernel. ``new``: the buffers, by tensor, axes and number of the load in its loop."""
+    """The loads of one kernel. ``new``: the buffers, by tensor and axes."""
 
     kernel: MemKernel
     module: MemModule
     plan: WarpgroupPlan
     limit: int
-    new: dict[tuple[str, tuple[TileAxis, ...], int], Smem] = field(default_factory=dict)
+    new: dict[tuple[str, tuple[TileAxis, ...]], Smem] = field(default_factory=dict)
 
     def loop(self, op: ForOp) -> ForOp:
         """``op``, if it has MMAs of warpgroups, with copies for its loads."""
         if not any(isinstance(x, MmaOp) and x.instr in WGMMA for x in op.body):
             return op
-        out, count = list[MemOp](), dict[str, int]()
-        for x in op.body:
-            found = self._staged(x, count.get(x.buffer, 0)) if isinstance(x, GlobalLoad) else None
-            if found is not None and isinstance(x, GlobalLoad):
-                count[x.buffer] = count.get(x.buffer, 0) + 1
-            out += found or (x,)
-        return replace(op, body=tuple(out))
+        found = [x for x in op.body if isinstance(x, GlobalLoad) and self._is_tile(x)]
+        staged = self._staged(found[0]) if len(found) == 1 else None
+        if staged is None:
+            return op
+        return replace(op, body=tuple(y for x in op.body for y in (staged if x is found[0] else (x,))))
 
-    def _staged(self, op: GlobalLoad, number: int) -> tuple[MemOp, ...] | None:
+    def _is_tile(self, op: GlobalLoad) -> bool:
+        """Whether ``op`` loads a whole accumulator's worth of an input."""
+        return self.module.buffer(op.buffer).space is Space.INPUT and self._is_accumulator(op.result)
+
+    def _staged(self, op: GlobalLoad) -> tuple[MemOp, ...] | None:
         buffer = self.module.buffer(op.buffer)
-        if buffer.space is not Space.INPUT or op.repeat is not None or not self._is_accumulator(op.result):
-            return None
         box = tma_box(buffer, op.result.type.axes, op.index, op.mask, known_ranges(self.kernel))
-        if not isinstance(box, TmaBox):
+        if not isinstance(box, TmaBox) or op.repeat is not None:
             return None
         apart = any(CONSUMER in free_vars(e) for e in op.index)
         stages = self.kernel.consumers if apart else 1
-        key = (op.buffer, box.axes, number)
+        key = op.buffer, box.axes
         if key not in self.new:
             name = fresh(f"in_{op.buffer}", {s.name for s in (*self.kernel.smem, *self.new.values())})
             made = Smem(name, buffer.dtype, box.axes, stages, box.swizzle)
