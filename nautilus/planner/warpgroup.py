@@ -132,7 +132,7 @@ def gemm(
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
     scaled = any(scaled_product(d) is not None for d in products)
     twice = operand in SHORT or scaled
-    kinds, anywhere = max(1, len(stored_kinds(unified))), _begin_anywhere(unified)
+    kinds = max(1, len(stored_kinds(unified)))
     best: tuple[float, Tile, int] | None = None
     for tile in TILES:
         n = tile.columns // dots
@@ -148,9 +148,7 @@ def gemm(
             continue
         stage = step * operand.bytes * (tile.rows + tile.columns)
         least = 4 if tile.pingpong else 3
-        chunk = _chunk(unified, n)
-        piece = max(2 * 2 * ROWS * CHUNK, ROWS * (2 * (chunk or n) + VECTOR) if anywhere else 0)
-        found = (_stages(limits, tile, stage, k * piece) for k in (kinds, 1))
+        found = (_stages(limits, tile, stage, k * _result_bytes(unified, n)) for k in (kinds, 1))
         stages = next((s for s in found if s >= least), 0)
         if not stages:
             continue
@@ -177,6 +175,12 @@ def gemm(
 def _stages(limits: Limits, tile: Tile, stage: int, results: int) -> int:
     """Stages of ``stage`` bytes that fit beside ``results`` bytes of results of each warpgroup."""
     return min(8, (limits.smem_block - RESERVE - results * tile.warpgroups) // stage)
+
+
+def _result_bytes(unified: Unified, columns: int) -> int:
+    """Bytes of a warpgroup's buffers for results: two chunks, or a longer one of rows that begin anywhere."""
+    two = 2 * 2 * ROWS * CHUNK
+    return max(two, ROWS * (2 * (_chunk(unified, columns) or columns) + VECTOR)) if _begin_anywhere(unified) else two
 
 
 def _chunk(unified: Unified, columns: int) -> int:

@@ -151,7 +151,7 @@ class WarpgroupPlan(_CommonPlan):
         int,
         option(
             "Buffers of the multi-stage pipeline through which the loop's operands are loaded.",
-            unit="stages", low=1, high=64, read_by=("specialise-warps", "tma-stores"),
+            unit="stages", low=1, high=64, read_by=("specialise-warps", "tma-stores", "stage-loads"),
         ),
     ] = 2  # fmt: skip
     warpgroups: Annotated[
@@ -159,7 +159,7 @@ class WarpgroupPlan(_CommonPlan):
         option(
             "Consumer warpgroups of a block, each with 64 or 128 rows of an MMA.",
             unit="warpgroups", low=1, high=3,
-            read_by=("ma-tile", "specialise-warps", "persistent-grid", "tma-stores", "stage-stores"),
+            read_by=("ma-tile", "specialise-warps", "persistent-grid", "tma-stores", "stage-stores", "stage-loads"),
         ),
     ] = 2  # fmt: skip
     tile_scheduling: Annotated[
@@ -167,14 +167,14 @@ class WarpgroupPlan(_CommonPlan):
         option(
             "How warpgroups divide tiles: cooperative shares the rows of each tile, or the columns of one of 64 rows, "
             "pingpong gives each warpgroup whole tiles, which needs a persistent grid.",
-            read_by=("ma-tile", "specialise-warps", "persistent-grid", "tma-stores"),
+            read_by=("ma-tile", "specialise-warps", "persistent-grid", "tma-stores", "stage-loads"),
         ),
     ] = "cooperative"
     warp_specialised: Annotated[
         bool,
         option(
             "A producer warpgroup issues the TMA loads, the other warpgroups compute.",
-            read_by=("specialise-warps", "tma-stores", "stage-stores"),
+            read_by=("specialise-warps", "tma-stores", "stage-stores", "stage-loads"),
         ),
     ] = True
     producer_registers: Annotated[
