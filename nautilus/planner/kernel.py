@@ -14,6 +14,8 @@ The rules apply in this order:
 * A row that fits in a tile needs no loop and no repair term.
 * Longer rows that are read again have rules of their own (:mod:`.rowwise.rows`).
 * A block has several rows where a tensor is contiguous across them (:mod:`.rowwise.turned`).
+* Columns that several passes read, of few elements, are whole in registers, as many as fill a sector: a norm over the
+  middle axis of 32 x 512 x 1024 f16 takes 25 us on an H200, 58 in a loop over 64 columns that reads them three times.
 * Pairs of rows (:mod:`.rowwise.pairs`) have tiles of both and a loop over their terms.
 * Windows (:mod:`.rowwise.windows`) are tiles of their exact extents.
 * Terms of scatters (:mod:`.rowwise.terms`) are registers of one thread along the axis of their keys.
@@ -46,6 +48,7 @@ from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
+from nautilus.targets.memory_rates import SECTOR
 
 MAX_TILE = 256  # elements of a whole axis that is in accumulators
 FEW_TERMS = 64  # of a sum of partial results, whose tile may have as many columns as that of the products before it
@@ -95,6 +98,10 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(),
     if whole and not light and _is_repeated(g) and rows.fits(g.defs, row) and turned.fits(g.defs, row, g.least):
         g = Draft(unified, _row_roles(g, rest), least=g.least)
         _grid_roles(g, grid)
+    elif whole and not light and _is_repeated(g) and (least := _whole_columns(g, grid, row)):
+        g = Draft(unified, _row_roles(g, rest), least=least)
+        _grid_roles(g, grid)
+        g.roles |= {x: AxisPlan(x, GRID, least.get(x, 1)) for x in grid}
     elif not g.dots and g.volume() > max(MAX_ROW, _long_step(g), rows.LONGEST if g.scans or g.least else 0):
         raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
     return _planned(g, name, grid, rest, _mapping(g, grid))
@@ -368,6 +375,19 @@ def _across(g: Draft, kept: frozenset[str], grid: dict[str, int], row: dict[str,
     if found and len(g.defs) > 1 and prod(row.values()) > LEAST and not room:
         raise ScheduleError(f"the registers of a block do not hold the rows of whole sectors along {', '.join(found)}")
     return found
+
+
+def _whole_columns(g: Draft, grid: list[str], row: dict[str, int]) -> dict[str, int]:
+    """The least tiles with which a block has whole columns in registers, as few as fill a sector; {} where none fit."""
+    fast = _vector_axis(g)
+    if fast is None or fast not in grid or len(row) != 1:
+        return {}
+    narrow = min(ld.dtype.bytes for d in g.defs for ld in d.reads() if ld.index and ld.index[-1] == Var(fast))
+    least = {**g.least, fast: max(g.least.get(fast, 1), SECTOR // narrow)}
+    volume = prod(map(ceil_pow2, row.values())) * prod(least.values())
+    blocks = prod(-(-g.extent(x) // least.get(x, 1)) for x in grid)
+    few = volume <= BLOCK * 2 and blocks >= FULL and g.extent(fast) >= least[fast]
+    return least if few and turned.fits(g.defs, row, least) else {}
 
 
 def _line(dtype: DType) -> int:
