@@ -166,7 +166,23 @@ CASES: dict[str, tuple[str, str, list[tuple[int, ...]], bool]] = {
         O[i, d] = sum[j](P[i, j] * V[j, d])
         """,
         "sm_90a",
-        [(1, 1), (150, 77), (3, 0), (0, 3)],
+        [(1, 1), (150, 77), (70, 300), (3, 0), (0, 3)],
+        False,
+    ),
+    "warpgroup attention whose loops may all be empty, with ordered MMAs": (
+        """
+        dim B = runtime <= 9, M = 192, N = 300, D = 64
+        input Q: f16[B, M, D]
+        input K: f16[B, N, D]
+        input V: f16[B, N, D]
+        input len: i32[B]
+        output O: f16[B, M, D]
+        S[b, i, j] = sum[d](Q[b, i, d] * K[b, j, d]) / sqrt(D)
+        P[b, i, j] = softmax[j | j < len[b]](S[b, i, j])
+        O[b, i, d] = sum[j](P[b, i, j] * V[b, j, d])
+        """,
+        "sm_90a",
+        [(5,), (0,)],
         False,
     ),
 }

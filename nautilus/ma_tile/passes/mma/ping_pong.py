@@ -1,8 +1,9 @@
 """Ordered MMAs of consumer warpgroups: one issues its MMAs while others do elementwise work.
 
 Switch: ``WarpgroupPlan.ordered_mma``, for consumer roles of at least two warpgroups that share tiles.  An ordered
-barrier (``named_barriers``) surrounds the MMAs of one loop iteration, from the first to the last that its body
-issues, with the fence before and the commit behind.  Every warpgroup passes the barrier equally often.  No warpgroup
+barrier (``named_barriers``) surrounds the MMAs of one iteration of an innermost loop, from the first to the last that
+its body issues, with the fence before and the commit behind.  MMAs before and behind an inner loop are not ordered,
+because the barriers of that loop are between them.  Every warpgroup passes the barrier equally often.  No warpgroup
 waits for the last arrival, as in a persistent grid under pingpong tile scheduling.  Runs behind ``async-mma``.
 
 Pingpong tile scheduling orders the MMAs of warpgroups anyway (``persistent_grid``).
@@ -66,14 +67,15 @@ class _OrderedBarriers:
     loops: int = 0
 
     def block(self, body: Block) -> Block:
-        """``body`` with an ordered section in each iteration of the loops that contain MMAs."""
+        """``body`` with an ordered section in each iteration of the innermost loops that contain MMAs."""
         out: list[MemOp] = []
         for op in body:
             before = self.loops
             match op:
                 case ForOp():
                     inner = self.block(op.body)
-                    at = [n for n, x in enumerate(inner) if isinstance(x, MmaOp) and x.instr in WGMMA]
+                    innermost = self.loops == before
+                    at = [n for n, x in enumerate(inner) if innermost and isinstance(x, MmaOp) and x.instr in WGMMA]
                     self.loops += bool(at)
                     op = replace(op, body=ordered(inner, at, self.consumers))
                 case IfOp() | TileSchedulerOp():

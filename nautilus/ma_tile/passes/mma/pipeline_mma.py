@@ -20,6 +20,14 @@ iteration in every block.  The first B of a later loop belongs to the last itera
 must therefore be the same in all loops, and between two loops the index of the previous iteration comes from the
 range of another loop (:meth:`_Chain.before`).  A chain that does not satisfy these conditions is not changed.
 
+Where the first loop may have no iteration, because its bounds come from a runtime size or from a tensor, the chain is
+copied once for each loop that may be the first one to have an iteration ::
+
+    for once in 0..(1 if lo_0 < hi_0 else 0):                     the chain from loop 0 on, pipelined
+    for once in 0..(1 if lo_0 >= hi_0 and lo_1 < hi_1 else 0):    the chain from loop 1 on, pipelined
+
+At most one of these copies runs.  A chain of more than ``_COPIES`` loops is not copied.
+
 Elementwise work of stage 1 on the results of its MMAs, such as the addition of a short sum to an accumulator, follows
 R(t), which then runs beside these MMAs.
 
@@ -34,19 +42,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import pairwise
 
-from nautilus.core.expr.build import calc
+from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.index.order import certainly_less
-from nautilus.core.index.simplify import FALSE, TRUE, Ranges, bounds, simplify
+from nautilus.core.index.simplify import TRUE, Ranges, bounds, simplify
+from nautilus.core.ops import Kind, map_fields
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.mma_stages import Stages, chains, dependences, is_wgmma, split
+from nautilus.ma_tile.ir.async_ops import TmaStore
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
     ConstOp,
     ConvertOp,
     ForOp,
     Frag,
+    GlobalLoad,
+    GlobalStore,
     IndexOp,
     LetOp,
     MapOp,
@@ -56,8 +68,19 @@ from nautilus.ma_tile.ir.ops import (
     ParamOp,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import defined, each_kernel, reads, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import (
+    bound,
+    defined,
+    each_kernel,
+    reads,
+    rebuild,
+    variables,
+    warpgroup_plan_of,
+)
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, each_block, uniform_ranges
+
+#: longest chain that is copied for each loop which may be the first; the copies of three loops have six
+_COPIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +108,26 @@ def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:
     """``kernel`` with each chain of loops pipelined whose body has two stages."""
     names, ranges = Names(kernel), uniform_ranges(kernel)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
+    stored = {op.buffer for op in walk_ops(kernel.body) if isinstance(op, GlobalStore | TmaStore)}
 
     def block(body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         out = list(body)
         for members in reversed(chains(body)):  # from the end, so that earlier positions do not change
             loops = tuple(op for n in members if isinstance(op := body[n], ForOp))
             stages = tuple(s for x in loops if (s := split(x, late_rescale)) is not None)
-            if len(stages) < len(loops) or not _quiet_between(body, members):
+            if len(stages) < len(loops) or not _quiet_between(body, members, stored):
                 continue
             chain = _Chain(loops, stages, names, ranges, kernel.layouts, uses)
-            if chain.fits():
+            if not chain.fits():
+                continue
+            first, last = members[0], members[-1]
+            if chain.starts():
                 prologue, new, epilogue = chain.rewritten()
                 at = dict(zip(members, new, strict=True))
-                first, last = members[0], members[-1]
                 middle = (x for n in range(first, last + 1) if (x := at.get(n, body[n])) is not None)
                 out[first : last + 1] = (*prologue, *middle, *epilogue)
+            elif len(loops) <= _COPIES and (between := _apart(body, members)) is not None:
+                out[first : last + 1] = (*between, *_guarded(chain))
         return tuple(out)
 
     new = each_block(kernel.body, block)
@@ -122,11 +150,69 @@ def _around(behind: tuple[MemOp, ...], rest: tuple[MemOp, ...]) -> tuple[MemOp, 
     return (*(op for n, op in enumerate(behind) if n in issued), *rest, *tail)
 
 
-def _quiet_between(body: tuple[MemOp, ...], members: Sequence[int]) -> bool:
-    """Whether only work in registers stands between the loops of the chain."""
+def _quiet_between(body: tuple[MemOp, ...], members: Sequence[int], stored: set[str]) -> bool:
+    """Whether only work in registers, and loads of what the kernel does not store, stand between the chain's loops."""
     quiet = (ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, LetOp)
     between = (body[n] for n in range(members[0], members[-1]) if n not in members)
-    return all(isinstance(op, quiet) for op in between)
+    return all(isinstance(op, quiet) or (isinstance(op, GlobalLoad) and op.buffer not in stored) for op in between)
+
+
+def _apart(body: tuple[MemOp, ...], members: Sequence[int]) -> tuple[MemOp, ...] | None:
+    """The ops between the loops of the chain; None where one of them reads a result of a loop."""
+    results = {r.name for n in members for r in body[n].results if isinstance(body[n], ForOp)}  # type: ignore[union-attr]
+    between = tuple(body[n] for n in range(members[0], members[-1]) if n not in members)
+    return None if any(results & set(reads(op)) for op in between) else between
+
+
+def _guarded(chain: _Chain) -> tuple[MemOp, ...]:
+    """A copy of the chain for each loop that may be the first one to have an iteration."""
+    names, last = chain.names, chain.loops[-1]
+    state = [init for _, init in chain.loops[0].carried]
+    idle: Expr = TRUE  # whether no loop before this one has an iteration
+    out: list[MemOp] = []
+    for k, loop in enumerate(chain.loops):
+        runs = calc("lt", loop.lo, loop.hi)
+        arguments = tuple(names.frag(arg, "start") for arg, _ in loop.carried)
+        head = replace(loop, carried=tuple((arg, a) for (arg, _), a in zip(loop.carried, arguments, strict=True)))
+        rest = replace(chain, loops=(head, *chain.loops[k + 1 :]), stages=chain.stages[k:], carried=[])
+        prologue, loops, epilogue = rest.rewritten()
+        left = [x for x in loops if x is not None and _most(x, chain.ranges) != 0]
+        ends = {
+            r.name: init
+            for x in loops
+            if x not in left and x is not None
+            for r, (_, init) in zip(x.results, x.carried, strict=True)
+        }
+        whole = Renaming(ends).ops((*prologue, *left, *epilogue))
+        copy, yields = _copied(whole, tuple(ends.get(r.name, r) for r in last.results), names, k > 0)
+        once = simplify(calc("select", calc("and", idle, runs), integer(1), integer(0)), chain.ranges)
+        idle = calc("and", idle, calc("not", runs))
+        results = last.results if k == len(chain.loops) - 1 else tuple(names.frag(r, "so_far") for r in last.results)
+        carried = tuple(zip(arguments, state, strict=True))
+        var = names.variable("once")
+        out.append(ForOp(results, var, integer(0), once, carried, copy, yields, span=loop.span))
+        state = list(results)
+    return tuple(out)
+
+
+def _most(loop: ForOp, ranges: Ranges) -> int | None:
+    """How many iterations ``loop`` has at most, where that is known."""
+    iterations = bounds(calc("sub", loop.hi, loop.lo), ranges)[1]
+    return None if iterations is None else max(0, iterations)
+
+
+def _copied(
+    ops: tuple[MemOp, ...], results: tuple[Frag, ...], names: Names, everything: bool
+) -> tuple[tuple[MemOp, ...], tuple[Frag, ...]]:
+    """``ops`` with other names for ``results``, or for ``everything`` they define, and the names of the results."""
+    taken = {r.name for r in results}
+    made = {f.name: f for op in walk_ops(ops) for f in bound(op) if everything or f.name in taken}
+    inner = dict.fromkeys(v for op in walk_ops(ops) for v in variables(op) if everything)
+    to = Renaming({name: names.frag(f, "short" if everything else "end") for name, f in made.items()})
+    fresh_variables = {v: names.variable(v) for v in inner}
+    to = replace(to, variables={v: Var(new) for v, new in fresh_variables.items()})
+    copy = rebuild(to.ops(ops), lambda op: (map_fields(op, {Kind.VARIABLE: lambda v: fresh_variables.get(v, v)}),))
+    return copy, tuple(to.frag(r) for r in results)
 
 
 @dataclass
@@ -142,11 +228,13 @@ class _Chain:
     carried: list[int] = field(default_factory=list)  # values of stage 1 that stage 1 reads in the next iteration
 
     # -- legality -----------------------------------------------------------------------------
+    def starts(self) -> bool:
+        """Whether the first loop has an iteration in every block."""
+        return certainly_less(self.loops[0].lo, self.loops[0].hi, self.ranges)
+
     def fits(self) -> bool:
-        """Whether the loops satisfy the conditions of the module docstring."""
-        first, last = self.loops[0], self.loops[-1]
-        if not certainly_less(first.lo, first.hi, self.ranges):
-            return False
+        """Whether the loops satisfy the conditions of the module docstring, :meth:`starts` apart."""
+        last = self.loops[-1]
         slots = self.stages[0].slots
         for (a, x), (b, y) in pairwise(zip(self.loops, self.stages, strict=True)):
             inits = tuple(init for _, init in b.carried)
@@ -213,7 +301,7 @@ class _Chain:
         """Whether loop ``k`` has no iteration and only the next loop reads its results."""
         if k == len(self.loops) - 1 or any(self.uses[r.name] > 1 for r in self.loops[k].results):
             return False
-        return simplify(calc("lt", loop.lo, loop.hi), self.ranges) == FALSE
+        return _most(loop, self.ranges) == 0
 
     def _prologue(self) -> tuple[tuple[MemOp, ...], list[Frag], list[Frag]]:
         """Stage 0 of the first iteration, its carried values, and its values that stage 1 reads."""

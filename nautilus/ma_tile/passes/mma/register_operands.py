@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field, replace
 
+from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Ref, free_vars, walk
+from nautilus.core.index.simplify import bounds
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.tiles import TileType
@@ -47,9 +49,16 @@ class RegisterOperands:
                 return k
             resident = hold(k)
             ahead = pipeline(resident, plan.rescale_placement == "late") if plan.pipeline_mma else resident
-            return k if any(_in_turn(op) for op in walk_ops(ahead.body) if isinstance(op, ForOp)) else resident
+            loops = (op for op in walk_ops(ahead.body) if isinstance(op, ForOp) and not _once(op))
+            return k if any(_in_turn(op) for op in loops) else resident
 
         return each_kernel(module, one)
+
+
+def _once(loop: ForOp) -> bool:
+    """Whether ``loop`` has at most one iteration, after which nothing in it is read again."""
+    iterations = bounds(calc("sub", loop.hi, loop.lo))[1]
+    return iterations is not None and iterations <= 1
 
 
 def _in_turn(loop: ForOp) -> bool:

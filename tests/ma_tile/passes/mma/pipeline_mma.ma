@@ -131,13 +131,26 @@
 ; EDIT: for t0 in 0..1 => for t0 in 0..b
 ; EDIT: for t1 in 1..4 => for t1 in b..4
 ; RUN: pipeline-mma
-; UNCHANGED
+; COMPLETE:
+; CHECK: for once in 0..select(b >= 1, 1, 0) carry(
+; CHECK-NOT: for t0
+; CHECK: for t1 in b..4
+; CHECK: %[[O:.*]] = mma wgmma.f16 %p_1_last
+; CHECK-NEXT: yield %{{.*}}, %[[O]]
+; CHECK: for once2 in 0..select(b < 1, 1, 0) carry(
+; CHECK: tma.load sk[0] swizzle 128, K[b * 64 + j, d]
+; CHECK: for t12 in b + 1..4
+; CHECK: %w = div
 
 ; CASE: the only loop may not run
 ; INPUT: rescaled.ma
 ; EDIT: for t0 in 0..4 => for t0 in 0..b
 ; RUN: pipeline-mma
-; UNCHANGED
+; COMPLETE:
+; CHECK: for once in 0..select(b >= 1, 1, 0) carry(
+; CHECK: tma.load sk[0]
+; CHECK-NOT: for t0
+; CHECK: tma.load sv[0] swizzle 128, V[b * 64 + j - 64, d]
 
 ; CASE: two loops that are alike
 ; INPUT: rescaled_two_loops.ma
