@@ -20,8 +20,10 @@ from nautilus.core.passes import Pass
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def
-from nautilus.scalar.ir import Kernel, Program
+from nautilus.scalar.ir import Kernel, Program, statements
 from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.axes.add_unit_axes import AddUnitAxes
+from nautilus.scalar.passes.axes.drop_unit_axes import without_axes
 from nautilus.scalar.passes.axes.join_sums import JoinSums
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline
@@ -40,7 +42,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
     return (
         *(Simplify(), Inline(schedule), Simplify(), SplitSums(), Factor(schedule), Simplify()),
         *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits(), ScaleProducts()),
-        Narrow(schedule, strict=precision == "strict"),
+        *(AddUnitAxes(), Narrow(schedule, strict=precision == "strict")),
     )
 
 
@@ -51,12 +53,22 @@ def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = Non
     if schedule is not None and schedule.inline is not None:  # it may name steps of recurrences, which are one here
         known = {b.name for b in program.buffers}
         schedule = replace(schedule, inline=tuple(n for n in schedule.inline if n in known))
+    added: frozenset[str] = frozenset()
     for p in passes(precision, schedule, spec):
-        program = _applied(p, program)
+        if isinstance(p, AddUnitAxes):  # it has changed the interface, which is that of the spec again in the end
+            before, program = program, p.apply(program)
+            added = _axes(program) - _axes(before)
+        else:
+            program = _applied(p, program)
+    program = without_axes(program, added)
     made: list[Definition] = []
     for k in program.kernels:
         made += _members(spec, k) if is_recurrence(k) else [_definition(read_def(program, k))]
     return replace(spec, definitions=tuple(shared(made)))
+
+
+def _axes(program: Program) -> frozenset[str]:
+    return frozenset(loop.var for k in program.kernels for loops, _ in statements(k.body) for loop in loops)
 
 
 def _applied(p: Pass, program: Program) -> Program:

@@ -135,6 +135,18 @@ def test_large_and_unknown_sizes_take_little_time_and_memory() -> None:
     assert 0.0 < stated(load_spec(text + "Y[b, d] = E[t[b], d] * 3\n"))["Y"].relative < 1e-6
 
 
+def test_roundings_under_an_added_axis_count() -> None:
+    """Probabilities are rounded to f16 where the query gets an axis of one row."""
+    spec = load_spec(
+        "dim H = 3, N = 512, D = 16\ninput Q: f16[H, D]\ninput K: f16[N, H, D]\ninput V: f16[N, H, D]\n"
+        "output O: f32[H, D]\nS[h, j] = sum[d](Q[h, d] * K[j, h, d]) / 8\n"
+        "O[h, d] = sum[j](softmax[j](S[h, j]) * V[j, h, d])\n"
+    )
+    made = rounded(spec)
+    assert [len(d.axes) for d in made.definitions if d.is_output] == [2]
+    assert 1e-4 < stated(spec)["O"].relative < 2e-3
+
+
 def test_the_passes_are_those_of_the_pipeline() -> None:
     names = [p.name for p in passes()]
     recurrences = ("unroll-recurrences", "join-recurrences", "chunk-recurrences")  # which stay as they are

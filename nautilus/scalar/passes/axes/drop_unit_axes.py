@@ -56,6 +56,18 @@ class DropUnitAxes:
         return Simplify().apply(replace(live, buffers=buffers, kernels=tuple(made)))
 
 
+def without_axes(program: Program, names: frozenset[str]) -> Program:
+    """``program``, of definitions alone, without the axes ``names`` of one element; arguments have their own shapes."""
+    defs = all_defs(program)
+    if defs is None or not names:
+        return program
+    without = [_at_zero(d, names & {a.name for a in d.axes}) for d in defs.values()]
+    changed = [b for b in program.buffers if b.name in defs or b.view_of is not None]
+    dropped = {b.name: found for b in changed if (found := _dimensions(b, defs.get(b.name), without))}
+    made = (kernel_of(_without(d, dropped)) for d in without)
+    return replace(program, buffers=tuple(_smaller(b, dropped) for b in program.buffers), kernels=tuple(made))
+
+
 def _has_unit_loop(k: Kernel) -> bool:
     return any(extent(loop) == 1 for loops, _ in statements(k.body) for loop in loops)
 
