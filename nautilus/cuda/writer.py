@@ -20,7 +20,7 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import RegisterArray, literal, register_array
 from nautilus.cuda.expr import Speller
-from nautilus.cuda.intrinsics import HALF
+from nautilus.cuda.intrinsics import BITS, HALF
 from nautilus.cuda.names import sanitize
 from nautilus.cuda.registers import first_holder, projected_register, register_offset, thread_base, thread_parts
 from nautilus.cuda.text.statements import Statements, spelled
@@ -216,6 +216,16 @@ class Writer:
             return f"{self.speller.use('half_of')}({name}[({at}) / 2], ({at}) % 2)"
         byte = f"{self.speller.use('byte_of')}({name}[({at}) / 4], ({at}) % 4)"
         return f"(signed char){byte}" if frag.type.dtype is DType.I8 else byte
+
+    def in_f32(self, frag: ma.Frag, within: FragLayout, r: str) -> str:
+        """:meth:`element` in f32; 8-bit floats that share a register are converted in pairs."""
+        plain = frag.name in self.scalars or (frag.name in self.inline and frag.name not in self.names)
+        if plain or not frag.type.dtype.is_float8 or self.array(frag).pack == 1:
+            return self.speller.cast(self.element(frag, within, r), frag.type.dtype, DType.F32)
+        own = self.layout(frag)
+        at = r if own.reg == within.reg else projected_register(within, frag.type.names, r)
+        convert = self.speller.use(f"{BITS[frag.type.dtype][0]}_of")
+        return f"{convert}({self.name(frag)}[({at}) / 4], ({at}) % 4)"
 
     def base(self, layout_name: str, axis: str) -> str:
         """C name of the thread's base position along ``axis``; declared once at the top of the kernel."""

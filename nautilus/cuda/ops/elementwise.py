@@ -17,7 +17,7 @@ from nautilus.core.types import DType
 from nautilus.cuda import positions
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.expr import UNARY, Text, operand
-from nautilus.cuda.intrinsics import HALF, PACKED
+from nautilus.cuda.intrinsics import BITS, HALF, PACKED
 from nautilus.cuda.registers import register_offset, thread_parts
 from nautilus.cuda.writer import Writer, mentions
 from nautilus.ma_tile.ir import ops as ma
@@ -180,6 +180,8 @@ def value_text(w: Writer, op: ma.IndexOp | ma.MapOp, r: str) -> str:
         cut = positions.as_float(w, source.expr, op.result.layout, r)
         if cut is not None:
             return Text.of(cut, 12)
+    if op.op == "cast" and op.result.type.dtype is DType.F32:
+        return w.in_f32(op.args[0], layout, r)
     args = [w.element(a, layout, r) for a in op.args]
     return w.speller.op(op.op, args, [a.type.dtype for a in op.args], op.result.type.dtype)
 
@@ -189,8 +191,27 @@ def print_packed(w: Writer, op: ma.IndexOp | ma.MapOp) -> None:
     name, spelled = w.declare(op.result), w.array(op.result)
     dtype = op.result.type.dtype
     with w.registers("r", spelled.length) as r:
-        parts = [packed_part(w, op, _nth(r, spelled.pack, n)) for n in range(spelled.pack)]
-        w.line(f"{name}[{r}] = {pack_text(w, parts, dtype, _packed_source(op))};")
+        w.line(f"{name}[{r}] = {_packed_text(w, op, r, spelled.pack)};")
+
+
+def _packed_text(w: Writer, op: ma.IndexOp | ma.MapOp, r: str, pack: int) -> str:
+    """Register ``r`` of an array whose elements share registers."""
+    if (pairs := _pairs_of_bytes(w, op)) is not None:
+        convert, source = pairs
+        return f"{convert}({source}[{r} / 2], {r} % 2)"
+    parts = [packed_part(w, op, _nth(r, pack, n)) for n in range(pack)]
+    return pack_text(w, parts, op.result.type.dtype, _packed_source(op))
+
+
+def _pairs_of_bytes(w: Writer, op: ma.IndexOp | ma.MapOp) -> tuple[str, str] | None:
+    """The conversion of two 8-bit floats to f16, and the array of all of them; None where ``op`` is something else."""
+    if not isinstance(op, ma.MapOp) or op.op not in ("cast", "narrow") or op.result.type.dtype is not DType.F16:
+        return None
+    arg = op.args[0]
+    if not arg.type.dtype.is_float8 or w.array(arg).pack == 1 or w.layout(arg).reg != w.layout(op.result).reg:
+        return None
+    form = BITS[arg.type.dtype][0].removesuffix("_to_f32")
+    return w.speller.use(f"{form}x2_to_f16x2"), w.name(arg)
 
 
 def _packed_source(op: ma.IndexOp | ma.MapOp) -> DType:
@@ -205,9 +226,7 @@ def _packed_source(op: ma.IndexOp | ma.MapOp) -> DType:
 def packed_part(w: Writer, op: ma.IndexOp | ma.MapOp, at: str) -> str:
     """One element: in f32 where a two-element conversion follows, else in the result's type."""
     if isinstance(op, ma.MapOp) and _packed_source(op) is DType.F32 and op.op in ("cast", "narrow"):
-        arg = op.args[0]
-        text = w.element(arg, w.layout(op.result), at)
-        return w.speller.cast(text, arg.type.dtype, DType.F32)
+        return w.in_f32(op.args[0], w.layout(op.result), at)
     return value_text(w, op, at)
 
 
