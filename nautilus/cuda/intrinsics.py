@@ -82,21 +82,13 @@ def _from_float8(form: str) -> Helper:
     )
 
 
-def _pair_from_float8(form: str) -> Helper:
-    return Helper(
-        f"// Two neighbours of four as halves: exact, and one instruction.\n"
-        f"__device__ __forceinline__ u32 {form}x2_to_f16x2(u32 four, int pair) {{\n"
-        f'    u32 y; asm("cvt.rn.f16x2.{form}x2 %0, %1;" : "=r"(y) : "h"(half_of(four, pair))); return y;\n}}',
-        ("half_of",),
-    )
-
-
 def _element_from_float8(form: str) -> Helper:
     return Helper(
         f"// Element i of four; the compiler finds the conversion that two neighbours have in common.\n"
         f"__device__ __forceinline__ float {form}_to_f32_of(u32 four, int i) {{\n"
-        f"    return f16_to_f32(half_of({form}x2_to_f16x2(four, i / 2), i % 2));\n}}",
-        ("f16_to_f32", "half_of", f"{form}x2_to_f16x2"),
+        f'    u32 y; asm("cvt.rn.f16x2.{form}x2 %0, %1;" : "=r"(y) : "h"(half_of(four, i / 2)));\n'
+        f"    return f16_to_f32(half_of(y, i % 2));\n}}",
+        ("f16_to_f32", "half_of"),
     )
 
 
@@ -287,7 +279,6 @@ HELPERS: Mapping[str, Helper] = {
         "// One 16-bit half of a packed register.\n"
         "__device__ __forceinline__ u16 half_of(u32 pair, int high) { return high ? pair >> 16 : pair & 0xffffu; }"
     ),
-    **{f"{form}x2_to_f16x2": _pair_from_float8(form) for form in ("e4m3", "e5m2")},
     **{f"{form}_to_f32_of": _element_from_float8(form) for form in ("e4m3", "e5m2")},
     "byte_of": Helper(
         "__device__ __forceinline__ unsigned char byte_of(u32 four, int i) { return (four >> (8 * i)) & 0xffu; }"

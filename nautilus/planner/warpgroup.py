@@ -33,7 +33,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.planner.products.back_to_back import SHORTEST as SHORTEST_STEP
-from nautilus.planner.products.back_to_back import is_plain, live_in_bytes, live_registers, steps, whole_tile
+from nautilus.planner.products.back_to_back import is_plain, live_in_bytes, live_registers, steps, whole_tiles
 from nautilus.planner.products.boxes import Side
 from nautilus.planner.products.dots import Dot, digit, dot_of, step_within
 from nautilus.scalar.analysis.axes import Unified
@@ -324,10 +324,10 @@ def back_to_back_gemm(
 
     Where no product follows, reductions over the columns of the loop do: a maximum, its position, a sum.
     ``operand``: bytes of an element of the operands.  ``light``: two warpgroups, half the loop's step, no operand in
-    registers; elementwise work needs the registers.
+    registers; elementwise work needs the registers.  The tile of a whole contraction is one of whole MMAs.
     """
     whole = {x for dot in dots.values() for x in (*dot.inner, *dot.columns) if x not in (row, loop)}
-    tiles = {a.name: whole_tile(extent(unified, a.name)) for a in plan.axes if a.role == TILE and a.name in whole}
+    tiles = whole_tiles({x: extent(unified, x) for x in whole if plan.axis(x).role == TILE}, dots, operand)
     plan = with_tiles(plan, tiles, plan.mapping)
     sums = [d for d in unified.defs if d.name in dots and all(a.name != loop for a in d.par)]
     width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, loop)) for d in sums)
@@ -341,8 +341,10 @@ def back_to_back_gemm(
     warpgroups = 3 if width <= 64 and along == 1 and not light and many and not tile else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
     if len(sums) == along == 1 and not light:
-        step = _step(unified, row, loop, width, deep, warpgroups, limits, operand) or step
+        step = _step(unified, row, loop, width, deep, warpgroups, limits, operand) or (step if operand == 2 else 0)
     step = min(step, _step_beside(tile, width, deep, operand, limits)) if tile else step
+    if step == 0:
+        return None  # none leaves registers for the second accumulator of bytes
     held = operand == 2 and live_registers(width, deep, step, True) <= _most_live(unified, loop, warpgroups)
     registers = held and not light and not tile
     rows, stages = ROWS * warpgroups, 2

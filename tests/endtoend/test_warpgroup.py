@@ -102,7 +102,7 @@ def test_stored_operands(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BYTES = """
-dim H = 2, M = 128, N = {n}, D = 64
+dim H = 2, M = 128, N = {n}, D = {d}
 input Q: f8e4m3[H, M, D]
 input K: f8e4m3[1, N, D]
 input V: f8e4m3[1, N, D]
@@ -113,13 +113,13 @@ O[h, i, d] = sum[j](P[h, i, j] * V[h // 2, j, d])
 """
 
 
-@pytest.mark.parametrize(("n", "mask"), [(256, ""), (208, " | j <= i + 80")])
-def test_chained_products_of_bytes(n: int, mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("n", "mask", "d"), [(256, "", 80), (208, " | j <= i + 80", 64)])
+def test_chained_products_of_bytes(n: int, mask: str, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both products have 8-bit operands: the result of the first one is the left operand of the second one."""
     monkeypatch.setattr(store_operands, "AGAIN", 1)
     monkeypatch.setattr(store_operands, "TERMS", 1)
     monkeypatch.setattr(narrow_choice, "MARGIN", -100.0)
-    made = compilation(BYTES.format(n=n, mask=mask))
+    made = compilation(BYTES.format(n=n, mask=mask, d=d))
     wrong = complaints(made, stages=("ma-tile",))
     assert not wrong, "\n".join(wrong)
     kernel = next(k for k in made.result.modules["ma-tile"].kernels if k.name == "O")

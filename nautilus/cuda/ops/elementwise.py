@@ -17,7 +17,7 @@ from nautilus.core.types import DType
 from nautilus.cuda import positions
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.expr import UNARY, Text, operand
-from nautilus.cuda.intrinsics import BITS, HALF, PACKED
+from nautilus.cuda.intrinsics import HALF, PACKED
 from nautilus.cuda.registers import register_offset, thread_parts
 from nautilus.cuda.writer import Writer, mentions
 from nautilus.ma_tile.ir import ops as ma
@@ -191,27 +191,8 @@ def print_packed(w: Writer, op: ma.IndexOp | ma.MapOp) -> None:
     name, spelled = w.declare(op.result), w.array(op.result)
     dtype = op.result.type.dtype
     with w.registers("r", spelled.length) as r:
-        w.line(f"{name}[{r}] = {_packed_text(w, op, r, spelled.pack)};")
-
-
-def _packed_text(w: Writer, op: ma.IndexOp | ma.MapOp, r: str, pack: int) -> str:
-    """Register ``r`` of an array whose elements share registers."""
-    if (pairs := _pairs_of_bytes(w, op)) is not None:
-        convert, source = pairs
-        return f"{convert}({source}[{r} / 2], {r} % 2)"
-    parts = [packed_part(w, op, _nth(r, pack, n)) for n in range(pack)]
-    return pack_text(w, parts, op.result.type.dtype, _packed_source(op))
-
-
-def _pairs_of_bytes(w: Writer, op: ma.IndexOp | ma.MapOp) -> tuple[str, str] | None:
-    """The conversion of two 8-bit floats to f16, and the array of all of them; None where ``op`` is something else."""
-    if not isinstance(op, ma.MapOp) or op.op not in ("cast", "narrow") or op.result.type.dtype is not DType.F16:
-        return None
-    arg = op.args[0]
-    if not arg.type.dtype.is_float8 or w.array(arg).pack == 1 or w.layout(arg).reg != w.layout(op.result).reg:
-        return None
-    form = BITS[arg.type.dtype][0].removesuffix("_to_f32")
-    return w.speller.use(f"{form}x2_to_f16x2"), w.name(arg)
+        parts = [packed_part(w, op, _nth(r, spelled.pack, n)) for n in range(spelled.pack)]
+        w.line(f"{name}[{r}] = {pack_text(w, parts, dtype, _packed_source(op))};")
 
 
 def _packed_source(op: ma.IndexOp | ma.MapOp) -> DType:

@@ -390,11 +390,11 @@ module eight target sm_90a {
     st.global Y[i, j], %z vec 16
   }
 }
-; CHECK: cvt.rn.f16x2.e4m3x2
 ; CHECK: cvt.rn.satfinite.e5m2x2.f32
 ; CHECK: fabsf(x) >= 61440.0f ? (pair & 0x80) | 0x7c : pair;
+; CHECK: cvt.rn.f16x2.e4m3x2
 ; CHECK: eight__Y(const unsigned char* __restrict__ X, unsigned char* __restrict__ Y,
 ; CHECK: u32 x[8];
-; CHECK: e4m3_to_f32(byte_of(x[
+; CHECK: e4m3_to_f32_of(x[
 ; CHECK: pack_bytes(f32_to_e5m2(
 ; CHECK: CU_TENSOR_MAP_DATA_TYPE_UINT8
