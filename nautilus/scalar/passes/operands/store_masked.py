@@ -11,7 +11,8 @@ without one.  So the elements that the condition leaves out are stored as 0, whi
     Y_left[i, k] = L[i, k] if k <= i else 0     ;   Y[i, m] sum= Y_left[i, k] * X[k, m] where k <= i
 
 The condition stays: it shortens the loop, and the support says that it needs no mask.  All axes of the condition are
-axes of the operand, which is read at axes of the product, each by itself.  The other operand's inf and NaN stay out of
+axes of the operand, which is read at axes of the product, each by itself.  The condition has no number that is known
+at launch only, because the share of the terms that it leaves decides.  The other operand's inf and NaN stay out of
 the sum as those of any masked product do (``recompute-masked``).
 
 The pass applies where warpgroup MMAs are predicted to be faster by a margin, although the temp is written and read.
@@ -27,7 +28,7 @@ import numpy as np
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Var, free_vars, identity, substitute, walk
 from nautilus.core.expr.products import bare
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import dense_product
@@ -63,7 +64,9 @@ class StoreMasked:
 def _masked(d: Def) -> int | None:
     """The operand of product ``d`` that has all axes of its condition; None where there is none."""
     product = dense_product(d)
-    if product is None or d.guard is None or loads(d.guard) or not isinstance(d.value, Op):
+    if product is None or d.guard is None or not isinstance(d.value, Op):
+        return None
+    if any(isinstance(e, Load | Param) for e in walk(d.guard)):
         return None
     used, red = free_vars(d.guard), {a.name for a in d.red}
     for side, own in enumerate((product.rows, product.columns)):

@@ -39,7 +39,7 @@ from nautilus.scalar.passes.axes.flatten_contractions import contracted
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets import matrix_rates
-from nautilus.targets.limits import limits
+from nautilus.targets.rates import machine
 from nautilus.targets.records import DEFAULT_TARGET
 
 
@@ -62,14 +62,14 @@ class StoreMatrices:
         return program
 
     def _is_faster(self, d: Def, found: Candidate) -> bool:
-        target, product = limits(self.arch), dense_product(d)
+        product = dense_product(d)
         assert product is not None
         rows, columns = (_volume([a for a in d.par if a.name in x]) for x in (product.rows, product.columns))
         sizes = (_volume(d.par) // (rows * columns), rows, columns, _volume(d.red))
         if prod(sizes) < matrix_rates.LEAST:
             return False
         wide, shortest = _is_wide(d), min(_extent(a) for a in d.red)
-        multiplied = matrix_rates.seconds(wide, sizes, target.multiprocessors)
+        multiplied = matrix_rates.seconds(wide, sizes, machine(self.arch).multiprocessors)
         stored = matrix_rates.store_seconds(found.bytes, found.kernels)
         return multiplied + stored <= matrix_rates.GAIN * multiplied / matrix_rates.relative_to_warps(wide, shortest)
 
