@@ -19,7 +19,7 @@ from nautilus.runtime import nvrtc
 from tests.endtoend.collection.warpgroups import ATTENTION
 
 #: The rules' first choice, three warpgroups for so many heads, has too few registers, which ptxas alone knows.
-TEXT = dedent(ATTENTION["relative bias"]).lstrip().replace("H = 2", "H = 132")
+TEXT = dedent(ATTENTION["relative bias by distance"]).lstrip().replace("H = 2", "H = 132")
 PLAIN = "dim M = 3, N = 5\ninput X: f16[M, N]\noutput Y: f16[M]\nY[i] = sum[j](X[i, j])\n"
 
 

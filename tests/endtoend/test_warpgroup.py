@@ -91,8 +91,9 @@ STORED = ("PRODUCTS: an operand that is computed", "PLAIN: an operand through a 
 @pytest.mark.parametrize("name", STORED)
 def test_stored_operands(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a large product stores: each level agrees, and the product is one of warpgroups."""
-    monkeypatch.setattr(store_operands, "AGAIN", 64)
-    monkeypatch.setattr(store_operands, "TERMS", 1)
+    for suffix in ("", "_APART"):
+        monkeypatch.setattr(store_operands, f"AGAIN{suffix}", 64)
+        monkeypatch.setattr(store_operands, f"TERMS{suffix}", 1)
     made = compilation(EVERY[name].replace("N = 136", "N = 520"))
     wrong = complaints(made)
     assert not wrong, "\n".join(wrong)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
 
 import numpy as np
 import pytest
 
 from nautilus.check.inputs import generate
 from nautilus.check.levels import run
-from nautilus.runtime.nvrtc import build
+from nautilus.core.errors import ScheduleError
+from nautilus.driver import Request, build_cubin
+from nautilus.runtime.nvrtc import Compiled, build
 from tests.endtoend.support import Compilation, travel
 
 
@@ -131,5 +135,14 @@ def test_every_level_agrees_at_every_size(name: str) -> None:
     parts = any(b.name.endswith("_part") for b in made.last("ma-tile").module.buffers)
     assert parts or not name.endswith("in chunks")
     assert not [line for sizes in CASES[name].sizes for line in wrong(made, sizes)]
-    built = build(made.result.cuda_module, made.result.context.arch)
+    built = _built(made, CASES[name].text)
     assert [r.spill_stores + r.spill_loads for r in built.resources] == [0] * len(built.resources)
+
+
+def _built(made: Compilation, text: str) -> Compiled:
+    """The cubin of ``made``; that of the next plan where ptxas, which alone knows it, has too few registers."""
+    arch = made.result.context.arch
+    try:
+        return build(made.result.cuda_module, arch)
+    except ScheduleError:
+        return build_cubin(Request(Path("given.naut"), arch, text=dedent(text).lstrip()))[1]
