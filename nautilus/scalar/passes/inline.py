@@ -23,6 +23,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op, children, free_vars, loads,
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.masking import absorb_selects
 from nautilus.scalar.ir import Loop, Program, Store, Update, expressions, statements
@@ -140,6 +141,18 @@ def _reads(s: Store | Update, seen: _Seen) -> frozenset[str]:
     return seen[id(s)][1]
 
 
+def _at(value: Expr, index: dict[str, Expr]) -> Expr:
+    """``value`` at ``index``, whose integers of other types are cast, except where one of them is a whole position."""
+    cast = {name: i if i.dtype is DType.I32 else Op("cast", (i,), DType.I32) for name, i in index.items()}
+    plain = {c: i for c, i in zip(cast.values(), index.values(), strict=True) if c is not i}
+    new = substitute(value, cast)
+    return rewrite(new, lambda n: _positions(n, plain) if isinstance(n, Load) else None) if plain else new
+
+
+def _positions(load: Load, plain: dict[Expr, Expr]) -> Expr:
+    return replace(load, index=tuple(plain.get(i, i) for i in load.index))
+
+
 def _replaced(e: Expr, d: Def, copies: dict[Load, Expr]) -> Expr:
     """``e`` with loads of ``d`` replaced; equal loads share one copy."""
 
@@ -147,7 +160,7 @@ def _replaced(e: Expr, d: Def, copies: dict[Load, Expr]) -> Expr:
         if not isinstance(n, Load) or n.buffer != d.name:
             return None
         if n not in copies:
-            value = substitute(d.value, {a.name: i for a, i in zip(d.par, n.index, strict=True)})
+            value = _at(d.value, {a.name: i for a, i in zip(d.par, n.index, strict=True)})
             rounded = value.dtype is not d.buffer.dtype
             copies[n] = Op("cast", (value,), d.buffer.dtype, n.span) if rounded else value
         return copies[n]
