@@ -7,6 +7,7 @@ from itertools import combinations
 
 from nautilus.core.expr.nodes import Expr, Op, free_vars
 from nautilus.core.records import dataclass
+from nautilus.core.types import holds
 
 
 def factors(e: Expr, through: Collection[str] = ()) -> list[Expr]:
@@ -64,6 +65,19 @@ def bare(e: Expr) -> Expr:
     while isinstance(e, Op) and e.op in ("cast", "narrow"):
         e = e.args[0]
     return e
+
+
+def unconverted(e: Expr) -> Expr:
+    """``e`` without the conversions around it; ``e`` itself where one of them, but for ``narrow``, changes values.
+
+    ``f32(i32(x))`` of a float is no element of ``x``.
+    """
+    inner, at = bare(e), e
+    while isinstance(at, Op) and at is not inner:
+        if at.op == "cast" and not holds(at.dtype, inner.dtype):
+            return e
+        at = at.args[0]
+    return inner
 
 
 @dataclass(frozen=True, slots=True)

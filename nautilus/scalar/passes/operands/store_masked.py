@@ -11,9 +11,9 @@ without one.  So the elements that the condition leaves out are stored as 0, whi
     Y_left[i, k] = L[i, k] if k <= i else 0     ;   Y[i, m] sum= Y_left[i, k] * X[k, m] where k <= i
 
 The condition stays: it shortens the loop, and the support says that it needs no mask.  All axes of the condition are
-axes of the operand, which is read at axes of the product, each by itself.  The condition has no number that is known
-at launch only, because the share of the terms that it leaves decides.  The other operand's inf and NaN stay out of
-the sum as those of any masked product do (``recompute-masked``).
+axes of the operand, which is read at axes of the product, each by itself, and is converted to types that hold all of
+its values.  The condition has no number that is known at launch only, because the share of the terms that it leaves
+decides.  The other operand's inf and NaN stay out of the sum as those of any masked product do (``recompute-masked``).
 
 The pass applies where warpgroup MMAs are predicted to be faster by a margin, although the temp is written and read.
 """
@@ -29,7 +29,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Var, free_vars, identity, substitute, walk
-from nautilus.core.expr.products import bare
+from nautilus.core.expr.products import unconverted
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
@@ -70,7 +70,7 @@ def _masked(d: Def) -> int | None:
         return None
     used, red = free_vars(d.guard), {a.name for a in d.red}
     for side, own in enumerate((product.rows, product.columns)):
-        ld = bare(d.value.args[side])
+        ld = unconverted(d.value.args[side])
         if not isinstance(ld, Load) or ld.dtype.bits != 16 or not ld.dtype.is_float:
             return None
         plain = all(isinstance(e, Var) for e in ld.index) and len(set(ld.index)) == len(ld.index)
@@ -100,7 +100,7 @@ def _live_share(d: Def) -> float:
 def _stored(program: Program, d: Def, side: int) -> Program:
     assert isinstance(d.value, Op) and d.guard is not None
     factors = list(d.value.args)
-    ld = bare(factors[side])
+    ld = unconverted(factors[side])
     assert isinstance(ld, Load)
     sizes = {a.name: a for a in d.axes}
     axes = tuple(sizes[e.name] for e in ld.index if isinstance(e, Var))

@@ -14,9 +14,10 @@ The candidates are each operand alone, and both.  The one that stores the fewest
 warps whose loop has an axis for each contracted one is predicted to take longer than the stores and the product.
 
 The pass applies to products of elements of at most 32 bits in sums without a condition.  One operand at least is a
-tensor that is read at axes of the product, each by itself.  The other one may be computed, such as the product of two
-tensors in a bilinear form, ``sum[i, j](x[b, i] * y[b, j] * W[o, i, j])``, or read at other positions; it is then
-stored.  The stores do not round a second time.
+tensor that is read at axes of the product, each by itself, and is converted to types that hold all of its values, or
+once.  The other one may be computed, such as the product of two tensors in a bilinear form,
+``sum[i, j](x[b, i] * y[b, j] * W[o, i, j])``, or read at other positions; it is then stored.  The stores do not round a
+second time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars
-from nautilus.core.expr.products import bare
+from nautilus.core.expr.products import unconverted
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import dense_product
@@ -122,7 +123,7 @@ def _factors(d: Def) -> tuple[Factor, Factor] | None:
 
 
 def _factor(e: Expr) -> Factor | None:
-    inner = bare(e)
+    inner = unconverted(e.args[0] if isinstance(e, Op) and e.op == "cast" else e)
     match e:
         case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)):
             return Factor(e, dtype)
