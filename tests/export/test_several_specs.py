@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import os
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from nautilus.cli.main import main
+from nautilus.export.built import names_in
+from nautilus.export.frameworks.python_function import BUILTINS
 from tests.export.frameworks.test_torch_module import TORCH
 from tests.export.test_library import GXX, built, calls, needs_compiler, run
 
@@ -78,6 +81,13 @@ def test_one_file_has_the_operators_of_several_specs(folder: Path) -> None:
     symbols = dict(line.split()[1:3] for line in done.stdout.splitlines() if line.startswith("kernel "))
     launched = [symbols[line.split()[1]] for line in done.stdout.splitlines() if line.startswith("launch ")]
     assert launched == ["twice__Y", "rows__Y", "twice_launch__Y"]
+    used = {n.id for n in ast.walk(ast.parse((folder / "ops.py").read_text())) if isinstance(n, ast.Name)}
+    assert used & set(dir(builtins)) <= BUILTINS
+
+
+@pytest.mark.parametrize("form", ["torch", "jax"])
+def test_functions_have_no_names_of_python_that_the_file_uses(form: str) -> None:
+    assert names_in(form, ["max", "int", "tuple", "rows"]) == ["max_", "int_", "tuple_", "rows"]
 
 
 @needs_compiler

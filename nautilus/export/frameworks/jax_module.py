@@ -24,9 +24,9 @@ from nautilus.export.frameworks.element_types import xla, xla_attribute
 from nautilus.export.frameworks.python_function import (
     Operator,
     defined,
+    function_name,
     operator,
     parameters,
-    python,
     returned,
     sizes,
     text,
@@ -182,7 +182,7 @@ def jax_prelude(names: Sequence[str]) -> str:
 
 def jax_name(module_name: str) -> str:
     """The name of the function."""
-    return python(module_name, set(), _TAKEN)
+    return function_name(module_name, _TAKEN)
 
 
 def jax_function(parts: Sequence[Part], contract: Sequence[str]) -> str:

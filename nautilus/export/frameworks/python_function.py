@@ -15,6 +15,11 @@ from nautilus.core.types import DType
 from nautilus.cuda.host.extents import PYTHON, extent_text
 from nautilus.ma_tile.ir.ops import MemModule
 
+#: functions and types of Python that the files use: a function with such a name would replace it for all others
+BUILTINS = frozenset({
+    "RuntimeError", "ValueError", "any", "bool", "float", "int", "list", "max", "min", "str", "tuple", "zip",
+})  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
@@ -61,6 +66,11 @@ def operator(module: MemModule, reserved: Collection[str]) -> Operator:
             if b.space is not Space.TEMP and b.array_strides is not None and isinstance(step, Param):
                 shown.setdefault(step.name, f"stride({names[b.name]}, {n}, {multiples[step.name]})")
     return Operator(module, names, shown)
+
+
+def function_name(module_name: str, reserved: Collection[str]) -> str:
+    """The name of the function of a spec, none of ``reserved`` and of :data:`BUILTINS`."""
+    return python(module_name, set(), {*reserved, *BUILTINS})
 
 
 def defined(kind: str, names: Sequence[str], what: str) -> str:

@@ -20,9 +20,9 @@ from nautilus.export.frameworks.element_types import ctype
 from nautilus.export.frameworks.python_function import (
     Operator,
     defined,
+    function_name,
     operator,
     parameters,
-    python,
     returned,
     sizes,
     text,
@@ -56,7 +56,7 @@ def torch_prelude(names: Sequence[str]) -> str:
 
 def torch_name(module_name: str) -> str:
     """The name of the operator."""
-    return python(module_name, set(), _TAKEN)
+    return function_name(module_name, _TAKEN)
 
 
 def torch_operator(parts: Sequence[Part], contract: Sequence[str]) -> str:
