@@ -11,7 +11,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
 from nautilus.ma_tile.ir.ops import MmaOp, UnpackOp, walk_ops
 from tests.endtoend.collection.decode import Decode, schedule
-from tests.simulation.compared import Case, differences, prepare
+from tests.simulation.compared import Case, at_sizes, differences, prepare
 from tests.simulation.simulate import MISSING, Fault
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
@@ -227,3 +227,30 @@ def test_dependent_launch(tmp_path: Path) -> None:
     without = case.result.cuda.replace("griddepcontrol.wait", "griddepcontrol.launch_dependents")
     with pytest.raises(Fault, match="before the wait"):
         differences(case, [0], tmp_path, without)
+
+
+#: rows that begin anywhere in memory: (type, shape of the result, its element at b, i, j)
+ANYWHERE = {
+    "f16, two batches": ("f16", "B, M, N", "T[b, i, j]"),
+    "f32": ("f32", "B, M, N", "T[b, i, j]"),
+    "bytes": ("f8e4m3", "B, M, N", "0.125 * T[b, i, j]"),
+    "behind columns of another kernel": ("f16", "B, M, N + 3", "T[b, i, j - 3] if j >= 3 else 1"),
+    "transposed": ("f16", "B, N, M", "T[b, j, i]"),
+}
+
+
+@pytest.mark.parametrize("name", ANYWHERE)
+def test_rows_that_begin_anywhere(name: str, tmp_path: Path) -> None:
+    """Aligned vectors and the ends of each row hold all of it and nothing beside it."""
+    dtype, shape, element = ANYWHERE[name]
+    extents = dict(zip("bij", shape.split(", "), strict=True))
+    text = f"""
+        dim B = 2, M = runtime, N = 203, K = 184
+        input A: f16[B, M, K], W: f16[N, K]
+        output C: {dtype}[{shape}]
+        T[b, i, j] = sum[k](A[b, i, k] * W[j, k])
+        C[b, i: {extents["i"]}, j: {extents["j"]}] = {element}
+        """
+    case = at_sizes(compiled(text, integers=True), {"M": 67})
+    assert "shifted_vector" in case.result.cuda
+    check(case, tmp_path, list(ANYWHERE).index(name))

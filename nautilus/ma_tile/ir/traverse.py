@@ -94,6 +94,11 @@ def exchanged(body: tuple[MemOp, ...]) -> frozenset[str]:
     return frozenset(op.buffer for op in walk_ops(body) if isinstance(op, GlobalStore) and op.buffer in loaded)
 
 
+def stored(ops: Iterable[MemOp]) -> set[str]:
+    """Buffers in global memory that ``ops`` themselves write."""
+    return {getattr(op, name) for op in ops for name in declaration(type(op)).names(Kind.MEMORY, Access.WRITE)}
+
+
 def memory_of(op: MemOp) -> list[str]:
     """Buffers in global memory that ``op`` itself reads or writes."""
     return [getattr(op, name) for name in declaration(type(op)).names(Kind.MEMORY)]

@@ -12,7 +12,7 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA, TmaStore
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA
 from nautilus.ma_tile.ir.instruction_tables import has_types
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers
 from nautilus.ma_tile.ir.ops import (
@@ -46,6 +46,7 @@ from nautilus.ma_tile.ir.ops import (
     UnpackOp,
     walk_ops,
 )
+from nautilus.ma_tile.ir.traverse import stored
 from nautilus.ma_tile.ir.unpack import packed_layout, pair_steps, word_layout
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
@@ -175,8 +176,8 @@ def ld_global(s: KernelScope, op: GlobalLoad) -> None:
     _vector(s, layout, op.vec, buffer.dtype.bytes, None, op.repeat or 1)
     plain = buffer.dtype is not DType.BOOL and buffer.dtype.bytes <= 4 and not op.volatile
     s.need(op.repeat is None or plain, "numbers of at most 4 bytes are repeated", str(buffer.dtype))
-    written = any(isinstance(x, GlobalStore | TmaStore) and x.buffer == op.buffer for x in walk_ops(s.kernel.body))
-    s.need(not (op.volatile and written), "volatile loads read buffers that the kernel does not write", op.buffer)
+    written = op.volatile and op.buffer in stored(walk_ops(s.kernel.body))
+    s.need(not written, "volatile loads read buffers that the kernel does not write", op.buffer)
     s.need(not op.volatile or buffer.dtype.bytes <= 4, "volatile loads are of at most 4 bytes an element", op.buffer)
     s.define(op.result)
 

@@ -55,7 +55,7 @@ from nautilus.ma_tile.ir.ops import (
     UnpackOp,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, variables
+from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, stored, variables
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.targets.limits import limits
 
@@ -100,14 +100,14 @@ def _kernel(kernel: MemKernel, multiprocessors: int, steps: int | None) -> MemKe
 
 def _is_steps(loop: ForOp) -> bool:
     inner = list(walk_ops(loop.body))
-    stored = {x.buffer for x in inner if isinstance(x, GlobalStore) and x.combiner is None}
-    in_order = loop.carried or any(isinstance(x, GlobalLoad) and x.buffer in stored for x in inner)
-    return bool(stored and in_order) and loop.chain is None and all(isinstance(x, _STEP) for x in inner)
+    results = {x.buffer for x in inner if isinstance(x, GlobalStore) and x.combiner is None}
+    in_order = loop.carried or any(isinstance(x, GlobalLoad) and x.buffer in results for x in inner)
+    return bool(results and in_order) and loop.chain is None and all(isinstance(x, _STEP) for x in inner)
 
 
 def _independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:
     """The loads of an iteration that only its number decides on."""
-    stored = {x.buffer for x in walk_ops(kernel.body) if isinstance(x, GlobalStore)}
+    written = stored(walk_ops(kernel.body))
     made = {f.name for x in walk_ops(loop.body) for f in bound(x)} | {a.name for a, _ in loop.carried}
     inner = {v for x in walk_ops(loop.body) for v in variables(x)}
 
@@ -115,7 +115,7 @@ def _independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:
         parts = (*x.index, *(() if x.mask is None else (x.mask,)))
         mentioned = frozenset[str]().union(*map(free_vars, parts))
         read = frozenset[str]().union(*map(refs_of, parts))
-        return x.buffer not in stored and loop.var in mentioned and not mentioned & inner and not read & made
+        return x.buffer not in written and loop.var in mentioned and not mentioned & inner and not read & made
 
     return [x for x in loop.body if isinstance(x, GlobalLoad) and not x.volatile and qualifies(x)]
 

@@ -50,7 +50,6 @@ from nautilus.core.ops import Kind, map_fields
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.mma_stages import Stages, chains, dependences, is_wgmma, split
-from nautilus.ma_tile.ir.async_ops import TmaStore
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
     ConstOp,
@@ -58,7 +57,6 @@ from nautilus.ma_tile.ir.ops import (
     ForOp,
     Frag,
     GlobalLoad,
-    GlobalStore,
     IndexOp,
     LetOp,
     MapOp,
@@ -74,6 +72,7 @@ from nautilus.ma_tile.ir.traverse import (
     each_kernel,
     reads,
     rebuild,
+    stored,
     variables,
     warpgroup_plan_of,
 )
@@ -108,14 +107,14 @@ def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:
     """``kernel`` with each chain of loops pipelined whose body has two stages."""
     names, ranges = Names(kernel), uniform_ranges(kernel)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
-    stored = {op.buffer for op in walk_ops(kernel.body) if isinstance(op, GlobalStore | TmaStore)}
+    written = stored(walk_ops(kernel.body))
 
     def block(body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         out = list(body)
         for members in reversed(chains(body)):  # from the end, so that earlier positions do not change
             loops = tuple(op for n in members if isinstance(op := body[n], ForOp))
             stages = tuple(s for x in loops if (s := split(x, late_rescale)) is not None)
-            if len(stages) < len(loops) or not _quiet_between(body, members, stored):
+            if len(stages) < len(loops) or not _quiet_between(body, members, written):
                 continue
             chain = _Chain(loops, stages, names, ranges, kernel.layouts, uses)
             if not chain.fits():
@@ -150,11 +149,11 @@ def _around(behind: tuple[MemOp, ...], rest: tuple[MemOp, ...]) -> tuple[MemOp, 
     return (*(op for n, op in enumerate(behind) if n in issued), *rest, *tail)
 
 
-def _quiet_between(body: tuple[MemOp, ...], members: Sequence[int], stored: set[str]) -> bool:
+def _quiet_between(body: tuple[MemOp, ...], members: Sequence[int], written: set[str]) -> bool:
     """Whether only work in registers, and loads of what the kernel does not store, stand between the chain's loops."""
     quiet = (ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, LetOp)
     between = (body[n] for n in range(members[0], members[-1]) if n not in members)
-    return all(isinstance(op, quiet) or (isinstance(op, GlobalLoad) and op.buffer not in stored) for op in between)
+    return all(isinstance(op, quiet) or (isinstance(op, GlobalLoad) and op.buffer not in written) for op in between)
 
 
 def _apart(body: tuple[MemOp, ...], members: Sequence[int]) -> tuple[MemOp, ...] | None:
