@@ -9,7 +9,9 @@ from unittest.mock import patch
 
 #: by module: names of constants and their values
 LOWERED: Mapping[str, Mapping[str, float]] = {
-    "nautilus.scalar.passes.operands.store_operands": {"AGAIN": 4, "TERMS": 64},
+    "nautilus.scalar.passes.operands.store_operands": {"AGAIN": 4, "TERMS": 64, "AGAIN_APART": 1, "TERMS_APART": 1},
+    "nautilus.scalar.passes.axes.add_unit_axes": {"LONG": 4},
+    "nautilus.targets.matrix_rates": {"LEAST": 1, "GAIN": 1e30},
     "nautilus.scalar.passes.axes.chunk_scans": {
         "TILE": 64, "SHORTEST": 16, "LONGEST": 32, "SHORT": 4, "COLUMN": 8, "COLUMN_TILE": 16, "COLUMN_ROW": 64,
         "COLUMNS": 4,
