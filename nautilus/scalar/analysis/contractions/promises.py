@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, loads
-from nautilus.core.expr.products import bare
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, loads, walk
+from nautilus.core.expr.products import bare, unconverted
 
 _BELOW = {"lt": (0, 1), "le": (0, 1), "gt": (1, 0), "ge": (1, 0)}  # positions of the lesser and of the greater side
 
@@ -65,8 +65,13 @@ def _sides(f: Promise) -> Iterator[tuple[str, bool, float]]:
 
 
 def _named(e: Expr) -> str:
-    """The input of which ``e`` takes every element, or the scalar that it is; empty for another expression."""
-    e = bare(e)
+    """The input of which ``e`` takes every element, or the scalar that it is; empty for another expression.
+
+    A conversion that changes values, such as ``i8(x[i])`` of a float, says nothing of the element itself.
+    """
+    if any(isinstance(n, Op) and n.op == "narrow" for n in walk(e)):
+        return ""
+    e = unconverted(e)
     if isinstance(e, Param):
         return e.name
     return e.buffer if isinstance(e, Load) and _whole(e) else ""

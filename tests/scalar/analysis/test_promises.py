@@ -1,0 +1,28 @@
+"""What the facts of a spec say of the elements of an input."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.analysis.contractions.promises import promised_ranges
+
+TEXT = "dim N = 4\ninput x: f32[N]\ninput k: i8[N]\noutput Y: f32[N]\nassume {fact}\nY[i] = x[i] + k[i]\n"
+
+
+@pytest.mark.parametrize(
+    ("fact", "expected"),
+    [
+        ("x[i] <= 5", {"x": (-math.inf, 5.0)}),
+        ("abs(x[i]) <= 2", {"x": (-2.0, 2.0)}),
+        ("f32(k[i]) <= 5", {"k": (-math.inf, 5.0)}),
+        ("i8(x[i]) <= 5", {}),
+        ("f16(x[i]) <= 5", {}),
+    ],
+)
+def test_a_fact_bounds_elements_and_not_what_a_conversion_makes_of_them(
+    fact: str, expected: dict[str, tuple[float, float]]
+) -> None:
+    assert promised_ranges(load_text(TEXT.format(fact=fact))) == expected
