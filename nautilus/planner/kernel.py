@@ -41,8 +41,8 @@ from nautilus.planner.draft import Draft
 from nautilus.planner.phases import Phases, passes, phases
 from nautilus.planner.products import warp_tiles
 from nautilus.planner.products.back_to_back import whole_tile
+from nautilus.planner.products.divided_columns import COLUMNS, may_hold
 from nautilus.planner.products.dots import dot_of, half_operands
-from nautilus.planner.products.wide import COLUMNS, may_hold
 from nautilus.planner.rowwise import columns, pairs, rows, shared_operands, terms, turned, windows
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous
@@ -212,7 +212,7 @@ def _inner_roles(g: Draft, rest: list[str]) -> None:
         _box_roles(g, rest, chunked)
         return
     if reduced:
-        whole = {x for x in reduced for loop in reduced if loop != x and _is_wide(g, x, loop)}
+        whole = {x for x in reduced for loop in reduced if loop != x and _is_held_whole(g, x, loop)}
         chosen = [x for dot in g.dots.values() for x in dot.chosen]
         long = chosen or [x for x in reduced if g.extent(x) > MAX_TILE and x not in whole]
         long = long or [x for x in reduced if x not in whole]
@@ -288,7 +288,7 @@ def _other_role(g: Draft, x: str) -> AxisPlan:
     private = len(users) == 1 and len(reducers) == 1
     alone = len(g.defs) == 1 or not any(a.name == g.loop for a in users[0].axes)
     main = [max(d.inner, key=g.extent) for n, d in g.dots.items() if x in d.inner]
-    if g.loop is not None and _is_wide(g, x, g.loop):
+    if g.loop is not None and _is_held_whole(g, x, g.loop):
         return AxisPlan(x, TILE, whole_tile(g.extent(x)))
     if private and main and main[0] != x:
         return AxisPlan(x, LOOP, 1)  # a small extra contraction (taps of a filter) has steps of one element
@@ -304,8 +304,8 @@ def _other_role(g: Draft, x: str) -> AxisPlan:
     raise ScheduleError(f"axis {x} of {g.extent(x)} elements does not fit in a tile")
 
 
-def _is_wide(g: Draft, x: str, loop: str) -> bool:
-    """Whether the rules for wide products along ``loop`` (:mod:`.products.wide`) give a tile all elements of ``x``."""
+def _is_held_whole(g: Draft, x: str, loop: str) -> bool:
+    """Whether :mod:`.products.divided_columns` gives a tile along ``loop`` all elements of ``x``."""
     if g.light or not may_hold(x, g.extent(x), loop, g.dots.values()):
         return False
     return all(half_operands(d) for d in g.defs if d.name in g.dots)

@@ -28,8 +28,8 @@ from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.tiles import floor_pow2
+from nautilus.planner.products.divided_columns import HELD
 from nautilus.planner.products.dots import dot_of
-from nautilus.planner.products.wide import HELD
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.definitions import Def

@@ -26,8 +26,9 @@ from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
 from nautilus.core.types import DType
 from nautilus.planner import warpgroup as warpgroup_rules
-from nautilus.planner.products import wide as wide_rules
 from nautilus.planner.products.boxes import Side, side
+from nautilus.planner.products.divided_columns import Chain, chain_of
+from nautilus.planner.products.divided_columns import sizes as divided_columns_sizes
 from nautilus.planner.products.dots import Dot, dot_of, full_operands, half_operands
 from nautilus.planner.products.parts import gemm_in_parts
 from nautilus.planner.warpgroup import extent, with_tiles
@@ -110,19 +111,19 @@ def _chained(
     light: bool,
 ) -> KernelPlan:  # fmt: skip
     """Tiles of a back-to-back GEMM of 16-bit operands."""
-    chain = wide_rules.chain_of(plan, unified.defs, extent(unified, row), loop, dots)
-    if chain.is_wide:
-        return _wide(plan, unified, limits, row, loop, chain, warpgroup)
+    chain = chain_of(plan, unified.defs, extent(unified, row), loop, dots)
+    if chain.has_many_columns:
+        return _divided(plan, unified, limits, row, loop, chain, warpgroup)
     rule = warpgroup_rules.back_to_back_gemm
     found = rule(plan, unified, limits, row, loop, dots, light) if warpgroup else None
     return found or _back_to_back_gemm(plan, unified, limits, row, loop, dots)
 
 
-def _wide(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, chain: wide_rules.Chain, warpgroup: bool
+def _divided(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, chain: Chain, warpgroup: bool
 ) -> KernelPlan:
-    """Tiles of a back-to-back GEMM by the rules for many columns (:mod:`.products.wide`)."""
-    found = wide_rules.sizes(chain, extent(unified, loop), limits, warpgroup)
+    """Tiles of a back-to-back GEMM by the rules for many columns (:mod:`.products.divided_columns`)."""
+    found = divided_columns_sizes(chain, extent(unified, loop), limits, warpgroup)
     if found is None:
         raise ScheduleError("shared memory does not hold the operands of a step", kernel=plan.name)
     rows, step, mapping = found

@@ -64,7 +64,7 @@ class Chain:
     streamed: int
 
     @property
-    def is_wide(self) -> bool:
+    def has_many_columns(self) -> bool:
         """Whether these rules are for it."""
         return max(self.deep, self.width) > HELD
 
