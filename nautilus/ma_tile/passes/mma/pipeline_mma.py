@@ -176,12 +176,10 @@ def _guarded(chain: _Chain) -> tuple[MemOp, ...]:
         rest = replace(chain, loops=(head, *chain.loops[k + 1 :]), stages=chain.stages[k:], carried=[])
         prologue, loops, epilogue = rest.rewritten()
         left = [x for x in loops if x is not None and _most(x, chain.ranges) != 0]
-        ends = {
-            r.name: init
-            for x in loops
-            if x not in left and x is not None
-            for r, (_, init) in zip(x.results, x.carried, strict=True)
-        }
+        ends: dict[str, Frag] = {}  # results of loops without iterations, by the values that they are
+        for x in loops:
+            for r, (_, init) in zip(x.results, x.carried, strict=True) if x is not None and x not in left else ():
+                ends[r.name] = ends.get(init.name, init)
         whole = Renaming(ends).ops((*prologue, *left, *epilogue))
         copy, yields = _copied(whole, tuple(ends.get(r.name, r) for r in last.results), names, k > 0)
         once = simplify(calc("select", calc("and", idle, runs), integer(1), integer(0)), chain.ranges)
