@@ -76,6 +76,11 @@ class Names:
         return fresh(name, self.variables)
 
 
+def with_variables(body: tuple[MemOp, ...], new: Mapping[str, str]) -> tuple[MemOp, ...]:
+    """``body`` in which the variables of loops and lets have the names ``new``, at their definitions."""
+    return rebuild(body, lambda op: (map_fields(op, {Kind.VARIABLE: lambda v: new.get(v, v)}),))
+
+
 def kernel_apart(kernel: MemKernel, other: MemKernel) -> MemKernel:
     """``kernel`` with fragments, layouts, shared buffers and inner variables that ``other`` has no namesakes of.
 

@@ -56,15 +56,14 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, stored, variables
-from nautilus.ma_tile.rewriting.renaming import Names, Renaming
+from nautilus.ma_tile.rewriting.renaming import Names, Renaming, with_variables
 from nautilus.targets.limits import limits
+from nautilus.targets.rates import machine
 
 LOADED = 96  # registers of a thread for the elements of later steps, at most
 COMPUTED = 1024  # registers of the results of all ops in the steps that are unrolled together: what hides a latency
 NEEDED = 64 << 10  # bytes that a multiprocessor has under way, at most
-MULTIPROCESSORS = 132  # of a device whose number is not known
 _MOST = 64  # steps
-_THREADS, _REGISTERS = 2048, 65536  # of a multiprocessor
 _STEP = (
     Barrier, ConstOp, ConvertOp, ForOp, GlobalLoad, GlobalStore, IfOp, IndexOp, MapOp, ParamOp, ReduceOp, ScanOp,
     SharedLoad, SharedStore, SliceOp, UnpackOp,
@@ -79,11 +78,10 @@ class PrefetchSteps:
     name = "prefetch-steps"
 
     def apply(self, module: MemModule) -> MemModule:
-        count = limits(module.target).multiprocessors or MULTIPROCESSORS
-        return each_kernel(module, lambda k: _kernel(k, count, self.steps))
+        return each_kernel(module, lambda k: _kernel(k, module.target, self.steps))
 
 
-def _kernel(kernel: MemKernel, multiprocessors: int, steps: int | None) -> MemKernel:
+def _kernel(kernel: MemKernel, target: str, steps: int | None) -> MemKernel:
     if kernel.consumers > 1:
         return kernel
     names = Names(kernel)
@@ -92,7 +90,7 @@ def _kernel(kernel: MemKernel, multiprocessors: int, steps: int | None) -> MemKe
         if not isinstance(op, ForOp) or not _is_steps(op):
             return (op,)
         loads = _independent(kernel, op)
-        ahead = depth(kernel, op, loads, multiprocessors) if steps is None else steps
+        ahead = depth(kernel, op, loads, target) if steps is None else steps
         return _rotated(op, loads, ahead, names) if loads and ahead > 0 else (op,)
 
     return replace(kernel, body=rebuild(kernel.body, rule))
@@ -120,13 +118,14 @@ def _independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:
     return [x for x in loop.body if isinstance(x, GlobalLoad) and not x.volatile and qualifies(x)]
 
 
-def depth(kernel: MemKernel, loop: ForOp, loads: Sequence[GlobalLoad], multiprocessors: int) -> int:
+def depth(kernel: MemKernel, loop: ForOp, loads: Sequence[GlobalLoad], target: str) -> int:
     """How many steps ahead ``loads`` are issued; 0 where that does not pay."""
+    device, multiprocessors = limits(target), machine(target).multiprocessors
     words = sum(registers(kernel, x) for x in loads)
     made = sum(kernel.layouts[f.layout].registers for x in walk_ops(loop.body) for f in declaration(type(x)).results(x))
     blocks = int(kernel.blocks.value) if isinstance(kernel.blocks, Const) else multiprocessors
-    threads = min(_THREADS, 32 * kernel.warps * -(-blocks // multiprocessors))
-    loaded = min(LOADED, _REGISTERS // (2 * threads))
+    threads = min(device.threads_sm, 32 * kernel.warps * -(-blocks // multiprocessors))
+    loaded = min(LOADED, device.registers_sm // (2 * threads))
     most = min(_MOST, loaded / max(words, 1), COMPUTED / max(made, 1), NEEDED / max(4 * words * threads, 1))
     if isinstance(loop.lo, Const) and isinstance(loop.hi, Const):
         most = min(most, (int(loop.hi.value) - int(loop.lo.value)) // 2)
@@ -181,14 +180,9 @@ def _tail(
     ends = [names.frag(a, "end") for a in arguments]
     return replace(
         loop, results=(*loop.results, *ends), var=var, lo=middle, carried=(*carried, *zip(slots, left, strict=True)),
-        body=_with_variables(rename.ops(body), inner),
+        body=with_variables(rename.ops(body), inner),
         yields=(*map(rename.frag, yields), *_shifted(slots, kept, ahead)), unroll=ahead,
     )  # fmt: skip
-
-
-def _with_variables(body: tuple[MemOp, ...], names: dict[str, str]) -> tuple[MemOp, ...]:
-    """``body`` with its inner loops over variables of other names."""
-    return rebuild(body, lambda x: (replace(x, var=names[x.var]) if isinstance(x, ForOp) else x,))
 
 
 def _shifted(slots: Sequence[Frag], last: Sequence[Frag], ahead: int) -> tuple[Frag, ...]:

@@ -46,7 +46,6 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.index.order import certainly_less
 from nautilus.core.index.simplify import TRUE, Ranges, bounds, simplify
-from nautilus.core.ops import Kind, map_fields
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.mma_stages import Stages, chains, dependences, is_wgmma, split
@@ -71,12 +70,11 @@ from nautilus.ma_tile.ir.traverse import (
     defined,
     each_kernel,
     reads,
-    rebuild,
     stored,
     variables,
     warpgroup_plan_of,
 )
-from nautilus.ma_tile.rewriting.renaming import Names, Renaming, each_block, uniform_ranges
+from nautilus.ma_tile.rewriting.renaming import Names, Renaming, each_block, uniform_ranges, with_variables
 
 #: longest chain that is copied for each loop which may be the first; the copies of three loops have six
 _COPIES = 3
@@ -125,7 +123,9 @@ def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:
                 at = dict(zip(members, new, strict=True))
                 middle = (x for n in range(first, last + 1) if (x := at.get(n, body[n])) is not None)
                 out[first : last + 1] = (*prologue, *middle, *epilogue)
-            elif len(loops) <= _COPIES and (between := _apart(body, members)) is not None:
+                continue
+            between, results = _between(body, members), {r.name for x in loops for r in x.results}
+            if len(loops) <= _COPIES and not any(results & set(reads(op)) for op in between):
                 out[first : last + 1] = (*between, *_guarded(chain))
         return tuple(out)
 
@@ -152,15 +152,15 @@ def _around(behind: tuple[MemOp, ...], rest: tuple[MemOp, ...]) -> tuple[MemOp, 
 def _quiet_between(body: tuple[MemOp, ...], members: Sequence[int], written: set[str]) -> bool:
     """Whether only work in registers, and loads of what the kernel does not store, stand between the chain's loops."""
     quiet = (ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, LetOp)
-    between = (body[n] for n in range(members[0], members[-1]) if n not in members)
-    return all(isinstance(op, quiet) or (isinstance(op, GlobalLoad) and op.buffer not in written) for op in between)
+    return all(
+        isinstance(op, quiet) or (isinstance(op, GlobalLoad) and op.buffer not in written)
+        for op in _between(body, members)
+    )
 
 
-def _apart(body: tuple[MemOp, ...], members: Sequence[int]) -> tuple[MemOp, ...] | None:
-    """The ops between the loops of the chain; None where one of them reads a result of a loop."""
-    results = {r.name for n in members for r in body[n].results if isinstance(body[n], ForOp)}  # type: ignore[union-attr]
-    between = tuple(body[n] for n in range(members[0], members[-1]) if n not in members)
-    return None if any(results & set(reads(op)) for op in between) else between
+def _between(body: tuple[MemOp, ...], members: Sequence[int]) -> tuple[MemOp, ...]:
+    """The ops between the loops of the chain."""
+    return tuple(body[n] for n in range(members[0], members[-1]) if n not in members)
 
 
 def _guarded(chain: _Chain) -> tuple[MemOp, ...]:
@@ -175,7 +175,7 @@ def _guarded(chain: _Chain) -> tuple[MemOp, ...]:
         head = replace(loop, carried=tuple((arg, a) for (arg, _), a in zip(loop.carried, arguments, strict=True)))
         rest = replace(chain, loops=(head, *chain.loops[k + 1 :]), stages=chain.stages[k:], carried=[])
         prologue, loops, epilogue = rest.rewritten()
-        left = [x for x in loops if x is not None and _most(x, chain.ranges) != 0]
+        left = [x for x in loops if x is not None and most_iterations(x, chain.ranges) != 0]
         ends: dict[str, Frag] = {}  # results of loops without iterations, by the values that they are
         for x in loops:
             for r, (_, init) in zip(x.results, x.carried, strict=True) if x is not None and x not in left else ():
@@ -192,7 +192,7 @@ def _guarded(chain: _Chain) -> tuple[MemOp, ...]:
     return tuple(out)
 
 
-def _most(loop: ForOp, ranges: Ranges) -> int | None:
+def most_iterations(loop: ForOp, ranges: Ranges) -> int | None:
     """How many iterations ``loop`` has at most, where that is known."""
     iterations = bounds(calc("sub", loop.hi, loop.lo), ranges)[1]
     return None if iterations is None else max(0, iterations)
@@ -208,8 +208,7 @@ def _copied(
     to = Renaming({name: names.frag(f, "short" if everything else "end") for name, f in made.items()})
     fresh_variables = {v: names.variable(v) for v in inner}
     to = replace(to, variables={v: Var(new) for v, new in fresh_variables.items()})
-    copy = rebuild(to.ops(ops), lambda op: (map_fields(op, {Kind.VARIABLE: lambda v: fresh_variables.get(v, v)}),))
-    return copy, tuple(to.frag(r) for r in results)
+    return with_variables(to.ops(ops), fresh_variables), tuple(to.frag(r) for r in results)
 
 
 @dataclass
@@ -298,7 +297,7 @@ class _Chain:
         """Whether loop ``k`` has no iteration and only the next loop reads its results."""
         if k == len(self.loops) - 1 or any(self.uses[r.name] > 1 for r in self.loops[k].results):
             return False
-        return _most(loop, self.ranges) == 0
+        return most_iterations(loop, self.ranges) == 0
 
     def _prologue(self) -> tuple[tuple[MemOp, ...], list[Frag], list[Frag]]:
         """Stage 0 of the first iteration, its carried values, and its values that stage 1 reads."""

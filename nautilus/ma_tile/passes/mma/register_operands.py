@@ -17,9 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field, replace
 
-from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Ref, free_vars, walk
-from nautilus.core.index.simplify import bounds
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.tiles import TileType
@@ -28,7 +26,7 @@ from nautilus.ma_tile.ir.async_ops import WGMMA, AdvanceOp, wg_a_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ForOp, Frag, LetOp, MatrixLoad, MemKernel, MemModule, MemOp, MmaOp, Slot, walk_ops
 from nautilus.ma_tile.ir.traverse import bound, deep_touch, each_kernel, rebuild, warpgroup_plan_of
-from nautilus.ma_tile.passes.mma.pipeline_mma import pipeline
+from nautilus.ma_tile.passes.mma.pipeline_mma import most_iterations, pipeline
 from nautilus.ma_tile.rewriting.renaming import Names, each_block, layout_name
 
 
@@ -49,16 +47,11 @@ class RegisterOperands:
                 return k
             resident = hold(k)
             ahead = pipeline(resident, plan.rescale_placement == "late") if plan.pipeline_mma else resident
-            loops = (op for op in walk_ops(ahead.body) if isinstance(op, ForOp) and not _once(op))
-            return k if any(_in_turn(op) for op in loops) else resident
+            loops = (op for op in walk_ops(ahead.body) if isinstance(op, ForOp))
+            repeated = (op for op in loops if most_iterations(op, {}) not in (0, 1))
+            return k if any(_in_turn(op) for op in repeated) else resident
 
         return each_kernel(module, one)
-
-
-def _once(loop: ForOp) -> bool:
-    """Whether ``loop`` has at most one iteration, after which nothing in it is read again."""
-    iterations = bounds(calc("sub", loop.hi, loop.lo))[1]
-    return iterations is not None and iterations <= 1
 
 
 def _in_turn(loop: ForOp) -> bool:
