@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from nautilus.targets import part_rates, window_rates
-from nautilus.targets.memory_rates import MEMORY
+from nautilus.targets.memory_rates import LAUNCH, MEMORY
 
 WARPS: Final = 60e12  # operations a second of 16-bit operands by warps, in a loop for each contracted axis
 WARPS_WIDE: Final = 14e12  # the same of f32
 RATE: Final = window_rates.RATE  # the same on stored matrices
 MASKED: Final = 120e12  # by warps, where some tiles of a matrix have masks
 STEP: Final = 16  # terms of a step of such a loop
-LAUNCH: Final = 2.5e-6  # seconds of one more kernel
 TILE: Final = 128  # rows and columns
 SPLIT: Final = 64  # terms of the shortest chunk of a split loop
 LEAST: Final = 1 << 24  # terms of the smallest product that takes longer than one more kernel
@@ -40,4 +39,4 @@ def relative_to_warps(wide: bool, shortest: int) -> float:
 
 def store_seconds(stored: int, kernels: int) -> float:
     """The time of ``kernels`` that read and write ``stored`` bytes in another order."""
-    return 2 * window_rates.TRANSPOSED * stored / MEMORY + kernels * LAUNCH
+    return 2 * window_rates.TRANSPOSED * stored / MEMORY + kernels * LAUNCH * 1e-6
