@@ -16,12 +16,12 @@ import numpy as np
 
 from nautilus.api.arrays import View, row_major, view
 from nautilus.api.memory import empty, stream_of
-from nautilus.api.signature import Number, check_facts, check_tensor, numbers_of, value, variant_of
+from nautilus.api.signature import check_facts, check_tensor, numbers_of, value, variant_of
 from nautilus.core.buffers import TensorMap
 from nautilus.core.errors import InputError
 from nautilus.core.numerics import Array, storage_array
 from nautilus.core.records import dataclass
-from nautilus.core.types import FORMATS, DType
+from nautilus.core.types import FORMATS, DType, Number
 from nautilus.runtime.launch import Launch, encode
 from nautilus.runtime.prepared import Prepared, cells_of, step
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN

@@ -13,8 +13,7 @@ from typing import Any
 
 from nautilus.api.arrays import View, row_major
 from nautilus.core.errors import InputError
-
-Number = int | float | bool
+from nautilus.core.types import Number
 
 _OPS: Mapping[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,

@@ -34,21 +34,16 @@ from nautilus.core.expr.nodes import (
     walk,
 )
 from nautilus.core.expr.products import indexed_factors
-from nautilus.frontend.spec import Definition, Extent, Spec
+from nautilus.frontend.spec import Definition, Spec, extent_at
 
 _EXACT = 1 << 25  # number of points up to which a condition is counted exactly
 _ROWS = 1024
 
 
-def extent(size: Extent, sizes: Mapping[str, int]) -> int:
-    """A size as a number; ``sizes`` has those known only at launch."""
-    return sizes[size.name] if isinstance(size, Param) else size
-
-
 def total_bytes(spec: Spec, sizes: Mapping[str, int]) -> int:
     """Bytes of all inputs and outputs, each once."""
     tensors = (*spec.inputs, *spec.outputs)
-    return sum(t.dtype.bytes * prod(extent(n, sizes) for n in t.shape) for t in tensors)
+    return sum(t.dtype.bytes * prod(extent_at(n, sizes) for n in t.shape) for t in tensors)
 
 
 def flops(spec: Spec, sizes: Mapping[str, int]) -> float:
@@ -72,7 +67,7 @@ class _Counter:
     def __init__(self, spec: Spec, d: Definition, asked: Expr, sizes: Mapping[str, int]) -> None:
         self.made = {x.name: x for x in spec.definitions}
         self.asked, self.sizes = asked, sizes
-        self.extents = {a.name: extent(a.extent, sizes) for a in d.axes}
+        self.extents = {a.name: extent_at(a.extent, sizes) for a in d.axes}
         self.total = 0.0
         self.reads: list[tuple[str, Expr]] = []
         self._seen: set[tuple[int, ...]] = set()
@@ -93,7 +88,7 @@ class _Counter:
                 self.visit(b, conditions)
                 return
             case Reduce(axes=axes, cond=cond, body=body):
-                self.extents |= {a.name: extent(a.extent, self.sizes) for a in axes}
+                self.extents |= {a.name: extent_at(a.extent, self.sizes) for a in axes}
                 inner = conditions if cond is None else (*conditions, cond)
                 if e.op == "sum" and len(indexed_factors(body)) > 1:
                     inner = (*inner, *self._nonzero(body))

@@ -23,7 +23,7 @@ from nautilus.core.types import DType, integer_limits
 from nautilus.frontend.promises import keep
 from nautilus.frontend.spec import Spec
 
-_BLOCK = 1 << 20
+BLOCK = 1 << 20  # elements of which a thread of the host takes one part after another
 
 
 def random_inputs(spec: Spec, seed: int, sizes: Mapping[str, int]) -> dict[str, Array]:
@@ -59,7 +59,7 @@ def _normal(dtype: DType, shape: tuple[int, ...], key: list[int]) -> Array:
     raw = np.empty(prod(shape), storage_numpy(dtype))
 
     def fill(block: int) -> None:
-        part = raw[block * _BLOCK : (block + 1) * _BLOCK]
+        part = raw[block * BLOCK : (block + 1) * BLOCK]
         drawn = np.random.default_rng([*key, block]).standard_normal(len(part), dtype=np.float32)
         if dtype in (DType.F16, DType.F32, DType.F64):
             part[:] = drawn
@@ -69,7 +69,7 @@ def _normal(dtype: DType, shape: tuple[int, ...], key: list[int]) -> Array:
             part[:] = storage_array(drawn, dtype)
 
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        list(pool.map(fill, range(-(-len(raw) // _BLOCK))))
+        list(pool.map(fill, range(-(-len(raw) // BLOCK))))
     return raw.reshape(shape)
 
 

@@ -34,6 +34,7 @@ from typing import TypeVar
 import numpy as np
 
 from nautilus.bench.contenders import Verdict
+from nautilus.bench.inputs import BLOCK
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.stepwise import Stepwise, stepwise
 from nautilus.check.compare import differences, exact, overflown, relative, without_largest
@@ -47,7 +48,6 @@ from nautilus.frontend.spec import Spec
 PEER_SLACK = 4.0
 COLUMNS = 512
 _TIES = 1 / 200  # allowed share of different integers where computed floats decide them
-_BLOCK = 1 << 20
 T = TypeVar("T")
 #: evaluates every output of the spec in float64 (integers: int64); returns None where the spec cannot be translated
 Whole = Callable[[], Mapping[str, Array] | None]
@@ -218,7 +218,7 @@ def _everything(name: str, dtype: DType, raw: Array, want: Array, bound: Bound, 
 def _blocks(size: int, work: Callable[[slice], T]) -> list[T]:
     """``work`` on each block of ``size`` elements in several threads (numpy releases the GIL)."""
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        return list(pool.map(work, [slice(start, start + _BLOCK) for start in range(0, size, _BLOCK)]))
+        return list(pool.map(work, [slice(start, start + BLOCK) for start in range(0, size, BLOCK)]))
 
 
 def _finite(known: References, name: str, dtype: DType, raw: Array) -> Verdict:

@@ -21,17 +21,19 @@ conversion of a float to a narrower integer wraps that i32.  Every number except
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nautilus.core.expr.nodes import COMPARISONS
 from nautilus.core.functions import FUNCTIONS, arrays
 from nautilus.core.types import FORMATS, DType
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = arrays.Array
+#: The factor from an exponent of e to one of 2.
+LOG2E = math.log2(math.e)
 Mode: TypeAlias = Literal["real", "typed"]
 
 _NUMPY: Mapping[DType, Any] = {d: np.dtype(f.numpy).type for d, f in FORMATS.items() if f.numpy is not None}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from nautilus.core.records import dataclass
 
@@ -148,6 +148,14 @@ def value_limits(dtype: DType) -> tuple[float, float]:
         case "uint":
             return 0.0, 2.0**f.bits - 1
     return 0.0, 1.0
+
+
+#: Types of indices, of 16-bit floats, and of 8-bit integers.
+INDEX_TYPES = frozenset({DType.I32, DType.I64})
+HALVES = tuple(d for d in DType if d.is_half)
+BYTES = (DType.I8, DType.U8)
+#: A value of the host for a scalar argument or a size.
+Number: TypeAlias = int | float | bool
 
 
 def integer_limits(dtype: DType) -> tuple[int, int]:

@@ -18,19 +18,17 @@ from heapq import heapreplace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nautilus.core.records import dataclass
 from nautilus.cost.estimates import estimated
 from nautilus.cost.ranking import place_of_best, spearman
 from nautilus.cost.registers import estimate_registers
 from nautilus.cost.traffic import Traffic, traffic
-from nautilus.cost.work import Counts, Work, count
+from nautilus.cost.work import Counts, Numbers, Work, count
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.targets.limits import Limits, limits
 from nautilus.targets.rates import Machine, machine
 
-Numbers = NDArray[np.float64]
 UNDER = 0.3  # exposed share of the shorter of MMA and overlapping elementwise work, for one consumer warpgroup
 ORDERED = 0.45  # exposed share of elementwise work outside async MMA, for ping-pong consumer warpgroups
 LOCKSTEP = 0.75  # the same for several consumer warpgroups without ping-pong, which mostly run the same phase

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.records import dataclass
 from nautilus.cost.work import Access, Work
+from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.targets.rates import Machine
 
-Ints = NDArray[np.int64]
 NEAR = 2.0  # up to so many times the L2 cache, uneven tiles of a wave still share their loads
 KEPT = 0.6  # share of the L2 cache in which tiles find again what they have read before
 

@@ -30,9 +30,9 @@ from nautilus.ma_tile.analysis.sectors import ENDS, sectors
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
-from nautilus.ma_tile.ir.row_store import VECTOR
 from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
 from nautilus.ma_tile.ir.values import MA
+from nautilus.targets.limits import VECTOR_BYTES
 
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
@@ -423,8 +423,8 @@ class Counter:
         rows = prod(a.size for a in stage.axes[:-1])
         self.counts.shared = self.counts.shared + times * 2.0 * size
         self.counts.sectors = self.counts.sectors + times * rows * ENDS
-        ends = rows * VECTOR / stage.dtype.bytes / 32
-        self.elementwise(times, size / VECTOR / 32 * _SHIFT + ends * _ELEMENT)
+        ends = rows * VECTOR_BYTES / stage.dtype.bytes / 32
+        self.elementwise(times, size / VECTOR_BYTES / 32 * _SHIFT + ends * _ELEMENT)
 
     def share(self, mask: Expr | None, env: Mapping[str, Any], axes: Iterable[TileAxis]) -> Any:
         """The share of unmasked elements at position 0 of a tile or, behind a border, in its middle; most are whole."""

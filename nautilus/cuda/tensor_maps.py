@@ -28,9 +28,8 @@ from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.layout import tile_shape
 from nautilus.ma_tile.ir.ops import ForOp, MemKernel, MemModule, Smem, TmaLoad, TmaStore, walk_ops
 from nautilus.ma_tile.rewriting.renaming import uniform_ranges
+from nautilus.targets.limits import BOX, TENSOR_MAP_AXES
 
-_MAX_RANK = 5
-_MAX_BOX = 256  # elements of one axis
 _SWIZZLE = 128  # the most frequent width, which names of maps omit
 
 
@@ -220,9 +219,9 @@ def _check(
     inner = axes[0].digit.size if axes[0].digit is not None else 1
     rows = axes[0].last + 1 == len(buffer.shape) and buffer.stride(-1) == 1
     faults = (
-        (len(box) > _MAX_RANK, f"{len(box)} axes"),
+        (len(box) > TENSOR_MAP_AXES, f"{len(box)} axes"),
         (smem.axes[-1].size % box[0] != 0, f"columns that do not fill slabs of {op.slot.swizzle} bytes"),
-        (max(box) > _MAX_BOX, f"a box of {max(box)} along one axis"),
+        (max(box) > BOX, f"a box of {max(box)} along one axis"),
         (not whole or not rows, "a tile that is no box of the buffer"),
         (smem.axes[-1].size > 1 and inner % box[0] != 0, "columns along several axes in one slab"),
         (not all(divisible_by(extent_expr(s), 16) for s in strides[1:]), "rows that are no multiple of 16 bytes"),

@@ -20,20 +20,18 @@ from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nautilus.core.errors import InputError
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute
 from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.expr.products import factors
 from nautilus.core.index.sizes import MAX_DIM
-from nautilus.core.numerics import eval_op, reduce_array, round_to, working
+from nautilus.core.numerics import Array, eval_op, reduce_array, round_to, working
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Extent, Spec
 from nautilus.frontend.structural_zeros import absent, element
 from nautilus.frontend.values import Value, line_up, union
 
-Array: TypeAlias = NDArray[Any]
 _GRID = 1 << 22  # elements of one temporary: 32 MiB of float64, a few of which live at a time
 _BINARY = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 

@@ -28,14 +28,15 @@ Invariants (established by :mod:`nautilus.frontend.semantics.check`):
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from nautilus.core.expr.nodes import Axis, Expr, Load, Param, walk
+from nautilus.core.expr.nodes import SPAN, Axis, Expr, Load, Param, walk
 from nautilus.core.index.sizes import Extent as AnyExtent
 from nautilus.core.records import dataclass
-from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.source import Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.frontend.sizes import samples
@@ -45,7 +46,11 @@ if TYPE_CHECKING:
 
 Extent: TypeAlias = "int | Param"
 
-_SPAN = field(default=NO_SPAN, compare=False, repr=False)
+
+def extent_at(extent: Extent, sizes: Mapping[str, int]) -> int:
+    """A size as a number; ``sizes`` has those known only at launch."""
+    return sizes[extent.name] if isinstance(extent, Param) else extent
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class Tensor:
     name: str
     dtype: DType
     shape: tuple[Extent, ...]
-    span: Span = _SPAN
+    span: Span = SPAN
     strides: tuple[AnyExtent, ...] | None = None
 
 
@@ -69,7 +74,7 @@ class Scalar:
     name: str
     dtype: DType
     default: float | int | bool | None
-    span: Span = _SPAN
+    span: Span = SPAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class Dim:
     name: str
     value: int | None
     bound: int | None = None
-    span: Span = _SPAN
+    span: Span = SPAN
     sample: int | None = None
     least: int = 0
     multiple: int = 1
@@ -100,7 +105,7 @@ class Assumption:
 
     axes: tuple[Axis, ...]
     condition: Expr
-    span: Span = _SPAN
+    span: Span = SPAN
 
     @property
     def said(self) -> str:
@@ -138,7 +143,7 @@ class Definition:
     axes: tuple[Axis, ...]
     expr: Expr
     is_output: bool
-    span: Span = _SPAN
+    span: Span = SPAN
     recurrence: Recurrence | None = None
 
     @property

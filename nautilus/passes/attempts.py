@@ -16,10 +16,9 @@ from nautilus.ma_tile.analysis.code_size import check_code_size
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.manager import Context, Record
-from nautilus.passes.pipelines import SCALAR
+from nautilus.passes.pipelines import PLANNED
 from nautilus.targets.limits import limits
 
-_PLANNED = SCALAR.decisions[-1]  # the pass before which the schedule is complete
 #: Bytes a thread that a kernel may spill without a smaller plan: they are few accesses, which the L1 cache has.
 SPILLED = 64
 _SMALLER = 1.5  # the least factor by which a plan shrinks because it spills
@@ -48,7 +47,7 @@ class Repeated:
     planned: Schedule | None = None
 
     def after(self, record: Record) -> None:
-        if record.base != _PLANNED:
+        if record.base != PLANNED:
             return
         self.planned = record.context.schedule
         planned = () if self.planned is None else self.planned.kernels

@@ -99,6 +99,7 @@ SCALAR = Stage(
     planner="nautilus.passes.selection.planner:PricedPlanner",
     decisions=("inline", "narrow", "scatter", "rematerialise", "pack", "split-k-update", "fuse"),
 )
+PLANNED = SCALAR.decisions[-1]  # the pass before which a schedule is complete
 VR_TILE = Stage(
     "vr-tile",
     ".vr",

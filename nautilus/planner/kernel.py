@@ -48,6 +48,7 @@ from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
+from nautilus.targets.limits import BLOCK_REGISTERS
 from nautilus.targets.memory_rates import SECTOR
 
 MAX_TILE = 256  # elements of a whole axis that is in accumulators
@@ -102,7 +103,7 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(),
         g = Draft(unified, _row_roles(g, rest), least=least)
         _grid_roles(g, grid)
         g.roles |= {x: AxisPlan(x, GRID, least.get(x, 1)) for x in grid}
-    elif not g.dots and g.volume() > max(MAX_ROW, _long_step(g), rows.LONGEST if g.scans or g.least else 0):
+    elif not g.dots and g.volume() > max(MAX_ROW, _long_step(g), BLOCK_REGISTERS if g.scans or g.least else 0):
         raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
     return _planned(g, name, grid, rest, _mapping(g, grid))
 

@@ -37,6 +37,7 @@ from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.fuse import fuse_kernel
+from nautilus.scalar.passes.operands.store_operands import AGAIN
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
@@ -50,7 +51,6 @@ MOST_TERMS = 1 << 18  # of sums over memory that a block computes before it mult
 ACCUMULATORS = 384  # columns of sums in a tile of 128 rows: two warpgroups then have 192 registers a thread for them
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
 SPREAD = 1024  # elements along an axis of a product that several blocks share
-AGAIN = 512  # terms of which an element of an operand is a factor, to be stored in the order of the product
 #: Definitions in a kernel at most: trying one takes time in proportion to them, and registers do not suffice for more.
 MOST = 32
 

@@ -40,11 +40,10 @@ from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
-from nautilus.targets.limits import Limits
+from nautilus.targets.limits import VECTOR_BYTES, WGMMA_ROWS, Limits
 from nautilus.targets.memory_rates import SECTOR
 
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
-ROWS = 64  # of one wgmma instruction
 WARPGROUPS = 2
 CONSUMER, CONSUMER_OF_THREE = 232, 160  # registers of a consumer thread of two warpgroups, and of three
 MOST_OF_BYTES = 0.9  # of a thread's registers where operands have 8 bits, whose steps are few
@@ -89,7 +88,6 @@ SHORT = tuple(
 )  # the instruction's sums have few bits: each stage's is added to a second one
 TWICE = 192  # columns of which a warpgroup has registers for two accumulators
 TWO_RATE = 0.88  # of two warpgroups with narrow accumulators, relative to three
-VECTOR = 16  # bytes of the widest store
 NARROW = 32  # columns of the narrowest slabs of an operand
 NARROW_MERIT = 0.95  # relative merit of a tile with narrow slabs
 CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a warpgroup
@@ -144,7 +142,7 @@ def gemm(
             or (light and (tile.pingpong or tile.warpgroups > WARPGROUPS or tile.rows * tile.columns > 1 << 14))
         ):
             continue
-        if twice and (tile.pingpong or tile.rows * tile.columns > WARPGROUPS * ROWS * TWICE):
+        if twice and (tile.pingpong or tile.rows * tile.columns > WARPGROUPS * WGMMA_ROWS * TWICE):
             continue
         stage = step * operand.bytes * (tile.rows + tile.columns)
         least = 4 if tile.pingpong else 3
@@ -179,8 +177,9 @@ def _stages(limits: Limits, tile: Tile, stage: int, results: int) -> int:
 
 def _result_bytes(unified: Unified, columns: int) -> int:
     """Bytes of a warpgroup's buffers for results: two chunks, or a longer one of rows that begin anywhere."""
-    two = 2 * 2 * ROWS * CHUNK
-    return max(two, ROWS * (2 * (_chunk(unified, columns) or columns) + VECTOR)) if _begin_anywhere(unified) else two
+    two = 2 * 2 * WGMMA_ROWS * CHUNK
+    row = 2 * (_chunk(unified, columns) or columns) + VECTOR_BYTES
+    return max(two, WGMMA_ROWS * row) if _begin_anywhere(unified) else two
 
 
 def _chunk(unified: Unified, columns: int) -> int:
@@ -199,7 +198,7 @@ def _chunk(unified: Unified, columns: int) -> int:
 def _begin_anywhere(unified: Unified) -> bool:
     """Whether rows of a result may begin at other places than multiples of 16 bytes."""
     stored = [d.buffer for d in unified.defs if d.buffer.space is Space.OUTPUT and len(d.buffer.shape) > 1]
-    return any(_row_bytes(d) % VECTOR for d in unified.defs if d.buffer in stored)
+    return any(_row_bytes(d) % VECTOR_BYTES for d in unified.defs if d.buffer in stored)
 
 
 def _row_bytes(d: Def) -> int:
@@ -242,7 +241,7 @@ def gemms_in_turn(
     if any(extent(unified, x) < 2 * STEP for x in loops):
         return None
     stage = 2 * STEP * (rows + columns) * len(loops)
-    stages = min(4, (limits.smem_block - RESERVE - WARPGROUPS * 2 * 2 * ROWS * CHUNK) // stage)
+    stages = min(4, (limits.smem_block - RESERVE - WARPGROUPS * 2 * 2 * WGMMA_ROWS * CHUNK) // stage)
     if stages < 2:
         return None
     mapping = WarpgroupPlan(
@@ -287,7 +286,7 @@ def _has_room_in_stage(unified: Unified, sums: list[Def], loop: str, step: int, 
     names = {d.name for d in unified.defs}
     found = (ld for d in sums for ld in d.reads() if ld.buffer not in names)
     loads = [ld for ld in found if any(loop in free_vars(e) for e in ld.index)]
-    piece = ROWS * CHUNK * DType.F16.bytes
+    piece = WGMMA_ROWS * CHUNK * DType.F16.bytes
     stage = step * width * (loads[0].dtype.bytes if len(loads) == len(sums) == 1 else 0)
     return stage % piece == 0 and stage >= 2 * warpgroups * piece
 
@@ -332,7 +331,7 @@ def back_to_back_gemm(
     sums = [d for d in unified.defs if d.name in dots and all(a.name != loop for a in d.par)]
     width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, loop)) for d in sums)
     deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != loop) for dot in dots.values())
-    if deep == 0 or width > 256 or extent(unified, row) < 2 * ROWS or extent(unified, loop) < 128:
+    if deep == 0 or width > 256 or extent(unified, row) < 2 * WGMMA_ROWS or extent(unified, loop) < 128:
         return None
     uneven = plan.mapping.raster_order == "longest-first"
     along = len(dots) - len(sums)  # products whose results an iteration holds at once
@@ -347,7 +346,7 @@ def back_to_back_gemm(
         return None  # none leaves registers for the second accumulator of bytes
     held = operand == 2 and live_registers(width, deep, step, True) <= _most_live(unified, loop, warpgroups)
     registers = held and not light and not tile
-    rows, stages = ROWS * warpgroups, 2
+    rows, stages = WGMMA_ROWS * warpgroups, 2
     resident, streamed = operand * rows * deep, step * (operand * (deep + width) + rows * tile)
     own = 2 * rows * width
     chunks = 2 * rows * min(width, CHUNK)
@@ -391,7 +390,7 @@ def _tile_bytes(unified: Unified, row: str, loop: str, dots: Mapping[str, Dot]) 
 
 def _step_beside(tile: int, width: int, deep: int, operand: int, limits: Limits) -> int:
     """The longest step with whose tiles, of ``tile`` bytes an element, two stages of all operands and results fit."""
-    rows = ROWS * WARPGROUPS
+    rows = WGMMA_ROWS * WARPGROUPS
     room = limits.smem_block - RESERVE - rows * (operand * deep + 2 * width)
     return 128 if 2 * 128 * (operand * (deep + width) + rows * tile) <= room else 64
 
@@ -406,7 +405,7 @@ def _waves_of_three(plan: KernelPlan, unified: Unified, row: str, limits: Limits
     """Whether tiles of three warpgroups take no more time than those of two, whole waves of even tiles counted."""
 
     def rows_in_turn(warpgroups: int) -> int:
-        rows = ROWS * warpgroups
+        rows = WGMMA_ROWS * warpgroups
         tiles = prod(blocks(extent(unified, a.name), a.tile) for a in plan.axes if a.role == GRID and a.name != row)
         waves = blocks(tiles * blocks(extent(unified, row), rows), limits.multiprocessors)
         return waves * rows
@@ -418,7 +417,7 @@ def _step(
     unified: Unified, row: str, loop: str, width: int, deep: int, warpgroups: int, limits: Limits, operand: int
 ) -> int | None:
     """The step of a loop with one product before and one after it; None where no step fits."""
-    rows = ROWS * warpgroups
+    rows = WGMMA_ROWS * warpgroups
     room = limits.smem_block - RESERVE - rows * (operand * deep + 2 * min(width, CHUNK))
     plain = is_plain(unified.defs, loop)
     found = [s for s in steps(extent(unified, loop), plain) if 2 * operand * s * (deep + width) <= room]

@@ -21,7 +21,7 @@ from nautilus.core.index.sizes import Extent
 from nautilus.core.index.strides import pad
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.core.records import dataclass
-from nautilus.core.types import FORMATS, DType, integer_limits
+from nautilus.core.types import FORMATS, DType, Number, integer_limits
 from nautilus.passes.compilation import Result
 from nautilus.passes.loading import load
 from nautilus.runtime.capacity import at_capacity, at_sizes
@@ -38,7 +38,6 @@ INTERPRETERS: Mapping[str, str] = {
     "vr-tile": "nautilus.vr_tile.interp:run_module",
     "ma-tile": "nautilus.ma_tile.interp.module:run_module",
 }
-Number = int | float | bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,12 @@ from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Va
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
-from nautilus.core.types import DType
+from nautilus.core.types import INDEX_TYPES, DType
 from nautilus.scalar.analysis.independence import outside_of_step, same_iteration, undetermined
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, expressions, statements
 from nautilus.scalar.text import first_line
 
 _LEVEL = "scalar"
-_INDEX = frozenset({DType.I32, DType.I64})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def _support(b: Buffer) -> Iterator[Offence]:
 
 
 def _is_size(e: Expr, params: Mapping[str, DType]) -> bool:
-    return isinstance(e, Param) and params.get(e.name) is e.dtype and e.dtype in _INDEX
+    return isinstance(e, Param) and params.get(e.name) is e.dtype and e.dtype in INDEX_TYPES
 
 
 # -- loops ------------------------------------------------------------------------------------
@@ -136,7 +135,7 @@ def _bounds(p: Program) -> Iterator[Offence]:
             if loop.var in names or loop.var in params:
                 yield _offence(loop, f"{loop.var} hides an outer name")
             for e in (loop.lo, loop.hi):
-                if e.dtype not in _INDEX:
+                if e.dtype not in INDEX_TYPES:
                     yield _offence(loop, f"the bound {format_expr(e)} is {e.dtype}")
                 if not free_vars(e) <= names:
                     yield _offence(loop, f"the bound {format_expr(e)} uses a variable that is not an outer one")
@@ -199,7 +198,7 @@ def _node(n: Expr, table: Mapping[str, Buffer], params: Mapping[str, DType], sco
             want = bool if dtype is DType.BOOL else int if dtype.is_int else float
             return None if type(value) is want and dtype is dtype.compute else f"not a literal of {dtype}"
         case Var(name=name, dtype=dtype):
-            return None if name in scope and dtype in _INDEX else "not an index variable here"
+            return None if name in scope and dtype in INDEX_TYPES else "not an index variable here"
         case Param(name=name, dtype=dtype):
             return None if params.get(name) is dtype else "not a param of that type"
         case Load(buffer=name, index=index, dtype=dtype):
@@ -221,7 +220,7 @@ def _bad_index(b: Buffer, index: Sequence[Expr]) -> str | None:
     if len(index) != len(b.shape):
         return f"{b.name} has {len(b.shape)} dimensions, indexed by {len(index)}"
     for e in index:
-        if e.dtype not in _INDEX:
+        if e.dtype not in INDEX_TYPES:
             return f"the index {format_expr(e)} is {e.dtype}"
     return None
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 from nautilus.core.errors import UnsupportedError
 from nautilus.targets.records import TARGETS, Limits, find
 
-__all__ = ["MAX_BLOCKS", "SMEM_WITHOUT_OPT_IN", "TENSOR_MAP_AXES", "VECTOR_BYTES", "Limits", "limits"]
+__all__ = [
+    "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "SMEM_WITHOUT_OPT_IN", "TENSOR_MAP_AXES", "VECTOR_BYTES",
+    "WGMMA_COLUMNS", "WGMMA_ROWS", "Limits", "limits",
+]  # fmt: skip
 
 MAX_BLOCKS = 2**31 - 1  # of a launch in one dimension, and the largest i32
 SMEM_WITHOUT_OPT_IN = 48 * 1024  # bytes of dynamic shared memory of a block
 TENSOR_MAP_AXES = 5  # at most
+BOX = 256  # elements of a box of a tensor map along one axis, at most
+MMA_DEPTH = 16  # terms of one MMA of 16-bit operands
+WGMMA_ROWS, WGMMA_COLUMNS = 64, 256  # rows of one warpgroup MMA, and its columns at most
+BLOCK_REGISTERS = 32768  # elements of 32 bits that the registers of a block hold beside what its threads compute with
 VECTOR_BYTES = 16  # of the widest access of a thread, and the alignment of the rows that copy units read
 
 

@@ -16,8 +16,9 @@ BYTES: Final = 10  # that are read and written for each element whose parts are 
 #: (rows, columns) of tiles, and their rate relative to the first one: estimates by the traffic of shared memory, but
 #: those of 32 columns, which follow one convolution of 16 columns
 TILES: Final = ((128, 128, 1.0), (256, 64, 0.8), (128, 64, 0.75), (256, 32, 0.65), (128, 32, 0.6))
+SHIFTED_SHARE: Final = 0.8  # the same of a product with a shifted operand, as a share of that by warps
 LAUNCHES: Final = 10e-6  # seconds of the kernels that store parts
-GAIN: Final = 0.9  # time with stored parts, at most, as a share of that with parts in registers
+STORED_SHARE: Final = 0.9  # time with stored parts, at most, as a share of that with parts in registers
 
 
 def stored_seconds(operations: int, share: float, elements: int) -> float:

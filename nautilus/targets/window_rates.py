@@ -12,14 +12,14 @@ from typing import Final
 
 from nautilus.core.types import DType
 from nautilus.targets import part_rates
+from nautilus.targets.limits import MMA_DEPTH
 from nautilus.targets.memory_rates import MEMORY, partial_sectors
 
-MMA: Final = 16  # terms of one MMA of 16-bit operands
 STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.8))  # terms of a step of the loop, and relative rate
 ROWS: Final = 128  # of the smallest product
-TILE: Final = 128  # rows of a tile
+TILE: Final = part_rates.TILES[0][0]  # rows of a tile
 LOOP: Final = 128  # terms of the shortest loop without taps
-GAIN: Final = 0.95  # time with stored windows, at most, as a share of that by warps
+WINDOWS_SHARE: Final = 0.95  # time with stored windows, at most, as a share of that by warps
 RATE: Final = 600e12  # operations a second of 16-bit operands in whole tiles
 WARPS: Final = 60e12  # the same by warps (10 to 120 in 14 convolutions)
 WARPS_F32: Final = 24e12  # of f32 by warps, where places have unit steps (22 to 45 in 16 convolutions)
@@ -47,8 +47,8 @@ def warp_seconds(dtype: DType, operations: float, longest: int, unit_steps: bool
     neighbouring elements.
     """
     if dtype is DType.F32:
-        return operations / (WARPS_F32 if unit_steps and longest >= MMA else WARPS_F32_APART)
-    return operations * (-(-longest // MMA) * MMA) / longest / WARPS
+        return operations / (WARPS_F32 if unit_steps and longest >= MMA_DEPTH else WARPS_F32_APART)
+    return operations * (-(-longest // MMA_DEPTH) * MMA_DEPTH) / longest / WARPS
 
 
 def product_seconds(

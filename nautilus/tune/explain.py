@@ -14,7 +14,8 @@ from typing import Any
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import CopyPlan, KernelPlan, Schedule, WarpPlan
+from nautilus.core.schedule import CopyPlan, KernelPlan, Schedule
+from nautilus.core.schedule.mapping import is_fused_into_consumer
 from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.roofline import roofline
 from nautilus.driver import Request, Result, compile_checked, compile_file
@@ -174,13 +175,8 @@ def _joined(schedule: Schedule, program: Program, plan: KernelPlan) -> tuple[str
     """Definitions of the split-K kernels that are fused into the kernel of ``plan``."""
     defs = read_defs(program)
     read = {ld.buffer for o in plan.ops if o in defs for ld in defs[o].reads()} - set(plan.ops)
-    found = [k for k in schedule.kernels if _is_part(k) and read & set(k.ops)]
+    found = [k for k in schedule.kernels if is_fused_into_consumer(k.mapping) and read & set(k.ops)]
     return tuple(o for k in found for o in (*_joined(schedule, program, k), *k.ops))
-
-
-def _is_part(plan: KernelPlan) -> bool:
-    """Whether the kernel is fused into its consumer by a split-K combine in a block or a cluster."""
-    return isinstance(plan.mapping, WarpPlan) and (plan.mapping.combine_in_block or plan.mapping.cluster > 1)
 
 
 def _space_size(space: Space) -> dict[str, int]:

@@ -21,7 +21,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.names import repeated
 from nautilus.core.tiles import TileAxis, TileType
-from nautilus.core.types import DType
+from nautilus.core.types import INDEX_TYPES, DType
 from nautilus.vr_tile.ir import (
     VR,
     ConstOp,
@@ -196,7 +196,7 @@ class _Kernel:
     def access(self, op: LoadOp | StoreOp, b: Buffer, t: TileType) -> None:
         self.need(len(op.index) == len(b.shape), "one index a dimension", f"{b.name} has {len(b.shape)}")
         for e in op.index:
-            self.expr(e, t, "indices are integers in scope", _INTS)
+            self.expr(e, t, "indices are integers in scope", INDEX_TYPES)
         if op.mask is not None:
             self.expr(op.mask, t, "masks are bool and in scope", {DType.BOOL})
 
@@ -210,7 +210,6 @@ class _Kernel:
         return union_axes(self.order, types)
 
 
-_INTS = frozenset({DType.I32, DType.I64})
 
 
 def _const(k: _Kernel, op: ConstOp) -> None:
@@ -219,7 +218,7 @@ def _const(k: _Kernel, op: ConstOp) -> None:
 
 
 def _index(k: _Kernel, op: IndexOp) -> None:
-    k.expr(op.expr, op.result.type, "index values are integer or bool", _INTS | {DType.BOOL})
+    k.expr(op.expr, op.result.type, "index values are integer or bool", INDEX_TYPES | {DType.BOOL})
     k.need(op.expr.dtype is op.result.type.dtype, "index values have their type", f"it is {op.expr.dtype}")
 
 
@@ -320,7 +319,7 @@ def _dot(k: _Kernel, op: DotOp) -> None:
 
 def _for(k: _Kernel, op: ForOp) -> None:
     for e in (op.lo, op.hi):
-        k.expr(e, TileType(DType.I32), "loop bounds are integers in scope", _INTS, reads=True)
+        k.expr(e, TileType(DType.I32), "loop bounds are integers in scope", INDEX_TYPES, reads=True)
     taken = op.var in k.vars or op.var in k.order
     k.need(not taken, "one name one variable", f"{op.var} is taken")
     k.need(len(op.results) == len(op.carried) == len(op.yields), "as many results as carried", "")

@@ -34,12 +34,11 @@ from nautilus.core.expr.nodes import Load, Op, Reduce
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
-from nautilus.core.types import DType
+from nautilus.core.types import HALVES, DType
 from nautilus.frontend.restrict import pieces, restrict, shape_of
 from nautilus.frontend.spec import Spec
 
 _LARGEST = 1 << 27  # elements of one f64 tensor of the reference
-_SMALL = tuple(d for d in DType if d.is_half)
 _PRODUCT_CALLS = ("torch.matmul(", "torch.addmm(", "torch._int_mm(")
 
 
@@ -257,7 +256,7 @@ def _in_stages(build: Callable[[Setting], tuple[Call, str]]) -> Callable[[Settin
 
 def _only_small(s: Setting, a: attend.Attention) -> None:
     types = {s.spec.tensors[o.name].dtype for o in (a.q, a.k, a.v)} | {s.spec.outputs[0].dtype}
-    if len(types) != 1 or not types <= set(_SMALL):
+    if len(types) != 1 or not types <= set(HALVES):
         raise NotApplicable("the library requires f16 or bf16 for all tensors")
 
 

@@ -39,10 +39,8 @@ from nautilus.core.expr.nodes import (
 )
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.records import dataclass
-from nautilus.core.types import DType
+from nautilus.core.types import HALVES, DType
 from nautilus.frontend.spec import Definition, Spec
-
-_SMALL = tuple(d for d in DType if d.is_half)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class _Writer:
         self.native = self.mode == "native"
         floats = {t.dtype for t in self.spec.outputs if t.dtype.is_float}
         low = next(iter(floats)) if len(floats) == 1 else DType.F32
-        self.low = low if self.native and low in _SMALL else DType.F32
+        self.low = low if self.native and low in HALVES else DType.F32
 
     # ---- the function
     def function(self) -> Function:
@@ -218,7 +216,7 @@ class _Body:
         if v.is_number:
             kind = "float" if dtype.is_float else "int" if dtype.is_int else "bool"
             return replace(v, text=v.text if dtype is v.dtype else f"{kind}({v.text})", dtype=dtype)
-        widens = dtype is DType.F32 and v.dtype in _SMALL
+        widens = dtype is DType.F32 and v.dtype in HALVES
         if v.dtype is dtype or (widens and self.w.low is v.dtype):
             return v
         if dtype.is_int and v.dtype.is_int and dtype in (DType.I32, DType.I64):
@@ -364,7 +362,7 @@ class _Body:
             return DType.I8 if self.w.native and both else DType.F64
         if not self.w.native:
             return self.w.computed(compute)
-        stored = [t for t in _SMALL if t in {self.stored(p) for p in parts}]
+        stored = [t for t in HALVES if t in {self.stored(p) for p in parts}]
         return DType(stored.pop()) if len(stored) == 1 else compute
 
     def stored(self, e: Expr) -> DType | None:

@@ -41,7 +41,7 @@ _PARTED = 12.0
 _LEAST_PART = 2.0**-134
 #: Magnitudes of f32 results above this are taken as infinite: 2^8 below the largest one, because a kernel may compute
 #: a multiple of an intermediate result, or the terms of a sum in another order.
-_LARGEST = 2.0**120
+LARGEST = 2.0**120
 #: The largest error of an approximation divided by what many elements have in common.
 _MEAN = 3.0
 #: The mean error of an addition in a sum of equal terms, in units of u: all are rounded in one direction for a while.
@@ -248,8 +248,8 @@ class _Rounding(Evaluator):
         """``x`` with errors of up to ``relative`` of each element, and of at least ``least`` where it is not 0."""
         xi = self.signs(x.shape)
         small = np.abs(x)
-        if least and small.size and not float(small.max()) <= _LARGEST:  # of an f32 operation
-            x = np.where(small > _LARGEST, np.copysign(np.inf, x), x)
+        if least and small.size and not float(small.max()) <= LARGEST:  # of an f32 operation
+            x = np.where(small > LARGEST, np.copysign(np.inf, x), x)
         if least and small.size and float(small.min()) * relative < least:
             size = np.where(small == 0.0, 0.0, np.maximum(relative * small, least))
             return np.where(np.isfinite(x), x + np.where(np.isfinite(size), size, 0.0) * xi, x)
@@ -444,15 +444,15 @@ class _Rounding(Evaluator):
         if total is None:
             return np.zeros(())
         if count <= 1:  # exact, unless the one term is beyond f32
-            overflows = (np.abs(total) > _LARGEST) & (self.floor(e.dtype) > 0.0)
+            overflows = (np.abs(total) > LARGEST) & (self.floor(e.dtype) > 0.0)
             return np.where(overflows, np.copysign(np.inf, total), total)
         u = self.unit(e.dtype)
         size = u * sqrt(max(chain, 1.0)) * np.sqrt(squares / number)
         if self.probe.regular:  # in any order, so the chain may be as long as the sum
             size = size + _REGULAR * u * count * np.abs(total)
         least = self.floor(e.dtype)
-        if least and not float(np.max(np.abs(total), initial=0.0)) <= _LARGEST:
-            total = np.where(np.abs(total) > _LARGEST, np.copysign(np.inf, total), total)
+        if least and not float(np.max(np.abs(total), initial=0.0)) <= LARGEST:
+            total = np.where(np.abs(total) > LARGEST, np.copysign(np.inf, total), total)
         size = np.maximum(size, least * (total != 0.0))
         moved = total + np.where(np.isfinite(size), size, 0.0) * self.signs(total.shape)
         if cuts and self.probe.coherent:  # every partial sum loses magnitude

@@ -30,7 +30,7 @@ from typing import Any, Final
 import numpy as np
 
 from nautilus.check.bound.bound import Bound, Steps
-from nautilus.check.bound.errors import Probe, roundings, run, unit
+from nautilus.check.bound.errors import LARGEST, Probe, roundings, run, unit
 from nautilus.check.bound.follows import Along, following
 from nautilus.check.bound.probes import FEW, PROBES, kinds, margin
 from nautilus.check.bound.sampling import INPUTS, RUNTIME, lengths, shortened, shorter_sums, volume, wide, work
@@ -50,7 +50,6 @@ _MOST: Final = 512  # steps under one choice
 _LEAST: Final = 32
 LIMIT: Final = 2.0**-6  # of a useful figure, without the rounding of the output
 _POWER: Final = 1.0  # of the number of steps; faster growth is taken as exponential
-_LARGEST: Final = 2.0**120
 _BUDGET: Final = 1 << 24  # points of an evaluation; above that, sums outside of recurrences are shortened
 _WORK: Final = 1 << 22  # points of the steps of one evaluation
 _POINTS: Final = 1 << 29  # operations at points in all evaluations: a few seconds
@@ -365,7 +364,7 @@ def _stays(whole: Profile, steps: int, along: Along) -> bool:
         return True
     grown = 0.5 * log(sizes[-1] / sizes[len(sizes) // 2 - 1])
     rate = grown / (len(sizes) - len(sizes) // 2)
-    return grown < log(16.0) or log(top) + rate * (along.total - steps) < log(_LARGEST)
+    return grown < log(16.0) or log(top) + rate * (along.total - steps) < log(LARGEST)
 
 
 def _shape(spec: Spec, name: str) -> tuple[int, ...]:

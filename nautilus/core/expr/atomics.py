@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nautilus.core.types import DType
+from nautilus.core.types import INDEX_TYPES, DType
 
-_WHOLE = frozenset({DType.I32, DType.I64})
 #: combiner -> the types in which it is associative and commutative bit by bit
-EXACT: Mapping[str, frozenset[DType]] = {"sum": _WHOLE, "max": _WHOLE | {DType.F32}, "min": _WHOLE | {DType.F32}}
+_EXTREMA = INDEX_TYPES | {DType.F32}
+EXACT: Mapping[str, frozenset[DType]] = {"sum": INDEX_TYPES, "max": _EXTREMA, "min": _EXTREMA}
 
 
 def is_exact(combiner: str, dtype: DType) -> bool:

@@ -35,7 +35,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType, integer_limits
 
-_SPAN = field(default=NO_SPAN, compare=False, repr=False)
+SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 
 class _Nested:
@@ -65,7 +65,7 @@ class Const:
 
     value: int | float | bool
     dtype: DType
-    span: Span = _SPAN
+    span: Span = SPAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Var:
 
     name: str
     dtype: DType = DType.I32
-    span: Span = _SPAN
+    span: Span = SPAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Param:
 
     name: str
     dtype: DType
-    span: Span = _SPAN
+    span: Span = SPAN
     most: int | None = field(default=None, compare=False, repr=False)
     least: int = field(default=0, compare=False, repr=False)
     multiple: int = field(default=1, compare=False, repr=False)
@@ -106,7 +106,7 @@ class Load(_Nested):
     buffer: str
     index: tuple[Expr, ...]
     dtype: DType
-    span: Span = _SPAN
+    span: Span = SPAN
 
     def __hash__(self) -> int:
         return self._kept_hash(self.buffer, self.index, self.dtype)
@@ -119,7 +119,7 @@ class Op(_Nested):
     op: str
     args: tuple[Expr, ...]
     dtype: DType
-    span: Span = _SPAN
+    span: Span = SPAN
 
     def __hash__(self) -> int:
         return self._kept_hash(self.op, self.args, self.dtype)
@@ -131,7 +131,7 @@ class Axis:
 
     name: str
     extent: int | Param
-    span: Span = _SPAN
+    span: Span = SPAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Reduce(_Nested):
     cond: Expr | None
     body: Expr
     dtype: DType
-    span: Span = _SPAN
+    span: Span = SPAN
 
     def __hash__(self) -> int:
         return self._kept_hash(self.op, self.axes, self.cond, self.body, self.dtype)
@@ -155,7 +155,7 @@ class Ref:
 
     name: str
     dtype: DType
-    span: Span = _SPAN
+    span: Span = SPAN
 
 
 Expr: TypeAlias = Const | Var | Param | Load | Op | Reduce | Ref

@@ -9,6 +9,9 @@ from nautilus.core.expr.nodes import Expr, Op, free_vars
 from nautilus.core.records import dataclass
 from nautilus.core.types import holds
 
+MOST_FACTORS = 64  # a product of more is no matrix product, and comparing each factor with the others is quadratic
+BYTE_TERMS = 1 << 15  # products of two 8-bit integers whose sum is below 2^31
+
 
 def factors(e: Expr, through: Collection[str] = ()) -> list[Expr]:
     """The operands of a product, left to right; ``e`` alone where it is none.

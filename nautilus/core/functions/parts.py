@@ -33,12 +33,12 @@ single precision accuracy from Tensor Cores while surpassing the FP32 theoretica
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[Any]
+from nautilus.core.functions.arrays import Array
+
 #: Terms of a sum in one accumulation of the matrix unit, which cuts off what it drops; f32 additions sum the results.
 DEPTH: Final = 32
 

@@ -280,3 +280,8 @@ class WarpgroupPlan(_CommonPlan):
 
 
 MappingPlan = WarpPlan | WarpgroupPlan
+
+
+def is_fused_into_consumer(plan: MappingPlan) -> bool:
+    """Whether a split-K kernel runs in the launch of its consumer, by a combine in a block or in a cluster."""
+    return isinstance(plan, WarpPlan) and (plan.combine_in_block or plan.cluster > 1)

@@ -33,7 +33,8 @@ from nautilus.cuda.ops.movement import (
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.row_store import VECTOR, threads_along
+from nautilus.ma_tile.ir.row_store import threads_along
+from nautilus.targets.limits import VECTOR_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class _Rows:
     @property
     def vec(self) -> int:
         """Elements of a vector."""
-        return VECTOR // self.stage.dtype.bytes
+        return VECTOR_BYTES // self.stage.dtype.bytes
 
     def bytes(self, elements: str) -> str:
         """Bytes of so many ``elements``, which are a sum."""
@@ -171,7 +172,7 @@ class _Rows:
         w.line(f"const int {self.at} = {w.position(op.threads, self.axis.name, r)};")
         pointer = global_pointer(w, op.buffer, op.index, op.threads, r)
         w.line(f"{memory_type(self.stage.dtype)}* const {self.place} = {pointer};")
-        w.line(f"const int {self.past} = (int)((u64){self.place} % {VECTOR}) / {self.stage.dtype.bytes};")
+        w.line(f"const int {self.past} = (int)((u64){self.place} % {VECTOR_BYTES}) / {self.stage.dtype.bytes};")
 
     def staged(self, r: str, column: str) -> str:
         """The pointer to position ``column`` of the row of register ``r`` in the stage."""

@@ -23,8 +23,7 @@ from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import WGMMA, WgInstr
 from nautilus.ma_tile.ir.layout import tile_shape
-
-_MAX_N = 256
+from nautilus.targets.limits import WGMMA_COLUMNS
 
 if WGMMA_TYPES.keys() != WGMMA.keys():
     raise TypeError(f"helpers and instructions differ: {', '.join(sorted(WGMMA_TYPES.keys() ^ WGMMA.keys()))}")
@@ -100,12 +99,12 @@ def _first_adds(w: Writer, op: ma.MmaOp) -> str:
 
 def pieces(columns: int, step: int) -> list[tuple[int, int]]:
     """(first column, columns) of each instruction: as few and as even as multiples of ``step`` allow."""
-    if columns <= _MAX_N:
+    if columns <= WGMMA_COLUMNS:
         return [(0, columns)]
-    count = -(-columns // _MAX_N)
+    count = -(-columns // WGMMA_COLUMNS)
     size = -(-columns // (count * step)) * step
-    if size > _MAX_N:
-        size = _MAX_N // step * step
+    if size > WGMMA_COLUMNS:
+        size = WGMMA_COLUMNS // step * step
     return [(at, min(size, columns - at)) for at in range(0, columns, size)]
 
 

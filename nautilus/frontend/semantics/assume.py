@@ -14,7 +14,7 @@ from math import lcm
 
 from nautilus.core.expr.nodes import Axis, Load, Param, Reduce, Var, substitute, walk
 from nautilus.core.index.sizes import MAX_DIM
-from nautilus.core.types import DType
+from nautilus.core.types import DType, Number
 from nautilus.frontend.semantics import constant, typed
 from nautilus.frontend.semantics.alpha import tidy
 from nautilus.frontend.semantics.expand import Expander, expand_definition
@@ -71,7 +71,7 @@ def _note(sym: Symbols, left: ast.Expr, op: str, right: ast.Expr) -> None:
 def _number(sym: Symbols, e: ast.Expr) -> int | None:
     """The integer that ``e`` is at compile time, or None."""
 
-    def lookup(name: ast.Name) -> constant.Number:
+    def lookup(name: ast.Name) -> Number:
         value = sym.values.get(name.id)
         if value is None:
             raise constant.NotConstant("N0504", "", name.span)

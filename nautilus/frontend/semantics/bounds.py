@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nautilus.core.errors import Diagnostic
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, children, walk
 from nautilus.core.types import DType
-from nautilus.frontend.spec import Definition, Extent
+from nautilus.frontend.spec import Definition, Extent, extent_at
 
 if TYPE_CHECKING:
     pass
@@ -35,12 +35,12 @@ def check_reads(
     d: Definition, shapes: Mapping[str, tuple[Extent, ...]], sizes: Mapping[str, int]
 ) -> Iterator[Diagnostic]:
     """A diagnostic for each read of ``d`` that is out of range at some point; ``sizes``: those of runtime dims."""
-    extents = {a.name: _extent(a.extent, sizes) for a in d.axes}
+    extents = {a.name: extent_at(a.extent, sizes) for a in d.axes}
     for e in walk(d.expr):
         if isinstance(e, Reduce):
-            extents.update({a.name: _extent(a.extent, sizes) for a in e.axes})
+            extents.update({a.name: extent_at(a.extent, sizes) for a in e.axes})
     for load, guards in conditional_loads(d.expr):
-        shape = [_extent(s, sizes) for s in shapes.get(load.buffer, ())]
+        shape = [extent_at(s, sizes) for s in shapes.get(load.buffer, ())]
         for position, (index, size) in enumerate(zip(load.index, shape, strict=False)):
             if isinstance(index, Var) and extents.get(index.name, size + 1) <= size:
                 continue
@@ -48,10 +48,6 @@ def check_reads(
             if point is not None:
                 yield _diagnostic(load, position, index, size, point)
                 break
-
-
-def _extent(extent: Extent, sizes: Mapping[str, int]) -> int:
-    return sizes[extent.name] if isinstance(extent, Param) else extent
 
 
 def conditional_loads(e: Expr) -> Iterator[tuple[Load, _Guards]]:

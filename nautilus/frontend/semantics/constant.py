@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from nautilus.core.functions import NAMED
+from nautilus.core.types import Number
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.syntax import ast
-
-Number = int | float | bool
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,

@@ -12,16 +12,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, loads
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
+from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.ops import MemKernel
-
-Ints = NDArray[np.int64]
 
 BLOCK = "block"
 

@@ -19,12 +19,11 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp, TmaLoad
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemOp, MmaOp, Smem, TileSchedulerOp, walk_ops
-from nautilus.ma_tile.ir.traverse import deep_touch, rebuild, touch
+from nautilus.ma_tile.ir.traverse import Ops, deep_touch, rebuild, touch
 from nautilus.ma_tile.ir.values import Mbar, PipelineState
 
 _NAMED = 3  # buffers of a pipeline whose name has the names of all
 
-Block = tuple[MemOp, ...]
 Filled = tuple[str, Expr]  # a buffer and the stage of it that a load fills
 
 
@@ -95,7 +94,7 @@ def readers(op: MemOp, buffers: frozenset[str]) -> frozenset[str]:
     return frozenset(s.buffer for s in deep_touch(op).reads) & buffers
 
 
-def blocks(body: Block) -> Iterator[Block]:
+def blocks(body: Ops) -> Iterator[Ops]:
     """Every block of ops, outer ones first."""
     yield body
     for op in body:
@@ -133,7 +132,7 @@ def _name(buffers: tuple[str, ...]) -> str:
     return "_".join(buffers) if len(buffers) <= _NAMED else f"{buffers[0]}_and_{len(buffers) - 1}_more"
 
 
-def filled_in_loop(body: Block, buffers: frozenset[str]) -> bool:
+def filled_in_loop(body: Ops, buffers: frozenset[str]) -> bool:
     """Whether a loop fills one of ``buffers``."""
     return any(isinstance(op, ForOp) and any(has_load(x, buffers) for x in op.body) for op in walk_ops(body))
 
@@ -157,7 +156,7 @@ def _per_consumer(kernel: MemKernel, s: Smem) -> bool:
 # -- consumers --------------------------------------------------------------------------------------
 
 
-def explicit_consumers(body: Block) -> Block:
+def explicit_consumers(body: Ops) -> Ops:
     """Addresses of loads with the variables replaced whose value depends on the consumer."""
     env: dict[str, Expr] = {}
     for op in walk_ops(body):
@@ -190,7 +189,7 @@ def at_consumer(e: Expr, env: Mapping[str, Expr]) -> Expr:
 # -- grouping of buffers ------------------------------------------------------------------------
 
 
-def _signature(body: Block, buffer: str) -> tuple[tuple[int, int, str], ...]:
+def _signature(body: Ops, buffer: str) -> tuple[tuple[int, int, str], ...]:
     """Where ``buffer`` is filled and read: block, batch (consecutive loads and MMAs), how."""
     out: list[tuple[int, int, str]] = []
     one = frozenset({buffer})
@@ -211,12 +210,12 @@ def _filled(load: TmaLoad) -> Filled:
     return load.slot.buffer, load.slot.stage
 
 
-def _sources(body: Block, group: frozenset[str]) -> frozenset[Filled]:
+def _sources(body: Ops, group: frozenset[str]) -> frozenset[Filled]:
     """What the loads of ``group`` in ``body`` fill."""
     return frozenset(_filled(op) for op in walk_ops(body) if isinstance(op, TmaLoad) and op.slot.buffer in group)
 
 
-def _joint(body: Block, group: frozenset[str]) -> bool:
+def _joint(body: Ops, group: frozenset[str]) -> bool:
     """Whether every site fills all of ``group`` before any of it is read."""
     whole = _sources(body, group)
     for block in blocks(body):
@@ -238,7 +237,7 @@ def _joint(body: Block, group: frozenset[str]) -> bool:
     return True
 
 
-def sites(block: Block, pipeline: TmaPipeline) -> Iterator[tuple[int, tuple[TmaLoad, ...]]]:
+def sites(block: Ops, pipeline: TmaPipeline) -> Iterator[tuple[int, tuple[TmaLoad, ...]]]:
     """The sites of ``pipeline`` in ``block``: position of the first load, and all loads."""
     mine = frozenset(pipeline.buffers)
     at, loads = 0, list[TmaLoad]()

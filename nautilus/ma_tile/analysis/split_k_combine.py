@@ -38,16 +38,8 @@ from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import affine
-from nautilus.ma_tile.analysis.grid_variables import (
-    BLOCK,
-    Ints,
-    Monomial,
-    bijective,
-    extents,
-    from_tensors,
-    grid_values,
-)
-from nautilus.ma_tile.ir.layout import FragLayout, slice_registers
+from nautilus.ma_tile.analysis.grid_variables import BLOCK, Monomial, bijective, extents, from_tensors, grid_values
+from nautilus.ma_tile.ir.layout import FragLayout, Ints, slice_registers
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
     ConstOp,

@@ -25,9 +25,8 @@ from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.ir.layout import tile_shape
 from nautilus.ma_tile.ir.values import Smem
 from nautilus.ma_tile.lowering.staging import ordered
-from nautilus.targets.limits import TENSOR_MAP_AXES
+from nautilus.targets.limits import BOX, TENSOR_MAP_AXES
 
-MOST_ROWS = 256  # elements of a box along one axis
 ROW_BYTES = 16  # rows of the buffer start at multiples of this
 SWIZZLES = (128, 64, 32)
 
@@ -71,8 +70,8 @@ def tma_box(
         if simplify(part, known, inside) != TRUE:
             return Obstacle(f"the mask of the load from {buffer.name} is not the buffer's own bounds")
     axes = ordered(tile, last.axis)
-    if any(d.size > MOST_ROWS for d in walked.values() if d.axis != last.axis):
-        return Obstacle(f"the tile of {buffer.name} has more than {MOST_ROWS} rows")
+    if any(d.size > BOX for d in walked.values() if d.axis != last.axis):
+        return Obstacle(f"the tile of {buffer.name} has more than {BOX} rows")
     row = last.size * buffer.dtype.bytes
     swizzle = next((w for w in SWIZZLES if row % w == 0), 0)
     if not swizzle:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.expr.nodes import Expr
+from nautilus.core.numerics import Array
 from nautilus.core.ops import Kind, declaration
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
@@ -21,7 +22,7 @@ from nautilus.ma_tile.interp.state.machine import Context, InterpError, Machine
 from nautilus.ma_tile.interp.state.outstanding import Outstanding, Undefined, Value
 from nautilus.ma_tile.interp.state.shared_memory import Clock, OpFault
 from nautilus.ma_tile.interp.state.sync import Actor, Barriers, Deadlock, Mbarriers, Program, Scheduler, Task, Wait
-from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, Scope, coords, spread, uniform
+from nautilus.ma_tile.interp.state.values import Fault, Scope, coords, spread, uniform
 from nautilus.ma_tile.interp.tile_scheduler import tile_loop
 from nautilus.ma_tile.interp.tma import CollectiveLoad, collective_load
 from nautilus.ma_tile.interp.wgmma import engine_addresses
@@ -37,7 +38,7 @@ from nautilus.ma_tile.ir.async_ops import (
     TmaLoad,
 )
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents, GridWait
-from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.layout import FragLayout, Ints
 from nautilus.ma_tile.ir.ops import (
     Barrier,
     ForOp,

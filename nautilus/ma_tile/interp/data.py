@@ -16,15 +16,14 @@ import numpy as np
 
 from nautilus.core.expr.nodes import COMBINERS, Expr
 from nautilus.core.functions.arrays import maximum, minimum
+from nautilus.core.numerics import Array
 from nautilus.core.tiles import TileType
 from nautilus.ma_tile.interp.state.global_memory import check_vectors
 from nautilus.ma_tile.interp.state.outstanding import Undefined
 from nautilus.ma_tile.interp.state.shared_memory import Flight
 from nautilus.ma_tile.interp.state.sync import Arrival
 from nautilus.ma_tile.interp.state.values import (
-    Array,
     Fault,
-    Ints,
     Scope,
     apply,
     coords,
@@ -34,7 +33,7 @@ from nautilus.ma_tile.interp.state.values import (
     round_registers,
     spread,
 )
-from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers
+from nautilus.ma_tile.ir.layout import FragLayout, Ints, same_threads, slice_registers
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
     AsyncCopy,
@@ -57,7 +56,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     UndefinedOp,
 )
-from nautilus.ma_tile.ir.row_store import VECTOR
+from nautilus.targets.limits import VECTOR_BYTES
 
 if TYPE_CHECKING:
     from nautilus.ma_tile.interp.block import BlockRun
@@ -368,7 +367,7 @@ def st_rows(run: BlockRun, ctx: Context, op: RowStore) -> None:
     buffer = run.machine.smem(op.slot.buffer)
     names = tuple(a.name for a in buffer.axes)
     place, mask = _access(run, run.scope(ctx, layout, names), op.buffer, op.index, op.mask, run.shape(ctx, layout))
-    address = _shared_access(run, ctx, op, op.slot, layout, names, VECTOR // buffer.dtype.bytes)
+    address = _shared_access(run, ctx, op, op.slot, layout, names, VECTOR_BYTES // buffer.dtype.bytes)
     bits = run.shared.load(ctx.actor.clock, address, buffer.dtype.bytes, ctx.threads, run.op_number(op))
     memory.store(op.buffer, place, decode(bits, buffer.dtype), mask, _block_threads(run, ctx))
 

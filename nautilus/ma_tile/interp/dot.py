@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.mma import (
     a_matrix,
@@ -26,10 +27,10 @@ from nautilus.ma_tile.interp.mma import (
     warp_tile,
 )
 from nautilus.ma_tile.interp.state.shared_memory import MANY
-from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, coords, decode, register_type
+from nautilus.ma_tile.interp.state.values import Fault, coords, decode, register_type
 from nautilus.ma_tile.interp.wgmma import wgmma
 from nautilus.ma_tile.ir.async_ops import WGMMA
-from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.layout import FragLayout, Ints
 from nautilus.ma_tile.ir.ops import MMA, Frag, MatrixLoad, MmaInstr, MmaOp, Slot, Smem
 
 if TYPE_CHECKING:

@@ -22,11 +22,12 @@ from __future__ import annotations
 import numpy as np
 
 from nautilus.core.functions.parts import multiplied, truncated
+from nautilus.core.numerics import Array
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, coords
+from nautilus.ma_tile.interp.state.values import Fault, coords
 from nautilus.ma_tile.ir.instruction_tables import has_types
-from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.layout import FragLayout, Ints
 from nautilus.ma_tile.ir.ops import MMA, MmaInstr, Smem
 
 

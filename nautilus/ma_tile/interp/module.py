@@ -43,11 +43,12 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.buffers import Space
+from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.block import BlockRun
 from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
 from nautilus.ma_tile.interp.state.machine import InterpError, Machine
-from nautilus.ma_tile.interp.state.values import Array, round_registers
+from nautilus.ma_tile.interp.state.values import round_registers
 from nautilus.ma_tile.ir.ops import MemModule, RolesOp, walk_ops
 from nautilus.ma_tile.ir.traverse import exchanged
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from nautilus.core.expr.nodes import COMBINERS, identity
+from nautilus.core.numerics import Array
 from nautilus.ma_tile.interp.data import UFUNCS, agree, element_numbers, linear
-from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, decode, encode
+from nautilus.ma_tile.interp.state.values import Fault, decode, encode
+from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.scan import Digit, ScanLevels, ScanOp, scan_levels
 
 if TYPE_CHECKING:

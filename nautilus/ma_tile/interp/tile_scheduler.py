@@ -29,7 +29,7 @@ from nautilus.ma_tile.ir.tile_scheduler import (
 if TYPE_CHECKING:
     from nautilus.ma_tile.interp.block import BlockRun
     from nautilus.ma_tile.interp.state.machine import Context
-    from nautilus.ma_tile.interp.state.values import Ints
+    from nautilus.ma_tile.ir.layout import Ints
 
 
 def split(count: int, blocks: int, seed: int) -> list[list[int]]:

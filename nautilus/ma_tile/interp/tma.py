@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nautilus.core.expr.nodes import free_vars
+from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.interp.state.shared_memory import Flight
 from nautilus.ma_tile.interp.state.sync import Actor, Arrival, Program, Wait
-from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, Scope, decode, encode, uniform
+from nautilus.ma_tile.interp.state.values import Fault, Scope, decode, encode, uniform
 from nautilus.ma_tile.ir.async_ops import TmaCommit, TmaLoad, TmaStore, TmaWait
-from nautilus.ma_tile.ir.layout import tile_shape
+from nautilus.ma_tile.ir.layout import Ints, tile_shape
 
 if TYPE_CHECKING:
     from nautilus.ma_tile.interp.block import BlockRun

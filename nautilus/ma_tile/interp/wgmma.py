@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nautilus.core.numerics import Array
 from nautilus.ma_tile.interp.mma import free_axis, multiply
 from nautilus.ma_tile.interp.state.outstanding import Outstanding, PendingMma, Undefined
 from nautilus.ma_tile.interp.state.shared_memory import MANY, PendingRead
-from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, decode, encode, register_type
+from nautilus.ma_tile.interp.state.values import Fault, decode, encode, register_type
 from nautilus.ma_tile.ir.async_ops import (
     GROUP_WARPS,
     WGMMA,
@@ -29,6 +30,7 @@ from nautilus.ma_tile.ir.async_ops import (
     WgWait,
 )
 from nautilus.ma_tile.ir.instruction_tables import has_types
+from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.ops import Frag, MmaOp, Slot, Smem
 
 if TYPE_CHECKING:

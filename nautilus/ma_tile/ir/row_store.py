@@ -22,8 +22,6 @@ from nautilus.core.source import Span
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.values import LAYOUT, MA, READ_SLOT, Slot
 
-VECTOR = 16  # bytes
-
 
 @op(MA, "st.rows $slot, $buffer[$index]( where $mask)? threads $threads")
 class RowStore:

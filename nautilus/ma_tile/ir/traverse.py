@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from nautilus.core.expr.nodes import Expr, substitute
 from nautilus.core.expr.nodes import refs as refs_of
@@ -26,6 +27,8 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.values import MA
+
+Ops: TypeAlias = tuple[MemOp, ...]
 
 _READS = {cls: declaration(cls).accessed(Access.READ) for cls in MA.ops}
 _WRITES = {cls: declaration(cls).accessed(Access.WRITE) for cls in MA.ops}

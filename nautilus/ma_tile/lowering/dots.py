@@ -19,7 +19,7 @@ from math import prod
 
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpPlan
-from nautilus.core.types import DType
+from nautilus.core.types import HALVES, DType
 from nautilus.ma_tile.ir.async_ops import SHORT_DEPTH, WGMMA, WgInstr
 from nautilus.ma_tile.ir.instruction_tables import operand_types
 from nautilus.ma_tile.ir.ops import MMA, MmaInstr
@@ -67,7 +67,6 @@ def unwidened(v: Value, defs: Mapping[str, TileOp]) -> Value:
 
 
 _OPERANDS = frozenset(t for table in (MMA, WGMMA) for i in table.values() for t in i.operands)
-_HALF = tuple(d for d in DType if d.is_half)
 
 
 def forms(v: Value, defs: Mapping[str, TileOp]) -> tuple[Value, ...]:
@@ -81,7 +80,7 @@ def forms(v: Value, defs: Mapping[str, TileOp]) -> tuple[Value, ...]:
         op = defs.get(out[-1].name)
         if inner is out[-1] and isinstance(op, MapOp) and inner.type.dtype is DType.TF32:
             source = unwidened(op.args[0], defs)
-            if op.op in ("cast", "narrow") and source.type.dtype in _HALF and source.type.axes == v.type.axes:
+            if op.op in ("cast", "narrow") and source.type.dtype in HALVES and source.type.axes == v.type.axes:
                 inner = source
         if inner is out[-1]:
             return tuple(out)

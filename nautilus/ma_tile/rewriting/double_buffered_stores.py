@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.ir.ops import GlobalStore, MemOp
-from nautilus.ma_tile.ir.traverse import blocks
-
-Block = tuple[MemOp, ...]
+from nautilus.ma_tile.ir.ops import GlobalStore
+from nautilus.ma_tile.ir.traverse import Ops, blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class StoreStage:
     waits: bool
 
 
-def double_buffered(body: Block, shape: Callable[[GlobalStore], Hashable | None]) -> dict[int, StoreStage]:
+def double_buffered(body: Ops, shape: Callable[[GlobalStore], Hashable | None]) -> dict[int, StoreStage]:
     """Stages by the ``id`` of the store, for shapes that exactly one block of ops stores, more than once."""
     rows: dict[Hashable, list[list[GlobalStore]]] = {}
     for block in blocks(body):

@@ -44,10 +44,8 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import bound, reads
+from nautilus.ma_tile.ir.traverse import Ops, bound, reads
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, uniform_ranges
-
-Body = tuple[MemOp, ...]
 
 
 def keep_outstanding(kernel: MemKernel, volatile: bool = False) -> MemKernel:
@@ -63,7 +61,7 @@ def keep_outstanding(kernel: MemKernel, volatile: bool = False) -> MemKernel:
     return replace(kernel, body=body, pipelines=(*kernel.pipelines, *work.added.values()))
 
 
-def _in_roles(body: Body, work: _Outstanding) -> Body:
+def _in_roles(body: Ops, work: _Outstanding) -> Ops:
     """``body`` with each role done by itself; pipelines that also move outside of roles are left alone."""
     outside = {x.pipeline for op in body for x in _without_roles(op) if isinstance(x, AdvanceOp)}
     work.pipelines = {n: c for n, c in work.pipelines.items() if n not in outside}
@@ -81,7 +79,7 @@ def _in_roles(body: Body, work: _Outstanding) -> Body:
     return tuple(out)
 
 
-def _without_roles(op: MemOp) -> Body:
+def _without_roles(op: MemOp) -> Ops:
     if isinstance(op, RolesOp):
         return ()
     return (op, *(x for inner in regions(op) for y in inner for x in _without_roles(y)))
@@ -105,7 +103,7 @@ class _Outstanding:
     volatile: bool
     added: dict[str, PipelineState]  # state of a pipeline -> its release state
 
-    def scope(self, body: Body) -> Body:
+    def scope(self, body: Ops) -> Ops:
         """The body of a role or of the kernel: its loops, then the other moves of the pipelines that they use."""
         plans: dict[int, list[_Release]] = {}
         for op in walk_ops(body):
@@ -116,7 +114,7 @@ class _Outstanding:
             self.added[name] = PipelineState(self.names.variable(f"{name}_done"), self.pipelines[name].stages)
         return self._block(body, plans, late) if plans else body
 
-    def _block(self, body: Body, plans: dict[int, list[_Release]], late: set[str]) -> Body:
+    def _block(self, body: Ops, plans: dict[int, list[_Release]], late: set[str]) -> Ops:
         out: list[MemOp] = []
         for op in body:
             if isinstance(op, ForOp) and id(op) in plans:
@@ -180,7 +178,7 @@ class _Outstanding:
         return _Release(op, name) if moves[0][0] > at and moves[0][1].by is None else None
 
     # -- the new loop ---------------------------------------------------------------------------
-    def _rewrite(self, loop: ForOp, releases: list[_Release]) -> Body:
+    def _rewrite(self, loop: ForOp, releases: list[_Release]) -> Ops:
         last = max(n for n, op in enumerate(loop.body) if isinstance(op, MmaOp))
         body: list[MemOp] = []
         for n, op in enumerate(loop.body):

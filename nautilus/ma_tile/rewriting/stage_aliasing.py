@@ -27,10 +27,10 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.analysis.pipelines import Block, TmaPipeline, filled_in_loop, is_load
+from nautilus.ma_tile.analysis.pipelines import TmaPipeline, filled_in_loop, is_load
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, TmaWait, WgCommit
 from nautilus.ma_tile.ir.ops import IfOp, MatrixStore, MbarArrive, MbarWait, MemKernel, MemOp, Slot, Smem, walk_ops
-from nautilus.ma_tile.ir.traverse import expressions, map_slots, touch
+from nautilus.ma_tile.ir.traverse import Ops, expressions, map_slots, touch
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class StageAlias:
     buffer: Smem
     ratio: int
 
-    def claim(self) -> Block:
+    def claim(self) -> Ops:
         """The instance of the pipeline that the producer does not load."""
         pipeline = self.pipeline
         free = calc("sub", 1, pipeline.phase)
@@ -52,7 +52,7 @@ class StageAlias:
             AdvanceOp(pipeline.state.name),
         )
 
-    def placed(self, body: Block) -> Block:
+    def placed(self, body: Ops) -> Ops:
         """The consumers' body with the stores through the pipeline, between the wait and the release."""
         pipeline, last = self.pipeline, max(n for n, op in enumerate(body) if self._uses(op))
         end = next(n for n in range(last, len(body)) if isinstance(body[n], TmaWait))
@@ -119,7 +119,7 @@ def _stages(kernel: MemKernel, pipelines: Sequence[TmaPipeline]) -> Iterator[tup
                 yield pipeline, name, smem[name].stage_bytes * (pipeline.consumers if name in pipeline.apart else 1)
 
 
-def late_release(body: Block, last: Block, kernel: MemKernel, iteration: str) -> tuple[Block, Block]:
+def late_release(body: Ops, last: Ops, kernel: MemKernel, iteration: str) -> tuple[Ops, Ops]:
     """``body`` of a tile that ends with the release of an aliased stage, moved behind the next tile's first MMAs.
 
     ``last``: the ops behind the last tile; ``iteration`` numbers the tiles of the block.  Other bodies are not changed.

@@ -13,11 +13,10 @@ from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp
-from nautilus.ma_tile.ir.ops import MbarArrive, MbarWait, MemKernel, MemOp
+from nautilus.ma_tile.ir.ops import MbarArrive, MbarWait, MemKernel
 from nautilus.ma_tile.ir.tile_scheduler import BreakOp, QueuePop, QueuePush, TileFetch, TileFirst, TileReset
+from nautilus.ma_tile.ir.traverse import Ops
 from nautilus.ma_tile.ir.values import Mbar, PipelineState, Slot, Smem
-
-Block = tuple[MemOp, ...]
 
 #: Stages of the queue: the producer loads the next tile while the consumers process this one.
 STAGES = 2
@@ -53,11 +52,11 @@ class TileQueue:
             pipelines=(*kernel.pipelines, self._state),
         )
 
-    def first(self) -> Block:
+    def first(self) -> Ops:
         """What the producer does before its loop."""
         return (TileFirst(self.next_tile),)
 
-    def send(self, body: Block) -> Block:
+    def send(self, body: Ops) -> Ops:
         """The body of the producer's loop around ``body``.
 
         The producer fetches the next tile at the end, when the stages of this tile are full, so that the answer
@@ -76,7 +75,7 @@ class TileQueue:
             TileFetch(self.next_tile),
         )
 
-    def receive(self, body: Block) -> Block:
+    def receive(self, body: Ops) -> Ops:
         """The body of a consumer's loop around ``body``."""
         stage = Var(self._state.stage)
         return (
@@ -87,5 +86,5 @@ class TileQueue:
             *body,
         )
 
-    def _advance_or_leave(self) -> Block:
+    def _advance_or_leave(self) -> Ops:
         return AdvanceOp(self.name), BreakOp(calc("ge", Var(self.tile), self.count))

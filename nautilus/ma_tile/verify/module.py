@@ -21,7 +21,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.text.names import repeated
 from nautilus.core.tiles import TileType
-from nautilus.core.types import DType
+from nautilus.core.types import INDEX_TYPES, DType
 from nautilus.ma_tile.ir.async_ops import CONSUMER, AdvanceOp, LetOp, MbarExpect, TmaCommit, TmaLoad, TmaStore, TmaWait
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -58,8 +58,6 @@ from nautilus.ma_tile.verify.mbarriers import check_mbarriers
 from nautilus.ma_tile.verify.outstanding import check_async
 from nautilus.ma_tile.verify.shared import check_smem
 from nautilus.targets.limits import Limits, limits
-
-INTEGERS = frozenset({DType.I32, DType.I64})
 
 #: ops that a single thread may execute
 _SINGLE = (
@@ -279,7 +277,7 @@ class KernelScope:
     # -- expressions --------------------------------------------------------------------------
     def uniform(self, e: Expr, what: str, *, reads: bool = False) -> None:
         """An integer that does not vary with the position in a tile; ``reads``: it may read elements of inputs."""
-        self.typed(e, what, INTEGERS, None, (), self.inputs if reads else {})
+        self.typed(e, what, INDEX_TYPES, None, (), self.inputs if reads else {})
 
     def typed(
         self, e: Expr, what: str, types: Iterable[DType], layout: FragLayout | None, axes: tuple[str, ...],
@@ -356,7 +354,7 @@ class KernelScope:
         rank = len(buffer.shape)
         self.need(len(index) == rank, "one index a dimension", f"{name} has {rank} dimensions, not {len(index)}")
         for e in index:
-            self.typed(e, f"an index of {name}", INTEGERS, layout, t.names)
+            self.typed(e, f"an index of {name}", INDEX_TYPES, layout, t.names)
         if mask is not None:
             self.typed(mask, "the mask", (DType.BOOL,), layout, t.names)
         return buffer

@@ -11,7 +11,7 @@ from nautilus.core.expr.nodes import OPS, Const
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.tiles import TileAxis, TileType
-from nautilus.core.types import DType
+from nautilus.core.types import INDEX_TYPES, DType
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA
 from nautilus.ma_tile.ir.instruction_tables import has_types
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers
@@ -50,7 +50,7 @@ from nautilus.ma_tile.ir.traverse import stored
 from nautilus.ma_tile.ir.unpack import packed_layout, pair_steps, word_layout
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
-from nautilus.ma_tile.verify.module import INTEGERS, KernelScope, Rule
+from nautilus.ma_tile.verify.module import KernelScope, Rule
 from nautilus.ma_tile.verify.reductions import RULES as REDUCTIONS
 from nautilus.ma_tile.verify.stores import STORE_RULES, atomic_store
 
@@ -69,7 +69,8 @@ def index(s: KernelScope, op: IndexOp) -> None:
     """The expression has an integer type or is bool."""
     layout = s.layout(op.result.layout)
     s.typed(op.expr, "the expression", (op.result.type.dtype,), layout, op.result.type.names)
-    s.need(op.result.type.dtype in (*INTEGERS, DType.BOOL), "indices are integers or bool", str(op.result.type.dtype))
+    dtype = op.result.type.dtype
+    s.need(dtype in (*INDEX_TYPES, DType.BOOL), "indices are integers or bool", str(dtype))
     s.define(op.result)
 
 

@@ -22,10 +22,8 @@ from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.async_ops import WGMMA, MbarExpect, TmaLoad, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import ForOp, Frag, IfOp, MemKernel, MemOp, MmaOp, RolesOp, UndefinedOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import blocks, defined, reads
+from nautilus.ma_tile.ir.traverse import Ops, blocks, defined, reads
 from nautilus.ma_tile.verify import reject_op
-
-Block = tuple[MemOp, ...]
 
 
 def check_async(k: MemKernel) -> None:
@@ -42,7 +40,7 @@ def check_async(k: MemKernel) -> None:
 # -- bytes ------------------------------------------------------------------------------------
 
 
-def _expected_bytes(k: MemKernel, body: Block) -> None:
+def _expected_bytes(k: MemKernel, body: Ops) -> None:
     """Check that straight-line code expects on a stage of an mbarrier the bytes that it loads there."""
     size = {s.name: s.stage_bytes for s in k.smem}
     loads: dict[tuple[str, Expr], int] = {}
@@ -92,7 +90,7 @@ class _State:
         return replace(self, group=dict(self.group))
 
 
-def _traverse(body: Block, s: _State) -> None:
+def _traverse(body: Ops, s: _State) -> None:
     for op in body:
         match op:
             case RolesOp():

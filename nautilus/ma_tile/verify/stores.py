@@ -10,10 +10,11 @@ from nautilus.core.tiles import TileType
 from nautilus.ma_tile.analysis.access import contiguous_axis
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import GlobalStore, RowStore, walk_ops
-from nautilus.ma_tile.ir.row_store import VECTOR, in_rows, is_range
+from nautilus.ma_tile.ir.row_store import in_rows, is_range
 from nautilus.ma_tile.ir.traverse import memory_of
 from nautilus.ma_tile.verify.layout import cover_fault
 from nautilus.ma_tile.verify.module import KernelScope, Rule
+from nautilus.targets.limits import VECTOR_BYTES
 
 
 def atomic_store(s: KernelScope, op: GlobalStore, buffer: Buffer, layout: FragLayout) -> None:
@@ -40,9 +41,9 @@ def st_rows(s: KernelScope, op: RowStore) -> None:
     s.need(buffer.dtype is stage.dtype, "copies keep the type", f"{stage.dtype}, not {buffer.dtype}")
     last, width = stage.axes[-1].name if stage.axes else "", stage.dtype.bytes
     row = stage.axes[-1].size * width if stage.axes else 0
-    plain = width <= 4 and row % VECTOR == (row + stage.pad) % VECTOR == 0 and stage.swizzle == 0
-    s.need(plain and row >= 2 * VECTOR, "rows are vectors of 16 bytes without swizzle", stage.name)
-    s.need(in_rows(layout, last, VECTOR // width), "threads have vectors of rows", f"#{op.threads} along {last}")
+    plain = width <= 4 and row % VECTOR_BYTES == (row + stage.pad) % VECTOR_BYTES == 0 and stage.swizzle == 0
+    s.need(plain and row >= 2 * VECTOR_BYTES, "rows are vectors of 16 bytes without swizzle", stage.name)
+    s.need(in_rows(layout, last, VECTOR_BYTES // width), "threads have vectors of rows", f"#{op.threads} along {last}")
     ok = contiguous_axis(buffer, op.index, t.names, {}) == last
     s.need(ok, "rows are contiguous in the tensor", f"{op.buffer} along {last}")
     s.need(is_range(op.mask, last), "the condition holds on a range of each row", op.buffer)

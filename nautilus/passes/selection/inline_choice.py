@@ -3,9 +3,9 @@
 The rule of the pass ``inline`` substitutes every elementwise definition into its readers.  In a product, each tile of
 the result then computes the operand again, in the loop that should do nothing but multiply.  A definition is a
 candidate where it is stored in a type of at most 16 bits, has arithmetic of its own or ends a reduction, and is an
-operand of a product with :data:`AGAIN` times as many terms as it has elements.  All candidates of a program are stored
-together, since a product reaches the faster engine only if both of its operands are tensors; then each alone, if
-together they are not faster.
+operand of a product with :data:`~nautilus.scalar.passes.operands.store_operands.AGAIN` times as many terms as it has
+elements.  All candidates of a program are stored together, since a product reaches the faster engine only if both of
+its operands are tensors; then each alone, if together they are not faster.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from nautilus.passes.selection import split_choice
 from nautilus.passes.selection.trial import Trial
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.operands.store_operands import AGAIN
 from nautilus.scalar.rewriting import find_defs
 
-AGAIN = 512  # times that an element is an operand, at least
 MARGIN = 0.1  # relative gain by the cost model below which the choice of the rules stays
 _BEFORE = "simplify"  # the pass before the one that inlines
 _ALONE = 3  # candidates that are tried alone

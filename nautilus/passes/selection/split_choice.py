@@ -21,7 +21,7 @@ from nautilus.cost.model import KernelEstimate
 from nautilus.passes.manager import Context, prepared, steps
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt, planned
-from nautilus.planner.streaming import MULTIPROCESSORS
+from nautilus.planner.streaming import MULTIPROCESSORS, SHORTEST
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
@@ -36,7 +36,6 @@ WORTH = 12e-6  # seconds of a kernel: a split adds a kernel of about 4 microseco
 MARGIN = 0.2  # relative gain by the cost model below which the choice of the rules stays
 STEP = 0.97  # the time after twice as many chunks, at most, as a share of the time before
 NEAR = 0.75  # a number of chunks that is this part of the wanted one serves as well: their tiles then stay whole
-SHORTEST = 256  # terms of the shortest reduction that is split
 TILE = 128 * 256  # elements of the largest tile of a result
 _KERNELS = 2  # kernels of a program that are candidates, the slowest ones
 _BEFORE = "pack"  # the pass before the one that carries splits out

@@ -18,10 +18,9 @@ from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.verify.module import verify
 from nautilus.passes.attempts import check_resources, next_rung
 from nautilus.passes.manager import Context, Step, prepared, steps
-from nautilus.passes.pipelines import CUDA, MA_TILE, SCALAR, STAGES
+from nautilus.passes.pipelines import CUDA, MA_TILE, PLANNED, SCALAR, STAGES
 from nautilus.scalar.ir import Program
 
-_PLANNED = SCALAR.decisions[-1]  # the pass before which a schedule is complete
 ATTEMPTS = 8  # of a trial of what the rules say; a candidate that fails once is dropped
 
 
@@ -47,7 +46,7 @@ def planned(program: Program, context: Context, after: str) -> tuple[Program, Sc
     module: Any = program
     for step in steps(SCALAR, after):
         context = prepared(step, module, context)
-        if step.name == _PLANNED:
+        if step.name == PLANNED:
             break
         module = step.run(module, context)
     assert context.schedule is not None
@@ -70,7 +69,7 @@ def attempt(program: Program, context: Context, after: str, attempts: int = 1) -
             for step in todo:
                 ready = prepared(step, module, replace(context, schedule=schedule))
                 schedule = ready.schedule
-                if failed is not None and step.name == _PLANNED and schedule == failed[0]:
+                if failed is not None and step.name == PLANNED and schedule == failed[0]:
                     again = True
                     raise failed[1]
                 module = step.run(module, ready)

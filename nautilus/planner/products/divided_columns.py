@@ -21,20 +21,20 @@ from nautilus.core.expr.nodes import Load, Var, free_vars
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, MappingPlan, WarpgroupPlan, WarpPlan
 from nautilus.planner.products.dots import Dot
+from nautilus.planner.warpgroup import CHUNK
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import TILE
-from nautilus.targets.limits import Limits
+from nautilus.targets.limits import WGMMA_ROWS, Limits
 
 HELD = 256  # elements of an axis that registers hold without division
 COLUMNS, DEEPEST = 512, 576  # most columns of accumulators, and most elements of the contraction of the first product
-ROWS, WARPGROUPS = 64, 2  # of a tile, with warpgroups
+WARPGROUPS = 2  # of a block
 FEW = 32  # rows that single warps have
 WARPS, NARROWEST = 8, 8  # warps, and columns of a matrix instruction
 STEPS = (64, 32, 16)  # of the loop: registers hold 64 results of the first product beside the accumulators
 SHORTEST = 32  # of them, of warpgroups
 STAGES = 2
-CHUNK = 64  # columns of a step of the epilogue
-RESERVE = 8 << 10  # bytes of shared memory for what warps exchange, and for barriers
+EXCHANGE = 8 << 10  # bytes of shared memory for what warps exchange, and for barriers
 
 
 def may_hold(axis: str, extent: int, loop: str, dots: Iterable[Dot]) -> bool:
@@ -96,9 +96,9 @@ def _row(ld: Load, held: Mapping[str, int]) -> int:
 def sizes(chain: Chain, extent: int, limits: Limits, warpgroup: bool) -> tuple[int, int, MappingPlan] | None:
     """Rows of a tile, the step of a loop of ``extent`` elements, and the mapping; None where nothing fits."""
     if warpgroup and chain.rows > FEW:
-        both = chain.width <= HELD and chain.rows > ROWS  # each warpgroup has rows of its own, and all columns
-        for rows in (WARPGROUPS * ROWS, ROWS) if both else (ROWS,):
-            step = _step(chain, extent, limits.smem_block - rows * chain.deep * 2 - RESERVE // 2, STAGES)
+        both = chain.width <= HELD and chain.rows > WGMMA_ROWS  # each warpgroup has rows of its own, and all columns
+        for rows in (WARPGROUPS * WGMMA_ROWS, WGMMA_ROWS) if both else (WGMMA_ROWS,):
+            step = _step(chain, extent, limits.smem_block - rows * chain.deep * 2 - EXCHANGE // 2, STAGES)
             if step is not None and step >= SHORTEST and chain.width % (WARPGROUPS * NARROWEST) == 0:
                 mapping = WarpgroupPlan(
                     warpgroups=WARPGROUPS, stages=STAGES, epilogue="direct", producer_registers=40,
@@ -108,7 +108,7 @@ def sizes(chain: Chain, extent: int, limits: Limits, warpgroup: bool) -> tuple[i
         return None
     rows = FEW if chain.rows > FEW // 2 else FEW // 2
     for stages in (STAGES, 1):
-        step = _step(chain, extent, limits.smem_block - rows * chain.deep * 2 - RESERVE, stages)
+        step = _step(chain, extent, limits.smem_block - rows * chain.deep * 2 - EXCHANGE, stages)
         if step is not None and (step == STEPS[0] or stages == 1):
             return rows, step, WarpPlan(warps=(1, max(1, min(WARPS, step // NARROWEST))), stages=stages)
     return None

@@ -65,7 +65,7 @@ def gemm_in_parts(
     work = 2 * prod(extent(unified, x) for x in unified.extents)
     elements = sum(prod(shape_of(ld, unified)) for ld in operands)
     stored = rates.stored_seconds(work, share(best), elements)
-    if stored > rates.GAIN * work / (rates.SHIFTED if shifted else rates.REGISTERS):
+    if stored > rates.STORED_SHARE * work / (rates.SHIFTED if shifted else rates.REGISTERS):
         return None
     mapping = WarpgroupPlan(
         warpgroups=WARPGROUPS, stages=_stages(limits, rows, columns, step), epilogue="tma", raster_order="grouped",

@@ -3,8 +3,9 @@
 A softmax or a norm reads its row again after a reduction over it.  A second read from memory costs as much as the
 first, so there are two rules for rows of more than :data:`GENERAL` elements:
 
-* A row of up to :data:`LONGEST` elements is one tile, with 64 elements a thread.  Each operand along the row takes its
-  share of these registers.  The tile is a power of two; a row that leaves much of it unused (:data:`WASTE`) is a loop.
+* A row of up to :data:`BLOCK_REGISTERS` elements is one tile, with 64 elements a thread.  Each operand along the row
+  takes its share of these registers.  The tile is a power of two; a row that leaves much of it unused
+  (:data:`WASTE`) is a loop.
 * A loop over a longer row finds its operands in L2 again only if the rows of all resident blocks fit there together.
   Blocks have one warp for each 8 KB of their row, so that few large blocks share a multiprocessor.
 
@@ -20,9 +21,9 @@ from math import prod
 
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.targets.limits import BLOCK_REGISTERS
 
 GENERAL = 8192  # elements of a row up to which the general rule holds
-LONGEST = 32768  # elements of a row of one operand in registers
 THREAD = 64  # elements of such a row in one thread
 WARP = 1024  # elements that a warp reads in one step of a loop
 ROW_BYTES = 8192  # of a row, for each warp of its block
@@ -33,7 +34,7 @@ WASTE = 8  # at most one part in so many of a tile is unused
 def fits(defs: Sequence[Def], row: Mapping[str, int]) -> bool:
     """Whether a row of the axes ``row`` (name -> extent), longer than the general rule allows, fits in registers."""
     tile, used = prod(map(ceil_pow2, row.values())), prod(row.values())
-    return GENERAL < tile <= LONGEST // max(1, len(operands(defs, row))) and fills(used, tile)
+    return GENERAL < tile <= BLOCK_REGISTERS // max(1, len(operands(defs, row))) and fills(used, tile)
 
 
 def fills(used: int, tile: int) -> bool:

@@ -16,8 +16,8 @@ from math import prod
 from nautilus.core.expr.nodes import Expr, free_vars
 from nautilus.core.index.simplify import linear_in
 from nautilus.core.tiles import ceil_pow2
-from nautilus.planner.rowwise.rows import LONGEST
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.targets.limits import BLOCK_REGISTERS
 from nautilus.targets.memory_rates import SECTOR
 
 SHORT = 16  # elements of the shortest rows that have the rule
@@ -54,7 +54,7 @@ def fits(defs: Sequence[Def], row: Mapping[str, int], tiles: Mapping[str, int]) 
     names = {d.name for d in defs}
     reads = (ld for d in defs for ld in d.reads() if ld.buffer not in names and free_vars(ld) & row.keys())
     volume = prod(map(ceil_pow2, row.values())) * prod(tiles.values())
-    return volume <= LONGEST // max(1, len({ld.buffer for ld in reads}))
+    return volume <= BLOCK_REGISTERS // max(1, len({ld.buffer for ld in reads}))
 
 
 def _tensors(defs: Sequence[Def], kept: Collection[str]) -> Iterator[tuple[int, Sequence[Expr]]]:

@@ -24,17 +24,16 @@ from nautilus.core.expr.nodes import Var, free_vars
 from nautilus.core.index.linear import divided
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import ceil_pow2, floor_pow2
+from nautilus.planner.rowwise.rows import MAX_WARPS, MIN_WARPS, WASTE
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.targets.limits import VECTOR_BYTES
 
 MAX_TERMS = 64  # terms that a thread holds in registers
 MAX_STEP = 4  # elements between the windows of neighbouring threads; further apart they share few sectors
 RESULTS = 1024  # most results of a block
-TERMS = 16384  # most terms of a block
-WASTE = 8
+BLOCK_TERMS = 16384  # most terms of a block
 HELD = 128  # terms of the windows of one thread along vectors
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
-MIN_WARPS, MAX_WARPS = 4, 16
 
 
 def is_window(defs: Sequence[Def], rest: Mapping[str, int]) -> bool:
@@ -111,7 +110,7 @@ def _vectors(d: Def, extents: Mapping[str, int]) -> Vectors | None:
 
 def result_tiles(order: Iterable[str], extents: Mapping[str, int], most: int) -> dict[str, int]:
     """The tile of each result axis of ``order``, the innermost one first.  ``most``: terms of a window."""
-    budget = min(RESULTS, floor_pow2(TERMS // most))
+    budget = min(RESULTS, floor_pow2(BLOCK_TERMS // most))
     out: dict[str, int] = {}
     for x in order:
         out[x] = _tile(extents[x], budget)

@@ -19,6 +19,7 @@ from itertools import count
 import numpy as np
 
 from nautilus.core.expr.nodes import Expr, Param
+from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.cost.each_op import work_of_ops
@@ -28,7 +29,6 @@ from nautilus.ma_tile.interp.block import _DATA, BlockRun
 from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
 from nautilus.ma_tile.interp.state.machine import Context, InterpError, Machine
 from nautilus.ma_tile.interp.state.sync import Actor, Phase, Program, Task, Wait
-from nautilus.ma_tile.interp.state.values import Array
 from nautilus.ma_tile.ir import async_ops as ao
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir import tile_scheduler as ts

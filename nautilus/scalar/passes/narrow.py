@@ -56,7 +56,7 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads
-from nautilus.core.expr.products import factors, product_of, two_sides
+from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, two_sides
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.groups import over_groups, shared_group
 from nautilus.core.passes import CertifyingPass
@@ -79,7 +79,6 @@ _TARGET: Mapping[DType, DType] = {
 _FITS_F8 = 448.0 * (1 + 2.0**-13)  # likewise for f8e4m3, which ends at 464
 _FITS_F16 = 65504.0 * (1 + 2.0**-13)  # rounding errors of f32 below 2^-13 do not reach 65520
 
-_MOST_FACTORS = 64  # a product of more is no matrix product, and looking at each against the others is quadratic
 _MOST_SHIFT = 4  # bits of a constant scale: a small factor loses as many
 _SHORT_AXIS = 256  # elements of the longest axis that a kernel of two products sums over within a tile
 _TOP = 2.0**14  # a scaled factor of f16 is below twice this
@@ -227,7 +226,7 @@ def narrowed(d: Def, defs: Mapping[str, Def], to_bytes: bool = False) -> Narrowe
     if d.op != "sum" or d.value.dtype is not DType.F32 or scaled_product(d) is not None:
         return None
     parts = factors(d.value)
-    if len(parts) > _MOST_FACTORS:
+    if len(parts) > MOST_FACTORS:
         return None
     pairs = list(two_sides(parts, [a.name for a in d.par], [a.name for a in d.red]))
     split = next((pair for pair in pairs if _beside(d, pair, defs, to_bytes) is not None), None)

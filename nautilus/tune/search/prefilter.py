@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Any
@@ -23,14 +23,13 @@ from typing import Any
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.tune.database.rows import schedule_hash
-from nautilus.tune.search.mutations import difference, single_changes
+from nautilus.tune.search.mutations import Values, difference, single_changes
 from nautilus.tune.search.residual import grouping_of, structure_of
 from nautilus.tune.space.choices import SearchSpace
 from nautilus.tune.types import Candidate
 from nautilus.tune.workers.build import BuildJob
 from nautilus.tune.workers.pool import DONE, INTERNAL, Outcome, Pool, pause
 
-Values = Mapping[str, Any]
 PREFILTER = "prefilter"  # the origin of its candidates
 _PARENTS = 24  # best points that are parents
 _KINDS = 12  # structures without a point among them whose best point is a parent as well

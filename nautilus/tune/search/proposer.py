@@ -9,16 +9,15 @@ changes with the best effects so far (:mod:`nautilus.tune.search.mutations`).  N
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import field
 from math import log
-from typing import Any
 
 import numpy as np
 
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
-from nautilus.tune.search.mutations import difference, effects, proposals, single_changes
+from nautilus.tune.search.mutations import Values, difference, effects, proposals, single_changes
 from nautilus.tune.search.prefilter import Prefilter
 from nautilus.tune.search.residual import Fields, corrections, errors_of
 from nautilus.tune.search.stopping import GAIN
@@ -27,7 +26,6 @@ from nautilus.tune.space.choices import SearchSpace
 from nautilus.tune.types import Candidate, Settings
 from nautilus.tune.workers.pool import Pool
 
-Values = Mapping[str, Any]
 _PROPOSED = 48  # points that the effects suggest; the first new one is taken
 _BASES = 3  # best points around which the effects are tried, since the best one may be a local optimum
 #: seconds of pre-filtering before the first measurement and their share of a time limit; by ``Settings.scratch``

@@ -15,6 +15,7 @@ from math import prod
 from nautilus.core.errors import ScheduleError
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan, WarpPlan
+from nautilus.passes.selection.split_choice import FEW
 from nautilus.planner import streaming
 from nautilus.planner.cuts import twice
 from nautilus.planner.streaming import MULTIPROCESSORS, Cut
@@ -28,7 +29,6 @@ from nautilus.tune.space.loop_structures import loop_of
 
 COUNTS = (2, 3, 4, 8, 16, 32, 64)
 GROUPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of interleaved chunks
-FEW = 2  # blocks for each multiprocessor, from which on a loop is not split
 TILES = 4  # of the loop in a chunk, at least
 
 

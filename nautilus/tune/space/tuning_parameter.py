@@ -16,7 +16,6 @@ from nautilus.planner.warpgroup import with_tiles
 
 Apply = Callable[[KernelPlan, Any], KernelPlan]
 MOST, RULE = "most", "rule"
-RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from typing import Any
 
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan, option_of
 from nautilus.core.tiles import ceil_pow2
-from nautilus.planner.warpgroup import CHUNK, NARROW, ROWS, with_tiles
+from nautilus.planner.warpgroup import CHUNK, NARROW, RESERVE, with_tiles
+from nautilus.targets.limits import WGMMA_ROWS
 from nautilus.targets.records import DEFAULT_TARGET, TARGETS
 from nautilus.tune.space.shape import GEMM, KernelShape, others
 from nautilus.tune.space.tuning_parameter import (
     MOST,
-    RESERVE,
     RULE,
     Apply,
     TuningParameter,
@@ -109,7 +109,7 @@ def most_stages(plan: KernelPlan, shape: KernelShape) -> int:
     m = _mapping(plan)
     rows, columns = plan.axis(str(shape.row)).tile, plan.axis(str(shape.column)).tile * shape.gemms
     step = plan.axis(str(shape.loop)).tile * shape.bytes
-    chunks = m.warpgroups * 2 * 2 * ROWS * (m.store_columns or CHUNK)
+    chunks = m.warpgroups * 2 * 2 * WGMMA_ROWS * (m.store_columns or CHUNK)
     buffers = 0 if m.epilogue in ("direct", "tma-staged") else chunks
     return max(1, min(8, (shape.limits.smem_block - RESERVE - buffers) // (step * (rows + columns))))
 
@@ -298,7 +298,7 @@ def _finalised_back_to_back(plan: KernelPlan, m: WarpgroupPlan, shape: KernelSha
     epilogue = m.epilogue if own <= free or m.epilogue in ("direct", "tma-staged") else "tma-aliased"
     return with_mapping(
         plan, producer_registers=low, consumer_registers=high, epilogue=epilogue, persistent=_persistent(m),
-        register_operands=m.register_operands and rows == ROWS * m.warpgroups and live <= high - 30,
+        register_operands=m.register_operands and rows == WGMMA_ROWS * m.warpgroups and live <= high - 30,
         store_columns=m.store_columns if epilogue != "tma-aliased" else 0,
         resident_stages=m.resident_stages if own + resident <= free else 1,
         ordered_mma=m.ordered_mma and m.warpgroups > 1 and m.tile_scheduling == _COOPERATIVE,

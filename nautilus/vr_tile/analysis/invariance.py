@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from nautilus.core.expr.nodes import COMPARISONS
+from nautilus.core.numerics import LOG2E
 from nautilus.core.records import dataclass
 from nautilus.vr_tile.ir import (
     ConstOp,
@@ -37,8 +38,6 @@ from nautilus.vr_tile.ir import (
     expressions,
 )
 from nautilus.vr_tile.lowering.build import refs
-
-_LOG2E = math.log2(math.e)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +286,7 @@ def _transcendental(name: str, f: Form) -> Form:
     if f == OPEN:
         return OPEN
     if name in ("exp", "exp2") and f.kind == "shift":
-        return made("scale", dict(f.times(_LOG2E if name == "exp" else 1.0).weights))
+        return made("scale", dict(f.times(LOG2E if name == "exp" else 1.0).weights))
     if name in ("log", "log2") and f.kind == "scale":
-        return made("shift", dict(f.times(1.0 / _LOG2E if name == "log" else 1.0).weights))
+        return made("shift", dict(f.times(1.0 / LOG2E if name == "log" else 1.0).weights))
     return BROKEN

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from nautilus.core.numerics import LOG2E
 from nautilus.core.records import dataclass
 from nautilus.core.types import LARGEST
 from nautilus.vr_tile.analysis.invariance import Forms
 from nautilus.vr_tile.ir import ConstOp, ForOp, MapOp, ReduceOp, TileOp, Value, operands, walk_ops
 
-_LOG2E = math.log2(math.e)
 _ONE = ""  # the name of the constant term
 
 
@@ -111,7 +111,7 @@ class _Bounds:
 
     def exponent(self, op: MapOp, elements: list[_Linear]) -> tuple[float, float] | None:
         """``(k, c)`` where the exponent (of 2) is at most ``k * (new - r) + c``; k is 0 where it only shrinks."""
-        unit = _LOG2E if op.op == "exp" else 1.0
+        unit = LOG2E if op.op == "exp" else 1.0
         form = self.forms.of(op.args[0])
         old, new = form.weight(self.old.name) * unit, form.weight(self.new.name) * unit
         power = self.linear(op.args[0]).times(unit)

@@ -13,6 +13,7 @@ from itertools import combinations
 
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Const, Expr, Load, Op
+from nautilus.core.expr.products import BYTE_TERMS, MOST_FACTORS
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 
@@ -32,9 +33,6 @@ class Contraction:
     after: tuple[tuple[str, Expr | None], ...]
 
 
-_MOST_FACTORS = 64  # a longer product is not matched, because matching every pair of factors takes cubic time
-
-
 def addends(e: Expr) -> list[tuple[bool, Expr]]:
     """The terms of a sum, each with its sign (True: plus)."""
     match e:
@@ -48,7 +46,7 @@ def addends(e: Expr) -> list[tuple[bool, Expr]]:
 def contraction(e: Expr, summed: Axes, axes_of: AxesOf, vectors: bool = False) -> Contraction | None:
     """``e`` summed over ``summed`` as a contraction, or None. ``vectors``: I or J may be empty."""
     factors, after = _factors(e, summed, axes_of)
-    if not 2 <= len(factors) <= _MOST_FACTORS:
+    if not 2 <= len(factors) <= MOST_FACTORS:
         return None
     for i, j in combinations(range(len(factors)), 2):
         groups = _grouped(factors, i, j, axes_of)
@@ -122,13 +120,10 @@ def integers(c: Contraction, terms: int) -> tuple[Expr, Expr] | None:
     The sum of ``terms`` products is exact in i32; a running sum in f32 would round each addition.
     """
     sides = [_integer(e) for e in (c.a, c.b)]
-    if not c.after or c.a.dtype is not DType.F32 or terms > _MOST_TERMS or sides[0] is None or sides[1] is None:
+    if not c.after or c.a.dtype is not DType.F32 or terms > BYTE_TERMS or sides[0] is None or sides[1] is None:
         return None
     x, y = (stripped(e) for e in sides if e is not None)
     return (x, y) if x.dtype is y.dtype else (sides[0], sides[1])
-
-
-_MOST_TERMS = 1 << 15  # products of two 8-bit integers whose sum is below 2^31
 
 
 def _integer(e: Expr) -> Expr | None:

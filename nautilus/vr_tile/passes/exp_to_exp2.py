@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from nautilus.core.numerics import LOG2E
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
@@ -33,7 +34,7 @@ class ExpToExp2:
 def _rule(p: Peephole, op: TileOp) -> Value | None:
     match op:
         case MapOp(op="exp", args=(x,)) if x.type.dtype is DType.F32:
-            scale = p.const(math.log2(math.e), TileType(DType.F32))
+            scale = p.const(LOG2E, TileType(DType.F32))
             return p.map("exp2", [p.map("mul", [x, scale])])
         case MapOp(op="log", args=(x,)) if x.type.dtype is DType.F32:
             scale = p.const(math.log(2.0), TileType(DType.F32))

@@ -15,12 +15,12 @@ with x).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.functions import FUNCTIONS
+from nautilus.core.numerics import LOG2E
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
@@ -87,7 +87,7 @@ def _one(p: Peephole, value: float) -> Value:
 
 
 def _sigmoid(p: Peephole, x: Value) -> Value:
-    power = p.map("exp2", [p.map("mul", [x, _one(p, -math.log2(math.e))])])
+    power = p.map("exp2", [p.map("mul", [x, _one(p, -LOG2E)])])
     return p.map("rcp", [p.map("add", [power, _one(p, 1.0)])])
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, compile_file
-from nautilus.passes.selection.inline_choice import AGAIN, candidates
+from nautilus.passes.selection.inline_choice import candidates
 from nautilus.scalar.passes.inline import default_inline
+from nautilus.scalar.passes.operands.store_operands import AGAIN
 from nautilus.scalar.rewriting import find_defs
 from nautilus.tune.search.trial_lowering import trials_of
 

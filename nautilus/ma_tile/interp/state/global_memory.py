@@ -16,9 +16,10 @@ import numpy as np
 
 from nautilus.core.buffers import Space, extents
 from nautilus.core.index.strides import places, row_major, span
-from nautilus.core.numerics import combine_at
+from nautilus.core.numerics import Array, combine_at
 from nautilus.core.types import DType
-from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, encode, register_type, round_registers
+from nautilus.ma_tile.interp.state.values import Fault, encode, register_type, round_registers
+from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.ops import MemModule
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.errors import NautilusError
+from nautilus.core.numerics import Array
 from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
 from nautilus.ma_tile.interp.state.outstanding import Value
 from nautilus.ma_tile.interp.state.shared_memory import SharedMemory
 from nautilus.ma_tile.interp.state.sync import Actor
-from nautilus.ma_tile.interp.state.values import Array, Fault, Scope
+from nautilus.ma_tile.interp.state.values import Fault, Scope
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ForOp, Frag, MemKernel, MemModule, MemOp, MmaOp, RolesOp, Smem, TileFetch, walk_ops
 

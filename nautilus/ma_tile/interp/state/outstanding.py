@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TypeAlias
 
+from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.interp.state.shared_memory import PendingRead
-from nautilus.ma_tile.interp.state.values import Array, Fault
+from nautilus.ma_tile.interp.state.values import Fault
 
 
 @dataclass(slots=True, eq=False)

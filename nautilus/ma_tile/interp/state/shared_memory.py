@@ -23,8 +23,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.interp.state.values import Array, Fault, Ints
+from nautilus.ma_tile.interp.state.values import Fault
+from nautilus.ma_tile.ir.layout import Ints
 
 MANY = -2
 ENGINE = -3

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.numerics import EVAL, eval_op, from_storage, round_to, storage_array
+from nautilus.core.numerics import EVAL, Array, eval_op, from_storage, round_to, storage_array
 from nautilus.core.types import FORMATS, DType
-from nautilus.ma_tile.ir.layout import FragLayout
-
-Array: TypeAlias = NDArray[Any]
-Ints: TypeAlias = NDArray[np.int64]
+from nautilus.ma_tile.ir.layout import FragLayout, Ints
 
 
 class Fault(Exception):

@@ -18,11 +18,11 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.analysis.pipelines import Block, at_consumer, explicit_consumers
+from nautilus.ma_tile.analysis.pipelines import at_consumer, explicit_consumers
 from nautilus.ma_tile.ir.async_ops import CONSUMER, AdvanceOp, MbarExpect, ProxyFence, TmaLoad
 from nautilus.ma_tile.ir.ops import Barrier, ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import each_kernel, touch
+from nautilus.ma_tile.ir.traverse import Ops, each_kernel, touch
 from nautilus.ma_tile.ir.values import Mbar, PipelineState, Smem
 from nautilus.ma_tile.passes.finalise.allocate_shared import checked, place_mbars
 from nautilus.targets.limits import limits
@@ -63,7 +63,7 @@ class _Awaited:
     pipeline: PipelineState
     written: bool  # threads write shared memory too: loads must not overtake what they wrote there
 
-    def block(self, body: Block) -> Block:
+    def block(self, body: Ops) -> Ops:
         """``body`` with each run of loads replaced."""
         out: list[MemOp] = []
         run: list[TmaLoad] = []
@@ -82,10 +82,10 @@ class _Awaited:
         span, name = run[0].span, self.pipeline.name
         loads = [x for load in run for x in self._each_consumer(load)]
         total = sum(self.smem[x.slot.buffer].stage_bytes for x in loads)
-        issue: Block = (MbarExpect(name, _ZERO, total, span), *loads)
+        issue: Ops = (MbarExpect(name, _ZERO, total, span), *loads)
         if self.kernel.consumers > 1:
             issue = (IfOp(calc("eq", Var(CONSUMER), _ZERO), issue, span),)
-        fence: Block = (ProxyFence(span),) if self.written else ()
+        fence: Ops = (ProxyFence(span),) if self.written else ()
         wait = MbarWait(name, _ZERO, Var(self.pipeline.phase), span)
         return (*fence, Barrier(span=span), *issue, wait, AdvanceOp(name, span=span))
 

@@ -28,12 +28,11 @@ from nautilus.core.expr.nodes import Const, Expr, free_vars
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.grid_variables import BLOCK, grid_values
-from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, MbarExpect, TmaLoad
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarArrive, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import each_kernel, expressions, rebuild, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.text.printer import format_op
 
 
@@ -141,7 +140,7 @@ def check_control(kernel: MemKernel, pipelines: frozenset[str], apart: frozenset
             raise ScheduleError(detail, kernel=kernel.name)
 
 
-def _bodies(body: Block) -> Iterator[IfOp | ForOp]:
+def _bodies(body: Ops) -> Iterator[IfOp | ForOp]:
     for op in walk_ops(body):
         if isinstance(op, IfOp | ForOp):
             yield op

@@ -37,7 +37,6 @@ from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.pipelines import (
-    Block,
     TmaPipeline,
     at_consumer,
     explicit_consumers,
@@ -78,7 +77,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import each_kernel, expressions, map_slots, rebuild, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, map_slots, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.ir.values import Slot
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.stage_aliasing import find_stage_alias
@@ -181,7 +180,7 @@ def obstacle(kernel: MemKernel) -> str | None:
     return None
 
 
-def _addresses(body: Block, names: frozenset[str]) -> list[Expr]:
+def _addresses(body: Ops, names: frozenset[str]) -> list[Expr]:
     """The expressions that the loads of ``names`` need: addresses, conditions, bounds, and variables in them."""
     found = [
         e
@@ -201,7 +200,7 @@ def _addresses(body: Block, names: frozenset[str]) -> list[Expr]:
 # -- producer -----------------------------------------------------------------------------------
 
 
-def _slice(body: Block, pipelines: tuple[TmaPipeline, ...]) -> Block:
+def _slice(body: Ops, pipelines: tuple[TmaPipeline, ...]) -> Ops:
     """The loads of ``body`` as the producer issues them, with the control flow around them."""
     names = frozenset(b for r in pipelines for b in r.buffers)
     at = {n: (pipeline, loads) for pipeline in pipelines for n, loads in sites(body, pipeline)}
@@ -237,7 +236,7 @@ def _issue(pipeline: TmaPipeline, loads: tuple[TmaLoad, ...]) -> list[MemOp]:
     return [*out, AdvanceOp(pipeline.state.name, span=span)]
 
 
-def used_lets(body: Block) -> Block:
+def used_lets(body: Ops) -> Ops:
     """``body`` without each ``let`` whose variable is not used."""
     while True:
         used = {v for op in walk_ops(body) for e in expressions(op) for v in free_vars(e)}
@@ -261,7 +260,7 @@ class _Placer:
     def names(self) -> frozenset[str]:
         return frozenset(self.pipeline.buffers)
 
-    def block(self, body: Block) -> Block:
+    def block(self, body: Ops) -> Ops:
         """``body`` without the loads of the pipeline. Each instance stands between its wait and its release."""
         before: dict[int, MemOp] = {}
         behind: dict[int, list[MemOp]] = {}
@@ -293,7 +292,7 @@ class _Placer:
         return tuple(out)
 
     def _close(
-        self, body: Block, start: int, read: list[int], before: dict[int, MemOp], behind: dict[int, list[MemOp]]
+        self, body: Ops, start: int, read: list[int], before: dict[int, MemOp], behind: dict[int, list[MemOp]]
     ) -> None:
         """Ends the instance that began at ``start``. An instance without readers has a wait too."""
         if start < 0:
@@ -309,14 +308,14 @@ class _Placer:
         ]
 
 
-def _stored(body: Block, last: int) -> int | None:
+def _stored(body: Ops, last: int) -> int | None:
     """Position where the reader at ``last`` ends. A TMA store ends at the next ``tma.wait`` (None: there is none)."""
     if not isinstance(body[last], TmaStore):
         return last
     return next((n for n in range(last, len(body)) if isinstance(body[n], TmaWait)), None)
 
 
-def _addressed(body: Block, pipelines: tuple[TmaPipeline, ...]) -> Block:
+def _addressed(body: Ops, pipelines: tuple[TmaPipeline, ...]) -> Ops:
     """Slots addressed by the states of their pipelines."""
     of = {b: r for r in pipelines for b in r.buffers}
 

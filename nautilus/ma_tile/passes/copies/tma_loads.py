@@ -48,12 +48,10 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import deep_touch, each_kernel, touch, warp_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, deep_touch, each_kernel, touch, warp_plan_of
 from nautilus.ma_tile.passes.finalise.allocate_shared import checked, place_mbars
 from nautilus.ma_tile.rewriting.renaming import each_block, uniform_ranges
 from nautilus.targets.limits import Limits, limits
-
-Block = tuple[MemOp, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ def _boxes(kernel: MemKernel, pipelined: frozenset[str], buffers: dict[str, Buff
     return True
 
 
-def _sites(body: Block, pipelined: frozenset[str]) -> Iterator[tuple[AsyncCopy, ...]]:
+def _sites(body: Ops, pipelined: frozenset[str]) -> Iterator[tuple[AsyncCopy, ...]]:
     """Runs of copies into pipelined buffers."""
     for is_copy, run in groupby(body, lambda op: isinstance(op, AsyncCopy) and op.slot.buffer in pipelined):
         ops = tuple(run)
@@ -159,7 +157,7 @@ class _TmaRewriter:
     def stages(self) -> int:
         return next(s.stages for s in self.kernel.smem if s.name in self.pipelined)
 
-    def block(self, body: Block) -> Block:
+    def block(self, body: Ops) -> Ops:
         """``body`` with its sites replaced, and a wait before the first reader of each stage."""
         out: list[MemOp] = []
         waited: set[Expr] = set()

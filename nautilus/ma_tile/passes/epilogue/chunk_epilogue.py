@@ -54,15 +54,12 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import bound, each_kernel, expressions, reads, refs, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, bound, each_kernel, expressions, reads, refs, warpgroup_plan_of
 from nautilus.ma_tile.passes.finalise.dead_fragments import clean
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.ma_tile.verify.layout import same_map
+from nautilus.targets.limits import WGMMA_ROWS
 
-Block = tuple[MemOp, ...]
-
-#: rows of a block of the accumulator that one instruction makes
-_ROWS = 64
 #: least columns of a chunk: a row of 16-bit elements that can be swizzled
 _LEAST = 16
 
@@ -119,7 +116,7 @@ class _Kernel:
         self.frags = {f.name: f for op in ops for f in bound(op)}
         self.moving = {v for c in kernel.pipelines for v in (c.stage, c.phase)}
 
-    def scope(self, body: Block) -> Block:
+    def scope(self, body: Ops) -> Ops:
         """``body`` with its stores in chunks, and those of the roles and tile loops in it."""
         out: list[MemOp] = []
         for op in body:
@@ -135,7 +132,7 @@ class _Kernel:
         return new
 
     # -- which stores ---------------------------------------------------------------------------
-    def _group(self, body: Block) -> _Group | None:
+    def _group(self, body: Ops) -> _Group | None:
         """The first stores that are processed together: consecutive ones to different buffers."""
         found: _Group | None = None
         seen: set[str] = set()
@@ -161,14 +158,14 @@ class _Kernel:
             return None
         for m, n in (axes, axes[::-1]):
             width = gcd(n.size, self.columns)
-            if m.size % _ROWS or n.size % 8 or width < _LEAST or (m.size, n.size) == (_ROWS, width):
+            if m.size % WGMMA_ROWS or n.size % 8 or width < _LEAST or (m.size, n.size) == (WGMMA_ROWS, width):
                 continue
             if same_map(layout, wg_acc_layout(m.name, n.name, m.size, n.size)):
                 return _Group((at,), m, n, width)
         return None
 
     # -- their chunks -----------------------------------------------------------------------------
-    def _chunked(self, body: Block, group: _Group) -> Block:
+    def _chunked(self, body: Ops, group: _Group) -> Ops:
         """``body`` with the group's stores in chunks, at the position of the last store."""
         work = _Chunks(self, group, self._cloned(body, group))
         last = group.at[-1]
@@ -176,7 +173,7 @@ class _Kernel:
         before = tuple(op for at, op in enumerate(body[:last]) if at not in group.at)
         return (*before, *work.all(stores), *body[last + 1 :])
 
-    def _cloned(self, body: Block, group: _Group) -> dict[str, MemOp]:
+    def _cloned(self, body: Ops, group: _Group) -> dict[str, MemOp]:
         """Result name -> op, of the ops that are computed in each chunk, because only these stores read them."""
         readers: dict[str, set[int]] = {}
         for at, op in enumerate(body):
@@ -220,7 +217,7 @@ class _Chunks:
     def all(self, stores: Sequence[GlobalStore]) -> Iterator[MemOp]:
         """The ops of all chunks; in each chunk the loads, then the arithmetic, then the stores."""
         for column in range(0, self.group.n.size, self.group.width):
-            for row in range(0, self.group.m.size, _ROWS):
+            for row in range(0, self.group.m.size, WGMMA_ROWS):
                 for store in stores:
                     self.out.append(self._renamed(store, column, row, {}))
                 yield from sorted(self.out, key=lambda op: not (isinstance(op, GlobalLoad) and not refs(op)))
@@ -231,7 +228,7 @@ class _Chunks:
         g, names = self.group, value.type.names
         column = column if g.n.name in names else 0
         row = row if g.m.name in names else 0
-        if not self._shrinks(value, g.n, g.width) and not self._shrinks(value, g.m, _ROWS):
+        if not self._shrinks(value, g.n, g.width) and not self._shrinks(value, g.m, WGMMA_ROWS):
             return value
         key = (value.name, column, row)
         if key not in self.memo:
@@ -246,9 +243,9 @@ class _Chunks:
     def _new(self, value: Frag, column: int, row: int, width: int) -> Frag:
         """A fragment for the part of ``value`` of 64 rows and ``width`` columns."""
         g = self.group
-        sizes = {g.m.name: _ROWS, g.n.name: width}
+        sizes = {g.m.name: WGMMA_ROWS, g.n.name: width}
         axes = tuple(TileAxis(a.name, min(a.size, sizes.get(a.name, a.size))) for a in value.type.axes)
-        whole = wg_acc_layout(g.m.name, g.n.name, _ROWS, width)
+        whole = wg_acc_layout(g.m.name, g.n.name, WGMMA_ROWS, width)
         layout = whole if {g.m.name, g.n.name} <= set(value.type.names) else whole.project(value.type.names)
         suffix = f"{column}" if row == 0 else f"{column}_{row}"
         frag = self.kernel.names.frag(value, suffix)
@@ -259,7 +256,7 @@ class _Chunks:
     def _sliced(self, value: Frag, column: int, row: int) -> Frag:
         """A slice of ``value``: first of rows, because registers of adjacent columns are adjacent then."""
         g = self.group
-        if self._shrinks(value, g.m, _ROWS):
+        if self._shrinks(value, g.m, WGMMA_ROWS):
             key = (value.name, -1, row)
             if key not in self.memo:
                 self.memo[key] = self._new(value, 0, row, g.n.size)
@@ -289,7 +286,7 @@ class _Chunks:
         return Renaming(parts | made, moved).op(op)
 
 
-def _behind_mma(body: Block) -> int:
+def _behind_mma(body: Ops) -> int:
     """The first position after all MMAs of ``body``; the length of ``body`` if it has none."""
     last = [
         at for at, op in enumerate(body) if isinstance(op, ForOp) or any(isinstance(x, MmaOp) for x in walk_ops((op,)))

@@ -70,7 +70,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     walk_ops,
 )
-from nautilus.ma_tile.ir.row_store import VECTOR, in_rows, is_range
+from nautilus.ma_tile.ir.row_store import in_rows, is_range
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, touch, warpgroup_plan_of
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
 from nautilus.ma_tile.passes.epilogue.tma_stores import pipeline_bytes
@@ -78,9 +78,8 @@ from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.named_barriers import consumer_barrier
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, each_block, layout_name
 from nautilus.ma_tile.verify.layout import same_map
-from nautilus.targets.limits import limits
+from nautilus.targets.limits import VECTOR_BYTES, WGMMA_ROWS, limits
 
-ROWS = 64  # of a piece: those of one instruction
 PAD = 16  # bytes between rows that are not swizzled, which puts eight of them into different banks
 LEAST = 128  # bytes of rows that begin anywhere
 GAIN = 0.75  # sectors that pieces of rows touch, at most, as a share of those of stores from registers
@@ -173,7 +172,7 @@ class _Stores:
         if len(axes) != 2 or layout.warps != GROUP_WARPS:
             return None
         for m, n in (axes, axes[::-1]):
-            whole = m.size % ROWS == 0 and n.size % 8 == 0
+            whole = m.size % WGMMA_ROWS == 0 and n.size % 8 == 0
             if whole and same_map(layout, wg_acc_layout(m.name, n.name, m.size, n.size)):
                 return m, n
         return None
@@ -279,24 +278,24 @@ def _candidates(op: GlobalStore, buffer: Buffer, m: TileAxis, n: TileAxis) -> It
     for width in (row // size for row in SWIZZLES):
         if last is None or n.size % width or width % 8:
             continue
-        outer, inner = TileAxis(m.name, ROWS), TileAxis(n.name, width)
+        outer, inner = TileAxis(m.name, WGMMA_ROWS), TileAxis(n.name, width)
         axes = (outer, inner) if last == n.name else (inner, outer)
         most = min(16 // size, axes[1].size) if size <= 4 else 1
         vec = vector_width(buffer, op.index, op.mask, last, most, {}) if most > 1 else 1
         layout = _by_rows(*axes, vec)
         if layout is not None:
-            yield _Piece(m, n, ROWS, width, vec, axes, layout)
+            yield _Piece(m, n, WGMMA_ROWS, width, vec, axes, layout)
 
 
 def _begins_anywhere(op: GlobalStore, buffer: Buffer, last: str) -> bool:
     """Whether rows may begin at other places than multiples of 16 bytes."""
-    vec = VECTOR // buffer.dtype.bytes
+    vec = VECTOR_BYTES // buffer.dtype.bytes
     return vector_width(buffer, op.index, None, last, vec, {}) < vec
 
 
 def _rows_anywhere(m: TileAxis, n: TileAxis, last: str, size: int) -> Iterator[_Piece]:
     """Pieces whose rows begin anywhere, those with the longest rows first."""
-    vec, down = VECTOR // size, ROWS if last == n.name else m.size
+    vec, down = VECTOR_BYTES // size, WGMMA_ROWS if last == n.name else m.size
     for across in (n.size // parts for parts in (1, 2, 3, 4, 6, 8) if n.size % (8 * parts) == 0):
         outer, inner = TileAxis(m.name, down), TileAxis(n.name, across)
         axes = (outer, inner) if last == n.name else (inner, outer)

@@ -26,7 +26,6 @@ from nautilus.core.expr.nodes import Const, Op, Var, free_vars
 from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.ops import Kind, declaration
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.ir.ops import (
     AdvanceOp,
     Barrier,
@@ -46,7 +45,7 @@ from nautilus.ma_tile.ir.ops import (
     TmaWait,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import each_kernel, expressions, rebuild, touch
+from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, rebuild, touch
 from nautilus.ma_tile.passes.epilogue.tma_stores import Ranges, known_ranges
 
 #: more than any number of stages or groups
@@ -86,7 +85,7 @@ def _is_used(op: MemOp, mbarriers: Container[str]) -> bool:
     return not isinstance(op, MbarArrive) or op.mbar in mbarriers
 
 
-def _mapped(roles: RolesOp, f: Callable[[Block], Block]) -> RolesOp:
+def _mapped(roles: RolesOp, f: Callable[[Ops], Ops]) -> RolesOp:
     return replace(roles, roles=tuple(replace(r, body=f(r.body)) for r in roles.roles))
 
 
@@ -120,7 +119,7 @@ def _mentions(op: MemOp, p: PipelineState) -> bool:
     )
 
 
-def _shape(body: Block, p: PipelineState) -> tuple[object, ...]:
+def _shape(body: Ops, p: PipelineState) -> tuple[object, ...]:
     """The loops and conditions around the advances of ``p``: equal for roles with the same instances."""
     out: list[object] = []
     for op in body:
@@ -156,7 +155,7 @@ class _Pipeline:
     ranges: Ranges
     released: frozenset[str]
 
-    def role(self, body: Block) -> Block:
+    def role(self, body: Ops) -> Ops:
         """``body`` of a role without the waits and arrivals of the first and last instances."""
         return self._backward(self._forward(body, 0)[0], 0)[0]
 
@@ -171,7 +170,7 @@ class _Pipeline:
                 return sum(map(self._moves, body))
         return 0
 
-    def _forward(self, body: Block, before: int) -> tuple[Block, int]:
+    def _forward(self, body: Ops, before: int) -> tuple[Ops, int]:
         """``body`` without waits of first instances, if at most ``before`` precede it; how many precede its end."""
         out: list[MemOp] = []
         for op in body:
@@ -188,7 +187,7 @@ class _Pipeline:
             before = after
         return tuple(out), before
 
-    def _backward(self, body: Block, behind: int) -> tuple[Block, int]:
+    def _backward(self, body: Ops, behind: int) -> tuple[Ops, int]:
         """``body`` without arrivals for instances that nothing waits for, if at most ``behind`` instances follow it."""
         out: list[MemOp] = []
         for op in reversed(body):
@@ -207,7 +206,7 @@ class _Pipeline:
         return tuple(reversed(out)), behind
 
 
-def _without_last_advances(body: Block, pipelines: tuple[PipelineState, ...]) -> Block:
+def _without_last_advances(body: Ops, pipelines: tuple[PipelineState, ...]) -> Ops:
     """``body`` without advances behind the last use of their pipelines."""
     for p in pipelines:
         while body:
@@ -221,7 +220,7 @@ def _without_last_advances(body: Block, pipelines: tuple[PipelineState, ...]) ->
 # -- stores -----------------------------------------------------------------------------------
 
 
-def _stores(body: Block) -> Block:
+def _stores(body: Ops) -> Ops:
     """``body`` without the waits for TMA stores, and the ends of their groups, that change nothing."""
     stored = {op.slot.buffer for op in walk_ops(body) if isinstance(op, TmaStore)}
     first = next((n for n, op in enumerate(body) if any(isinstance(x, TmaStore) for x in walk_ops((op,)))), len(body))

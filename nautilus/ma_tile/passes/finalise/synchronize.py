@@ -31,11 +31,11 @@ from dataclasses import field, replace
 from itertools import count
 
 from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import FALSE
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.linear import ZERO, Linear, atom, constant
 from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.records import dataclass
-from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import (
@@ -59,7 +59,6 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.traverse import Touch, deep_touch, each_kernel, exchanged, rebuild, touch
 from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
 
-_FALSE = Const(False, DType.BOOL)
 #: outstanding groups that the analysis distinguishes; older ones count as the oldest of these
 _DEPTH = 12
 
@@ -258,7 +257,7 @@ class _Sync:
                     state = state.wait(pending)
                 case Barrier(threads=None):
                     state = state.barrier()
-                case IfOp(cond=cond) if simplify(substitute(cond, at)) == _FALSE:
+                case IfOp(cond=cond) if simplify(substitute(cond, at)) == FALSE:
                     continue
                 case IfOp() if _bulk(op):
                     return None

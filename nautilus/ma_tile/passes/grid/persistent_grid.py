@@ -35,11 +35,10 @@ from nautilus.core.index.simplify import bounds, linear_in, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.types import DType
-from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, AdvanceOp, LetOp, TmaWait
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import each_kernel, expressions, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, warpgroup_plan_of
 from nautilus.ma_tile.passes.copies.specialise_warps import used_lets
 from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
@@ -133,7 +132,7 @@ class _Persistent:
             role, body = self._shared(role, body)
         lets = tuple(LetOp(name, self._at_tile(e), self.kernel.span) for name, e in self.kernel.decode)
         body = used_lets((*lets, *body))
-        first: Block = (first_arrival(self.plan.warpgroups),) if self.own and not role.single else ()
+        first: Ops = (first_arrival(self.plan.warpgroups),) if self.own and not role.single else ()
         if self.queue is not None and role.single:
             first, body = (*first, *self.queue.first()), self.queue.send(body)
         elif self.queue is not None:
@@ -152,7 +151,7 @@ class _Persistent:
         ranges = known_ranges(self.kernel)
         return simplify(substitute(e, {"block": number}), {**ranges, self.var: (0, ranges["block"][1])})
 
-    def _shared(self, role: Role, body: Block) -> tuple[Role, Block]:
+    def _shared(self, role: Role, body: Ops) -> tuple[Role, Ops]:
         """The consumer role with all its consumers; each of them runs ``body`` for every ``consumers``-th tile."""
         if role.consumers != 1:
             raise ScheduleError(f"{role.consumers} consumers already share a tile", kernel=self.kernel.name)
@@ -165,7 +164,7 @@ class _Persistent:
         last = role.first_warp + consumers * GROUP_WARPS
         return replace(role, consumers=consumers, last_warp=last), (mine, others) if moves else (mine,)
 
-    def _uses(self, body: Block) -> dict[str, Expr]:
+    def _uses(self, body: Ops) -> dict[str, Expr]:
         """Name of a pipeline state -> the stages by which a run of ``body`` advances it."""
         lets = {op.var: op.expr for op in body if isinstance(op, LetOp)}
         for var, e in lets.items():  # in order: each is in terms of the grid's variables when it is used
@@ -182,7 +181,7 @@ class _Persistent:
                 )
         return out
 
-    def _count(self, body: Block, pipeline: str, loop: ForOp | None = None) -> Expr:
+    def _count(self, body: Ops, pipeline: str, loop: ForOp | None = None) -> Expr:
         """The stages by which ``body`` advances ``pipeline``, in all iterations of ``loop`` if one is given."""
         total: Expr = _ZERO
         for op in body:
@@ -232,7 +231,7 @@ def _in_turn(op: MemOp) -> bool:
     return isinstance(op, MbarWait) or (isinstance(op, MmaOp) and op.instr in WGMMA)
 
 
-def _moves(body: Block, pipeline: str) -> bool:
+def _moves(body: Ops, pipeline: str) -> bool:
     return any(isinstance(op, AdvanceOp) and op.pipeline == pipeline for op in walk_ops(body))
 
 

@@ -19,11 +19,10 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import free_vars
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
-from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA, NamedArrive
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import each_kernel, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, each_kernel, warpgroup_plan_of
 from nautilus.ma_tile.rewriting.named_barriers import first_arrival, ordered
 
 
@@ -66,7 +65,7 @@ class _OrderedBarriers:
     consumers: int
     loops: int = 0
 
-    def block(self, body: Block) -> Block:
+    def block(self, body: Ops) -> Ops:
         """``body`` with an ordered section in each iteration of the innermost loops that contain MMAs."""
         out: list[MemOp] = []
         for op in body:

@@ -43,11 +43,10 @@ from nautilus.core.index.linear import ZERO, Linear, build, divided, linear
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.sizes import Extent, as_extent
 from nautilus.core.records import dataclass
-from nautilus.core.types import DType, integer_limits
+from nautilus.core.types import INDEX_TYPES, DType, integer_limits
 
 MOST = 32  # points of a tile for each of which a value is read
 _LIMIT = 1 << 28  # of two values in one comparison, and of what stands beside them
-_INTEGERS = frozenset({DType.I32, DType.I64})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def with_names(c: Expr, var: str, tiles: frozenset[str], readable: Readable) -> 
     found: dict[str, Value] = {}
 
     def visit(e: Expr) -> Expr:
-        if isinstance(e, Op) and e.op in COMPARISONS and e.args[0].dtype in _INTEGERS and loads(e):
+        if isinstance(e, Op) and e.op in COMPARISONS and e.args[0].dtype in INDEX_TYPES and loads(e):
             return _named(e, found, var, tiles, readable)
         return with_children(e, tuple(map(visit, children(e)))) if isinstance(e, Op) else e
 

@@ -17,15 +17,13 @@ from collections.abc import Sequence
 from math import gcd
 
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars
-from nautilus.core.expr.products import bare, factors, matrix_product, product_of
+from nautilus.core.expr.products import MOST_FACTORS, bare, factors, matrix_product, product_of
 from nautilus.core.index.groups import quotients
 from nautilus.core.records import dataclass
-from nautilus.core.types import DType
+from nautilus.core.types import BYTES, DType
 from nautilus.scalar.analysis.definitions import Def, size
 
 DEPTH = 128  # terms of a step: a line of 128 bytes of an operand, and one short sum of the instructions
-_MOST_FACTORS = 64
-_INTEGERS = (DType.I8, DType.U8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ def scaled_product(d: Def) -> ScaledProduct | None:
         return None
     tensors = [p for p in parts if _byte(p) is not None and _group(p, d, inner) is None]
     scales = [p for p in parts if p not in tensors]
-    if not 2 < len(parts) <= _MOST_FACTORS or len(tensors) != 2:
+    if not 2 < len(parts) <= MOST_FACTORS or len(tensors) != 2:
         return None
     one, other = (t for p in tensors if (t := _byte(p)) is not None)
     if one.is_float8 is not other.is_float8:
@@ -79,7 +77,7 @@ def matrix_part(d: Def) -> Expr:
 def _byte(e: Expr) -> DType | None:
     """The type of an element of a tensor of 8-bit floats or integers under a conversion to f32."""
     match e:
-        case Op(op="cast", dtype=DType.F32, args=(Load(dtype=dtype),)) if dtype.is_float8 or dtype in _INTEGERS:
+        case Op(op="cast", dtype=DType.F32, args=(Load(dtype=dtype),)) if dtype.is_float8 or dtype in BYTES:
             return dtype
     return None
 

@@ -28,6 +28,7 @@ from nautilus.core.functions.intervals import (
     square,
     times,
 )
+from nautilus.core.numerics import LOG2E
 from nautilus.core.types import value_limits
 from nautilus.scalar.analysis.symbolic import Lin, Prod
 
@@ -76,7 +77,7 @@ def _exponential(base: str, lin: Lin, sums: Mapping[str, Interval], env: Mapping
         if _mentions(atom, sums):
             size = magnitude(interval(atom, env))[1]
             top += times(abs(n) * size, 1.0 if scale is None else magnitude(interval(scale, env))[1])
-    bits = top * (math.log2(math.e) if base == "exp" else 1.0)
+    bits = top * (LOG2E if base == "exp" else 1.0)
     return EVERYTHING if bits > 1000 else (2.0**-bits, 2.0**bits)
 
 

@@ -43,11 +43,11 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.targets.limits import BLOCK_REGISTERS
 from nautilus.targets.rates import machine
 from nautilus.targets.records import DEFAULT_TARGET
 
 TILE = 16384  # elements of a chunk, over all reduced axes and operands, that a block holds in registers
-LONGEST = 32768  # elements that stay in registers without chunks
 SHORTEST = 64  # elements of a chunk along the axis that is cut
 RESIDENT = machine(DEFAULT_TARGET).multiprocessors  # blocks that are resident together, one for each of them
 _MOST_AXES = 4  # of a sum, whose order is tried
@@ -144,7 +144,8 @@ def chunk_of(d: Def) -> tuple[str, int] | None:
     known = {x: n for x, n in extents.items() if n is not None}
     operands = {ld.buffer: ld.dtype.bytes for ld in loads(d.value) if free_vars(ld) & extents.keys()}
     elements = prod(known.values())
-    on_chip = elements * len(operands) <= LONGEST or elements * sum(operands.values()) * min(rows, RESIDENT) <= CACHED
+    held = elements * len(operands) <= BLOCK_REGISTERS
+    on_chip = held or elements * sum(operands.values()) * min(rows, RESIDENT) <= CACHED
     if len(known) < len(extents) or on_chip:
         return None
     lengths = {x: floor_pow2(TILE // len(operands) // (elements // n)) for x, n in known.items()}

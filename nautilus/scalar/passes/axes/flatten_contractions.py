@@ -8,7 +8,7 @@ so that the product has one loop, which its engines pipeline without a break.  T
 :data:`ROW` bytes, hence a step of the loop stays inside of it: the quotient is the same for the whole step, and the
 remainder counts up in it, as copies of boxes need.  The order of the terms is that of nested loops.  Operands of 16
 bits have shorter steps where that makes one loop of them: of :data:`SHORT` bytes, if there is no condition, or of
-:data:`TERMS` terms, if the axis is contiguous in no operand (the images of a batch, in the gradient of a filter).
+:data:`MMA_DEPTH` terms, if the axis is contiguous in no operand (the images of a batch, in the gradient of a filter).
 
 Operands of at most 16 bits an element may be shifted by the other axes, and the product may have a condition that holds
 wherever all operands are inside of their tensors, because copies of boxes give zeros elsewhere::
@@ -35,10 +35,10 @@ from nautilus.scalar.analysis.contractions.scales import unscaled
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+from nautilus.targets.limits import MMA_DEPTH
 
 ROW = 128  # bytes of the longest step of a loop along one axis
 SHORT = 64  # bytes of a step that is still faster than a loop for each axis
-TERMS = 16  # of one matrix instruction of 16-bit operands
 PADDED = 2  # terms for which padding adds one, at most
 
 
@@ -104,7 +104,7 @@ def _fits(d: Def, inner: Axis, length: int) -> bool:
     if any(ld.dtype.bits > 16 for ld in found):
         return False
     if not along:
-        return length % TERMS == 0
+        return length % MMA_DEPTH == 0
     return d.guard is None and all(length * ld.dtype.bytes % SHORT == 0 for ld in found)
 
 

@@ -21,11 +21,11 @@ from math import isfinite, prod
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, children, loads, substitute
-from nautilus.core.expr.products import factors, matrix_product, product_of
+from nautilus.core.expr.products import BYTE_TERMS, factors, matrix_product, product_of
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
-from nautilus.core.types import DType
+from nautilus.core.types import BYTES, DType
 from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.scales import DEPTH, scaled_product
 from nautilus.scalar.analysis.definitions import Def, rename_axes, size
@@ -35,9 +35,6 @@ from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.operands.join_digits import with_joint_digits
 from nautilus.scalar.passes.operands.order_contractions import Fenced
 from nautilus.scalar.rewriting import find_defs, kernel_of
-
-_BYTES = (DType.I8, DType.U8)
-_MOST_TERMS = 1 << 15  # products of two bytes whose sum is below 2^31
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +144,8 @@ def _terms(inner: Def) -> Expr | None:
     if value.dtype is DType.F32:
         return value if inner.buffer.dtype is DType.F32 else None
     parts = factors(value)
-    bytes_only = all(isinstance(x, Op) and x.op == "cast" and children(x)[0].dtype in _BYTES for x in parts)
-    if not bytes_only or len(parts) != 2 or value.dtype is not DType.I32 or prod(n or 1 for n in lengths) > _MOST_TERMS:
+    bytes_only = all(isinstance(x, Op) and x.op == "cast" and children(x)[0].dtype in BYTES for x in parts)
+    if not bytes_only or len(parts) != 2 or value.dtype is not DType.I32 or prod(n or 1 for n in lengths) > BYTE_TERMS:
         return None
     return product_of([Op("cast", children(x), DType.F32, x.span) for x in parts])
 

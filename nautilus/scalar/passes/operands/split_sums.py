@@ -15,12 +15,11 @@ from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var
 from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.contractions.terms import MOST_TERMS
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
 from nautilus.scalar.rewriting import find_defs, fresh_name
-
-_MOST_TERMS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def products(d: Def) -> tuple[tuple[Expr, bool], ...] | None:
     if d.op != "sum" or not d.value.dtype.is_float:
         return None
     found = _terms(d.value, False)
-    several = 1 < len(found) <= _MOST_TERMS
+    several = 1 < len(found) <= MOST_TERMS
     return tuple(found) if several and all(_is_matrix_product(d, e) for e, _ in found) else None
 
 

@@ -35,7 +35,7 @@ from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
-from nautilus.targets import matrix_rates
+from nautilus.targets import matrix_rates, window_rates
 from nautilus.targets.limits import limits
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -86,7 +86,7 @@ def _is_faster(d: Def, side: int) -> bool:
     operations = 2.0 * _volume(d.axes) * _live_share(d)
     stored = matrix_rates.store_seconds(2 * _volume([a for a in d.axes if a.name in mine]), 1)
     by_warps = operations / matrix_rates.MASKED
-    return operations / matrix_rates.RATE + stored <= matrix_rates.GAIN * by_warps
+    return operations / window_rates.RATE + stored <= matrix_rates.MATRICES_SHARE * by_warps
 
 
 def _live_share(d: Def) -> float:

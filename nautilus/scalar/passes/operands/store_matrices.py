@@ -72,7 +72,8 @@ class StoreMatrices:
         wide, shortest = _is_wide(d), min(_extent(a) for a in d.red)
         multiplied = matrix_rates.seconds(wide, sizes, machine(self.arch).multiprocessors)
         stored = matrix_rates.store_seconds(found.bytes, found.kernels)
-        return multiplied + stored <= matrix_rates.GAIN * multiplied / matrix_rates.relative_to_warps(wide, shortest)
+        by_warps = multiplied / matrix_rates.relative_to_warps(wide, shortest)
+        return multiplied + stored <= matrix_rates.MATRICES_SHARE * by_warps
 
 
 @dataclass(frozen=True, slots=True)

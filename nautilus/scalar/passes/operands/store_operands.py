@@ -60,12 +60,12 @@ from nautilus.scalar.analysis.masking import certainly_in_range
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.flatten_contractions import contracted, innermost
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.targets.limits import VECTOR_BYTES
 
 AGAIN = 512  # terms of which an element is an operand, at least
 TERMS = 1 << 31  # of the smallest product: about 6 microseconds of wgmma
 HELD = 512  # columns of the widest tile whose accumulators a block has
 AGAIN_APART, TERMS_APART = 128, 1 << 29  # the same where the contiguous axis is no axis of the tile
-_ROW = 16  # bytes of which rows of a tensor are multiples, for bulk copies
 _SHORTEST = 16  # elements of rows that end in zeros
 _GROWTH = 2
 _MOST = 1 << 27  # elements of the largest product of tensors
@@ -174,7 +174,7 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
     row = size(order[-1]) if order else None
     if row is None or order[-1].name not in tile:
         return None
-    if row * dtype.bytes % _ROW and (row < _SHORTEST or (order[-1].name in deep and len(deep) > 1)):
+    if row * dtype.bytes % VECTOR_BYTES and (row < _SHORTEST or (order[-1].name in deep and len(deep) > 1)):
         return None  # taps of a filter
     shapes = {b.name: b.shape for b in buffers.values()}
     if d.guard is not None:
@@ -236,7 +236,7 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, B
 def _has_whole_rows(buffer: Buffer) -> bool:
     """Whether rows are multiples of 16 bytes, or may be: their size or stride is known only at launch."""
     row = buffer.shape[-1]
-    return not isinstance(row, int) or buffer.strides is not None or row * buffer.dtype.bytes % _ROW == 0
+    return not isinstance(row, int) or buffer.strides is not None or row * buffer.dtype.bytes % VECTOR_BYTES == 0
 
 
 def _is_byte(dtype: DType) -> bool:
@@ -303,7 +303,7 @@ def _padded(made: Operand, taken: set[str], turned: bool) -> tuple[tuple[Axis, .
     ``turned``: rows are interleaved.
     """
     *outer, last = made.axes
-    row, unit = size(last), _ROW // made.dtype.bytes
+    row, unit = size(last), VECTOR_BYTES // made.dtype.bytes
     assert row is not None
     wide = Axis(unused(f"{last.name}_padded", taken), -(-row // unit) * unit, last.span) if row % unit else last
     at = element(Var(wide.name)) if turned else Var(wide.name)

@@ -10,8 +10,8 @@ operand is read at the digits of ``f``, and the plain one becomes a temp with th
 
     Y_right[r, c, k] = F[k, c, r]   ;   Y[b, k, x] sum= X[b, f % C, x + f // C] * Y_right[f // C, f % C, k]
 
-The innermost digit counts an axis that the shifted operand has by itself.  It is padded to a multiple of :data:`STEP`,
-the terms of one MMA, under a condition.
+The innermost digit counts an axis that the shifted operand has by itself.  It is padded under a condition, to a
+multiple of the terms of one MMA.
 
 Rows of a tile come in multiples of :data:`_ROWS`, columns in fewer.  So the shifted operand is the first one if the
 columns of the plain one are no such multiple; multiplication is commutative.
@@ -43,13 +43,11 @@ from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
-from nautilus.targets.limits import TENSOR_MAP_AXES, limits
-from nautilus.targets.part_rates import SHIFTED, TILES, stored_seconds
+from nautilus.targets.limits import MMA_DEPTH, TENSOR_MAP_AXES, limits
+from nautilus.targets.part_rates import SHIFTED, SHIFTED_SHARE, TILES, stored_seconds
 from nautilus.targets.records import DEFAULT_TARGET
 from nautilus.targets.window_rates import WHOLE
 
-STEP = 16  # terms of one MMA of bf16
-GAIN = 0.8  # time with stored parts, at most, as a share of that by warps
 _ROWS, _COLUMNS = 128, 16  # of the smallest product
 _AGAIN = 64  # terms for each element of the plain operand, at least
 
@@ -109,7 +107,7 @@ def shifted(program: Program, d: Def, multiprocessors: int) -> Shifted | None:
     if len(columns) != 1 or inner is None or not is_box(factors[side], own[side], inner, program):
         return None
     outer = tuple(a for a in d.red if a is not inner)
-    made = Shifted(side, outer, inner, -(-_length(inner) // STEP) * STEP, groups, columns[0])
+    made = Shifted(side, outer, inner, -(-_length(inner) // MMA_DEPTH) * MMA_DEPTH, groups, columns[0])
     return made if outer and _is_faster(program, d, made, multiprocessors) else None
 
 
@@ -152,7 +150,7 @@ def is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> boo
     line = one == [len(shape) - 1] or (isinstance(ld.index[-1], Var) and counted[-1])  # which nothing shifts
     if not (apart and steps and len(one) == 1 and line):
         return False
-    whole = _length(inner) % STEP == 0 or shape[one[0]] == _length(inner)  # zeros behind it
+    whole = _length(inner) % MMA_DEPTH == 0 or shape[one[0]] == _length(inner)  # zeros behind it
     return whole and len(shape) <= TENSOR_MAP_AXES and all(isinstance(n, int) for n in shape)
 
 
@@ -168,7 +166,7 @@ def _is_faster(program: Program, d: Def, made: Shifted, multiprocessors: int) ->
     elements = prod(n for n in program.buffer(ld.buffer).shape if isinstance(n, int))
     share = max(_share(groups, rows, columns, tile, multiprocessors) for tile in TILES)
     stored = stored_seconds(2 * terms // _length(made.inner) * made.padded, WHOLE * share, elements)
-    return stored <= GAIN * 2 * terms / SHIFTED
+    return stored <= SHIFTED_SHARE * 2 * terms / SHIFTED
 
 
 def _share(groups: int, rows: int, columns: int, tile: tuple[int, int, float], multiprocessors: int) -> float:

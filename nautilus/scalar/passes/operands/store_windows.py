@@ -14,8 +14,8 @@ The condition of the product may say that the operands are inside of their tenso
 stored as 0, and a temp states this as its support, so that no mask is needed in the loop.
 
 The pass takes the division that :mod:`nautilus.targets.window_rates` predicts to be fastest, where the prediction is at
-most :data:`~nautilus.targets.window_rates.GAIN` of that of a product by warps: on targets with warpgroup MMAs, for
-operands of 16 bits, and for those of f32 in precision fast.
+most :data:`~nautilus.targets.window_rates.WINDOWS_SHARE` of that of a product by warps: on targets with warpgroup MMAs,
+for operands of 16 bits, and for those of f32 in precision fast.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _best(c: Convolution, multiprocessors: int) -> Choice | None:
     live = _live_share(c)
     steps = {abs(form[0]) for a in c.rows for e in c.load.index if (form := linear_in(e, a.name)) and form[0]}
     by_warps = rates.warp_seconds(c.dtype, 2 * live * _volume(c.d.axes), max(map(extent, c.d.red)), steps == {1})
-    return best if best is not None and best.seconds <= rates.GAIN * by_warps else None
+    return best if best is not None and best.seconds <= rates.WINDOWS_SHARE * by_warps else None
 
 
 def _live_share(c: Convolution) -> float:

@@ -10,9 +10,10 @@ which the nests follow each other, and each exchanges its elements with the othe
 
 Tiles.  A nest has one axis of *lanes*, of up to :data:`LANES` elements at once; the other axes take one element at a
 time.  The lanes are along the last axis of a nest that is not independent.  A reduction in a nest with fewer than
-:data:`FEW` of these elements has its lanes along its own last axis instead, where that one is longer.  If no nest has
-such elements to share among threads, an independent axis has the lanes: its positions share a block.  No value is a
-tile of two axes, except that a reduction takes :data:`TERMS` terms at once beside its lanes.
+:data:`~nautilus.scalar.recurrence_tiles.FEW` of these elements has its lanes along its own last axis instead, where
+that one is longer.  If no nest has such elements to share among threads, an independent axis has the lanes: its
+positions share a block.  No value is a tile of two axes, except that a reduction takes :data:`AT_ONCE` terms at once
+beside its lanes.
 """
 
 from __future__ import annotations
@@ -36,13 +37,12 @@ from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.recurrence_reads import Steps
-from nautilus.scalar.recurrence_tiles import on_chip
+from nautilus.scalar.recurrence_tiles import FEW, on_chip
 from nautilus.scalar.recurrences import nests
 from nautilus.scalar.rewriting import map_kernels, map_statements
 
 LANES = 128  # elements at once
-FEW = 32  # elements of a nest that are not worth a block
-TERMS = 8  # of a reduction, at once
+AT_ONCE = 8  # terms of a reduction
 _EARLIER = "__earlier"  # behind the name of a tensor of the recurrence, where a nest reads it; see _suffix
 
 
@@ -195,7 +195,7 @@ def _plan(d: Def, shared: Sequence[str], step: str, lanes: str | None) -> Kernel
     elif own:
         tiles[own[-1].name] = _tile_of(own[-1])
         if d.red:
-            tiles[d.red[-1].name] = min(TERMS, ceil_pow2(_size(d.red[-1])))
+            tiles[d.red[-1].name] = min(AT_ONCE, ceil_pow2(_size(d.red[-1])))
     order = {name: n for n, name in enumerate((*shared, step))}
     par = sorted(d.par, key=lambda a: order.get(a.name, len(order)))
     axes = [AxisPlan(a.name, GRID, tiles.get(a.name, 1)) for a in par]

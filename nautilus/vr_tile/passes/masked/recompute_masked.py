@@ -38,11 +38,13 @@ from nautilus.core.functions.parts import PARTS, STORED
 from nautilus.core.index.sizes import Extent, as_extent, blocks, extent_expr, volume
 from nautilus.core.ops import Kind, map_fields
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import KernelPlan, MappingPlan, Schedule, WarpgroupPlan, WarpPlan, mapping_of
+from nautilus.core.schedule import MappingPlan, Schedule, WarpgroupPlan, mapping_of
+from nautilus.core.schedule.mapping import is_fused_into_consumer
 from nautilus.core.schedule.recomputed import ROWS, recomputing
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
+from nautilus.targets.limits import WGMMA_ROWS
 from nautilus.vr_tile.analysis.not_a_number import finished
 from nautilus.vr_tile.ir import (
     DotOp,
@@ -66,7 +68,6 @@ from nautilus.vr_tile.subtiles import independent, subtiles
 _BLOCKS = 128  # of the second kernel, at least, where there are so many tiles
 _MOST_FLAGS = 8192  # flags that a block of the second kernel reads
 _PART = 4096  # flags of columns that a block of the second kernel reads at once
-GROUP_ROWS = 64  # of the MMA of a consumer
 _SOME = 16  # tiles that a block of the second kernel tests where their number is known only at launch
 
 
@@ -86,17 +87,13 @@ class RecomputeMasked:
             return module
         names = {b.name for b in module.buffers} | {x.name for x in module.params} | {k.name for k in module.kernels}
         buffers, kernels = list(module.buffers), list[TileKernel]()
-        combined = {x.name for x in (self.schedule.kernels if self.schedule is not None else ()) if _is_combined(x)}
+        planned = self.schedule.kernels if self.schedule is not None else ()
+        combined = {x.name for x in planned if is_fused_into_consumer(x.mapping)}
         for k in module.kernels:
             work = _Rewrite(k, names, mapping_of(self.schedule, k.name), k.name in combined)
             kernels += work.kernels()
             buffers += [f.buffer for f in work.flags]
         return Dce().apply(replace(module, buffers=tuple(buffers), kernels=tuple(kernels)))
-
-
-def _is_combined(plan: KernelPlan) -> bool:
-    """Whether the kernel that reads the results runs in the same launch."""
-    return isinstance(plan.mapping, WarpPlan) and (plan.mapping.combine_in_block or plan.mapping.cluster > 1)
 
 
 def _inexact(k: TileKernel) -> tuple[DotOp, ...]:
@@ -175,7 +172,7 @@ class _Rewrite:
         """Whether consumers divide the columns of a tile of ``rows`` rows, because each has all of its rows."""
         plan = self.mapping
         several = isinstance(plan, WarpgroupPlan) and plan.tile_scheduling == "cooperative" and plan.warpgroups > 1
-        return several and rows <= GROUP_ROWS
+        return several and rows <= WGMMA_ROWS
 
     def rows_of(self, op: DotOp, end: Value) -> str | None:
         """The axis of ``end`` that has a flag for each position: of the left operand's rows, or of the mask.
