@@ -35,7 +35,7 @@ def test_sums_that_stay_in_l2_are_not_cut() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
 def test_all_levels_agree_on_chunks(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: dict[str, Any] = {"LONGEST": 8, "CACHED": 0, "SHORTEST": 2, "TILE": 32}
+    limits: dict[str, Any] = {"BLOCK_REGISTERS": 8, "CACHED": 0, "SHORTEST": 2, "TILE": 32}
     for name, value in limits.items():
         monkeypatch.setattr(chunk_moments, name, value)
     made = check(IMAGES.format(b=2, c=4, h=5, w=7), arch)

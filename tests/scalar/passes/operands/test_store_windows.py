@@ -26,7 +26,7 @@ SUM = "Y[b, k, x] = sum[c, r](X[b, c, 2 * x + r] * F[k, c, r])\n"
 @pytest.fixture(autouse=True)
 def _small_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_rates, "ROWS", 1)
-    monkeypatch.setattr(window_rates, "GAIN", 1e30)
+    monkeypatch.setattr(window_rates, "WINDOWS_SHARE", 1e30)
     monkeypatch.setattr(window_rates, "is_long", lambda *_: True)
 
 
