@@ -28,6 +28,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field
 from math import isfinite, sqrt
 from typing import TypeVar
 
@@ -36,13 +37,17 @@ import numpy as np
 from nautilus.bench.contenders import Verdict
 from nautilus.bench.inputs import BLOCK
 from nautilus.check.bound.bound import Bound, Steps
+from nautilus.check.bound.cancelling.each import allowed
+from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.program import rounded
+from nautilus.check.bound.sampling import wide
 from nautilus.check.bound.stepwise import Stepwise, stepwise
-from nautilus.check.compare import differences, exact, overflown, relative, without_largest
+from nautilus.check.compare import differences, exact, overflown, relative, within, without_largest
 from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
-from nautilus.frontend.restrict import Restricted, restrict, sampled
+from nautilus.frontend.restrict import Chosen, Restricted, restrict, sampled
 from nautilus.frontend.spec import Spec
 
 PEER_SLACK = 4.0
@@ -73,7 +78,8 @@ class SingleSteps:
 class References:
     """The references: sampled rows in float64, and all elements (``whole``) where PyTorch is installed.
 
-    ``single``: the reference of outputs whose bound is that of single steps.
+    ``single``: the reference of outputs whose bound is that of single steps.  ``each``: the allowed errors of the
+    elements of sampled rows, for outputs whose stated bound leaves the largest errors out.
     """
 
     spec: Spec
@@ -82,6 +88,7 @@ class References:
     whole: Mapping[str, Array] | None
     bounds: Mapping[str, Bound]
     single: SingleSteps | None = None
+    each: Mapping[str, Array] = field(default_factory=dict)
 
 
 def references(
@@ -99,7 +106,20 @@ def references(
     rows = _evaluated(cut, raw, scalars, {t.name: t.dtype for t in spec.inputs})
     steps = stepwise(spec) if any(b.stepwise for b in bounds.values()) else None
     single = None if steps is None else SingleSteps(steps, restrict(steps.spec, chosen), raw, scalars)
-    return References(spec, cut, rows, everything, bounds, single)
+    return References(spec, cut, rows, everything, bounds, single, _of_each(spec, chosen, raw, scalars, bounds))
+
+
+def _of_each(
+    spec: Spec, chosen: Chosen, raw: Mapping[str, Array], scalars: Mapping[str, float | int | bool],
+    bounds: Mapping[str, Bound],
+) -> dict[str, Array]:  # fmt: skip
+    """The allowed errors of the elements of sampled rows whose largest errors are without a bound."""
+    if not any(b.left_out for b in bounds.values()):
+        return {}
+    types = {t.name: t.dtype for t in spec.inputs}
+    cut = restrict(rounded(spec), chosen)
+    arrays = {n: x if n in cut.rows else from_storage(x, types[n]) for n, x in cut.arrays(raw).items()}
+    return allowed(wide(cut.spec), arrays, scalars, bounds, roundings(cut.spec))
 
 
 def _evaluated(
@@ -150,6 +170,8 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, want: Array, s
     if bound.steps is not None:
         got, want = (_first_steps(known.cut.outputs[name], bound.steps, x) for x in (got, want))
     got = np.where(overflown(got, want, dtype), want, got)
+    if name in known.each and (wrong := within(got, want, 0.0, slack * known.each[name])) is not None:
+        return Verdict(False, wrong.measured, slack * bound.relative, f"{name}, sampled rows: {wrong.text}")
     error = _error(got, want, bound)
     allowed = slack * bound.relative
     detail = "" if error <= allowed else f"{name}, sampled rows: relative error {error:.1e}, allowed {allowed:.1e}"

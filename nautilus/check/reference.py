@@ -27,6 +27,7 @@ import numpy as np
 
 from nautilus.check import compare
 from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.cancelling.each import of_each
 from nautilus.check.bound.errors import Probe, roundings, unit
 from nautilus.check.bound.probes import PROBES, Effect, errors, largest, margin, probes
 from nautilus.check.bound.program import rounded
@@ -41,8 +42,6 @@ from nautilus.core.schedule import Schedule
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.spec import Spec, Tensor
 
-#: Errors under the roundings on given inputs that a single element may have: a few choices of errors are known.
-_SINGLE = 4.0
 _REALS = (Probe(0, False, 8.0, reals=True), Probe(1, True, 8.0, reals=True))
 
 
@@ -239,13 +238,8 @@ def _target(t: Tensor, values: Array, bound: Bound, effect: Effect | None) -> Ta
 
 
 def _target_of_each(t: Tensor, values: Array, want: Array, bound: Bound, effect: Array) -> Target:
-    """The largest errors would hide all others in a norm, so each element has an allowed error of its own: some
-    times that under the roundings on these inputs, and the stated one of a typical element."""
-    part = np.sort(np.abs(want[np.isfinite(want)]))
-    rest = part[: part.size - int(bound.left_out * part.size)]
-    typical = bound.relative * norm(rest) / sqrt(max(1, rest.size))
-    size = np.where(np.isfinite(want), np.abs(want), 0.0)
-    each = _SINGLE * effect + unit(t.dtype) * size + typical + floor(t.dtype)
+    """The largest errors would hide all others in a norm, so each element has an allowed error of its own."""
+    each = of_each(want, t.dtype, bound, effect)
     free = np.count_nonzero(np.isinf(each)) > bound.left_out * each.size + 1
     return Target(values, want, float("inf") if free else norm(each), each)
 

@@ -127,3 +127,19 @@ def test_inputs_are_normal_repeatable_and_in_range() -> None:
     values = from_storage(a["E"], DType.BF16)
     assert abs(values.mean()) < 0.02 and abs(values.std() - 1) < 0.02
     assert a["at"].min() == 0 and a["at"].max() == 49
+
+
+def test_elements_that_cancel_are_compared_one_by_one() -> None:
+    spec = load_text(
+        "dim M = 64, N = 512\ninput X: f32[M, N]\ninput Y: f32[M, N]\noutput Z: f32[M, N]\n"
+        "Z[i, j] = 1 / (X[i, j] * Y[i, j] - X[i, j] + 0.1)\n"
+    )
+    raw = random_inputs(spec, 0, {})
+    known = references(spec, raw, {}, stated(spec), 0)
+    exact = run_spec(spec, {t.name: from_storage(raw[t.name], t.dtype) for t in spec.inputs})["Z"]
+    assert judge(known, {"Z": exact.astype(np.float32)}, is_peer=False).ok
+    wrong = exact.astype(np.float32)
+    row = int(known.cut.outputs["Z"][0][0])
+    at = int(np.argsort(np.abs(wrong[row]))[wrong.shape[1] // 2])
+    wrong[row, at] *= 1.001
+    assert "sampled rows: [" in judge(known, {"Z": wrong}, is_peer=False).detail

@@ -50,10 +50,12 @@ has an error that is normally distributed, six standard deviations of which are 
 elements is multiplied by 1 + 1 / sqrt(n).  Few elements are evaluated on six inputs together, and on given inputs in
 twelve random runs instead of three.
 
-Values that cancel.  Where terms may cancel under a root, in a divisor or in a logarithm, as in ``1 / (x + y + z)``, the
-largest errors have no bound, and a norm is that of a few elements.  The stated figure is then that without a share of
-the largest errors and values, or on most inputs (:mod:`nautilus.check.bound.cancelling`), and each element of a result
-is compared with its own error under the roundings on its inputs.
+Values that cancel.  Where terms may cancel under a root, in a divisor or in a logarithm, as in ``1 / (x + y + z)``, or
+decide a comparison between two different values, the largest errors have no bound, and a norm is that of a few
+elements.  Whether one of all elements comes that close is decided by the distribution of the sampled distances and the
+number of elements, not by the largest sampled error.  The stated figure is then that without a share of the largest
+errors and values, or on most inputs (:mod:`nautilus.check.bound.cancelling`).  It holds at any size.  ``check``, and
+``bench`` on sampled rows, compare each element with its own error under the roundings on its inputs.
 
 The sizes.  The stated figure is evaluated at sampled elements of the outputs, at fewer of them where sums are long.
 Sums longer than the budget allows even then are evaluated on evenly spaced terms, and on those at the sampled indices;

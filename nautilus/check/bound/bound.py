@@ -71,6 +71,8 @@ class Bound:
             return "exact" + (f", but {off} where computed numbers tie" if self.ties else "")
         if self.too_large:
             return "not bounded, because a step of its recurrence is too large to be evaluated"
+        if not isfinite(self.relative) and (self.left_out or self.rare_inputs):
+            return "not bounded, because terms cancel in many elements"
         if not isfinite(self.relative):
             return "not bounded, because errors or values of its recurrence grow"
         said = f"{self.relative:.1e}"

@@ -204,7 +204,7 @@ def run(
     sums = numbers()
 
     def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
-        evaluator = _Rounding(d, buffers, params, how, probe, sums)
+        evaluator = Rounding(d, buffers, params, how, probe, sums)
         made = evaluator.run()
         if not d.is_output:
             return made, made
@@ -220,7 +220,7 @@ def _near(x: Array, error: float, seed: int) -> Array:
     return np.asarray(x * (1.0 + error * np.random.default_rng(seed).uniform(-1.0, 1.0, x.shape)))
 
 
-class _Rounding(Evaluator):
+class Rounding(Evaluator):
     """The evaluation of one definition with an error at every rounding; ``sums`` numbers those of tensor cores."""
 
     def __init__(

@@ -9,8 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from nautilus.check.bound import cancelling
 from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.cancelling import left_out
+from nautilus.check.bound.cancelling.reach import Sites, axis_sizes
+from nautilus.check.bound.cancelling.sites import may_cancel
 from nautilus.check.bound.errors import roundings, unit
 from nautilus.check.bound.probes import FEW, errors, largest, margin
 from nautilus.check.compare import norm
@@ -37,6 +39,7 @@ _MORE: Final = (((1024, 4), (256, 4), (64, 4)), ((4, 1024), (4, 256), (4, 64)))
 _MORE_ELEMENTS: Final = 4096
 _MORE_BUDGET: Final = 1 << 20
 _MORE_INPUTS: Final = 32
+_SITE_INPUTS: Final = 4  # where few elements of a value that may cancel are found on one
 
 
 def figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, Bound]:
@@ -45,7 +48,7 @@ def figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool
     None of them needs a recurrence (:mod:`nautilus.check.bound.recurrent`).
     """
     out = {n: Bound(x) for n, x in _figures(program, precision, wanted, parts).items()}
-    return out | _of_cancelling(program, precision, wanted, parts) if cancelling.may_cancel(program) else out
+    return out | _of_cancelling(program, precision, wanted, parts) if may_cancel(program) else out
 
 
 def _of_cancelling(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, Bound]:
@@ -55,16 +58,18 @@ def _of_cancelling(program: Spec, precision: str, wanted: Sequence[Tensor], part
     for t in wanted:
         alone = replace(fixed, outputs=tuple(x for x in fixed.outputs if x.name == t.name))
         chosen = _MORE if len(t.shape) > 1 else (((64, 64), (32, 32), (16, 16)),)
-        bound = cancelling.bound([_sample(alone, t.name, x, precision, parts) for x in chosen], unit(t.dtype))
+        sites = Sites(axis_sizes(alone, list(_reductions(alone))))
+        found = [_sample(alone, t.name, x, precision, parts, sites) for x in chosen]
+        bound = left_out.bound(found, unit(t.dtype), sites.decide)
         if bound is not None:
             out[t.name] = bound
     return out
 
 
 def _sample(
-    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, parts: bool
-) -> cancelling.Sample:  # fmt: skip
-    """The errors of ``name``, the only output, at more elements."""
+    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, parts: bool, sites: Sites
+) -> left_out.Sample:  # fmt: skip
+    """The errors of ``name``, the only output, at more elements, whose distances are added to ``sites``."""
     size = volume(alone.outputs[0].shape)
     count = max(1, min(_MORE_INPUTS, _MORE_ELEMENTS // max(1, size)))
     whole, rows = _cut(alone, _MORE_BUDGET // count, elements)
@@ -77,7 +82,11 @@ def _sample(
         exact = run_spec(wide(cut), arrays, given.scalars)
         values.append(exact[name])
         found.append([e[name] for e in errors(wide(cut), arrays, given.scalars, {}, how, exact)])
-    return cancelling.Sample(list(zip(*found, strict=True)), values, size)
+        sites.add(wide(cut), how, arrays, given.scalars)
+    for seed in range(count, _SITE_INPUTS if sites.few and sites.decide else 0):
+        given = generate(cut, "random", seed, ranges=ranges)
+        sites.add(wide(cut), how, {**given.arrays, **rows}, given.scalars)
+    return left_out.Sample(list(zip(*found, strict=True)), values, size)
 
 
 def _figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, float]:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from nautilus.check import compare
-from nautilus.check.bound.cancelling import may_cancel
+from nautilus.check.bound.cancelling.reach import reaches_zero
+from nautilus.check.bound.cancelling.sites import may_cancel
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import generate
@@ -102,6 +103,48 @@ def test_which_programs_may_cancel(body: str, cancels: bool) -> None:
     text = "dim M = 8, N = 8\ninput X: f32[M, N]\ninput Y: f32[M, N]\noutput Z: f32[M, N]\n"
     lines = text.splitlines() if "Y" in body else [x for x in text.splitlines() if "Y" not in x]
     assert may_cancel(rounded(load_text("\n".join([*lines, body, ""])))) is cancels
+
+
+_LARGE = "dim N = 67108864\n" + "".join(f"input {x}: f32[N]\n" for x in "ABCD") + "output Z: f32[N]\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "decide"),
+    [
+        ("D[i] - 1e-3 * A[i] / (sqrt(0.95 * B[i] + 0.05 * C[i] * C[i]) + 1e-8)", True),
+        ("D[i] + 1e-4 / (A[i] * B[i] + C[i])", True),
+        ("D[i] + log(abs(A[i] * B[i] + C[i] * D[i]))", True),
+        ("D[i] + (A[i] * B[i] + C[i]) ** 0.5", True),
+        ("D[i] + max(A[i] * B[i] + C[i], 0) ** 0.5", False),
+        ("D[i] + acos(A[i] * rsqrt(A[i] * A[i] + B[i] * B[i] * C[i])) ", True),
+        ("D[i] / (5 + (A[i] + 0.1 * B[i] + 0.1 * C[i]))", True),
+        ("D[i] / (12 + (A[i] + 0.1 * B[i] + 0.1 * C[i]))", False),
+        ("D[i] / (abs(A[i] * B[i] - C[i]) + 1)", False),
+        ("D[i] / (A[i] - B[i]) + C[i]", False),
+        ("D[i] if A[i] * B[i] + C[i] > 0 else 0", True),
+        ("D[i] if A[i] > B[i] and C[i] > 0 else 0", False),
+        ("D[i] * (A[i] * B[i] + C[i] if A[i] * B[i] + C[i] > 0 else 0)", False),
+        ("(A[i] * B[i] + C[i]) % 1.0 + D[i]", True),
+        ("atan2(A[i] * B[i] + C[i], D[i])", True),
+    ],
+)
+def test_the_least_of_many_elements_decides(value: str, decide: bool) -> None:
+    unused = [x for x in "ABCD" if f"{x}[i]" not in value]
+    lines = [x for x in _LARGE.splitlines() if x[6:7] not in unused or not x.startswith("input")]
+    bound = stated(load_text("\n".join([*lines, f"Z[i] = {value}", ""])))["Z"]
+    assert (bound.left_out > 0.0) is decide and bound.relative < 1e-4
+
+
+def test_the_number_of_elements_decides() -> None:
+    text = "dim M = {}\ninput X: f32[M, 48]\noutput Z: f32[M]\n" + _MEAN
+    text += "Z[i] = rsqrt(mean[j](X[i, j] ** 2) - m[i] ** 2)\n"
+    assert [stated(load_text(text.format(m)))["Z"].left_out > 0.0 for m in (1 << 12, 1 << 28)] == [False, True]
+
+
+def test_the_least_distance_of_a_normal_distribution() -> None:
+    x = np.random.default_rng(0).standard_normal(4096)
+    assert reaches_zero(x, 4096) and reaches_zero(x + 4, 1 << 20) and not reaches_zero(x + 12, 1 << 26)
+    assert not reaches_zero(np.full(3, 2.0), 1) and reaches_zero(np.array([1.0, 2.0, 3.0]), 1 << 20)
 
 
 def test_a_single_number_is_bounded_on_most_inputs() -> None:

@@ -1,0 +1,46 @@
+"""The allowed error of each element of an output whose largest errors are without a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import sqrt
+from typing import Any, Final
+
+import numpy as np
+
+from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.errors import Roundings, unit
+from nautilus.check.bound.probes import errors, largest, probes
+from nautilus.check.compare import floor, norm
+from nautilus.core.numerics import Array
+from nautilus.core.types import DType
+from nautilus.frontend.interp import run_spec
+from nautilus.frontend.spec import Spec
+
+#: Errors under the roundings on given inputs that a single element may have: a few choices of errors are known.
+_SINGLE: Final = 4.0
+
+
+def of_each(values: Array, dtype: DType, bound: Bound, effect: Array) -> Array:
+    """The allowed errors of the elements ``values``, inf for any value; ``effect``: under roundings on these inputs.
+
+    The largest errors would hide all others in a norm, so each element has an allowed error of its own: some times that
+    under the roundings, and the stated one of a typical element.
+    """
+    part = np.sort(np.abs(values[np.isfinite(values)]))
+    rest = part[: part.size - int(bound.left_out * part.size)]
+    typical = bound.relative * norm(rest) / sqrt(max(1, rest.size))
+    size = np.where(np.isfinite(values), np.abs(values), 0.0)
+    return np.asarray(_SINGLE * effect + unit(dtype) * size + typical + floor(dtype))
+
+
+def allowed(
+    program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, Any], bounds: Mapping[str, Bound], how: Roundings
+) -> dict[str, Array]:  # fmt: skip
+    """The allowed errors of the elements of those outputs of ``program`` whose bound leaves the largest errors out."""
+    left = [t for t in program.outputs if bounds[t.name].left_out]
+    if not left:
+        return {}
+    values = run_spec(program, arrays, scalars)
+    found = largest(errors(program, arrays, scalars, {}, how, values, probes(0, single=True)))
+    return {t.name: of_each(values[t.name], t.dtype, bounds[t.name], found[t.name].each) for t in left}

@@ -1,0 +1,265 @@
+"""Whether values of a program come so close to a singular point of a function that single elements decide.
+
+The distances of the sampled elements from the point, and their errors under roundings, are recorded where the function
+is evaluated.  What counts is the least distance among all elements of the full size:
+
+* Where sampled distances have both signs, the point lies inside of their distribution.
+* Else the lower quantiles of the distances, over those of a normal distribution, are continued in a straight line, at
+  half as much again of their slope, to the quantile of which one element of a hundred times all is expected.  Of few
+  distances, the mean and the spread are those of a normal distribution.
+
+A distance whose relative error is a few roundings, as that of ``x - y`` for inputs, has no effect however small it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import cached_property
+from itertools import count as numbers
+from math import prod
+from statistics import NormalDist
+from typing import Any, Final
+
+import numpy as np
+
+from nautilus.check.bound.cancelling.sites import ELSEWHERE, JUMPS, Known, comparisons, singular
+from nautilus.check.bound.errors import Probe, Rounding, Roundings, unit
+from nautilus.check.bound.probes import FEW
+from nautilus.core.expr.nodes import Expr, Op, Reduce, walk
+from nautilus.core.numerics import Array, round_to
+from nautilus.core.records import dataclass
+from nautilus.frontend.interp import Evaluator, run_spec
+from nautilus.frontend.spec import Definition, Spec
+from nautilus.frontend.values import Value, line_up, union
+
+_PROBE: Final = Probe(0, False, 2.0)
+_RARE: Final = 0.01  # expected elements that are too few to be stated
+_ROUNDINGS: Final = 16.0  # errors of a precise value in units of roundoff
+_SAME: Final = 1.2  # relative errors in units of others, which are as large
+_NEAREST: Final = 1 / 32  # the share of elements that count as close to the point
+_CLOSE: Final = 1 / 16  # the share from which their density is found
+_STEP: Final = 1 / 4  # of the typical difference of two values: a smaller one at their border is none
+_STEEPER: Final = 1.5
+_LOW: Final = 0.02  # the quantile from which the lower ones are continued
+_MOST: Final = 1 << 16  # recorded elements of a site
+
+_Key = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The distances of sampled elements from a singular point.
+
+    ``power``: of the growth of errors (``Singular``), None for a jump.  ``one_sided``: no value on the other side.
+    ``unit``: the unit roundoff.  ``total``: all elements at full size.
+    """
+
+    distances: Array
+    errors: Array
+    power: float | None
+    one_sided: bool
+    unit: float
+    total: int
+
+    @property
+    def decides(self) -> bool:
+        """Whether single elements may decide about a norm over all of them."""
+        real = np.isfinite(self.distances) & np.isfinite(self.errors) & ((self.distances != 0.0) | (self.errors != 0.0))
+        s, e = self.distances[real], self.errors[real]
+        size = np.abs(s)
+        if not size.size:
+            return False
+        near = np.argsort(size)[: max(8, int(_NEAREST * size.size))]
+        if not reaches_zero(s, self.total) or self._is_precise(s, e, near):
+            return False
+        if self.power is None or self.one_sided:
+            width = float(np.quantile(size, _CLOSE))
+            expected = self.total * _CLOSE * float(np.sqrt(np.mean(e[near] ** 2))) / width if width > 0.0 else np.inf
+            if expected >= _RARE:
+                return True
+        return self.power is not None and self.power >= 1.0
+
+    def _is_precise(self, s: Array, e: Array, near: Array) -> bool:
+        """Whether the relative error of a distance is as small close to the point as elsewhere."""
+        relative = e / np.maximum(np.abs(s), np.finfo(np.float64).tiny)
+        if _is_crossed(s):
+            return bool(np.all(relative[near] <= _ROUNDINGS * self.unit))
+        close, typical = (float(np.sqrt(np.mean(x**2))) for x in (relative[near], relative))
+        return close <= _SAME * typical and typical <= _ROUNDINGS * self.unit
+
+
+def reaches_zero(x: Array, total: int) -> bool:
+    """Whether one of ``total`` elements with the distribution of ``x`` may be at 0, or beyond it."""
+    if _is_crossed(x):
+        return True
+    size, normal = np.abs(x), NormalDist()
+    least = 0.5 / size.size
+    end = normal.inv_cdf(min(least, _RARE / max(1, total)))
+    if size.size < FEW:  # of which the spread is known, and no quantile
+        spread = float(np.std(size, ddof=1)) * (1.0 + 4.0 / size.size) if size.size > 1 else np.inf
+        return float(size.mean()) + _STEEPER * end * spread <= 0.0
+    low = max(_LOW, 4 * least)
+    first, second = (float(np.quantile(size, q)) for q in (least, low))
+    a, b = normal.inv_cdf(least), normal.inv_cdf(low)
+    return first - _STEEPER * (second - first) / (b - a) * (a - end) <= 0.0
+
+
+def _is_crossed(x: Array) -> bool:
+    return bool(x.min() <= 0.0 <= x.max())
+
+
+@dataclass
+class _Recorded:
+    """What one run found at the sites of a program, by definition, node and comparison in it."""
+
+    known: Known
+    found: dict[_Key, list[Array]] = field(default_factory=dict)
+    facts: dict[_Key, tuple[float | None, bool, float, frozenset[str]]] = field(default_factory=dict)
+
+    def add(self, key: _Key, value: Value, e: Expr, power: float | None, one_sided: bool) -> None:
+        self.found.setdefault(key, []).append(np.ravel(value.array))
+        names = self.facts[key][3] if key in self.facts else frozenset[str]()
+        self.facts[key] = power, one_sided, unit(e.dtype.compute), names | set(value.names)
+
+
+class _Recorder(Evaluator):
+    """An evaluation that records the distances from the singular points that it meets."""
+
+    to: _Recorded
+
+    def compute(self, e: Expr) -> Value:
+        value = super().compute(e)
+        if isinstance(e, Op | Reduce) and id(e) in self.places:
+            for n, (distance, node, power, one_sided) in enumerate(self.distances(e)):
+                self.to.add((self.d.name, self.places[id(e)], n), distance, node, power, one_sided)
+        return value
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """The numbers of the sites of the definition, in the order of its nodes."""
+        return {id(e): n for n, e in enumerate(e for e in walk(self.d.expr) if self.to.known.is_site(e))}
+
+    def distances(self, e: Op | Reduce) -> Iterator[tuple[Value, Expr, float | None, bool]]:
+        """The distances at the site ``e``, with the node that has their type, the power, and the side."""
+        if isinstance(e, Reduce) or e.op == "select":
+            cond = e.cond if isinstance(e, Reduce) else e.args[0]
+            assert cond is not None
+            for c in comparisons(cond):
+                distance = self.both(np.subtract, c.args[0], c.args[1])
+                if self.is_step(e, distance):
+                    yield distance, c.args[0], None, False
+        elif e.op in JUMPS:
+            yield self.to_jump(e), e, None, False
+        elif (at := ELSEWHERE.get(e.op)) is not None:
+            x = self.value(e.args[0])
+            yield Value(_SINGULAR[e.op](x.array), x.names), e, at.power, at.one_sided
+        elif (at := singular(e)) is not None:
+            x = e.args[at.argument]
+            yield self.value(x), e, at.power, at.one_sided and not self.to.known.is_positive(x)
+
+    def both(self, how: Any, a: Expr, b: Expr) -> Value:
+        values = self.value(a), self.value(b)
+        names = union(values, self.order)
+        return Value(np.asarray(how(*(line_up(v, names, self.order) for v in values))), names)
+
+    def to_jump(self, e: Op) -> Value:
+        if e.op == "atan2":  # the border between -pi and pi
+            return self.both(lambda y, x: np.where(x < 0.0, y, np.inf), *e.args)
+        return self.both(lambda x, y: x / y - np.rint(x / y), *e.args)
+
+    def is_step(self, e: Op | Reduce, distance: Value) -> bool:
+        """Whether the two values of ``e`` differ at the border; one of a reduction is that without the term."""
+        if isinstance(e, Reduce) and e.op != "sum":
+            return True
+        pair = [self.value(e.body)] if isinstance(e, Reduce) else [self.value(x) for x in e.args[1:]]
+        names = union([distance, *pair], self.order)
+        arrays = [line_up(v, names, self.order) for v in pair]
+        size = np.abs(arrays[0] - arrays[1] if len(arrays) == 2 else arrays[0])
+        far, size = np.broadcast_arrays(np.abs(line_up(distance, names, self.order)), size)
+        far, size = np.ravel(far), np.where(np.isfinite(np.ravel(size)), np.ravel(size), 0.0)
+        near = np.argsort(np.where(np.isnan(far), np.inf, far))[: max(1, int(_NEAREST * far.size))]
+        return bool(np.mean(size[near]) > _STEP * np.mean(size)) if size.size else False
+
+
+class _Moved(_Recorder, Rounding):
+    """The same under roundings."""
+
+
+_SINGULAR: Final[Mapping[str, Any]] = {
+    "log1p": lambda x: 1.0 + x, "tan": np.cos, "acosh": lambda x: x - 1.0,
+    "asin": lambda x: 1.0 - np.abs(x), "acos": lambda x: 1.0 - np.abs(x), "atanh": lambda x: 1.0 - np.abs(x),
+}  # fmt: skip
+
+
+@dataclass
+class Sites:
+    """The sites of a program that is evaluated on several inputs and at several choices of elements.
+
+    ``sizes``: of its axes at full size, by definition.
+    """
+
+    sizes: Mapping[str, Mapping[str, int]]
+    distances: dict[_Key, list[Array]] = field(default_factory=dict)
+    errors: dict[_Key, list[Array]] = field(default_factory=dict)
+    facts: dict[_Key, tuple[float | None, bool, float, frozenset[str]]] = field(default_factory=dict)
+
+    def add(self, program: Spec, how: Roundings, arrays: Mapping[str, Any], scalars: Mapping[str, Any]) -> None:
+        """Record one set of inputs of ``program``, which is the program at some elements."""
+        exact, moved = (_run(program, how, arrays, scalars, p) for p in (None, _PROBE))
+        self.facts |= exact.facts
+        for key, parts in exact.found.items():
+            s = np.concatenate(parts)
+            if key not in moved.found:  # two values that differ at a border only by their roundings
+                continue
+            with np.errstate(invalid="ignore"):
+                off = np.abs(np.concatenate(moved.found[key]) - s)
+            kept = slice(None, None, max(1, s.size // _MOST))
+            self.distances.setdefault(key, []).append(s[kept])
+            self.errors.setdefault(key, []).append(off[kept])
+
+    @property
+    def few(self) -> bool:
+        """Whether there is a site of few recorded elements."""
+        return any(sum(map(len, parts)) < FEW for parts in self.distances.values())
+
+    @property
+    def decide(self) -> bool:
+        """Whether at one of the sites single elements decide."""
+        return any(s.decides for s in self.all())
+
+    def all(self) -> Iterator[Site]:
+        for key, parts in self.distances.items():
+            power, one_sided, unit, names = self.facts[key]
+            total = prod(self.sizes[key[0]].get(n, 1) for n in names)
+            yield Site(np.concatenate(parts), np.concatenate(self.errors[key]), power, one_sided, unit, total)
+
+
+def _run(
+    program: Spec, how: Roundings, arrays: Mapping[str, Any], scalars: Mapping[str, Any], probe: Probe | None
+) -> _Recorded:
+    """What a run meets at its sites, without roundings where ``probe`` is None."""
+    to, sums = _Recorded(Known(program)), numbers()
+
+    def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
+        if probe is None:
+            exact = _Recorder(d, buffers, params)
+            exact.to = to
+            made = exact.run()
+            return made, round_to(made, d.stored) if d.is_output else made
+        moved = _Moved(d, buffers, params, how, probe, sums)
+        moved.to = to
+        made = moved.run()
+        return made, moved.stored(made) if d.is_output and d.stored.is_float else made
+
+    with np.errstate(all="ignore"):
+        run_spec(program, arrays, scalars, None, evaluate)
+    return to
+
+
+def axis_sizes(spec: Spec, reductions: Sequence[tuple[str, Reduce]]) -> dict[str, dict[str, int]]:
+    """The sizes of the axes of all definitions and of their ``reductions``."""
+    found = {d.name: {a.name: a.extent for a in d.axes if isinstance(a.extent, int)} for d in spec.definitions}
+    for name, e in reductions:
+        found[name] |= {a.name: a.extent for a in e.axes if isinstance(a.extent, int)}
+    return found

@@ -1,0 +1,147 @@
+"""Where a program applies a function of unbounded derivative to a value whose terms may cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from nautilus.check.bound.errors import inexact
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, walk
+from nautilus.core.records import dataclass
+from nautilus.frontend.spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Singular:
+    """A point at which a function has no bounded derivative.
+
+    ``argument``: the position of the argument.  ``power``: at the distance ``s``, errors grow as ``s ** -power``.
+    ``one_sided``: the function has no value on the other side.
+    """
+
+    argument: int
+    power: float
+    one_sided: bool = False
+
+
+#: Functions with a pole or a root at 0 of an argument.
+AT_ZERO: Final = {
+    "div": Singular(1, 2.0), "rcp": Singular(0, 2.0), "cbrt": Singular(0, 2.0 / 3.0),
+    "log": Singular(0, 1.0, True), "log2": Singular(0, 1.0, True),
+    "sqrt": Singular(0, 0.5, True), "rsqrt": Singular(0, 1.5, True),
+}  # fmt: skip
+#: Functions whose derivative is unbounded elsewhere.
+ELSEWHERE: Final = {
+    "log1p": Singular(0, 1.0, True), "tan": Singular(0, 2.0), "asin": Singular(0, 0.5, True),
+    "acos": Singular(0, 0.5, True), "acosh": Singular(0, 0.5, True), "atanh": Singular(0, 1.0, True),
+}  # fmt: skip
+#: Functions with a jump, which lies where a quotient is whole, or where the first argument is 0.
+JUMPS: Final = frozenset({"mod", "fmod", "atan2"})
+#: Comparisons that decide otherwise where the difference of their sides has another sign.
+ORDERED: Final = frozenset({"lt", "le", "gt", "ge"})
+#: Functions whose results are as precise as their arguments, and those whose results are precise for all arguments.
+_KEEP: Final = frozenset(
+    {"mul", "div", "rcp", "neg", "abs", "cast", "narrow", "min", "max", "select", "sqrt", "rsqrt", "cbrt", "pow",
+     "tanh", "erf", "sinh", "asinh", "atan", "expm1", "hypot"}
+)  # fmt: skip
+_PRECISE: Final = frozenset({"exp", "exp2", "exp10", "sigmoid", "cosh"})
+_POSITIVE: Final = _PRECISE | {"abs", "sqrt", "rsqrt"}
+_SIGN_OF_ALL: Final = frozenset({"add", "mul", "div", "min", "cast", "narrow", "rcp", "pow"})
+
+
+def may_cancel(program: Spec) -> bool:
+    """Whether ``program`` applies a function of unbounded derivative to a value whose terms may cancel."""
+    known = Known(program)
+    return any(known.is_site(e) for d in program.definitions for e in walk(d.expr))
+
+
+def singular(e: Op) -> Singular | None:
+    """The singular point of the function ``e`` at 0 of an argument."""
+    if e.op != "pow":
+        return AT_ZERO.get(e.op)
+    exponent = e.args[1]
+    if not isinstance(exponent, Const):
+        return Singular(0, 2.0, True)
+    y = float(exponent.value)
+    whole = y == int(y)
+    return None if whole and y >= 0.0 else Singular(0, max(0.0, 1.0 - y), not whole)
+
+
+def comparisons(cond: Expr) -> Iterator[Op]:
+    """The comparisons of floats by order in ``cond``."""
+    for e in walk(cond):
+        if isinstance(e, Op) and e.op in ORDERED and e.args[0].dtype.is_float:
+            yield e
+
+
+class Known:
+    """What is known about the values of a program, by the structure of its definitions."""
+
+    def __init__(self, program: Spec) -> None:
+        self.made = {d.name: d.expr for d in program.definitions}
+        self.precise: dict[str, bool] = {}
+
+    def is_site(self, e: Expr) -> bool:
+        """Whether ``e`` has a singular point that an imprecise value may come close to."""
+        match e:
+            case Reduce(cond=cond):
+                return cond is not None and self.decides(cond)
+            case Op(op="select", args=(cond, _, _)):
+                return e.dtype.is_float and self.decides(cond)
+            case Op(op=op, args=args) if e.dtype.is_float:
+                if op in ELSEWHERE or op in JUMPS:
+                    return not all(map(self.is_exact, args))
+                at = singular(e)
+                return at is not None and not self.is_precise(args[at.argument])
+        return False
+
+    def decides(self, cond: Expr) -> bool:
+        """Whether roundings may decide about ``cond``."""
+        return any(not self.is_exact(x) for c in comparisons(cond) for x in c.args)
+
+    def is_exact(self, e: Expr) -> bool:
+        """Whether no rounding lies between the inputs and ``e``."""
+        return not any(inexact(n) or (isinstance(n, Load) and n.buffer in self.made) for n in walk(e))
+
+    def is_precise(self, e: Expr) -> bool:
+        """Whether the relative error of each element of ``e`` is a few roundings."""
+        if self.is_exact(e):
+            return True
+        match e:
+            case Load(buffer=name):
+                if name not in self.precise:
+                    self.precise[name] = True  # of a recurrence, which has a bound of its own
+                    self.precise[name] = self.is_precise(self.made[name])
+                return self.precise[name]
+            case Reduce(op="sum", body=x):
+                return self.is_positive(x) and self.is_precise(x)
+            case Reduce(body=x):
+                return self.is_precise(x)
+            case Op(op="add", args=args):
+                return all(self.is_positive(x) and self.is_precise(x) for x in args)
+            case Op(op=op, args=args):
+                return op in _PRECISE or (op in _KEEP and all(self.is_precise(x) for x in args))
+        return False
+
+    def is_positive(self, e: Expr) -> bool:
+        """Whether ``e`` is known to be no less than 0."""
+        match e:
+            case Const(value=value):
+                return bool(value >= 0)
+            case Var() | Param():
+                return True
+            case Load(buffer=name):
+                return name in self.made and self.is_positive(self.made[name])
+            case Reduce(op="sum" | "prod" | "max" | "min", body=x):
+                return self.is_positive(x)
+            case Op(op="mul", args=(a, b)) if a == b:
+                return True
+            case Op(op="pow", args=(_, Const(value=n))) if n % 2 == 0:
+                return True
+            case Op(op="max", args=args):
+                return any(map(self.is_positive, args))
+            case Op(op="select", args=(_, a, b)):
+                return self.is_positive(a) and self.is_positive(b)
+            case Op(op=op, args=args):
+                return op in _POSITIVE or (op in _SIGN_OF_ALL and all(map(self.is_positive, args)))
+        return False
