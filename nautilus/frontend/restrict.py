@@ -19,6 +19,7 @@ import numpy as np
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import (
     Axis,
+    Const,
     Expr,
     Load,
     Reduce,
@@ -106,10 +107,28 @@ def _limits(at: Mapping[int, Array | None]) -> dict[int, bool]:
 
 
 def _whole(spec: Spec, left: Mapping[str, Mapping[int, Array]]) -> tuple[Assumption, ...]:
-    """The facts about tensors that stay complete."""
+    """The facts about tensors that stay complete, and those about every element of a tensor."""
     kept = {name for name, cut in left.items() if not cut}
     loaded = [{n.buffer for n in walk(f.condition) if isinstance(n, Load)} for f in spec.facts]
-    return tuple(f for f, names in zip(spec.facts, loaded, strict=True) if names <= kept)
+    found = []
+    for f, names in zip(spec.facts, loaded, strict=True):
+        e = next((n for n in walk(f.condition) if isinstance(n, Load)), None)
+        if names <= kept:
+            found.append(f)
+        elif e is not None and e.buffer in left and _is_of_elements(f, e):
+            sizes = {
+                i.name: left[e.buffer][p] for p, i in enumerate(e.index) if isinstance(i, Var) and p in left[e.buffer]
+            }
+            found.append(replace(f, axes=tuple(_fewer(a, sizes) for a in f.axes)))
+    return tuple(found)
+
+
+def _is_of_elements(f: Assumption, e: Load) -> bool:
+    """Whether ``f`` says of every element ``e`` of a tensor, by itself, that something holds."""
+    variables = [i.name for i in e.index if isinstance(i, Var)]
+    alone = rewrite(f.condition, lambda n: Const(0, n.dtype) if n == e else None)
+    others = any(isinstance(n, Load | Var) for n in walk(alone))
+    return not others and sorted(variables) == sorted(a.name for a in f.axes) and len(variables) == len(e.index)
 
 
 def _ask(d: Definition, wanted: dict[str, dict[int, Array | None]], fewer: Mapping[int, Array]) -> None:

@@ -136,9 +136,14 @@ def test_the_least_of_many_elements_decides(value: str, decide: bool) -> None:
 
 
 def test_the_number_of_elements_decides() -> None:
-    text = "dim M = {}\ninput X: f32[M, 48]\noutput Z: f32[M]\n" + _MEAN
-    text += "Z[i] = rsqrt(mean[j](X[i, j] ** 2) - m[i] ** 2)\n"
-    assert [stated(load_text(text.format(m)))["Z"].left_out > 0.0 for m in (1 << 12, 1 << 28)] == [False, True]
+    text = _LARGE.replace("67108864", "{}") + "Z[i] = D[i] / (6 + (A[i] + 0.1 * B[i] + 0.1 * C[i]))\n"
+    assert [stated(load_text(text.format(n)))["Z"].left_out > 0.0 for n in (1 << 12, 1 << 26)] == [False, True]
+
+
+def test_a_promise_about_every_element_keeps_terms_from_cancelling() -> None:
+    value = "Z[i] = A[i] / (sqrt(0.95 * B[i] + 0.05 * A[i] * A[i]) + 1e-8)\n"
+    text = _LARGE.replace("input C: f32[N]\ninput D: f32[N]\n", "{}") + value
+    assert [stated(load_text(text.format(x)))["Z"].left_out > 0.0 for x in ("", "assume 0 <= B[i]\n")] == [True, False]
 
 
 def test_the_least_distance_of_a_normal_distribution() -> None:
