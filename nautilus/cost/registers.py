@@ -113,7 +113,7 @@ def peak(kernel: MemKernel, body: tuple[MemOp, ...]) -> int:
     return _Liveness(kernel).block(body, frozenset())[1]
 
 
-_STREAMED = (ma.MapOp, ma.ConvertOp, ma.SliceOp, ma.IndexOp, ma.ConstOp, ma.ParamOp, ma.UnpackOp)
+_STREAMED = (ma.MapOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.IndexOp, ma.ConstOp, ma.ParamOp, ma.UnpackOp)
 
 
 class _Liveness:

@@ -41,7 +41,7 @@ _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of 
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 elements counts
 #: ops that cost nothing: those that only order others, unless ``leaf`` counts them, and those without instructions
 _FREE = frozenset(cls for cls in MA.ops if declaration(cls).effects) | {
-    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
+    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
 }  # fmt: skip
 
 

@@ -146,6 +146,7 @@ MA_TILE = Stage(
         "copies.multicast_loads:MulticastLoads",
         "grid.persistent_grid:PersistentGrid",
         "mma.ping_pong:PingPong",
+        "copies.vector_steps:VectorSteps",
         "copies.prefetch_steps:PrefetchSteps",
         "finalise.sink_indices:SinkIndices",
         "finalise.dead_fragments:DeadFragments",

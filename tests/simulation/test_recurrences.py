@@ -80,6 +80,13 @@ CASES = {
           Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
         }
         """,
+    "vectors of steps: two steps before, a tail, and downwards": """
+        dim B = 3, T = 76
+        input x: f32[B, T], g: f16[B, T]
+        output y: f32[B, T], z: f16[B, T]
+        recur y[b, t] = x[b, t] - (0.5 * y[b, t - 1] if t > 0 else 0) + (x[b, t - 2] * g[b, t] if t > 1 else 0)
+        recur z[b, t] = max(g[b, t], 0.25 * z[b, t + 1] - g[b, t + 1]) if t < T - 1 else g[b, t]
+        """,
     "a maximum over a long state": """
         dim T = 4, S = 300
         input E: f32[T, S]

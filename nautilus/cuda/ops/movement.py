@@ -50,6 +50,19 @@ def print_slice(w: Writer, op: ma.SliceOp) -> None:
         w.line(f"{name}[{n}] = {text};")
 
 
+def print_stack(w: Writer, op: ma.StackOp) -> None:
+    """Print an array of the registers of several arrays; nothing remains of it when the loops are unrolled."""
+    places: dict[int, str] = {}
+    for n, arg in enumerate(op.args):
+        chosen = slice_registers(w.layout(op.result), w.layout(arg), op.axis, n)
+        assert chosen is not None, "the verifier admits stacks inside each thread only"
+        places |= {r: w.element_at(arg, str(k)) for k, r in enumerate(chosen)}
+    name, spelled, dtype = w.declare(op.result), w.array(op.result), op.result.type.dtype
+    for n in range(spelled.length):
+        parts = [places[n * spelled.pack + k] for k in range(spelled.pack)]
+        w.line(f"{name}[{n}] = {parts[0] if spelled.pack == 1 else pack_text(w, parts, dtype, dtype)};")
+
+
 def element_offset(w: Writer, buffer: Buffer, texts: list[str]) -> str:
     """Element offset of an index into a buffer; in 64 bits if the largest size of the buffer may need them."""
     wide = "(long long)" if buffer.strides is not None or at_most(volume(buffer.shape)) >= 2**31 else ""
@@ -416,6 +429,7 @@ def plus(text: str, n: int) -> str:
 #: op class -> what prints it
 PRINTERS: Printers = {
     ma.SliceOp: print_slice,
+    ma.StackOp: print_stack,
     ma.GlobalLoad: print_global_load,
     ma.SharedLoad: print_shared_load,
     ma.SharedStore: print_shared_store,

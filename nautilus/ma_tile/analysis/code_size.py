@@ -67,7 +67,7 @@ class _Sizes:
                 return self.registers(result) * _slots(name, result.type.dtype)
             case ma.IndexOp(result=result, expr=e):
                 return self.registers(result) * _nodes([e])
-            case ma.ConvertOp(result=result) | ma.SliceOp(result=result):
+            case ma.ConvertOp(result=result) | ma.SliceOp(result=result) | ma.StackOp(result=result):
                 return self.registers(result)
             case ma.UnpackOp(result=result):
                 return self.registers(result) * op.slots

@@ -38,6 +38,7 @@ from nautilus.ma_tile.ir.ops import (
     SharedLoad,
     SharedStore,
     SliceOp,
+    StackOp,
     UndefinedOp,
     UnpackOp,
 )
@@ -45,8 +46,8 @@ from nautilus.ma_tile.ir.traverse import defined, reads, touch
 
 #: what may change places with other ops as far as fragments and shared buffers allow
 _MOVABLE = (
-    ConstOp, IndexOp, ParamOp, UndefinedOp, MapOp, ReduceOp, ScanOp, ConvertOp, SliceOp, GlobalLoad, SharedLoad,
-    MatrixLoad, SharedStore, MatrixStore, MmaOp, TmaLoad, UnpackOp,
+    ConstOp, IndexOp, ParamOp, UndefinedOp, MapOp, ReduceOp, ScanOp, ConvertOp, SliceOp, StackOp, GlobalLoad,
+    SharedLoad, MatrixLoad, SharedStore, MatrixStore, MmaOp, TmaLoad, UnpackOp,
 )  # fmt: skip
 
 

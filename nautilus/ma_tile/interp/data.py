@@ -54,6 +54,7 @@ from nautilus.ma_tile.ir.ops import (
     SliceOp,
     Slot,
     Smem,
+    StackOp,
     UndefinedOp,
 )
 from nautilus.targets.limits import VECTOR_BYTES
@@ -109,6 +110,19 @@ def slice_op(run: BlockRun, ctx: Context, op: SliceOp) -> None:
     if chosen is None:
         raise Fault("layout", f"a part of #{op.arg.layout} is not in the threads of #{op.result.layout}")
     run.put(ctx, op.result, _chosen(run, ctx, op.arg, chosen))
+
+
+def stack(run: BlockRun, ctx: Context, op: StackOp) -> None:
+    """Put the registers of each part where the layout of the result has its position."""
+    new = run.machine.layout(op.result.layout)
+    parts = [run.get(ctx, a) for a in op.args]
+    out = np.zeros(run.shape(ctx, new), parts[0].dtype)
+    for n, (a, x) in enumerate(zip(op.args, parts, strict=True)):
+        chosen = slice_registers(new, run.machine.layout(a.layout), op.axis, n)
+        if chosen is None:
+            raise Fault("layout", f"%{a.name} is not in the threads of #{op.result.layout}")
+        out[:, :, list(chosen)] = x
+    run.put(ctx, op.result, out)
 
 
 def _chosen(run: BlockRun, ctx: Context, arg: Frag, chosen: Sequence[int]) -> Ints:
@@ -422,6 +436,7 @@ TABLE: Mapping[type, Callable[[BlockRun, Context, Any], None]] = {
     ReduceOp: reduce,
     ConvertOp: convert,
     SliceOp: slice_op,
+    StackOp: stack,
     UndefinedOp: undefined,
     GlobalLoad: ld_global,
     GlobalStore: st_global,

@@ -14,7 +14,8 @@ Meaning.
   the registers are combined: the partial of each lane and warp that splits the reduced axes remains, as
   a position along the new axis of that name (one reduced axis, no ``scratch``).
 * ``mul_unless_one x, y``: a warp executes the multiplication only if one of its threads holds a ``y`` that is not 1.
-* ``slice`` selects registers and moves no data: each element of the part stays in its thread.
+* ``slice`` selects registers and moves no data: each element of the part stays in its thread.  ``stack`` is its
+  inverse: the tile of parts that have one position along an axis each.
 * ``undefined`` initialises a carried value that the loop overwrites before it reads it.
 * ``ld.global .. volatile``: the compiler may not move the load up.  The kernel does not write the buffer.
 * ``st.shared`` stores whole stages.  Of the warps that hold copies of an element, the first one stores it.
@@ -73,6 +74,7 @@ from nautilus.core.op_fields import (
     INTEGER,
     NAME,
     OPERAND,
+    OPERANDS,
     READ_MEMORY,
     REGION,
     WRITE_MEMORY,
@@ -184,12 +186,25 @@ class ConvertOp:
 
 @op(MA, "slice $arg at $axis $start")
 class SliceOp:
-    """The part of ``arg`` that starts at ``start`` along ``axis``, as large there as the result."""
+    """The part of ``arg`` that starts at ``start`` along ``axis``, as large there as the result.
+
+    A result without ``axis`` has one position.
+    """
 
     result: Frag = declare(RESULT)
     arg: Frag = declare(OPERAND)
     axis: str = declare(AXIS)
     start: int = declare(INTEGER)
+    span: Span = SPAN
+
+
+@op(MA, "stack $args over $axis")
+class StackOp:
+    """The tile whose part at each position along ``axis``, which the operands lack, is the next one of ``args``."""
+
+    result: Frag = declare(RESULT)
+    args: tuple[Frag, ...] = declare(OPERANDS)
+    axis: str = declare(AXIS)
     span: Span = SPAN
 
 
@@ -380,7 +395,7 @@ class RolesOp:
 
 
 MemOp: TypeAlias = (
-    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ScanOp | ConvertOp | SliceOp | UndefinedOp
+    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ScanOp | ConvertOp | SliceOp | StackOp | UndefinedOp
     | UnpackOp | GlobalLoad | GlobalStore | SharedLoad | MatrixLoad | SharedStore | RowStore
     | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
     | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TileSchedulerOp | TmaLoad | TmaStore | TmaCommit | TmaWait

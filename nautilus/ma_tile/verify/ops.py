@@ -42,6 +42,7 @@ from nautilus.ma_tile.ir.ops import (
     SliceOp,
     Slot,
     Smem,
+    StackOp,
     UndefinedOp,
     UnpackOp,
     walk_ops,
@@ -121,13 +122,26 @@ def slice_op(s: KernelScope, op: SliceOp) -> None:
     s.need(t.dtype is op.result.type.dtype, "a slice keeps the type", f"%{op.result.name}")
     whole = {a.name: a.size for a in t.axes}
     part = {a.name: a.size for a in op.result.type.axes}
-    same = whole.keys() == part.keys() and all(part[x] == n for x, n in whole.items() if x != op.axis)
+    same = all(part.get(x, -1) == n for x, n in whole.items() if x != op.axis) and part.keys() <= whole.keys()
     s.need(same and op.axis in whole, "a slice is along one axis", f"{op.axis} of %{op.arg.name}")
-    end = op.start + part[op.axis]
+    end = op.start + part.get(op.axis, 1)
     s.need(op.start >= 0 and end <= whole[op.axis], "a slice lies in the tile", f"{op.start}..{end} on {op.axis}")
     new = s.define(op.result)
     chosen = slice_registers(old, new, op.axis, op.start)
     s.need(chosen is not None, "a slice stays inside each thread", f"%{op.arg.name}")
+
+
+def stack(s: KernelScope, op: StackOp) -> None:
+    """The operands have one tile, the result one axis more; every element stays in its thread."""
+    layouts = [s.use(a) for a in op.args]
+    t = op.result.type
+    wanted = {*op.args[0].type.axes, TileAxis(op.axis, len(op.args))} if op.args else set()
+    alike = all(a.type.dtype is t.dtype and op.axis not in a.type.names for a in op.args)
+    s.need(alike and wanted == _axes(t), "a stack has one axis more than its parts", f"%{op.result.name}")
+    s.need(len({_axes(a.type) for a in op.args}) == 1, "the parts of a stack are alike", f"%{op.result.name}")
+    new = s.define(op.result)
+    stays = all(slice_registers(new, old, op.axis, n) is not None for n, old in enumerate(layouts))
+    s.need(stays, "a stack stays inside each thread", f"%{op.result.name}")
 
 
 def unpack(s: KernelScope, op: UnpackOp) -> None:
@@ -468,7 +482,7 @@ def roles(s: KernelScope, op: RolesOp) -> None:
 
 RULES: Mapping[type, Rule] = {
     ConstOp: const, IndexOp: index, ParamOp: param, MapOp: map_op, ConvertOp: convert,
-    SliceOp: slice_op, UndefinedOp: undefined, UnpackOp: unpack,
+    SliceOp: slice_op, StackOp: stack, UndefinedOp: undefined, UnpackOp: unpack,
     GlobalLoad: ld_global, GlobalStore: st_global, SharedLoad: ld_shared, SharedStore: st_shared,
     AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
     Barrier: barrier, MbarArrive: mbar_arrive, MbarWait: mbar_wait, IfOp: if_op, ForOp: for_op,

@@ -43,6 +43,7 @@ ROWS = [
     Row("%r = convert %a : f32 #l", reads="a", defines="r"),
     Row("%r = unpack u4 %c over k into h minus %a times %b : f16 #l", reads="a b c", defines="r"),
     Row("%r = slice %a at i 16 : f32 #l", reads="a", defines="r"),
+    Row("%r = stack %a, %b over i : f32 #l", reads="a b", defines="r"),
     Row("%r = undefined : f32 #l", defines="r"),
     Row(
         "%r = ld.global X[i, %c + 1] where j < 3 vec 2 volatile : f32 #l",

@@ -1,9 +1,8 @@
 """``prefetch-steps``: a loop of steps loads the elements of later steps while it computes the present one.
 
-A loop of *steps* stores results that depend on earlier iterations: on values that it carries, such as the sum of a scan
-so far, or on what it stored, such as the state of a recurrence that several warps exchange.  Its iterations cannot run
-side by side, and a block of few warps has nothing else to do while a load is under way.  Loads that do not wait for
-earlier iterations are issued ``D`` iterations ahead, into registers that the loop carries::
+The iterations of a loop of steps (:mod:`nautilus.ma_tile.analysis.steps`) cannot run side by side, and a block of few
+warps has nothing else to do while a load is under way.  Loads that do not wait for earlier iterations are issued ``D``
+iterations ahead, into registers that the loop carries::
 
     x_0 = X[lo];  ...;  x_{D-1} = X[lo + D - 1]
     for t in lo..hi-D carry(h, x_0, ..., x_{D-1}):  next = X[t + D];  h = f(h, x_0);   yield h, x_1, ..., next
@@ -32,29 +31,8 @@ from nautilus.core.index.simplify import TRUE, simplify
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import floor_pow2
-from nautilus.ma_tile.ir.ops import (
-    Barrier,
-    ConstOp,
-    ConvertOp,
-    ForOp,
-    Frag,
-    GlobalLoad,
-    GlobalStore,
-    IfOp,
-    IndexOp,
-    MapOp,
-    MemKernel,
-    MemModule,
-    MemOp,
-    ParamOp,
-    ReduceOp,
-    ScanOp,
-    SharedLoad,
-    SharedStore,
-    SliceOp,
-    UnpackOp,
-    walk_ops,
-)
+from nautilus.ma_tile.analysis.steps import is_steps
+from nautilus.ma_tile.ir.ops import ForOp, Frag, GlobalLoad, MemKernel, MemModule, MemOp, walk_ops
 from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, stored, variables
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, with_variables
 from nautilus.targets.limits import limits
@@ -64,10 +42,6 @@ LOADED = 96  # registers of a thread for the elements of later steps, at most
 COMPUTED = 1024  # registers of the results of all ops in the steps that are unrolled together: what hides a latency
 NEEDED = 64 << 10  # bytes that a multiprocessor has under way, at most
 _MOST = 64  # steps
-_STEP = (
-    Barrier, ConstOp, ConvertOp, ForOp, GlobalLoad, GlobalStore, IfOp, IndexOp, MapOp, ParamOp, ReduceOp, ScanOp,
-    SharedLoad, SharedStore, SliceOp, UnpackOp,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +61,13 @@ def _kernel(kernel: MemKernel, target: str, steps: int | None) -> MemKernel:
     names = Names(kernel)
 
     def rule(op: MemOp) -> Sequence[MemOp]:
-        if not isinstance(op, ForOp) or not _is_steps(op):
+        if not isinstance(op, ForOp) or not is_steps(op):
             return (op,)
         loads = _independent(kernel, op)
         ahead = depth(kernel, op, loads, target) if steps is None else steps
         return _rotated(op, loads, ahead, names) if loads and ahead > 0 else (op,)
 
     return replace(kernel, body=rebuild(kernel.body, rule))
-
-
-def _is_steps(loop: ForOp) -> bool:
-    inner = list(walk_ops(loop.body))
-    results = {x.buffer for x in inner if isinstance(x, GlobalStore) and x.combiner is None}
-    in_order = loop.carried or any(isinstance(x, GlobalLoad) and x.buffer in results for x in inner)
-    return bool(results and in_order) and loop.chain is None and all(isinstance(x, _STEP) for x in inner)
 
 
 def _independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:

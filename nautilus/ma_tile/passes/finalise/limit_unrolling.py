@@ -32,6 +32,7 @@ from nautilus.ma_tile.ir.ops import (
     ReduceOp,
     SliceOp,
     Slot,
+    StackOp,
 )
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
 
@@ -43,7 +44,7 @@ LOADED = 64
 COMPUTED = 2048
 _MOST = 32  # steps
 #: the ops of a loop of steps: no barriers, and no exchange through shared memory
-_PLAIN = (ConstOp, ConvertOp, GlobalLoad, GlobalStore, IndexOp, MapOp, ParamOp, ReduceOp, SliceOp)
+_PLAIN = (ConstOp, ConvertOp, GlobalLoad, GlobalStore, IndexOp, MapOp, ParamOp, ReduceOp, SliceOp, StackOp)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,78 @@
+; A thread loads and stores the elements of several steps with one instruction.
+
+; CASE: a load of this step and of the one before, and a store: one vector, and that of the iteration before
+; RUN: vector-steps {"steps": 4}
+; COMPLETE:
+module t target sm_90a {
+  input X: f32[64, 24]
+  output Y: f32[64, 24]
+  kernel k grid 2 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0.0 : f32[i: 32] #i
+    %last = for t in 0..22 carry(%h = %zero) {
+      %x = ld.global X[block * 32 + i, t] vec 1 : f32[i: 32] #i
+      %w = ld.global X[block * 32 + i, t - 1] where t >= 1 vec 1 : f32[i: 32] #i
+      %a = mul %h, %x : f32[i: 32] #i
+      %n = sub %a, %w : f32[i: 32] #i
+      st.global Y[block * 32 + i, t], %n vec 1
+      yield %n
+    }
+  }
+}
+; CHECK: layout #i_v = reg(v:4x1) lane(i:32x1) warp()
+; CHECK: %w_steps2_before = ld.global X[block * 32 + i, v - 4] where false vec 4
+; CHECK: for t in 0..5 carry(%h = %zero, %w_steps2 = %w_steps2_before)
+; CHECK: %x_steps = ld.global X[block * 32 + i, t * 4 + v] vec 4 : f32[i: 32, v: 4] #i_v
+; CHECK-NOT: ld.global
+; CHECK: %x_s0 = slice %x_steps at v 0
+; CHECK: %w_s0_read = slice %w_steps2 at v 3
+; CHECK: %w_s0_inside = index t >= 1
+; CHECK: %w_s1 = slice %x_steps at v 0
+; CHECK: %n_steps = stack %n_s0, %n_s1, %n_s2, %n_s3 over v
+; CHECK: st.global Y[block * 32 + i, t * 4 + v], %n_steps vec 4
+; CHECK: yield %n_s3, %x_steps
+; CHECK: for t2 in 20..22 carry
+; CHECK: st.global Y[block * 32 + i, t2], %n_left vec 1
+
+; CASE: steps from the last one to the first one, in 16 bits
+; RUN: vector-steps
+; COMPLETE:
+module t target sm_90a {
+  input X: f16[32, 64]
+  output Y: f16[32, 64]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0.0 : f32[i: 32] #i
+    %last = for t in 0..64 carry(%h = %zero) {
+      %x = ld.global X[i, 63 - t] vec 1 : f16[i: 32] #i
+      %w = cast %x : f32[i: 32] #i
+      %n = max %h, %w : f32[i: 32] #i
+      st.global Y[i, 63 - t], %n vec 1
+      yield %n
+    }
+  }
+}
+; CHECK: for t in 0..4 carry
+; CHECK: ld.global X[i, v - t * 16 + 48] vec 8 : f16[i: 32, v: 16]
+; CHECK: slice %x_steps at v 15
+; CHECK: stack %n_s15, %n_s14
+; CHECK: st.global Y[i, v - t * 16 + 48], %n_steps vec 8
+
+; CASE: rows that begin at odd places
+; RUN: vector-steps
+; UNCHANGED
+; COMPLETE:
+module t target sm_90a {
+  input X: f32[32, 65]
+  output Y: f32[32, 65]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0.0 : f32[i: 32] #i
+    %last = for t in 0..65 carry(%h = %zero) {
+      %x = ld.global X[i, t] vec 1 : f32[i: 32] #i
+      %n = add %h, %x : f32[i: 32] #i
+      st.global Y[i, t], %n vec 1
+      yield %n
+    }
+  }
+}
