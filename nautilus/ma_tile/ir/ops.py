@@ -14,8 +14,6 @@ Meaning.
   the registers are combined: the partial of each lane and warp that splits the reduced axes remains, as
   a position along the new axis of that name (one reduced axis, no ``scratch``).
 * ``mul_unless_one x, y``: a warp executes the multiplication only if one of its threads holds a ``y`` that is not 1.
-* ``slice`` selects registers and moves no data: each element of the part stays in its thread.  ``stack`` is its
-  inverse: the tile of parts that have one position along an axis each.
 * ``undefined`` initialises a carried value that the loop overwrites before it reads it.
 * ``ld.global .. volatile``: the compiler may not move the load up.  The kernel does not write the buffer.
 * ``st.shared`` stores whole stages.  Of the warps that hold copies of an element, the first one stores it.
@@ -74,7 +72,6 @@ from nautilus.core.op_fields import (
     INTEGER,
     NAME,
     OPERAND,
-    OPERANDS,
     READ_MEMORY,
     REGION,
     WRITE_MEMORY,
@@ -109,6 +106,8 @@ from nautilus.ma_tile.ir.instruction_tables import MmaInstr as MmaInstr
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.row_store import RowStore as RowStore
 from nautilus.ma_tile.ir.scan import ScanOp as ScanOp
+from nautilus.ma_tile.ir.slices import SliceOp as SliceOp
+from nautilus.ma_tile.ir.slices import StackOp as StackOp
 from nautilus.ma_tile.ir.tile_scheduler import BreakOp as BreakOp
 from nautilus.ma_tile.ir.tile_scheduler import QueuePop as QueuePop
 from nautilus.ma_tile.ir.tile_scheduler import QueuePush as QueuePush
@@ -181,30 +180,6 @@ class ConvertOp:
     arg: Frag = declare(OPERAND)
     copy: bool = declare(flag("copy"), default=False)
     interleaved: str | None = declare(AXIS, default=None)  # has positions in the result (core.expr.interleaved)
-    span: Span = SPAN
-
-
-@op(MA, "slice $arg at $axis $start")
-class SliceOp:
-    """The part of ``arg`` that starts at ``start`` along ``axis``, as large there as the result.
-
-    A result without ``axis`` has one position.
-    """
-
-    result: Frag = declare(RESULT)
-    arg: Frag = declare(OPERAND)
-    axis: str = declare(AXIS)
-    start: int = declare(INTEGER)
-    span: Span = SPAN
-
-
-@op(MA, "stack $args over $axis")
-class StackOp:
-    """The tile whose part at each position along ``axis``, which the operands lack, is the next one of ``args``."""
-
-    result: Frag = declare(RESULT)
-    args: tuple[Frag, ...] = declare(OPERANDS)
-    axis: str = declare(AXIS)
     span: Span = SPAN
 
 

@@ -1,8 +1,9 @@
 """``prefetch-steps``: a loop of steps loads the elements of later steps while it computes the present one.
 
-The iterations of a loop of steps (:mod:`nautilus.ma_tile.analysis.steps`) cannot run side by side, and a block of few
-warps has nothing else to do while a load is under way.  Loads that do not wait for earlier iterations are issued ``D``
-iterations ahead, into registers that the loop carries::
+A loop of *steps* stores results that depend on earlier iterations: on values that it carries, such as the sum of a scan
+so far, or on what it stored, such as the state of a recurrence that several warps exchange.  Its iterations cannot run
+side by side, and a block of few warps has nothing else to do while a load is under way.  Loads that do not wait for
+earlier iterations are issued ``D`` iterations ahead, into registers that the loop carries::
 
     x_0 = X[lo];  ...;  x_{D-1} = X[lo + D - 1]
     for t in lo..hi-D carry(h, x_0, ..., x_{D-1}):  next = X[t + D];  h = f(h, x_0);   yield h, x_1, ..., next
@@ -31,8 +32,30 @@ from nautilus.core.index.simplify import TRUE, simplify
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import floor_pow2
-from nautilus.ma_tile.analysis.steps import is_steps
-from nautilus.ma_tile.ir.ops import ForOp, Frag, GlobalLoad, MemKernel, MemModule, MemOp, walk_ops
+from nautilus.ma_tile.ir.ops import (
+    Barrier,
+    ConstOp,
+    ConvertOp,
+    ForOp,
+    Frag,
+    GlobalLoad,
+    GlobalStore,
+    IfOp,
+    IndexOp,
+    MapOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    ParamOp,
+    ReduceOp,
+    ScanOp,
+    SharedLoad,
+    SharedStore,
+    SliceOp,
+    StackOp,
+    UnpackOp,
+    walk_ops,
+)
 from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, stored, variables
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, with_variables
 from nautilus.targets.limits import limits
@@ -42,6 +65,11 @@ LOADED = 96  # registers of a thread for the elements of later steps, at most
 COMPUTED = 1024  # registers of the results of all ops in the steps that are unrolled together: what hides a latency
 NEEDED = 64 << 10  # bytes that a multiprocessor has under way, at most
 _MOST = 64  # steps
+
+_STEP = (
+    Barrier, ConstOp, ConvertOp, ForOp, GlobalLoad, GlobalStore, IfOp, IndexOp, MapOp, ParamOp, ReduceOp, ScanOp,
+    SharedLoad, SharedStore, SliceOp, StackOp, UnpackOp,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +96,14 @@ def _kernel(kernel: MemKernel, target: str, steps: int | None) -> MemKernel:
         return _rotated(op, loads, ahead, names) if loads and ahead > 0 else (op,)
 
     return replace(kernel, body=rebuild(kernel.body, rule))
+
+
+def is_steps(loop: ForOp) -> bool:
+    """Whether ``loop`` is one of steps."""
+    inner = list(walk_ops(loop.body))
+    results = {x.buffer for x in inner if isinstance(x, GlobalStore) and x.combiner is None}
+    in_order = loop.carried or any(isinstance(x, GlobalLoad) and x.buffer in results for x in inner)
+    return bool(results and in_order) and loop.chain is None and all(isinstance(x, _STEP) for x in inner)
 
 
 def _independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:

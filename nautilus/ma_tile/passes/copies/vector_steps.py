@@ -40,7 +40,6 @@ from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import vector_width
-from nautilus.ma_tile.analysis.steps import is_steps
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import (
     ConstOp,
@@ -58,6 +57,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, stored, variables
+from nautilus.ma_tile.passes.copies.prefetch_steps import is_steps
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, layout_name, uniform_ranges, with_variables
 
 SECTOR = 32  # bytes that memory delivers together
