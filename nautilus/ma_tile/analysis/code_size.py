@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Expr, Op, walk
+from nautilus.core.expr.nodes import Expr, Op, free_vars, walk
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.functions.parts import DEPTH
 from nautilus.core.types import DType
@@ -66,21 +66,24 @@ class _Sizes:
             case ma.MapOp(result=result, op=name):
                 return self.registers(result) * _slots(name, result.type.dtype)
             case ma.IndexOp(result=result, expr=e):
-                return self.registers(result) * _nodes([e])
+                return _operations([e], self.layout(result).axes, self.registers(result))
             case ma.ConvertOp(result=result) | ma.SliceOp(result=result) | ma.StackOp(result=result):
                 return self.registers(result)
             case ma.UnpackOp(result=result):
                 return self.registers(result) * op.slots
             case ma.GlobalLoad(result=frag, index=index, mask=mask, vec=vec):
-                return self._accesses(frag, vec) * _address(index, mask) + self.registers(frag)
+                return _accesses(self._accesses(frag, vec), index, mask, self.layout(frag)) + self.registers(frag)
             case ma.GlobalStore(value=frag, index=index, mask=mask, vec=vec):
-                return self._accesses(frag, vec) * _address(index, mask) + self.registers(frag)
+                return _accesses(self._accesses(frag, vec), index, mask, self.layout(frag)) + self.registers(frag)
             case ma.SharedLoad(result=frag, vec=vec) | ma.SharedStore(value=frag, vec=vec):
                 return self._accesses(frag, vec) * 4 + self.registers(frag)
             case ma.AsyncCopy(index=index, mask=mask, vec=vec, threads=threads):
-                return self.kernel.layouts[threads].registers // max(1, vec) * (_address(index, mask) + 2)
+                of = self.kernel.layouts[threads]
+                count = of.registers // max(1, vec)
+                return _accesses(count, index, mask, of) + 2 * count
             case ma.RowStore(index=index, mask=mask, threads=threads):
-                return self.kernel.layouts[threads].registers // 8 * (3 * _address(index, mask) + 40)
+                of = self.kernel.layouts[threads]
+                return 3 * _accesses(of.registers // 8, index, mask, of) + of.registers // 8 * 40
             case ma.ReduceOp():
                 return self._reduction(op)
             case ma.ScanOp():
@@ -137,10 +140,16 @@ def _slots(name: str, dtype: DType) -> float:
     return _DOUBLE * max(1.0, function.slots) if function.elementary else 2.0 * max(1.0, function.slots)
 
 
-def _address(index: Iterable[Expr], mask: Expr | None) -> float:
-    return 2 + _nodes([*index, *([] if mask is None else [mask])])
+def _accesses(count: int, index: Iterable[Expr], mask: Expr | None, of: FragLayout) -> float:
+    """Instructions of the addresses and masks of ``count`` accesses of a thread to a tile that lies as ``of`` says."""
+    return 2 * count + _operations([*index, *([] if mask is None else [mask])], of.axes, count)
 
 
-def _nodes(exprs: Iterable[Expr]) -> float:
-    """Operations of index expressions; half of them do not depend on the register and are computed once."""
-    return 1 + sum(isinstance(n, Op) for e in exprs for n in walk(e)) / 2
+def _operations(exprs: Iterable[Expr], axes: Collection[str], count: int) -> float:
+    """Operations of index expressions for ``count`` registers, equal ones once.
+
+    Those that no axis of the tile enters are computed once, and half of the others do not depend on the register.
+    """
+    found = {n for e in exprs for n in walk(e) if isinstance(n, Op)}
+    own = sum(not free_vars(n).isdisjoint(axes) for n in found)
+    return count * (1 + own / 2) + (len(found) - own)

@@ -19,6 +19,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
+from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import MappingPlan, Schedule, WarpPlan, mapping_of
 from nautilus.core.tiles import floor_pow2
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
@@ -85,7 +86,8 @@ def lower_kernel(
     """
     has = limits(target)
     _check_tiles(kernel, has)
+    grid = {g.var: (0, max(at_most(g.extent) - 1, 0)) for g in kernel.grid}
     if mapping.engine == "warpgroup":
-        return with_lets(lower_warpgroup_kernel(kernel, buffers, mapping, target, strict))
+        return with_lets(lower_warpgroup_kernel(kernel, buffers, mapping, target, strict), buffers, grid)
     room = has.smem_block * STAGED // 4
-    return with_lets(lower_warp_kernel(kernel, buffers, mapping, has.float8 and not strict, room))
+    return with_lets(lower_warp_kernel(kernel, buffers, mapping, has.float8 and not strict, room), buffers, grid)

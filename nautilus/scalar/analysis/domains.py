@@ -15,7 +15,8 @@ closed form if its guard permits one.  Four ways lead to it, in order:
 * if the guard has a few exact alternatives (:mod:`nautilus.core.index.alternatives`) of the first kind, the condition
   is the disjunction of theirs;
 * if each comparison bounds one ``r`` from one side, by anything that does not depend on ``r``, the least point that
-  satisfies the lower bounds is in the domain if any point is.  The condition is the guard at that point.
+  satisfies the lower bounds is in the domain if any point is.  The condition is the guard at that point.  Where the
+  guard has ``or``, such as a sink or a window under a length, it is a disjunction of such conditions.
 """
 
 from __future__ import annotations
@@ -135,8 +136,24 @@ def nonempty(d: Def) -> Expr | None:
     known_form = other if found is None or other == TRUE else found
     if known_form is not None:
         return known_form
-    least = _at_least_point(d)
-    return None if least is None else simplify(least, wide, assumptions)
+    least = [_at_least_point(replace(d, guard=case)) for case in _cases(d.guard)]
+    if not least or None in least:
+        return None
+    return simplify(reduce(lambda a, b: calc("or", a, b), (c for c in least if c is not None)), wide, assumptions)
+
+
+def _cases(guard: Expr | None) -> list[Expr]:
+    """Conditions without ``or`` of which ``guard`` is the disjunction; none where they are more than a few."""
+    cases: list[tuple[Expr, ...]] = [()]
+    for part in conjuncts(guard):
+        cases = [(*case, c) for case in cases for c in _disjuncts(part)]
+        if len(cases) > _CASES:
+            return []
+    return [conjunction(case) or TRUE for case in cases]
+
+
+def _disjuncts(e: Expr) -> list[Expr]:
+    return [c for a in e.args for c in _disjuncts(a)] if isinstance(e, Op) and e.op == "or" else [e]
 
 
 def _at_least_point(d: Def) -> Expr | None:
@@ -175,8 +192,8 @@ def _sided(part: Expr, name: str, lower: list[Expr], upper: list[bool]) -> bool:
             if found is None or found[0] == 0 or not a.dtype.is_int:
                 return False
             upper.append((op in ("lt", "le")) == (found[0] > 0))
-            if a == Var(name) and op == "ge":
-                lower.append(b)
+            if a == Var(name) and op in ("ge", "gt"):  # where the sum wraps, no point is above, and the guard is false
+                lower.append(b if op == "ge" else calc("add", b, 1))
             return True
     return False
 

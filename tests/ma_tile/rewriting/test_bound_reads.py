@@ -11,10 +11,10 @@ import pytest
 
 from nautilus.check.inputs import generate
 from nautilus.check.levels import Level, Trace, run
-from nautilus.core.expr.nodes import free_vars, loads
+from nautilus.core.expr.nodes import free_vars, loads, walk
 from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.interp import run_spec
-from nautilus.ma_tile.ir.ops import ForOp, MmaOp, RolesOp, walk_ops
+from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, MmaOp, RolesOp, walk_ops
 
 SEGMENTS = """
 dim B = 3, N = 9000
@@ -37,6 +37,15 @@ dim T = 256, E = 3, K = 128, N = 128
 input X: bf16[T, K], W: bf16[E, K, N], off: i32[E + 1]
 output Y: f32[T, N]
 Y[t, n] = sum[e: E | off[e] <= t < off[e + 1]](sum[k](X[t, k] * W[e, k, n]))
+"""
+
+SINKS = """
+dim B = 2, G = 4, N = 1024, D = 64
+input Q: f16[B, G, D], K: f16[B, N, D], V: f16[B, N, D], len: i32[B]
+output O: f16[B, G, D]
+S[b, g, j] = sum[d](Q[b, g, d] * K[b, j, d]) / 8
+P[b, g, j] = softmax[j | j < len[b] and (j < 4 or j >= len[b] - 300)](S[b, g, j])
+O[b, g, d] = sum[j](P[b, g, j] * V[b, j, d])
 """
 
 
@@ -65,6 +74,17 @@ def test_any_contents(start: list[int], stop: list[int]) -> None:
     arrays = {**given.arrays, "start": np.array(start), "stop": np.array(stop)}
     got, want = run(last, replace(given, arrays=arrays), "typed"), run_spec(result.modules["spec"], arrays)
     assert np.allclose(got["O"], want["O"], atol=1e-3) and np.array_equal(got["P"], want["P"])
+
+
+def test_the_copies_of_several_ranges_choose_their_block_by_few_variables() -> None:
+    result, last = compiled(SINKS, "sm_90a")
+    copies = [op for op in walk_ops(result.modules["ma-tile"].kernels[0].body) if isinstance(op, AsyncCopy)]
+    assert copies and all(sum(1 for e in op.index for _ in walk(e)) < 40 for op in copies)
+    given = generate(result.modules["spec"])
+    for lengths in ([2, 1024], [-7, 1 << 30]):
+        arrays = {**given.arrays, "len": np.array(lengths)}
+        got, want = run(last, replace(given, arrays=arrays), "typed"), run_spec(result.modules["spec"], arrays)
+        assert np.allclose(got["O"], want["O"], atol=1e-3)
 
 
 @pytest.mark.parametrize("off", [[0, 100, 100, 250], [-5, 200, 130, 900]])

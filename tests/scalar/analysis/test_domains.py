@@ -117,6 +117,8 @@ def test_bounds_from_data_do_not_wrap() -> None:
         ("j < T[i] - 1 and j <= i", "0 < T[i] - 1"),
         ("j > T[i] - 1", "5 > T[i] - 1"),
         ("j >= T[i] - 1 and j < T[i] - i", None),
+        ("j < T[i] and (j < 1 or j > T[i] - 3)", None),
+        ("j < T[i] and (j < 0 or j >= i)", "T[i] >= 1 and i < T[i]"),
     ],
 )
 def test_the_guard_at_the_least_point(guard: Any, want: str | None) -> None:

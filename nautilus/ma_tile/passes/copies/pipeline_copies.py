@@ -329,6 +329,9 @@ def _either(first: Expr, a: AsyncCopy, b: AsyncCopy) -> AsyncCopy:
         case m, None:
             assert m is not None
             mask = calc("or", calc("not", first), m)
+        case m, Op(op="select", args=(inner, n, last)) if last == m:  # mixed blocks on both sides of full ones
+            assert m is not None
+            mask = Op("select", (calc("and", calc("not", first), inner), n, m), DType.BOOL)
         case m, n:
             assert m is not None and n is not None
             mask = Op("select", (first, m, n), DType.BOOL)
