@@ -277,10 +277,14 @@ def _is_of_bytes(d: Def, factor: Expr, tensor: Expr, defs: Mapping[str, Def]) ->
 
 
 def _of_two(d: Def, pairs: Sequence[tuple[Expr, Expr]], defs: Mapping[str, Def]) -> Narrowed | None:
-    """The product of two computed factors, which both become narrow (module docstring)."""
+    """The product of two computed factors, which both become narrow (module docstring).
+
+    Of several forms of the product, one without a reduction for a scale is first.
+    """
     if not pairs or d.name in feeding_wide_outputs(defs):
         return None
-    return next((found for pair in pairs if (found := _both(d, pair, defs)) is not None), None)
+    found = [x for pair in pairs if (x := _both(d, pair, defs)) is not None]
+    return min(found, key=lambda x: any(s.scale is not None and s.scale.largest for s in x.sides), default=None)
 
 
 def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed | None:
