@@ -27,7 +27,7 @@ def wants_color(stream: TextIO) -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
-_PATIENCE = 2.0  # seconds before a command says that it works
+_DELAY = 2.0  # seconds before the time of a command is shown
 _CLEAR = "\r\x1b[K"
 
 
@@ -41,7 +41,7 @@ def waiting(what: str, quiet: bool) -> Iterator[None]:
     started, done = time.monotonic(), threading.Event()
 
     def show() -> None:
-        patience = _PATIENCE
+        patience = _DELAY
         while not done.wait(patience):
             print(f"{_CLEAR}{what}: {time.monotonic() - started:.0f} s", end="", file=stream, flush=True)
             patience = 1.0

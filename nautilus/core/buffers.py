@@ -82,7 +82,7 @@ class Buffer:
     def aligned(self) -> bool:
         """Whether the address is a multiple of 16 bytes: without strides, or where a stride is promised to be.
 
-        A tensor without axes lies anywhere.
+        A tensor without axes may have any address.
         """
         found = (n for e in self.strides or () if not isinstance(e, int) for n in walk(e))
         promised = (isinstance(n, Param) and n.dtype is DType.I64 and n.multiple > 1 for n in found)

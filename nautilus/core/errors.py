@@ -184,17 +184,17 @@ class Cause(enum.Enum):
     """What keeps a product from an engine, as far as a spec decides it."""
 
     ROWS = "rows of a tensor do not start at multiples of 16 bytes"
-    ORDER = "the contiguous axis of a tensor is not the one that the instruction wants"
+    ORDER = "the contiguous axis of a tensor is not the one that the instruction needs"
     OTHER = "anything else"
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why an engine refused a kernel, as data that a remark turns into advice. ``reason``: the sentence for the user.
+    """Why an engine refused a kernel, as data from which a remark derives its advice.
 
-    ``cause`` says what stands in the way, and ``buffer`` in which tensor.  ``elements``: the number of elements of
-    which rows must be multiples (:attr:`Cause.ROWS`), else 0.  ``axis``: the axis that must be contiguous
-    (:attr:`Cause.ORDER`), else empty.
+    ``reason``: the sentence for the user.  ``cause`` is the kind of reason, and ``buffer`` the tensor that has it.
+    ``elements``: the number of elements of which rows must be multiples (:attr:`Cause.ROWS`), else 0.  ``axis``: the
+    axis that must be contiguous (:attr:`Cause.ORDER`), else empty.
     """
 
     reason: str

@@ -1,4 +1,4 @@
-"""Declarations of IR ops: what each field of an op is, said once at its class.
+"""Declarations of IR ops: the role of each field of an op, stated once at its class.
 
 An op is a frozen, slotted dataclass made by :func:`op`, whose fields are declared with a :class:`FieldRole`::
 
@@ -65,8 +65,8 @@ class Access(enum.Enum):
 class Effect(enum.Enum):
     """What an op does besides its results and accesses."""
 
-    ARRIVE = enum.auto()  # counts this thread in at a barrier
-    WAIT = enum.auto()  # blocks until other threads or copies have come so far
+    ARRIVE = enum.auto()  # counts the arrival of this thread at a barrier
+    WAIT = enum.auto()  # blocks until other threads have arrived or copies have ended
     INITIALISE = enum.auto()  # makes barriers usable
     COMMIT = enum.auto()  # closes a group of asynchronous operations
     FENCE = enum.auto()  # orders accesses of this thread

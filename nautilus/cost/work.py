@@ -88,7 +88,7 @@ class Work:
     order: str  # assignment of tiles to blocks: none | static | snake | dynamic
     specialised: bool
     ordered: bool  # an ordered barrier alternates the MMAs of consumers (ping-pong)
-    pipeline_bytes: float  # most bytes in flight of a block
+    pipeline_bytes: float  # most outstanding bytes of a block
     pipelines: dict[str, tuple[int, bool]]  # shared buffer loaded in a loop -> (stages, released one iteration late)
     stage_bytes: float  # bytes that one iteration loads, over all pipelines
     evaluated: int  # tiles counted one by one
@@ -132,7 +132,7 @@ class Counter:
         self.warps = kernel.warps
         self.lazy = rescales_lazily(kernel)
         self.depth = 0
-        self.unrolled = 1  # iterations whose loads are in flight together
+        self.unrolled = 1  # iterations whose loads are outstanding together
         self.wgmma = any(isinstance(op, MmaOp) and op.instr in WGMMA for op in ma.walk_ops(kernel.body))
         self.depths = {m.name: m.stages for m in kernel.mbars}
         self.late = frozenset(c.name.removesuffix("_done") for c in kernel.pipelines if c.name.endswith("_done"))

@@ -11,7 +11,7 @@ Texts = tuple[str, tuple[str, ...]]
 
 
 def _extreme(name: str, up: str, down: str, nan: str, bits: str) -> Texts:
-    """Floats of one sign are ordered as their bits are; those below 0 the other way round."""
+    """Floats of one sign are ordered as their bits are; those below 0 in reverse."""
     return (
         f"__device__ __forceinline__ void atomic_{name}_f32(float* p, float x) {{\n"
         f"    if (x != x) atomicMax(reinterpret_cast<{nan}*>(p), {bits});  // beyond all numbers\n"

@@ -153,7 +153,7 @@ def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
 
 
 def _name_infinity(w: Writer) -> None:
-    """Give inf a name where the kernel has it."""
+    """Declare a name for inf where the kernel uses it."""
     inf = literal(float("inf"), DType.F32)
     if any(inf in line for line in w.lines):
         name = w.unique("inf")

@@ -96,7 +96,7 @@ class Speller:
             return self.wrapped(op, args, out)
         if op in _RULES:
             return self.rule(op, args, dtypes, out)
-        if f.skips is not None:  # one element; the vote stands around all of them
+        if f.skips is not None:  # one element; the vote is printed around all of them
             return self.op(f.skips[0], args, dtypes, out)
         if (op, out) in _ROUNDED:
             return f"{_ROUNDED[op, out]}({args[0]}, {args[1]})"

@@ -1,7 +1,7 @@
 """A CUDA module: the C++ text, and which kernel of the schedule each of its symbols is.
 
-A symbol cannot be taken apart to find the kernel's name, for names of specs and of kernels may contain whatever
-separates them.  So the mapping travels with the text.
+The kernel's name cannot be read from a symbol, because names of specs and of kernels may contain the separator.  The
+mapping is therefore stored with the text.
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ class Writer:
     def positions(self, layout_name: str, exprs: list[Expr], r: str) -> Iterator[None]:
         """Declare ``at_AXIS`` for every tile axis that ``exprs`` mention, and bind the axes to them.
 
-        Those that the text then does not use, because it was spelled by thread and register parts, go again.
+        Variables that the text does not use, because it is spelled by thread and register parts, are removed again.
         """
         wanted = [a for a in self.tile_axes if any(mentions(e, a) for e in exprs)]
         saved, first = {a: self.env.get(a) for a in wanted}, len(self.lines)

@@ -14,7 +14,7 @@ from dataclasses import fields, is_dataclass, replace
 from nautilus.frontend.syntax import ast
 
 _SKIPPED = ("span", "depth")
-_LATER = ("strided", "device")  # fields that came after families were stored: None is as if there were no such field
+_LATER = ("strided", "device")  # added after families were stored; None counts as no such field
 
 
 def family(statements: Iterable[ast.Statement], functions: dict[str, ast.Function]) -> str:

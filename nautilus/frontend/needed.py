@@ -1,9 +1,8 @@
-"""Which elements of the inputs the results of a Spec need, and which stand behind a false condition.
+"""Which elements of the inputs the results of a Spec need, and which are read under a false condition.
 
 The definitions are visited from the last to the first with the elements that later ones need; every element of a
-recurrence counts as needed.  Inside a definition,
-the condition of a reduction, the condition of a ``select`` and a structural zero
-(:mod:`nautilus.frontend.structural_zeros`) limit the points at which a load is needed.
+recurrence counts as needed.  Inside a definition, the condition of a reduction, the condition of a ``select`` and a
+structural zero (:mod:`nautilus.frontend.structural_zeros`) limit the points at which a load is needed.
 """
 
 from __future__ import annotations

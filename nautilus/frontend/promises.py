@@ -6,7 +6,7 @@ Arrays are drawn without regard to the facts and then moved, one fact after anot
   keep the distribution of what was drawn;
 * of a comparison that does not hold, an element that stands alone on one side is moved to the value of the other side
   (:func:`_moved`), the right one first;
-* a remainder is made right by rounding, down and up by turns, and a bool alone is set.
+* a remainder is made right by rounding, down and up alternately, and a bool alone is set.
 """
 
 from __future__ import annotations

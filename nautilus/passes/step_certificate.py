@@ -3,8 +3,8 @@
 Every step that changes its module has one.  It holds
 
 * the digests of both modules, which are digests of their texts;
-* the *changes*: the lines of text that the step replaced, in order.  They are the hints of the step, what was matched
-  with what: applied to the text before, they give the text after;
+* the *changes*: the lines of text that the step replaced, in order.  Applied to the text before, they give
+  the text after;
 * the *rewrites*: the certificates of a pass that changes the maths (:mod:`nautilus.core.certificate`), as text with
   types, so that a reader of a dump has the expressions again;
 * a seal, which is a digest of everything else.

@@ -224,7 +224,7 @@ def twice(program: Program, ends: list[tuple[str, str]], found: streaming.Cut) -
 
 def _length(extent: Extent) -> int:
     """Elements of a loop.  One whose length is known only at launch counts as long as it may be, but at most
-    :data:`LONG`: a split of a short loop costs one launch, and a long loop in few blocks costs any time."""
+    :data:`LONG`: a split of a short loop costs one launch, and a long loop in few blocks may take any time."""
     return extent if isinstance(extent, int) else min(at_most(extent), LONG)
 
 

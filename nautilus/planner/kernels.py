@@ -44,7 +44,7 @@ from nautilus.scalar.passes.split import split_kernel
 from nautilus.targets.limits import Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
-LONG = 64  # terms of reductions that a block should not compute one after another to have running results of them
+LONG = 64  # terms of reductions whose running results a block should not compute one after another
 LONGER = 4096  # the same of reductions whose results another reduction combines
 FEW_ROWS = 64  # of a product that is bound by memory
 MOST_TERMS = 1 << 18  # of sums over memory that a block computes before it multiplies them: about 10 microseconds

@@ -2,8 +2,8 @@
 
 The default rules fuse a definition with its readers only if all of them share one kernel.  A definition whose readers
 are in several kernels is stored.  Here its readers are put together in *clusters*, as many kernels in each as have a
-legal plan with the definition; every cluster but the first one reads a copy.  What reads neither keeps the definition
-in memory.
+legal plan with the definition; every cluster but the first one reads a copy.  A reader in no
+cluster keeps the definition in memory.
 
 Definitions are visited from the outputs to the inputs, so that the operands of a copy are copied after it where they
 are large.  Only a definition of :data:`LARGE` bytes or more is a candidate, since a small one costs nothing to store.

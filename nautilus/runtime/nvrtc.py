@@ -4,8 +4,8 @@ NVRTC comes as a wheel and needs neither a GPU nor a driver.  Headers such as ``
 the CUDA runtime, else from ``CUDA_HOME`` or ``CUDA_PATH``.
 
 NVRTC 12.9 and later may take a cubin from a cache of its own (NVRTC, "Caching").  The log of ptxas says whether wgmma
-instructions are serialised and which registers are spilled, and a cubin from a cache need not come with it, so every
-compilation leaves the cache out.
+instructions are serialised and which registers are spilled, and a cubin from a cache need not come with it, so no
+compilation uses that cache.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def union_axes(order: Mapping[str, int], types: Iterable[TileType]) -> tuple[Til
 
 @dataclass
 class _Kernel:
-    """The scope of one kernel while its body is walked."""
+    """The scope of one kernel while its body is traversed."""
 
     module: TileModule
     kernel: TileKernel

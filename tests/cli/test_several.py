@@ -169,7 +169,7 @@ def test_a_long_command_says_on_a_terminal_that_it_works(
     stream: type[io.StringIO], quiet: bool, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = stream()
-    monkeypatch.setattr("nautilus.cli.output._PATIENCE", 0.0)
+    monkeypatch.setattr("nautilus.cli.output._DELAY", 0.0)
     monkeypatch.setattr("sys.stderr", said)
     with waiting("checking a.naut", quiet):
         for _ in range(1000):

@@ -12,8 +12,8 @@ Method.  Both modules run on the same inputs, on a number domain in which equali
   products, and functions without rules are random functions (Mirage, arXiv 2405.05751).
 
 So sums in another order, rescaled sums of exponentials, folded constants and products by a reciprocal have equal
-residues, while a wrong sign, index, mask, bound or constant has not.  There is no tolerance that a small fault could
-hide in.  What has no rule in the field is *tested* on the reals alone, and the verdict says so.
+residues, while a wrong sign, index, mask, bound or constant has not.  There is no tolerance, so a small
+fault shows.  What has no rule in the field is *tested* on the reals alone, and the verdict says so.
 
 Domains.  Points with zeros of both signs, equal elements, and inf or NaN that the program makes are run besides random
 ones, so a rewrite that is an identity but for a point (``x / x = 1``) is refuted there (``points``; ``identities`` for

@@ -1,8 +1,8 @@
 """The combiners of atomic stores, which every level with memory shares.
 
 Iterations that meet at one element combine into it in any order, so only combiners and types are permitted in which
-every order gives the same bits: sums of integers, which wrap, and extremes, of which the sign of a zero counts and one
-NaN stands for all.
+every order gives the same bits: sums of integers, which wrap, and extremes, in which the sign of a zero counts and all
+NaNs are equal.
 """
 
 from __future__ import annotations

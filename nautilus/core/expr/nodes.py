@@ -10,13 +10,13 @@ Grammar (the text form is printed and parsed by ``core.text.expressions``)::
     ref    := %name                                -- VR-tile only: an SSA value in an index
     reduce := OP[axis: extent, ... | cond](body)
 
-Invariants (checked where an IR holds them, ``scalar.verify`` and its kin):
+Invariants (checked where an IR holds them, by the verifiers of the levels):
 
 * every node carries its type; the arguments of an arithmetic ``Op`` have one compute type and
   conversions are explicit ``cast`` nodes (a storage-typed ``Load`` stands under a ``cast``);
 * comparisons give ``bool``; ``select(cond, a, b)`` evaluates lazily: the branch that is not selected may read
   outside a tensor, because it is not evaluated;
-* nodes are immutable, compare structurally and ignore their spans, so rewrites share freely.
+* nodes are immutable, compare structurally and ignore their spans, so rewrites may share them.
 
 ``cast`` always rounds (the user wrote it, or it widens and is exact).  ``narrow`` is a rounding
 that the numeric contract *permits* and the compiler inserted: an interpreter that works over the

@@ -7,7 +7,7 @@ quarter of the processor time of a short compilation.  This one has the same par
 - equality, hash, representation and the refusal of assignments are closures over the names of the fields;
 - classes with the same number of fields share the compiled text of ``__init__``, in which each class puts the names of
   its own fields; it writes slots by their descriptors, which is faster than ``object.__setattr__``;
-- types of fields are not looked at: ``ClassVar``, ``InitVar`` and ``KW_ONLY`` are not supported, nor are ``order`` and
+- types of fields are not inspected: ``ClassVar``, ``InitVar`` and ``KW_ONLY`` are not supported, nor are ``order`` and
   ``unsafe_hash``.
 
 A class that derives from such a class uses this decorator too.

@@ -1,6 +1,6 @@
 """Memoisation of functions of immutable objects, such as kernels, that are large or cannot be hashed.
 
-Arguments are told apart by identity.  The memo holds the arguments of the calls that it remembers, so that no other
+Arguments are distinguished by identity.  The memo holds the arguments of the calls that it remembers, so that no other
 object has the identity of one of them.  It is right only where the arguments and the result are never changed.
 """
 

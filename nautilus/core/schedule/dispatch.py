@@ -5,7 +5,7 @@ with a threshold, or tests whether sizes are multiples of numbers.
 
 A variant may have *facts* about sizes of its own, under which it was compiled (:class:`SizeFact`).  It is legal only
 where they hold, so each path of the tree that leads to it implies them (:func:`unproved`).  Among the variants that are
-legal at some sizes the choice is a matter of speed alone.
+legal at some sizes, the choice affects the speed alone.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Leaf:
 
 
 def leaves(dispatch: Dispatch, known: Leaf | None = None) -> Iterator[Leaf]:
-    """Every leaf in order. ``known``: what holds of the sizes already; its variant counts for nothing."""
+    """Every leaf in order. ``known``: what holds of the sizes already, a leaf whose variant is not used."""
     known = known or Leaf(0, {}, {})
     if isinstance(dispatch, int):
         yield replace(known, variant=dispatch)

@@ -2,7 +2,7 @@
 
 Such a size is an input without axes, one i32 at any address, which every kernel reads at its start.  It takes a smaller
 number than 0 for 0, and a greater one than the bound for the bound.  Tensors have the shape of the bound, and so have
-grids and scratch memory.  A block beyond the grid of the size leaves at once, so that one launch, recorded in a CUDA
+grids and scratch memory.  A block beyond the grid of the size returns at once, so that one launch, recorded in a CUDA
 graph, serves every size.
 """
 

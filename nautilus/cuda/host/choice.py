@@ -104,7 +104,7 @@ def check_dispatch(choice: Choice) -> None:
 
 
 def _known(module: MemModule) -> tuple[dict[str, Range], list[SizeFact]]:
-    """What ``module`` takes for granted of runtime sizes."""
+    """The facts about runtime sizes under which ``module`` was compiled."""
     sizes = [p for p in module.params if p.most is not None and p.dtype is DType.I32]
     return {p.name: (-1, p.most) for p in sizes}, [SizeFact(p.name, p.most, p.multiple) for p in sizes]
 

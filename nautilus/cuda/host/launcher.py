@@ -39,7 +39,7 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.targets.limits import MAX_BLOCKS
 
 _MAP_BYTES, _PLAN_ALIGN = 128, 64
-PLAN_HEAD = 64  # bytes before a plan that say whose it is: of which variant, for which architecture
+PLAN_HEAD = 64  # bytes before a plan that name its variant and its architecture
 
 
 def parameters(module: ma.MemModule) -> list[str]:

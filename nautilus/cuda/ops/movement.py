@@ -188,7 +188,7 @@ def tile_row_col(w: Writer, slot: ma.Slot, at: dict[str, str]) -> tuple[str, str
 def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
     """Print ``cp.async`` of a tile: each thread copies its vectors, and masked vectors are filled with zeros.
 
-    Where a layout assigns a vector to several threads, the first one copies it: copies in flight have no order.
+    Where a layout assigns a vector to several threads, the first one copies it: outstanding copies have no order.
     """
     if op.mbar is not None:
         raise UnsupportedError("a cp.async that arrives on an mbarrier", op.slot.buffer, op.span)

@@ -1,1 +1,1 @@
-"""How a kernel reads: the statements of the spec in it, and where its lines end."""
+"""The text of a kernel: the statements of the spec as comments and names, and line breaks."""

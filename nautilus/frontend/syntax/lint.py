@@ -1,4 +1,4 @@
-"""Warnings about what is valid and seldom meant: hidden indices, indices with the names of sizes, divisions by zero.
+"""Warnings about valid constructs that are rarely intended: hidden indices, indices with the names of sizes, divisions by zero.
 
 They need the syntax only.  A function that takes index variables, such as ``softmax[j](x)``, is about the index of its
 caller, and so are the reductions in its body over that index.  Only the reductions of the language bind an index that

@@ -121,8 +121,10 @@ def _decode(data: bytes, name: str, where: Span, errors: list[Diagnostic]) -> st
 
 
 def _not_included(written: str, path: Path) -> str | None:
-    """Why the file at ``path`` must not be read, or None.  A spec from a stranger must not print other files in its
-    messages, nor wait for a pipe."""
+    """Why the file at ``path`` must not be read, or None.
+
+    A spec may come from anyone: its messages must not show other files, and reading it must not wait for a pipe.
+    """
     if not written.endswith(SUFFIX):
         return f"the name of an included file ends in {SUFFIX}"
     if Path(written).is_absolute():

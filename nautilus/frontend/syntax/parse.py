@@ -1,7 +1,7 @@
 """Parses text to a syntax tree, with messages of its own for syntax errors.
 
 The token stream is split into statements at newlines outside brackets, and each statement is parsed alone, so a
-file with five faulty statements gets five errors.  The word ``recur`` and the braces of its block are taken off here;
+file with five faulty statements gets five errors.  The word ``recur`` and the braces of its block are removed here;
 the definitions behind them are parsed like others.  The parser is Lark's LALR loop with callbacks, which does not
 recurse, so deep nesting cannot overflow the stack.  Nesting above ``MAX_DEPTH`` is an error.
 """

@@ -186,7 +186,7 @@ def register_run(layout: FragLayout, axis: str) -> int:
 
 
 def contiguous_axis(buffer: Buffer, index: tuple[Expr, ...], axes: tuple[str, ...], refs: RefAxes) -> str | None:
-    """The tile axis along which the access walks memory element by element, if there is one."""
+    """The tile axis whose neighbouring positions are neighbouring elements in memory, if there is one."""
     form = offset(buffer, index)
     for axis in reversed(axes):
         if form.slope(axis) == 1 and not any(varies(a, axis, refs) for a in form.terms if not isinstance(a, Var)):

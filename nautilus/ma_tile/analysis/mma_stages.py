@@ -2,7 +2,7 @@
 
 The *level* of an MMA is the number of other MMAs on the longest path to it through the ops of
 one iteration; values carried from the iteration before do not count, and neither does an MMA that
-only hands on its accumulator.  An MMA of level 1 or more needs elementwise work on another MMA's
+only passes on its accumulator.  An MMA of level 1 or more needs elementwise work on another MMA's
 result, and the matrix unit idles while that is done, unless it has the next iteration's level-0
 MMAs to work on.  So the body is cut in two stages:
 

@@ -34,7 +34,7 @@ Meaning.
   memory, or from registers whose layout does not split ``over`` between lanes.  ``m16n8k8.tf32x2`` multiplies
   f32 operands in shared memory in parts (``core.functions.parts``).
 * ``for``, ``chain``: as in the VR-tile IR.  ``unroll``: the number of iterations in the body of the loop in
-  machine code, also of the loop over k of an ``fma`` MMA.  Without it the C++ compiler unrolls a loop as it likes,
+  machine code, also of the loop over k of an ``fma`` MMA.  Without it the C++ compiler chooses for a loop,
   and the loop over k completely.
 * ``convert`` permutes the registers of each thread.  With equal layouts the result has the registers of the operand;
   with ``copy`` it always has registers of its own.

@@ -5,8 +5,8 @@
   that the longest blocks of every other axis start first.
   With ``l2_supertiles`` the other axes together are cut into that many supertiles, one after the other and
   each longest first, so that the operands that the tiles of a supertile share stay in the L2 cache.
-* ``grouped``: ``raster_group`` tiles of the last axis but one are numbered together, so that the tiles in
-  flight share operands in the L2 cache.
+* ``grouped``: ``raster_group`` tiles of the last axis but one are numbered together, so that tiles that run
+  at the same time share operands in the L2 cache.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Lowering(ABC):
         self.override = operand_chains(kernel, buffers, mapping, dots, self.refs, self.b.warps)
         self.packed, self.unread = packed_chains(kernel, buffers, dots, self.refs, self.override)
 
-    # -- walk ---------------------------------------------------------------------------------
+    # -- traversal ---------------------------------------------------------------------------------
     def block(self, body: tuple[vr.TileOp, ...]) -> None:
         """Lower the ops of a block in order; cheap ones are lowered at their first use."""
         for op in body:

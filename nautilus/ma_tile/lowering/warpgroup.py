@@ -98,7 +98,7 @@ class _WarpgroupLowering(Lowering):
         raise ScheduleError(f"%{out.name} is combined along rows, between warps of a consumer", kernel=self.kernel.name)
 
     def lazy(self, op: vr.MapOp) -> bool:
-        """Every exact widening waits, since a dot may read what was widened, and what moves before it is rounded."""
+        """Every exact widening is lowered at its use, since a dot may read what was widened, and what moves before it is rounded."""
         return super().lazy(op) or len(forms(op.result, self.defs)) > 1 or op.result.name in self.moved
 
     def store(self, op: vr.StoreOp) -> None:
@@ -159,7 +159,7 @@ class _WarpgroupLowering(Lowering):
         op = self._at_variables(op, entry.depth)
         found = tma_box(self.buffers[op.buffer], op.result.type.axes, op.index, op.mask, self.ranges)
         if isinstance(found, TmaBox) and found.axes[-1].name != plan.k and not WGMMA[plan.instr].both_majors:
-            reason = f"{op.buffer} is not contiguous along {plan.k}, as {plan.instr} wants it"
+            reason = f"{op.buffer} is not contiguous along {plan.k}, as {plan.instr} needs it"
             found = Obstacle(reason, Cause.ORDER, op.buffer, axis=plan.k)
         if isinstance(found, TmaBox):
             if entry.value.name not in self.bulk:

@@ -19,7 +19,7 @@ from nautilus.ma_tile.ir.traverse import bound, rebuild, variables
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """What a copy of some ops calls things: fragments by name, uniform variables by expression."""
+    """The names in a copy of some ops: fragments by name, uniform variables by expression."""
 
     frags: Mapping[str, Frag] = field(default_factory=dict)
     variables: Mapping[str, Expr] = field(default_factory=dict)

@@ -59,8 +59,8 @@ class TileQueue:
     def send(self, body: Ops) -> Ops:
         """The body of the producer's loop around ``body``.
 
-        The producer fetches the next tile at the end, when the stages of this tile are full, so that the answer
-        arrives in time.  An earlier fetch would assign a tile to a block that is far from done (H200: 1 % slower with
+        The producer fetches the next tile at the end, when the stages of this tile are full, so that the number
+        arrives in time.  An earlier fetch would assign a tile to a block with much work left (H200: 1 % slower with
         many tiles a block, 23 % with 1.3).
         """
         stage, phase, tile = Var(self._state.stage), Var(self._state.phase), Var(self.tile)

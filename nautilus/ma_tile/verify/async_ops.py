@@ -177,7 +177,7 @@ def tma_wait(s: KernelScope, op: TmaWait) -> None:
 
 
 def mbar_init(s: KernelScope, op: MbarInit) -> None:
-    """Its place is a matter of ``verify.mbarriers``."""
+    """``verify.mbarriers`` checks its place."""
     _threads(s)
 
 

@@ -5,7 +5,7 @@
   other's mbarriers, it is a cluster barrier, and another one follows the last use, because a block whose mbarriers are
   in use may not end.  Its arrival is not relaxed: a relaxed one may overtake the last arrival at an mbarrier.
 
-A kernel without ``mbar.init`` has not come to the pass ``initialise-mbarriers``; its mbarriers are ready at the start.
+A kernel without ``mbar.init`` precedes the pass ``initialise-mbarriers``; its mbarriers are ready at the start.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 :func:`verify_module` raises :class:`nautilus.core.errors.VerifyError` with the rule's name, the op
 and why.  The rules are those of the ``ma_tile.ir.ops`` docstring.  Order in time (waits, barriers,
-phases) is not decided here: that is what the interpreter is for.
+phases) is not decided here; the interpreter checks it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What ptxas says about the kernels of variants, each of which it sees once.
+"""What ptxas reports of the kernels of variants, each of which it assembles once.
 
-The kernels of the general variant are those of the compilation without variants, which ptxas has seen.  Kernels without
-wgmma instructions that need few registers are not shown to it, nor are those for unaligned tensors without wgmma
+The kernels of the general variant are those of the compilation without variants, which ptxas has assembled.  Kernels without
+wgmma instructions that need few registers are not assembled, nor are those for unaligned tensors without wgmma
 instructions: they are kept with spilled registers (:mod:`.variants`).
 """
 
@@ -23,7 +23,7 @@ from nautilus.targets.limits import limits
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The resources of a kernel that ptxas has seen under another symbol."""
+    """The resources of a kernel that ptxas has assembled under another symbol."""
 
     kernel: str
     registers: int

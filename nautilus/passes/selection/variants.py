@@ -1,7 +1,7 @@
 """Variants of a compilation with runtime sizes, and the dispatch among them, by the cost model.
 
 One schedule does not serve all sizes: few rows leave multiprocessors idle unless a long reduction is split, many rows
-want large tiles, and a short row stays in registers.  A *variant* is the whole spec under one schedule.  Its sizes stay
+need large tiles, and a short row stays in registers.  A *variant* is the whole spec under one schedule.  Its sizes stay
 runtime sizes.  It is right at every size at which its facts hold, and most variants have none.
 
 1. The planner plans the spec at a few fixed sizes (:data:`PLANNED`).  Each schedule that it finds is applied to the

@@ -1,4 +1,4 @@
-"""The CUDA text of a compilation with the variants that its launcher chooses from, as far as ptxas makes them fast."""
+"""The CUDA text of a compilation with the variants that its launcher chooses from, without those that ptxas spills or serialises."""
 
 from __future__ import annotations
 

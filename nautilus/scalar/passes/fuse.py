@@ -103,7 +103,7 @@ class _Emitter:
     axes: dict[str, int]  # axis -> position in the plan, the order of nested loops
 
     def local_of(self, d: Def, occurrence: int) -> str | None:
-        """The local that holds ``d``; None where it goes straight to memory."""
+        """The local that holds ``d``; None where it is stored in memory directly."""
         if d.name in self.kept and not d.is_reduction and d.name not in self.read_inside:
             return None
         return local_name(d.name, occurrence, stored=d.name in self.kept)

@@ -1,6 +1,6 @@
 """``inline``: an elementwise temp is computed again by each of its readers.
 
-Copied, never moved: the kernel that defines the temp stays as it is (``dead`` removes it once nobody
+Copied, never moved: the kernel that defines the temp stays as it is (``dead`` removes it once nothing
 reads it), so a reader that is not rewritten never sees half-finished values.  A temp of a storage
 type rounds: its copy is under a ``cast`` to that type.  Inlining an update may bring a ``select``
 into it, which becomes its guard (:mod:`nautilus.scalar.analysis.masking`).

@@ -3,9 +3,8 @@
 The contract (``grammar/README.md``, "Numbers") permits this for tensor cores; ``strict`` forbids it.
 A factor of a sum's product qualifies where the other factor is a loaded f16, bf16 or 8-bit tensor,
 each of the two has a parallel axis of its own (so it *is* a matrix product), and the spec has not rounded the factor to
-that type.  A bf16 tensor beside an f16 tensor
-counts as a computed factor, because f16 has room for its mantissa, and so does an 8-bit tensor beside one of 16 bits,
-which holds its numbers exactly.  What it becomes:
+that type.  A bf16 tensor beside an f16 tensor counts as a computed factor, because f16 holds its mantissa, and so does
+an 8-bit tensor beside one of 16 bits, which holds its numbers exactly.  What it becomes:
 
 * beside bf16: ``narrow<bf16>``, which has f32's range;
 * beside f16 (or 8 bits, which f16 holds exactly): ``narrow<f16>``, where :mod:`nautilus.scalar.analysis.value_range`
@@ -37,7 +36,7 @@ two products can then share a kernel.  Where ``strict`` forbids MMAs of 8-bit fl
 a matrix product of two 8-bit tensors becomes one of f16, which holds both exactly.
 
 Over the reals nothing happens.  A factor that is too small for f16 becomes 0, whose product with inf is NaN: where a
-condition leaves out terms, ``recompute-masked`` mends that, and else such inputs are outside the stated range.  A
+condition leaves out terms, ``recompute-masked`` computes the tile again; else such inputs are outside the stated range.  A
 finite factor stays finite: the proof for f16 leaves room for rounding errors of f32 (65520 is the first number that
 f16 rounds to inf), and bf16 and tf32 have the exponents of f32.  inf and NaN stay.  The numbers beside inf have the
 scale that they would have without it, because ``m`` leaves out inf.  The relative error is the unit roundoff of the

@@ -1,7 +1,7 @@
 """The space of schedules as a search sees it: named choices, each one of a few values.
 
-:mod:`nautilus.tune.space.schedules` makes choices from a program and turns values into a schedule.  Here is what lies
-between that and a sampler: values by index or as text (a storage keeps numbers and strings), random values,
+:mod:`nautilus.tune.space.schedules` makes choices from a program and turns values into a schedule.  This module adds
+what a sampler needs: values by index or as text (a storage keeps numbers and strings), random values,
 values from another space that fit this one, and a hash that changes when the choices do.
 """
 

@@ -42,7 +42,7 @@ def groups_of(schedule: Schedule) -> Groups:
 
 
 def ways(program: Program, base: Schedule) -> tuple[str, ...]:
-    """Groupings worth looking at, the one of ``base`` first."""
+    """Groupings that may be faster, the one of ``base`` first."""
     defs = read_defs(program)
     own = groups_of(base)
     found = [own]

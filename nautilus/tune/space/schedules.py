@@ -13,7 +13,7 @@ No operator is known by name: everything follows from the structure.
 
 ``examine`` refuses what is not legal: the passes themselves carry the schedule out down to the MA-tile level
 (``tune.search.trial_lowering``), and what they refuse (shared memory, registers of roles, divisibility, a rescaling
-without a proof, a product that the engine has not) is refused with their words.
+without a proof, a product that the engine has not) is refused with their messages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KERNELS, SPLITS, PACKS, INLINE = "kernels", "splits", "packs", "inline"
 INTERLEAVE, GROUPS = "interleave", "groups"
 INTERLEAVED = "interleaved"  # the value of SPLITS that makes both count
 RULE, NONE = "rule", "none"
-_OTHER = 3  # parameters of the engine that the rules do not take: more would hide what matters from a sampler
+_OTHER = 3  # parameters of the engine that the rules do not take: with more, a sampler would seldom draw the important ones
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ Point = tuple[TrialLowering, Schedule]  # a schedule and the program that it bel
 
 @dataclass
 class Space:
-    """Everything about one program and architecture, made once."""
+    """The space of one program and architecture; each part is computed once."""
 
     trials: TrialLowering
     splits: tuple[int | str, ...]
@@ -161,7 +161,7 @@ class Space:
 
 
 def space_of(trials: TrialLowering) -> Space:
-    """The space of a program; made once, it serves all questions about the program."""
+    """The space of a program; it is made once for each program."""
     base, arch = trials.base_schedule(), trials.arch
     whole = trials.split(_open(base.packs or (), ()))
     interleaved = splits.interleaving(whole, trials.split(base), base, arch)
@@ -235,7 +235,7 @@ def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str, fi
 
 
 def choices(space: Space) -> tuple[Choice, ...]:
-    """The choices of ``space``; what matters most first."""
+    """The choices of ``space``; the most important first."""
     found: dict[str, tuple[object, ...]] = {}
     if len(space.splits) > 1:
         found[SPLITS] = space.splits
@@ -285,7 +285,7 @@ def _interleaved_defaults(found: Interleaving) -> list[tuple[str, object, tuple[
 
 
 def schedule_of(space: Space, values: Mapping[str, object]) -> Schedule | Refused:
-    """The schedule that ``values`` say, legal or not. A choice that is not given stands at its default."""
+    """The schedule that ``values`` say, legal or not. A choice that is not given has its default."""
     found = point(space, values)
     return found if isinstance(found, Refused) else found[1]
 

@@ -20,7 +20,7 @@ MOST, RULE = "most", "rule"
 
 @dataclass(frozen=True, slots=True)
 class TuningParameter:
-    """``values`` with the default among them. ``structural``: what depends on tiles is worked out again."""
+    """``values`` with the default among them. ``structural``: values that depend on tiles are computed again."""
 
     name: str
     values: tuple[Any, ...]

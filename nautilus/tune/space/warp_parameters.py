@@ -100,7 +100,7 @@ def combined_in_block(plan: KernelPlan, shape: KernelShape) -> list[TuningParame
         return with_mapping(p, stages=now if value == RULE else value)
 
     found = [
-        TuningParameter("stages", (RULE, 2, 3, 4), RULE, stages),  # the rule goes by warps and step
+        TuningParameter("stages", (RULE, 2, 3, 4), RULE, stages),  # the rule derives the number from warps and step
         *_hopper(plan, shape),
         mapping_parameter("min_blocks", plan, (1, 2)),
     ]
@@ -113,7 +113,7 @@ def combined_in_cluster(plan: KernelPlan) -> list[TuningParameter]:
 
 
 def _hopper(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
-    """What takes TMA and mbarriers."""
+    """The parameters of options that need TMA and mbarriers."""
     names = ("tma_loads", "combine_in_block") if shape.limits.warpgroup else ()
     return [mapping_parameter(name, plan) for name in names]
 

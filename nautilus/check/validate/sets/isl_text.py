@@ -2,7 +2,7 @@
 
 An expression with a ``select`` is piecewise affine: it has one piece for each side, under the condition of that side.
 
-isl reserves words such as ``mod`` and ``exists``, and wants every size that is known at launch declared before the set.
+isl reserves words such as ``mod`` and ``exists``, and needs a declaration of every size that is known at launch before the set.
 So variables and sizes have names of their own here, and :func:`sized` declares the sizes.
 """
 

@@ -1,7 +1,7 @@
 """Layouts of computed operands: tiles made from loads for one dot and nothing else.
 
-Such a chain of elementwise work (a dequantised weight, a scaled query) is best done where its result
-is wanted: in the instruction's own fragments for the row operand, spread over all threads as a copy
+Such a chain of elementwise work (a dequantised weight, a scaled query) is computed where its result
+is needed: in the instruction's own fragments for the row operand, spread over all threads as a copy
 would be for the other one, which then goes to shared memory once.
 """
 

@@ -18,7 +18,7 @@ behind the end is an empty group, so that waits count the same everywhere.  The 
 is its distance from the first one, so a chain whose ranges do not ascend (``KernelPlan.iteration_order``
 mixed-first, which targets with pipeline states request) is not changed: it is correct, but not overlapped.
 
-Waits and barriers are gone afterwards and shared memory is allocated anew: run ``synchronize`` next.
+The pass removes waits and barriers and allocates shared memory again: run ``synchronize`` next.
 """
 
 from __future__ import annotations

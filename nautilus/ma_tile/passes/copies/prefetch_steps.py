@@ -2,7 +2,7 @@
 
 A loop of *steps* stores results that depend on earlier iterations: on values that it carries, such as the sum of a scan
 so far, or on what it stored, such as the state of a recurrence that several warps exchange.  Its iterations cannot run
-side by side, and a block of few warps has nothing else to do while a load is under way.  Loads that do not wait for
+side by side, and a block of few warps has no other work while a load is outstanding.  Loads that do not wait for
 earlier iterations are issued ``D`` iterations ahead, into registers that the loop carries::
 
     x_0 = X[lo];  ...;  x_{D-1} = X[lo + D - 1]
@@ -16,7 +16,7 @@ A load qualifies if its address and its mask depend on the iteration and on noth
 the kernel does not store its buffer.
 
 ``D`` is as large as the registers allow (:data:`LOADED`, :data:`COMPUTED`), and no larger than what the memory needs:
-:data:`NEEDED` bytes under way hide the latency of a multiprocessor.
+:data:`NEEDED` outstanding bytes hide the latency of a multiprocessor.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from nautilus.targets.rates import machine
 
 LOADED = 96  # registers of a thread for the elements of later steps, at most
 COMPUTED = 1024  # registers of the results of all ops in the steps that are unrolled together: what hides a latency
-NEEDED = 64 << 10  # bytes that a multiprocessor has under way, at most
+NEEDED = 64 << 10  # outstanding bytes of a multiprocessor, at most
 _MOST = 64  # steps
 
 _STEP = (
@@ -122,7 +122,7 @@ def _independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:
 
 
 def depth(kernel: MemKernel, loop: ForOp, loads: Sequence[GlobalLoad], target: str) -> int:
-    """How many steps ahead ``loads`` are issued; 0 where that does not pay."""
+    """How many steps ahead ``loads`` are issued; 0 where that saves no time."""
     device, multiprocessors = limits(target), machine(target).multiprocessors
     words = sum(registers(kernel, x) for x in loads)
     made = sum(kernel.layouts[f.layout].registers for x in walk_ops(loop.body) for f in declaration(type(x)).results(x))

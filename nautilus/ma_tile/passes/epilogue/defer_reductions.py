@@ -6,8 +6,8 @@ memory between the warps.  If a loop only *scales* the running value and adds su
     for ... carry(l = 0):   l' = l * fix + reduce sum p over j;   yield l'
 
 each thread may carry its own partial sum through the loop, and the partial sums are added once after the loop.  No
-thread waits for another one inside of the loop then.  This is
-correct because a factor that all lanes of a row share distributes over the sum of the partial sums::
+thread waits for another one inside of the loop then.  This is correct because a factor that all lanes of a row share
+distributes over the sum of the partial sums::
 
     for ... carry(q = 0):   q' = q * fix + (reduce sum p over j into t);   yield q'
     l = reduce sum q over t

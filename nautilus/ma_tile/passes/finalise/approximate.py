@@ -1,7 +1,7 @@
 """``approximate``: replaces f32 functions by the instructions that compute them with a few units of error.
 
 The pass applies only under ``precision`` fast.  ``core.functions`` names the approximation of each function and states
-its error; those for narrow outputs only are the business of ``hardware-math``.  The pass is one of the last, because
+its error; those for narrow outputs only belong to ``hardware-math``.  The pass is one of the last, because
 earlier passes rewrite the exact functions.
 """
 

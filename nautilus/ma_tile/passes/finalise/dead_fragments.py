@@ -1,6 +1,6 @@
 """Remove fragments that no op reads, and layouts and shared buffers that no op uses.
 
-A load from shared memory or global memory has no effect but its result, so it goes too.  Stores,
+A load from shared memory or global memory has no effect but its result, so it is removed too.  Stores,
 copies, waits and barriers stay.
 """
 

@@ -7,14 +7,14 @@ ended.  The launch latency of the later kernel is hidden, and the results are th
 overlap with the earlier kernel.
 
 The pass applies only if both grids together have at most one block for each multiprocessor.  Measured on an H200
-after kernels of 64 to 128 blocks: 3 to 12% faster then.  With more blocks, those of the later kernel gather on the
+after kernels of 64 to 128 blocks: 3 to 12% faster then.  With more blocks, those of the later kernel run on the
 few idle multiprocessors, which cost 12% (32 blocks after 128) or gained nothing.  A launch after the loops instead of
 at the start gained nothing anywhere.
 
 A kernel that computes tiles of the previous one again (``recompute-masked``) is launched early whatever the grids are,
 because it has no work but to read flags: its launch is most of its cost.
 
-A kernel that fetches tiles from the tile counter is left alone, because the counter is cleared between the launches.
+A kernel that fetches tiles from the tile counter is not changed, because the counter is cleared between the launches.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@ costs rows x depth / 256 registers a thread.
 
 Not where the same loop goes on to compute a left operand of another MMA, in the same iteration: ptxas 13.0 then
 gives that operand the registers of the register-resident one, which the next iteration still reads
-(found on an H200: wrong results, and no message in its log).  An operand that is carried from the previous
-iteration, as ``pipeline-mma``
-makes it, is live beside the register-resident one and keeps its registers.
+(found on an H200: wrong results, and no message in its log).  An operand that is carried from the previous iteration,
+as ``pipeline-mma`` makes it, is live beside the register-resident one and keeps its registers.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ becomes the totals of chunks of ``C`` elements, what precedes each chunk, and ru
     Y[t] = P[t // C] op L[t]
 
 A prefix without the element itself, a suffix and conditions on ``u`` alone keep their form in ``L``; a condition on
-``t`` alone selects results.  ``P`` is a scan
-again, which is cut where it is long.  A prefix that ends before ``t`` by a constant is a prefix of a moved axis.
+``t`` alone selects results.  ``P`` is a scan again, which is cut where it is long.  A prefix that ends before ``t`` by
+a constant is a prefix of a moved axis.
 
 Other reduced axes are reduced first, where a tile over all of them is too large, where they are those of a matrix
 product, or where a condition relates them to the result: the sum over a rectangle from the origin is a scan of scans.

@@ -1,14 +1,14 @@
-"""``drop-unit-axes``: axes of one element disappear where they stand in the way.
+"""``drop-unit-axes``: axes of one element are removed where they prevent a faster plan.
 
 ``sum[k, u: 1](A[i, k, u] * B[k, u, j])`` is the product over ``k`` alone.  Three kinds of axes are dropped:
 
 * an axis of one element that is reduced: beside others it would be a loop of its own, which no engine with one loop
-  takes; alone it makes a reduction of what is none;
+  takes; alone it makes an elementwise definition a reduction;
 * an axis along the last dimension of an argument: the axis that is contiguous in memory is then the one before it,
   which copies and vectors need to see;
 * a dimension of an input at which every access has position 0: it stands between two axes that may be one.
 
-Any other axis of one element costs nothing and stays.  An axis goes from all definitions that are aligned along it, so
+Any other axis of one element costs nothing and stays.  An axis is removed from all definitions that are aligned along it, so
 that they stay aligned.  An argument keeps the shape that the caller gives it (``Buffer.array_shape``).
 """
 

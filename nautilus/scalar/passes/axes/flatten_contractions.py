@@ -6,7 +6,7 @@
 
 so that the product has one loop, which its engines pipeline without a break.  The innermost axis has a multiple of
 :data:`ROW` bytes, hence a step of the loop stays inside of it: the quotient is the same for the whole step, and the
-remainder counts up in it, as copies of boxes need.  The order of the terms is that of nested loops.  Operands of 16
+remainder increases by one in it, as copies of boxes need.  The order of the terms is that of nested loops.  Operands of 16
 bits have shorter steps where that makes one loop of them: of :data:`SHORT` bytes, if there is no condition, or of
 :data:`MMA_DEPTH` terms, if the axis is contiguous in no operand (the images of a batch, in the gradient of a filter).
 
@@ -77,7 +77,7 @@ def contracted(program: Program, d: Def) -> tuple[Axis, ...]:
 
 
 def innermost(d: Def) -> Axis:
-    """The contracted axis that the one loop of ``d`` walks fastest.
+    """The contracted axis that varies fastest in the one loop of ``d``.
 
     It is an axis of every operand by itself, if there is one, and contiguous in as many of them as possible.
     """

@@ -4,7 +4,7 @@
 then sees the form that a spec with one reduction has, whatever the nesting: a product of matrices keeps its two
 factors, and no partial result is stored.
 
-The inner reduction is a temp of the accumulator's type, so nothing is rounded between the two, and no one else reads
+The inner reduction is a temp of the accumulator's type, so nothing is rounded between the two, and nothing else reads
 it: another reader needs the partial results.  The conditions of both hold for a term of the whole.  Reductions may be
 associated again (``grammar/README.md``, "Numbers").
 """

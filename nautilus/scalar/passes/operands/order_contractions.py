@@ -1,6 +1,6 @@
 """``order-contractions``: sums of products are computed in the order that costs least.
 
-``sum_j(sum_k(a_ik * b_kj))`` becomes ``sum_k(a_ik * t_k)`` with ``t_k = sum_j(b_kj)``: the matrix product is gone.
+``sum_j(sum_k(a_ik * b_kj))`` becomes ``sum_k(a_ik * t_k)`` with ``t_k = sum_j(b_kj)``: no matrix product remains.
 ``sum_kl(a_ik * b_kl * c_lj)`` becomes two matrix products.  The pass brings a sum, and the sums that only it reads, to
 terms without an order (:mod:`nautilus.scalar.analysis.contractions.terms`), finds the cheapest order of each term
 (``trees``, ``price``), and rewrites the sum where the new order is clearly faster.  An intermediate with a type is a

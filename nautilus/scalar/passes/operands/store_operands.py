@@ -1,11 +1,13 @@
 """``store-operands``: operands that copy units cannot load become tensors in memory.
 
 A matrix product reads each element of an operand once for every tile of the result along the other operand's axes.
-Where the operand is computed, in f32 or narrowed (``narrow``), its rows are gathered or strided, the axis that is
-contiguous is no axis of the tile (``A[i, k, h]``), or another one than the contracted axis where the elements have 8
-bits, or its rows are no multiple of 16 bytes, each of these tiles would compute it again, in the loop that should do
-nothing but multiply, and no bulk copy brings it to shared memory.  Here it becomes a temp of its own, in the type that
-the matrix unit reads:
+Bulk copies do not load an operand in these cases:
+
+* it is computed, in f32 or narrowed (``narrow``), so that each tile would compute it again inside its loop;
+* its rows are gathered or strided, or are no multiple of 16 bytes;
+* its contiguous axis is no axis of the tile (``A[i, k, h]``), or with elements of 8 bits not the contracted axis.
+
+Such an operand becomes a temp of its own, in the type that the matrix unit reads:
 
     C[i, j] sum= f32(narrow<f16>(x[i, k])) * f32(B[k, j])
 

@@ -1,6 +1,6 @@
 """``store-shifted``: products of f32 with a shifted operand get one loop and operands that copy units load as boxes.
 
-The sum of a convolution walks several axes, of which some shift an operand::
+The sum of a convolution is over several axes, of which some shift an operand::
 
     Y[b, k, x] sum= X[b, c, x + r] * F[k, c, r]
 

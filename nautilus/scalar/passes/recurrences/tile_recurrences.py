@@ -1,6 +1,6 @@
 """``tile-recurrences``: the kernel of a recurrence in tiled form (:mod:`nautilus.scalar.recurrences`, ``scalar.ir``).
 
-Where the tensors of a recurrence fit into tiles that stay on chip, they do (:mod:`nautilus.scalar.recurrence_tiles`).
+Tensors of a recurrence that fit into tiles on chip stay in such tiles (:mod:`nautilus.scalar.recurrence_tiles`).
 Otherwise the nests of a step exchange them through memory:
 
 Each nest of a step is tiled like a kernel of its own definition, by the passes that tile other kernels (``fuse``,
