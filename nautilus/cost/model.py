@@ -292,8 +292,8 @@ def _clock(cycles: float, flops: float, l2_bytes: float, m: Machine) -> tuple[fl
 def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float:
     """Seconds of the memory traffic at the rate that the outstanding loads sustain (Little's law).
 
-    The rate of a single multiprocessor needs outstanding loads in the same proportion as the rate of the memory.  Stores
-    alone do not wait for outstanding loads.
+    The rate of a single multiprocessor needs outstanding loads in the same proportion as the rate of the memory.
+    Stores alone do not wait for outstanding loads.
     """
     if moved.written and moved.written >= moved.dram:
         return moved.dram / min(m.dram, min(m.multiprocessors, slots) * m.load_rate)

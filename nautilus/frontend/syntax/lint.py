@@ -1,4 +1,4 @@
-"""Warnings about valid constructs that are rarely intended: hidden indices, indices with the names of sizes, divisions by zero.
+"""Warnings about valid constructs that are rarely intended: hidden indices, names of sizes as indices, division by zero.
 
 They need the syntax only.  A function that takes index variables, such as ``softmax[j](x)``, is about the index of its
 caller, and so are the reductions in its body over that index.  Only the reductions of the language bind an index that
@@ -59,7 +59,7 @@ def _expr(
         for b in e.binders:
             if b.name in scope:
                 message = f"index '{b.name}' of '{e.name.id}' hides the index of the same name"
-                hint = "inside the brackets it is the inner one; another name makes that clear"
+                hint = "inside the brackets, the name means the inner index; give one of the two another name"
                 yield _warning("N0308", message, b.span, "the hidden index", scope[b.name], hint)
         scope = scope | {b.name: b.span for b in e.binders}
     if isinstance(e, ast.Chain):

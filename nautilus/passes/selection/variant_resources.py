@@ -1,7 +1,7 @@
 """What ptxas reports of the kernels of variants, each of which it assembles once.
 
-The kernels of the general variant are those of the compilation without variants, which ptxas has assembled.  Kernels without
-wgmma instructions that need few registers are not assembled, nor are those for unaligned tensors without wgmma
+The kernels of the general variant are those of the compilation without variants, which ptxas has assembled.  Kernels
+without wgmma instructions that need few registers are not assembled, nor are those for unaligned tensors without wgmma
 instructions: they are kept with spilled registers (:mod:`.variants`).
 """
 

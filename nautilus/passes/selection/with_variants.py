@@ -1,4 +1,4 @@
-"""The CUDA text of a compilation with the variants that its launcher chooses from, without those that ptxas spills or serialises."""
+"""The CUDA text of a compilation with its variants, without those whose registers ptxas spills or wgmma serialises."""
 
 from __future__ import annotations
 

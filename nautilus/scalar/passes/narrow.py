@@ -36,12 +36,12 @@ two products can then share a kernel.  Where ``strict`` forbids MMAs of 8-bit fl
 a matrix product of two 8-bit tensors becomes one of f16, which holds both exactly.
 
 Over the reals nothing happens.  A factor that is too small for f16 becomes 0, whose product with inf is NaN: where a
-condition leaves out terms, ``recompute-masked`` computes the tile again; else such inputs are outside the stated range.  A
-finite factor stays finite: the proof for f16 leaves room for rounding errors of f32 (65520 is the first number that
+condition leaves out terms, ``recompute-masked`` computes the tile again; else such inputs are outside the stated range.
+A finite factor stays finite: the proof for f16 leaves room for rounding errors of f32 (65520 is the first number that
 f16 rounds to inf), and bf16 and tf32 have the exponents of f32.  inf and NaN stay.  The numbers beside inf have the
 scale that they would have without it, because ``m`` leaves out inf.  The relative error is the unit roundoff of the
-type, for f16 only above 2^-14; below that the error is 2^-25.  Under a scale from ``m`` these two are between 2^-29
-and 2^-28, and between 2^-40 and 2^-39, of ``m``.  Every rounding that the pass inserts is a ``narrow`` in the program.
+type, for f16 only above 2^-14; below that the error is 2^-25.  Under a scale from ``m`` these two are between 2^-29 and
+2^-28, and between 2^-40 and 2^-39, of ``m``.  Every rounding that the pass inserts is a ``narrow`` in the program.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ KERNELS, SPLITS, PACKS, INLINE = "kernels", "splits", "packs", "inline"
 INTERLEAVE, GROUPS = "interleave", "groups"
 INTERLEAVED = "interleaved"  # the value of SPLITS that makes both count
 RULE, NONE = "rule", "none"
-_OTHER = 3  # parameters of the engine that the rules do not take: with more, a sampler would seldom draw the important ones
+#: Parameters of the engine that the rules do not take: with more, a sampler would seldom draw the important ones.
+_OTHER = 3
 
 
 @dataclass(frozen=True)

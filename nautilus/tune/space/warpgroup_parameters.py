@@ -176,7 +176,7 @@ def _producer_registers(plan: KernelPlan) -> TuningParameter:
         return _with_divided(p, *divided_registers(_mapping(p).warpgroups, value))
 
     listed: tuple[int, ...] = (24, 32, 40, 56)
-    if (m.producer_registers, m.consumer_registers) == registers_for(m):  # else the rules chose the registers for this kernel alone
+    if (m.producer_registers, m.consumer_registers) == registers_for(m):  # else the rules chose others
         listed = tuple(n for n in listed if n != m.producer_registers)
     return TuningParameter("producer_registers", (RULE, *listed), RULE, apply)
 

@@ -2,8 +2,8 @@
 
 An expression with a ``select`` is piecewise affine: it has one piece for each side, under the condition of that side.
 
-isl reserves words such as ``mod`` and ``exists``, and needs a declaration of every size that is known at launch before the set.
-So variables and sizes have names of their own here, and :func:`sized` declares the sizes.
+isl reserves words such as ``mod`` and ``exists``, and every size that is known at launch has to be declared
+before the set.  So variables and sizes have names of their own here, and :func:`sized` declares the sizes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
 * The loop of an ``fma`` MMA with two shared operands has :data:`SHARED_STEPS` steps in its body.  An MMA with an
   operand in registers has all of them, because the number of a register is a constant.
 * A loop of *steps* carries values from which each iteration stores results, such as the state of a recurrence.  Its
-  loads do not wait for these values, so several iterations are unrolled together: their loads are outstanding at the same time.
+  loads do not wait for these values, so several iterations are unrolled together: their loads are outstanding at the
+  same time.
 """
 
 from __future__ import annotations

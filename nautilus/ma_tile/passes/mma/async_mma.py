@@ -18,9 +18,9 @@ wait that retires the MMA, with the ``advance`` of its pipeline if that follows 
 needed before, the advance stays and the stage to release is kept in a variable.  A pipeline of n stages has at
 most n - 1 of them unreleased when the code waits for its next one, else no producer could fill that stage.
 
-With ``outstanding_mma``, loops that only accumulate leave a group outstanding (``rewriting.outstanding_mma``).  An MMA updates its
-accumulator in place.  Where the old value is used elsewhere too, the MMA gets a copy of it, made in front of its fence.
-PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
+With ``outstanding_mma``, loops that only accumulate leave a group outstanding (``rewriting.outstanding_mma``).  An MMA
+updates its accumulator in place.  Where the old value is used elsewhere too, the MMA gets a copy of it, made in front
+of its fence.  PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
   which copies and vectors need to see;
 * a dimension of an input at which every access has position 0: it stands between two axes that may be one.
 
-Any other axis of one element costs nothing and stays.  An axis is removed from all definitions that are aligned along it, so
-that they stay aligned.  An argument keeps the shape that the caller gives it (``Buffer.array_shape``).
+Any other axis of one element costs nothing and stays.  An axis is removed from all definitions that are aligned along
+it, so that they stay aligned.  An argument keeps the shape that the caller gives it (``Buffer.array_shape``).
 """
 
 from __future__ import annotations

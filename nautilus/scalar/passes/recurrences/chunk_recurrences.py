@@ -17,8 +17,8 @@ kept at :data:`LEAST` at least: it does not underflow, so an infinite state stay
 too small to matter beside the state.  A step that leaves the state out by a condition forgets inf and NaN: a flag says
 that a chunk has such a step.  Integers have none of that: they wrap, with the same result in any order.
 
-When it is faster.  A step costs :data:`STEP` microseconds at least, whatever the number of positions, and all tensors are
-read twice.  The rule compares both with the time of the recurrence as it is.
+When it is faster.  A step costs :data:`STEP` microseconds at least, whatever the number of positions, and all tensors
+are read twice.  The rule compares both with the time of the recurrence as it is.
 """
 
 from __future__ import annotations
