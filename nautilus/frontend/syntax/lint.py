@@ -1,4 +1,4 @@
-"""Warnings about valid constructs that are rarely intended: hidden indices, names of sizes as indices, division by zero.
+"""Warnings about valid constructs that are rarely intended: hidden indices, sizes as names of indices, divisions by 0.
 
 They need the syntax only.  A function that takes index variables, such as ``softmax[j](x)``, is about the index of its
 caller, and so are the reductions in its body over that index.  Only the reductions of the language bind an index that

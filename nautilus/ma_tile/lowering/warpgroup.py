@@ -98,7 +98,10 @@ class _WarpgroupLowering(Lowering):
         raise ScheduleError(f"%{out.name} is combined along rows, between warps of a consumer", kernel=self.kernel.name)
 
     def lazy(self, op: vr.MapOp) -> bool:
-        """Exact widenings are lowered at their uses, as what moves before it is rounded is: a dot may read the operand."""
+        """Whether the cast is lowered at its use.
+
+        A dot may read what was exactly widened, and what moves between registers does so before it is rounded.
+        """
         return super().lazy(op) or len(forms(op.result, self.defs)) > 1 or op.result.name in self.moved
 
     def store(self, op: vr.StoreOp) -> None:
