@@ -19,7 +19,7 @@ from math import prod
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Load, Op, children, free_vars, loads
-from nautilus.core.expr.products import bare
+from nautilus.core.expr.products import strip_conversions
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
@@ -272,7 +272,7 @@ def _copied(defs: dict[str, Def], name: str, reader: Def) -> bool:
     if not isinstance(value, Load) or value.buffer in defs or dot_of(reader) is None:
         return False
     terms, elements = (prod(size(a) or SHORT for a in x.axes) for x in (reader, d))
-    factors = map(bare, children(bare(reader.value)))
+    factors = map(strip_conversions, children(strip_conversions(reader.value)))
     return terms >= AGAIN * elements and any(isinstance(e, Load) and e.buffer == name for e in factors)
 
 

@@ -25,7 +25,7 @@ from math import gcd, prod
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
 from nautilus.core.expr.nodes import walk as nested
-from nautilus.core.expr.products import bare
+from nautilus.core.expr.products import strip_conversions
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds, divisor, linear_in
 from nautilus.core.index.sizes import nominal
@@ -120,7 +120,8 @@ def gemm(
     innermost digit of the loop has fewer positions.  ``light``: at most 64 accumulators a thread.
     """
     rows, columns = row.extent, column.extent
-    operands = [e for d in products for e in map(bare, children(bare(d.value))) if isinstance(e, Load)]
+    factors = [strip_conversions(e) for d in products for e in children(strip_conversions(d.value))]
+    operands = [e for e in factors if isinstance(e, Load)]
     step = gcd(step_within(products, 2 * STEP // operand.bytes), digit(operands, loop))
     if step * operand.bytes < SHORTEST:
         return None

@@ -63,19 +63,19 @@ def two_sides(
         return
 
 
-def bare(e: Expr) -> Expr:
-    """``e`` without the conversions around it."""
+def strip_conversions(e: Expr) -> Expr:
+    """``e`` without the conversions around it, which may change values: for its structure and its places."""
     while isinstance(e, Op) and e.op in ("cast", "narrow"):
         e = e.args[0]
     return e
 
 
-def unconverted(e: Expr) -> Expr:
+def strip_lossless_conversions(e: Expr) -> Expr:
     """``e`` without the conversions around it; ``e`` itself where one of them, but for ``narrow``, changes values.
 
     ``f32(i32(x))`` of a float is no element of ``x``.
     """
-    inner, at = bare(e), e
+    inner, at = strip_conversions(e), e
     while isinstance(at, Op) and at is not inner:
         if at.op == "cast" and not holds(at.dtype, inner.dtype):
             return e

@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op, walk
-from nautilus.core.expr.products import bare
+from nautilus.core.expr.products import strip_conversions
 from nautilus.passes.manager import Context
 from nautilus.passes.selection import split_choice
 from nautilus.passes.selection.trial import Trial
@@ -54,7 +54,7 @@ def candidates(defs: Mapping[str, Def], inline: tuple[str, ...]) -> tuple[str, .
     """The definitions among ``inline`` that products compute again for each of their tiles."""
     found: dict[str, None] = {}
     for d in defs.values():
-        if d.op == "sum" and isinstance(value := bare(d.value), Op) and value.op == "mul":
+        if d.op == "sum" and isinstance(value := strip_conversions(d.value), Op) and value.op == "mul":
             terms = prod(size(a) or 1 for a in d.axes)
             found |= dict.fromkeys(n for e in value.args for n in _stored(e, defs, inline, terms))
     return tuple(n for n in inline if n in found)
@@ -73,7 +73,7 @@ def _stored(e: Expr, defs: Mapping[str, Def], inline: tuple[str, ...], terms: in
 
 def _computes(d: Def, defs: Mapping[str, Def]) -> bool:
     """Whether ``d`` is more than a conversion of an element, or converts the result of a reduction, which it ends."""
-    value = bare(d.value)
+    value = strip_conversions(d.value)
     made = defs.get(value.buffer) if isinstance(value, Load) else None
     return isinstance(value, Op) or (made is not None and made.is_reduction)
 

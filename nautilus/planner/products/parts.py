@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 
 from nautilus.core.expr.nodes import Load, Op, Var
-from nautilus.core.expr.products import bare
+from nautilus.core.expr.products import strip_conversions
 from nautilus.core.functions.parts import STORED
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
 from nautilus.core.types import DType
@@ -33,7 +33,7 @@ def gemm_in_parts(
     plan: KernelPlan, unified: Unified, limits: Limits, row: Side, column: Side, loop: str, d: Def
 ) -> KernelPlan | None:
     """Tiles of a GEMM ``d`` of f32 whose operands are stored in parts; None where parts in registers are faster."""
-    value = bare(d.value)
+    value = strip_conversions(d.value)
     operands = [e for e in (value.args if isinstance(value, Op) else ()) if isinstance(e, Load)]
     if len(operands) < 2 or not all(e.dtype is DType.F32 for e in operands):
         return None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from nautilus.core.expr.nodes import Axis, Expr, Load, free_vars, loads
-from nautilus.core.expr.products import bare
+from nautilus.core.expr.products import strip_conversions
 from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -55,7 +55,7 @@ class Price:
         axes = free_vars(e) & self.extents.keys()
         read = [ld for ld in loads(e) if ld.buffer not in unread]
         total = sum(self.footprint(ld) * ld.dtype.bits / 8 for ld in read)
-        whole = bare(e)
+        whole = strip_conversions(e)
         return Part(frozenset(axes), whole.dtype.bits if isinstance(whole, Load) else self.dtype.bits, total)
 
     def footprint(self, ld: Load) -> float:

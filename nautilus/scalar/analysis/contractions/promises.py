@@ -8,7 +8,7 @@ from typing import Protocol
 
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, loads, walk
-from nautilus.core.expr.products import bare, unconverted
+from nautilus.core.expr.products import strip_conversions, strip_lossless_conversions
 
 _BELOW = {"lt": (0, 1), "le": (0, 1), "gt": (1, 0), "ge": (1, 0)}  # positions of the lesser and of the greater side
 
@@ -71,7 +71,7 @@ def _named(e: Expr) -> str:
     """
     if any(isinstance(n, Op) and n.op == "narrow" for n in walk(e)):
         return ""
-    e = unconverted(e)
+    e = strip_lossless_conversions(e)
     if isinstance(e, Param):
         return e.name
     return e.buffer if isinstance(e, Load) and _whole(e) else ""
@@ -85,9 +85,9 @@ def _whole(ld: Load) -> bool:
 
 def _number(e: Expr, strict: bool) -> float | None:
     """The constant ``e`` where it is a bound: finite, or infinite and not reached."""
-    e = bare(e)
+    e = strip_conversions(e)
     sign = 1.0
     if isinstance(e, Op) and e.op == "neg":
-        e, sign = bare(e.args[0]), -1.0
+        e, sign = strip_conversions(e.args[0]), -1.0
     usable = isinstance(e, Const) and (math.isfinite(e.value) or (strict and not math.isnan(e.value)))
     return sign * float(e.value) if usable and isinstance(e, Const) else None

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from math import gcd
 
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars
-from nautilus.core.expr.products import MOST_FACTORS, bare, factors, matrix_product, product_of
+from nautilus.core.expr.products import MOST_FACTORS, factors, matrix_product, product_of, strip_conversions
 from nautilus.core.index.groups import quotients
 from nautilus.core.records import dataclass
 from nautilus.core.types import BYTES, DType
@@ -41,7 +41,7 @@ class ScaledProduct:
 
 def scaled_product(d: Def) -> ScaledProduct | None:
     """``d`` as such a product; None for another definition."""
-    value = bare(d.value)
+    value = strip_conversions(d.value)
     if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul" and value.dtype is DType.F32):
         return None
     parts = factors(value)
@@ -71,7 +71,7 @@ def unscaled(d: Def) -> Expr:
 
 def matrix_part(d: Def) -> Expr:
     """The same without conversions around it."""
-    return bare(unscaled(d))
+    return strip_conversions(unscaled(d))
 
 
 def _byte(e: Expr) -> DType | None:

@@ -25,7 +25,7 @@ from dataclasses import replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite
-from nautilus.core.expr.products import bare
+from nautilus.core.expr.products import strip_conversions
 from nautilus.core.index.groups import shared_group
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
@@ -73,7 +73,7 @@ def _chains(program: Program, defs: Mapping[str, Def]) -> Iterator[_Chain]:
     buffers = {b.name: b for b in program.buffers}
     for first in defs.values():
         found = _product(first, first.par, first.red)
-        vector = bare(found.vector) if found is not None else None
+        vector = strip_conversions(found.vector) if found is not None else None
         if found is None or not isinstance(vector, Load) or vector.buffer not in buffers:
             continue
         given = buffers[vector.buffer]
@@ -101,7 +101,7 @@ def _product(d: Def, streamed: tuple[Axis, ...], held: tuple[Axis, ...]) -> _Vec
     if d.op != "sum" or len(d.red) != 1 or not (isinstance(value, Op) and value.op == "mul"):
         return None
     for vector, matrix in (value.args, value.args[::-1]):
-        inner, used = bare(matrix), free_vars(vector)
+        inner, used = strip_conversions(matrix), free_vars(vector)
         own = [a for a in d.par if a.name not in used]
         if not (isinstance(inner, Load) and inner.dtype.is_half) or len(own) != 1 or not free_vars(inner) >= used:
             continue

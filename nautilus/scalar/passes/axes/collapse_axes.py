@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, rewrite
-from nautilus.core.expr.products import bare, matrix_product
+from nautilus.core.expr.products import matrix_product, strip_conversions
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
@@ -151,7 +151,7 @@ def _needed(wanted: Mapping[str, tuple[frozenset[str], ...]], joins: Sequence[Jo
 def _wanted(d: Def) -> tuple[frozenset[str], ...]:
     """The axes of ``d`` of which a plan needs one: the reduced ones, the rows, and the columns of a product."""
     reduced = frozenset(a.name for a in d.red)
-    found = matrix_product(bare(d.value), [a.name for a in d.par])
+    found = matrix_product(strip_conversions(d.value), [a.name for a in d.par])
     return (reduced,) if d.op != "sum" or found is None else (reduced, found.rows, found.columns)
 
 

@@ -31,7 +31,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, loads, rewrite, substitute
-from nautilus.core.expr.products import bare, matrix_product
+from nautilus.core.expr.products import matrix_product, strip_conversions
 from nautilus.core.index.congruences import Congruence, Residues, congruence, solved
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import TRUE, simplify
@@ -146,7 +146,7 @@ def _guard(rest: Sequence[Expr], has_term: Expr | None) -> Expr | None:
 
 def _along_rows(d: Def, axis: str) -> bool:
     """Whether the operand of the most axes has its rows along reduced ``axis``, and ``d`` is no matrix product."""
-    if d.op == "sum" and matrix_product(bare(d.value), [a.name for a in d.par]) is not None:
+    if d.op == "sum" and matrix_product(strip_conversions(d.value), [a.name for a in d.par]) is not None:
         return False
     own = {a.name for a in d.axes}
     reach = {ld: len({x for e in ld.index for x in free_vars(e)} & own) for ld in loads(d.value) if ld.index}

@@ -29,7 +29,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Var, free_vars, identity, substitute, walk
-from nautilus.core.expr.products import unconverted
+from nautilus.core.expr.products import strip_lossless_conversions
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
@@ -70,7 +70,7 @@ def _masked(d: Def) -> int | None:
         return None
     used, red = free_vars(d.guard), {a.name for a in d.red}
     for side, own in enumerate((product.rows, product.columns)):
-        ld = unconverted(d.value.args[side])
+        ld = strip_lossless_conversions(d.value.args[side])
         if not isinstance(ld, Load) or ld.dtype.bits != 16 or not ld.dtype.is_float:
             return None
         plain = all(isinstance(e, Var) for e in ld.index) and len(set(ld.index)) == len(ld.index)
@@ -100,7 +100,7 @@ def _live_share(d: Def) -> float:
 def _stored(program: Program, d: Def, side: int) -> Program:
     assert isinstance(d.value, Op) and d.guard is not None
     factors = list(d.value.args)
-    ld = unconverted(factors[side])
+    ld = strip_lossless_conversions(factors[side])
     assert isinstance(ld, Load)
     sizes = {a.name: a for a in d.axes}
     axes = tuple(sizes[e.name] for e in ld.index if isinstance(e, Var))

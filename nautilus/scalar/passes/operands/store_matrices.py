@@ -29,7 +29,7 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars
-from nautilus.core.expr.products import unconverted
+from nautilus.core.expr.products import strip_lossless_conversions
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import dense_product
@@ -124,7 +124,7 @@ def _factors(d: Def) -> tuple[Factor, Factor] | None:
 
 
 def _factor(e: Expr) -> Factor | None:
-    inner = unconverted(e.args[0] if isinstance(e, Op) and e.op == "cast" else e)
+    inner = strip_lossless_conversions(e.args[0] if isinstance(e, Op) and e.op == "cast" else e)
     match e:
         case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)):
             return Factor(e, dtype)

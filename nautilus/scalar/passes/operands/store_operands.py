@@ -50,7 +50,7 @@ from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.interleaved import element, position
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute, walk
-from nautilus.core.expr.products import bare
+from nautilus.core.expr.products import strip_conversions
 from nautilus.core.index.groups import over_groups
 from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
@@ -144,7 +144,8 @@ def _strided(program: Program, d: Def, side: int) -> Program:
 
 def _is_view(factor: Expr) -> bool:
     """Whether ``factor`` is an element of a tensor at the axes of the product, each by itself."""
-    return all(isinstance(e, Var) for ld in loads(factor) for e in ld.index) and isinstance(bare(factor), Load)
+    plain = all(isinstance(e, Var) for ld in loads(factor) for e in ld.index)
+    return plain and isinstance(strip_conversions(factor), Load)
 
 
 def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None = None) -> Operand | None:
@@ -190,7 +191,7 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
 
 def _is_apart(factor: Expr, tile: set[str]) -> bool:
     """Whether the neighbours of an element in memory are in other tiles, so that a tile loads single elements."""
-    ld = bare(factor)
+    ld = strip_conversions(factor)
     return isinstance(ld, Load) and bool(ld.index) and isinstance(ld.index[-1], Var) and ld.index[-1].name not in tile
 
 

@@ -32,7 +32,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute
-from nautilus.core.expr.products import unconverted
+from nautilus.core.expr.products import strip_lossless_conversions
 from nautilus.core.index.groups import shared_group
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import linear_in, simplify
@@ -146,7 +146,7 @@ def convolution(program: Program, d: Def, in_parts: bool) -> Convolution | None:
 
 
 def _tensor(e: Expr) -> Load | None:
-    e = unconverted(e) if isinstance(e, Op) and e.op == "cast" else e
+    e = strip_lossless_conversions(e) if isinstance(e, Op) and e.op == "cast" else e
     return e if isinstance(e, Load) else None
 
 
