@@ -16,6 +16,7 @@ from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.interp import run_spec
 from nautilus.runtime.device import bindings, check, default_arch, open_device
+from tests.shipped import paged_decode
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(default_arch() != "sm_90a", reason="needs a GPU")]
 
@@ -95,25 +96,9 @@ def test_one_graph_serves_every_size(tmp_path: Path, stream: int) -> None:
         np.testing.assert_allclose(out[1].read(), want["S"], rtol=2e-3, atol=0.3)
 
 
-DECODE = """
-dim B = runtime <= 64, Hq = 8, Hkv = 2, N = 1024, D = 64, P = 16, Pages = 512
-const G = Hq // Hkv
-input  Q: bf16[B, Hq, D]
-input  K: bf16[Pages, P, Hkv, D]
-input  V: bf16[Pages, P, Hkv, D]
-input  page: i32[B, N // P]
-input  len: i32[B]
-output O: bf16[B, Hq, D]
-assume 0 <= len[b] <= N
-S[b, h, j: N] = sum[d](Q[b, h, d] * K[page[b, j // P], j % P, h // G, d]) / sqrt(D)
-A[b, h, j] = softmax[j | j < len[b]](S[b, h, j])
-O[b, h, d] = sum[j](A[b, h, j] * V[page[b, j // P], j % P, h // G, d])
-"""
-
-
 def test_a_sequence_has_equal_bits_in_every_batch(tmp_path: Path, stream: int) -> None:
     path, d = tmp_path / "decode.naut", bindings()
-    path.write_text(DECODE.lstrip())
+    path.write_text(paged_decode("B = runtime <= 64, Hq = 8, Hkv = 2, N = 1024, D = 64, P = 16, Pages = 512"))
     kernel = nautilus.compile(path, batch_invariant=True, cache=False)
     spec = compile_file(Request(path, until="spec")).modules["spec"]
     own, found = generate(spec, "random", 5, sizes={"B": 1}).arrays, []

@@ -15,7 +15,7 @@ from nautilus.cuda.host.choice import Choice
 from nautilus.cuda.variants import lower_variants
 from nautilus.driver import Request
 from tests.fuzz.thresholds import lowered
-from tests.shipped import ROOT
+from tests.shipped import ROOT, paged_decode
 from tests.simulation.compared import Case, at_sizes, compiled, differing, prepare
 from tests.simulation.simulate import MISSING, build, execute
 
@@ -308,20 +308,6 @@ def test_serving(name: str, tmp_path: Path) -> None:
 
 
 # ---- equal bits in every batch
-PAGED = """
-dim B = runtime <= 16, Hq = 2, Hkv = 1, N = 256, D = 32, P = 16, Pages = 64
-const G = Hq // Hkv
-input  Q: bf16[B, Hq, D]
-input  K: bf16[Pages, P, Hkv, D]
-input  V: bf16[Pages, P, Hkv, D]
-input  page: i32[B, N // P]
-input  len: i32[B]
-output O: bf16[B, Hq, D]
-assume 0 <= len[b] <= N
-S[b, h, j: N] = sum[d](Q[b, h, d] * K[page[b, j // P], j % P, h // G, d]) / sqrt(D)
-A[b, h, j] = softmax[j | j < len[b]](S[b, h, j])
-O[b, h, d] = sum[j](A[b, h, j] * V[page[b, j // P], j % P, h // G, d])
-"""
 RAGGED = """
 dim T = runtime <= 500, H = 1, D = 32
 input Q: f16[T, H, D]
@@ -339,7 +325,8 @@ def test_a_row_has_equal_bits_in_every_batch(tmp_path: Path, monkeypatch: pytest
     """The same sequence, at several places of batches of several sizes, over the same pages."""
     monkeypatch.setattr("nautilus.planner.cuts.CHUNK", 64)
     monkeypatch.setattr("nautilus.planner.streaming.SHORTEST", 64)
-    case = prepare(Request(Path("given.naut"), "sm_80", text=PAGED.lstrip(), schedule=Schedule(batch_invariant=True)))
+    text = paged_decode("B = runtime <= 16, Hq = 2, Hkv = 1, N = 256, D = 32, P = 16, Pages = 64")
+    case = prepare(Request(Path("given.naut"), "sm_80", text=text, schedule=Schedule(batch_invariant=True)))
     schedule, spec = case.result.context.schedule, case.result.modules["spec"]
     assert schedule is not None and schedule.splits
     program, pages = compiled(case, tmp_path), ("K", "V")
