@@ -131,7 +131,7 @@ def test_chained_products_of_bytes(n: int, mask: str, d: int, monkeypatch: pytes
 @pytest.mark.parametrize("name", warpgroups.WINDOWS)
 def test_stored_windows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for windows, which only large products store."""
-    monkeypatch.setattr(window_rates, "GAIN", 1e6)
+    monkeypatch.setattr(window_rates, "WINDOWS_SHARE", 1e6)
     made = compilation(warpgroups.WINDOWS[name])
     wrong = complaints(made)
     assert not wrong, "\n".join(wrong)

@@ -11,16 +11,16 @@ from unittest.mock import patch
 LOWERED: Mapping[str, Mapping[str, float]] = {
     "nautilus.scalar.passes.operands.store_operands": {"AGAIN": 4, "TERMS": 64, "AGAIN_APART": 1, "TERMS_APART": 1},
     "nautilus.scalar.passes.axes.add_unit_axes": {"LONG": 4},
-    "nautilus.targets.matrix_rates": {"LEAST": 1, "GAIN": 1e30},
+    "nautilus.targets.matrix_rates": {"LEAST": 1, "MATRICES_SHARE": 1e30},
     "nautilus.scalar.passes.axes.chunk_scans": {
         "TILE": 64, "SHORTEST": 16, "LONGEST": 32, "SHORT": 4, "COLUMN": 8, "COLUMN_TILE": 16, "COLUMN_ROW": 64,
         "COLUMNS": 4,
     },
     "nautilus.scalar.passes.axes.chunk_moments": {
-        "TILE": 128, "LONGEST": 64, "SHORTEST": 8, "RESIDENT": 1, "CACHED": 1,
+        "TILE": 128, "BLOCK_REGISTERS": 64, "SHORTEST": 8, "RESIDENT": 1, "CACHED": 1,
     },
     "nautilus.planner.rowwise.scatters": {"MARGIN": 0},
-    "nautilus.targets.part_rates": {"GAIN": 1e30},
+    "nautilus.targets.part_rates": {"STORED_SHARE": 1e30},
     "nautilus.planner.rematerialise": {"LARGE": 1},
     "nautilus.planner.rowwise.shared_operands": {"LARGE": 1},
 }  # fmt: skip
