@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.ops import declaration
@@ -52,18 +53,27 @@ class AddressSlices:
         found = tuple(op for op in body if any(f.name in needed for f in defined(op)))
         return found if len(found) <= LONGEST else None
 
-    def issue(self) -> Issue:
-        """An empty group of copies that are issued together."""
-        return Issue(self._names)
+    def issue(self, known: Mapping[MemOp, Frag] = MappingProxyType({})) -> Issue:
+        """An empty group of copies that are issued together; ``known``: the results of ops that ran before."""
+        return Issue(self._names, known)
+
+    def argument(self, like: Frag) -> Frag:
+        """A fragment as ``like`` under a name of its own, for a loop that carries it."""
+        return self._names.frag(like, "next")
 
 
 class Issue:
     """Copies that are issued together, at one iteration, behind ``ops``."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, known: Mapping[MemOp, Frag]) -> None:
         self._names = names
-        self._made: dict[MemOp, Frag] = {}
+        self._made: dict[MemOp, Frag] = dict(known)
         self.ops: list[MemOp] = []
+
+    @property
+    def keys(self) -> tuple[MemOp, ...]:
+        """The ops of all slices, without the names of their results."""
+        return tuple(self._made)
 
     def copy(self, copy: AsyncCopy, loop: ForOp, at: Expr, needed: Iterable[MemOp]) -> AsyncCopy:
         """``copy`` of ``loop`` in iteration ``at``; ``needed`` is its slice."""

@@ -2,6 +2,8 @@
 
 A copy at the top of a loop body may be issued early where its address depends on nothing computed in the body but
 what can be computed early too, such as an index that it loads (:mod:`~nautilus.ma_tile.rewriting.address_slices`).
+With two stages or more, the index is loaded an iteration before its copy is issued
+(:mod:`~nautilus.ma_tile.rewriting.early_lookups`).
 Two schemes, by the pipeline depth S (``stages`` of the schedule):
 
 * S >= 2: the buffer becomes a pipeline of S stages.  The first S - 1 iterations' copies are issued before
@@ -23,9 +25,10 @@ The pass removes waits and barriers and allocates shared memory again: run ``syn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from types import MappingProxyType
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Var
@@ -40,6 +43,7 @@ from nautilus.ma_tile.ir.ops import (
     AsyncWait,
     Barrier,
     ForOp,
+    Frag,
     IfOp,
     MemKernel,
     MemModule,
@@ -57,6 +61,9 @@ from nautilus.ma_tile.ir.traverse import (
 )
 from nautilus.ma_tile.passes.finalise.allocate_shared import allocate
 from nautilus.ma_tile.rewriting.address_slices import AddressSlices, Issue
+from nautilus.ma_tile.rewriting.early_lookups import Lookups, lookups
+
+NOTHING: Mapping[MemOp, Frag] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +136,14 @@ class _Pipeline:
                 continue
             self.pipelined |= names
             early = _Early(loops, names, before)
+            prologue, ahead = self._prologue(early), self._lookups(early)
+            if ahead is not None:
+                first = ahead.loads(0, _add(loops[0].lo, self.stages - 1))
+                prologue += first
+                ahead = replace(ahead, values=tuple(op.result for op in first))
             for k, (n, loop) in enumerate(zip(members, loops, strict=True)):
-                prologue = self._prologue(early) if k == 0 else []
-                done[n] = (prologue, self._rewrite(early, k, loop))
+                new, ahead = self._rewrite(early, k, loop, ahead)
+                done[n] = (prologue if k == 0 else [], new)
         for n, op in enumerate(body):
             if n in done:
                 prologue, loop = done[n]
@@ -196,10 +208,25 @@ class _Pipeline:
         return body
 
     # -- issuing --------------------------------------------------------------------------------
-    def _issue(self, early: _Early, first: int, at: Expr) -> list[MemOp]:
-        """Copies of iteration ``at``, which lies in loop ``first`` of the chain, a later one, or behind the end."""
+    def _lookups(self, early: _Early) -> Lookups | None:
+        """What the copies need loaded for their addresses, which is loaded an iteration before them."""
         loops = early.loops
-        issue = self.slices.issue()
+
+        def issued(first: int, at: Expr, issue: Issue) -> None:
+            for loop in loops[first:]:
+                list(self._copies_at(early, loop, at, issue))
+
+        if self.stages == 1:
+            return None
+        return lookups(self.kernel, self.slices, len(loops), Var("?"), loops[-1].hi, issued)
+
+    def _issue(self, early: _Early, first: int, at: Expr, known: Mapping[MemOp, Frag] = NOTHING) -> list[MemOp]:
+        """Copies of iteration ``at``, which lies in loop ``first`` of the chain, a later one, or behind the end.
+
+        ``known``: results of ops of their address slices.
+        """
+        loops = early.loops
+        issue = self.slices.issue(known)
         variants = [
             (loop, tuple(self._staged(c, loops[0], at) for c in self._copies_at(early, loop, at, issue)))
             for loop in loops[first:]
@@ -245,7 +272,7 @@ class _Pipeline:
         (out,) = rebuild((op,), lambda x: (map_slots(x, lambda s: replace(s, stage=integer(stage))),))
         return out
 
-    def _rewrite(self, early: _Early, number: int, loop: ForOp) -> ForOp:
+    def _rewrite(self, early: _Early, number: int, loop: ForOp, ahead: Lookups | None) -> tuple[ForOp, Lookups | None]:
         names = early.buffers
         here = self._stage(Var(loop.var), early.loops[0].lo)
 
@@ -254,9 +281,13 @@ class _Pipeline:
 
         body = rebuild(_without(loop.body, names), lambda op: (map_slots(op, slot),))
         if self.stages == 1:
-            return replace(loop, body=self._interleaved(early, number, loop, body))
-        issue = self._issue(early, number, _add(Var(loop.var), self.stages - 1))
-        return replace(loop, body=(*issue, AsyncCommit(loop.span), *body))
+            return replace(loop, body=self._interleaved(early, number, loop, body)), None
+        loop, known = replace(loop, body=body), NOTHING
+        at = _add(Var(loop.var), self.stages - 1)
+        if ahead is not None:
+            loop, known, ahead = ahead.carried(loop, number, at, _add(at, 1))
+        issue = self._issue(early, number, at, known)
+        return replace(loop, body=(*issue, AsyncCommit(loop.span), *loop.body)), ahead
 
     def _interleaved(self, early: _Early, number: int, loop: ForOp, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         """Each buffer's next copy right behind its last reader."""

@@ -181,7 +181,7 @@ module product target sm_80 {
 ; CHECK: cp.async s_a[0] {{.*}}, A[i, k] where k < 56 vec 8
 ; CHECK: cp.async s_a[(t + 1) % 2] {{.*}}, A[i, t * 16 + k + 16] where t * 16 + k < 40 vec 8
 
-; CASE: an index that a copy needs is loaded with it, in the same iteration ahead
+; CASE: an index that a copy needs is loaded an iteration before the copy
 ; INPUT: gathered.ma
 ; RUN: pipeline-copies {"stages": 2}
 ; ARCH: sm_80
@@ -190,15 +190,26 @@ module product target sm_80 {
 ; CHECK: %n = ld.global length[0]
 ; CHECK: %[[FIRST:.*]] = ld.global page[0]
 ; CHECK: cp.async s_b[0] {{.*}}, B[%[[FIRST]] * 16 + k, n] where %[[FIRST]] < 6
-; CHECK: for t in 0..2
+; CHECK: %[[SECOND:.*]] = ld.global page[1]
+; CHECK: for t in 0..2 {{.*}}carry({{.*}}%[[NOW:[a-z_0-9]*]] = %[[SECOND]])
 ; CHECK-NEXT: if t < 3 {
-; CHECK-NEXT: %[[AHEAD:.*]] = ld.global page[t + 1]
 ; CHECK-NEXT: cp.async s_a[(t + 1) % 2]
-; CHECK-NEXT: cp.async s_b[(t + 1) % 2] {{.*}}, B[%[[AHEAD]] * 16 + k, n]
+; CHECK-NEXT: cp.async s_b[(t + 1) % 2] {{.*}}, B[%[[NOW]] * 16 + k, n]
+; CHECK: %[[NEXT:.*]] = ld.global page[t + 2] where t < 2
+; CHECK: yield {{.*}}, %[[NEXT]]
 ; CHECK: for t in 2..4
 ; CHECK-NEXT: if t < 3 {
-; CHECK-NEXT: %[[LAST:.*]] = ld.global page[t + 1]
-; CHECK: cp.async s_b[{{.*}}B[%[[LAST]] * 16 + k, n] where %[[LAST]] < 6 and
+; CHECK-NEXT: cp.async s_a
+; CHECK-NEXT: cp.async s_b[{{.*}}B[%[[LAST:[a-z_0-9]*]] * 16 + k, n] where %[[LAST]] < 6 and
+
+; CASE: one stage: an index that a copy needs is loaded with it
+; INPUT: gathered.ma
+; RUN: pipeline-copies {"stages": 1}
+; ARCH: sm_80
+; COMPLETE: allocate-shared, synchronize
+; CHECK: for t in 0..2
+; CHECK: %[[AHEAD:.*]] = ld.global page[t + 1]
+; CHECK-NEXT: cp.async s_b[0] {{.*}}, B[%[[AHEAD]] * 16 + k, n]
 
 ; CASE: a volatile load of an index stays, and the copy with it
 ; INPUT: gathered.ma
