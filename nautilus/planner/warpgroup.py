@@ -33,7 +33,14 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.planner.products.back_to_back import SHORTEST as SHORTEST_STEP
-from nautilus.planner.products.back_to_back import is_plain, live_in_bytes, live_registers, steps, whole_tiles
+from nautilus.planner.products.back_to_back import (
+    computes_left,
+    fits_bytes,
+    is_plain,
+    live_registers,
+    steps,
+    whole_tiles,
+)
 from nautilus.planner.products.boxes import Side
 from nautilus.planner.products.dots import Dot, digit, dot_of, step_within
 from nautilus.scalar.analysis.axes import Unified
@@ -46,7 +53,6 @@ from nautilus.targets.memory_rates import SECTOR
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
 WARPGROUPS = 2
 CONSUMER, CONSUMER_OF_THREE = 232, 160  # registers of a consumer thread of two warpgroups, and of three
-MOST_OF_BYTES = 0.9  # of a thread's registers where operands have 8 bits, whose steps are few
 LIVE_SHARE, LIVE_SHARE_MASKED = 0.87, 0.83  # of a thread's registers may be accumulators and operands
 MANY_ROWS = 2048  # the least number with which a partial last tile has no effect
 WAVES = 3  # of tiles in a supertile, so that long and short tiles balance
@@ -341,7 +347,8 @@ def back_to_back_gemm(
     warpgroups = 3 if width <= 64 and along == 1 and not light and many and not tile else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
     if len(sums) == along == 1 and not light:
-        step = _step(unified, row, loop, width, deep, warpgroups, limits, operand) or (step if operand == 2 else 0)
+        longest = _step(unified, row, loop, width, deep, warpgroups, limits, operand, dots)
+        step = longest or (step if operand == 2 else 0)
     step = min(step, _step_beside(tile, width, deep, operand, limits)) if tile else step
     if step == 0:
         return None  # none leaves registers for the second accumulator of bytes
@@ -349,8 +356,7 @@ def back_to_back_gemm(
     registers = held and not light and not tile
     rows, stages = WGMMA_ROWS * warpgroups, 2
     resident, streamed = operand * rows * deep, step * (operand * (deep + width) + rows * tile)
-    own = 2 * rows * width
-    chunks = 2 * rows * min(width, CHUNK)
+    own, chunks = 2 * rows * width, 2 * rows * min(width, CHUNK)
     free = limits.smem_block - RESERVE - resident - stages * streamed
     aliased = own > free and _has_room_in_stage(unified, sums, loop, step, width, warpgroups)
     fits = own <= free or (not aliased and chunks <= free)
@@ -415,20 +421,21 @@ def _waves_of_three(plan: KernelPlan, unified: Unified, row: str, limits: Limits
 
 
 def _step(
-    unified: Unified, row: str, loop: str, width: int, deep: int, warpgroups: int, limits: Limits, operand: int
-) -> int | None:
+    unified: Unified, row: str, loop: str, width: int, deep: int, warpgroups: int, limits: Limits, operand: int,
+    dots: Mapping[str, Dot],
+) -> int | None:  # fmt: skip
     """The step of a loop with one product before and one after it; None where no step fits."""
     rows = WGMMA_ROWS * warpgroups
     room = limits.smem_block - RESERVE - rows * (operand * deep + 2 * min(width, CHUNK))
-    plain = is_plain(unified.defs, loop)
+    plain = is_plain(unified.defs, loop, 32 if operand == 1 else 1)
     found = [s for s in steps(extent(unified, loop), plain) if 2 * operand * s * (deep + width) <= room]
     most = _most_live(unified, loop, warpgroups)
     if width > 128 and _special(unified, row, loop) >= 2:
         found = [s for s in found if s == SHORTEST_STEP]  # their values need registers
     registers = CONSUMER if warpgroups == WARPGROUPS else CONSUMER_OF_THREE
     if operand == 1:  # their products need a second accumulator: 0 spills with 208 of 232 registers (ptxas 13.0)
-        fits = [s for s in found if live_in_bytes(width, s) <= MOST_OF_BYTES * registers]
-        return fits[0] if fits else None
+        left = deep if computes_left(unified.defs, row, loop, dots) else 0
+        return next((s for s in found if fits_bytes(width, s, left, registers)), None)
     held = [s for s in found if live_registers(width, deep, s, True) <= most]
     streamed = [s for s in found if live_registers(width, deep, s, False) <= most]
     best = held or streamed if warpgroups == WARPGROUPS else streamed  # three have few registers for operands

@@ -114,7 +114,7 @@ O[h, i, d] = sum[j](P[h, i, j] * V[h // 2, j, d])
 """
 
 
-@pytest.mark.parametrize(("n", "mask", "d"), [(256, "", 80), (208, " | j <= i + 80", 64)])
+@pytest.mark.parametrize(("n", "mask", "d"), [(256, "", 88), (208, " | j <= i + 80", 64)])
 def test_chained_products_of_bytes(n: int, mask: str, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both products have 8-bit operands: the result of the first one is the left operand of the second one."""
     monkeypatch.setattr(store_operands, "AGAIN", 1)

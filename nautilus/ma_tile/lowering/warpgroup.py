@@ -25,7 +25,8 @@ from nautilus.core.errors import Cause, Obstacle, ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.interleaved import GROUP, base_of
 from nautilus.core.expr.nodes import Expr, Load, Op, Ref, Var, rewrite, walk
-from nautilus.core.index.sizes import at_most
+from nautilus.core.index.divisors import divisor
+from nautilus.core.index.sizes import at_most, extent_expr
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
@@ -255,7 +256,7 @@ def _interleaved(
         instr = WGMMA[plan.instr]
         load = defs.get(as_operand(op.a if plan.swap else op.b, defs, operand_types(instr, "b")).name)
         rows = buffers[load.buffer].shape[-1:] if isinstance(load, vr.LoadOp) else ()
-        whole = [n for n in rows if isinstance(n, int) and n % GROUP == 0]
+        whole = [n for n in rows if divisor(extent_expr(n)) % GROUP == 0]
         if instr.pack == _BYTES and isinstance(load, vr.LoadOp) and whole:
             base = base_of(load.index[-1], plan.k, sizes[plan.k])
             found |= {} if base is None else {op.result.name: base}

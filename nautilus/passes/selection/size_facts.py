@@ -4,7 +4,8 @@
   one, as a softmax does.  Under a bound the row may stay in the registers of a block.  The planner knows which rows
   fit; the bounds are tried where a loop over the size reads what is read elsewhere too (:func:`read_again`).
 * *Divisors*: rows start at multiples of 16 bytes only where the last size of a tensor is a multiple of a vector
-  (:func:`whole_vectors`).  Wide loads and copy units need that.
+  (:func:`whole_vectors`).  Wide loads and copy units need that, and so does a temp whose rows are along a contracted
+  axis of operands of 8 bits.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-from nautilus.core.expr.nodes import Expr, Param, walk
+from nautilus.core.expr.nodes import Expr, Param, Reduce, free_vars, loads, walk
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.schedule.dispatch import SizeFact
 from nautilus.core.types import DType
@@ -20,6 +21,7 @@ from nautilus.frontend.spec import Dim, Spec
 from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, MemModule, MemOp, walk_ops
 from nautilus.targets.limits import VECTOR_BYTES
 
+_BYTES = frozenset({DType.F8E4M3, DType.F8E5M2, DType.I8, DType.U8})
 BOUNDS = (512, 2048, 4096, 8192, 16384, 32768)  # elements of a row; a thread of the largest block has 64 of the last
 
 
@@ -53,8 +55,19 @@ def _sizes(e: Expr) -> Collection[str]:
 def whole_vectors(spec: Spec) -> tuple[SizeFact, ...]:
     """That the rows of all tensors are whole vectors, of the sizes of which the spec does not say so."""
     found = dict[str, int]()
-    for t in (*spec.inputs, *spec.outputs):
-        last = t.shape[-1] if t.shape and t.strides is None else None
-        if isinstance(last, Param) and not last.device and last.multiple * t.dtype.bytes % VECTOR_BYTES:
-            found[last.name] = max(found.get(last.name, 1), VECTOR_BYTES // t.dtype.bytes)
+    rows = [(t.shape[-1], t.dtype) for t in (*spec.inputs, *spec.outputs) if t.shape and t.strides is None]
+    for last, dtype in (*rows, *_turned(spec)):
+        if isinstance(last, Param) and not last.device and last.multiple * dtype.bytes % VECTOR_BYTES:
+            found[last.name] = max(found.get(last.name, 1), VECTOR_BYTES // dtype.bytes)
     return tuple(SizeFact(name, multiple=by) for name, by in found.items())
+
+
+def _turned(spec: Spec) -> Iterator[tuple[int | Param, DType]]:
+    """Sizes along which rows of operands of 8 bits are stored, and their types: they are contracted, and not last."""
+    types = {t.name: t.dtype for t in spec.inputs}
+    for e in (e for d in spec.definitions for e in walk(d.expr)):
+        if isinstance(e, Reduce) and e.op == "sum":
+            for ld in loads(e.body):
+                outer = {x for i in ld.index[:-1] for x in free_vars(i)}
+                if types.get(ld.buffer) in _BYTES:
+                    yield from ((a.extent, types[ld.buffer]) for a in e.axes if a.name in outer)

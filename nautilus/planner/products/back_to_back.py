@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nautilus.core.expr.nodes import Expr, Op, children, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Op, children, free_vars
 from nautilus.planner.products.dots import Dot
 from nautilus.scalar.analysis.definitions import Def
 
 SLABS = ((64, 1.0), (32, 1.02), (16, 1.15))  # columns of 16 bits, and relative time of a column
+MOST_OF_BYTES = 0.9  # of a thread's registers where operands have 8 bits, whose steps are few
 LONGEST, SHORTEST, UNIT = 128, 64, 16  # positions of a step; UNIT: the depth of an MMA of 16 bits
 
 
@@ -42,12 +43,16 @@ def steps(extent: int, plain: bool) -> list[int]:
     return sorted(found, key=lambda s: (max(0, -(-extent // s) * s - extent) * UNIT >= extent, -s))
 
 
-def is_plain(defs: Iterable[Def], loop: str) -> bool:
-    """Whether no index or condition divides ``loop``: with pages and blocks of positions, steps divide them."""
+def is_plain(defs: Iterable[Def], loop: str, unit: int = 1) -> bool:
+    """Whether no index or condition divides ``loop``: with pages and blocks of positions, steps divide them.
+
+    ``unit``: a divisor of all steps.  Parts of it, as of interleaved rows, are alike in each of them.
+    """
 
     def divides(e: Expr) -> bool:
-        if isinstance(e, Op) and e.op in ("floordiv", "mod"):
-            return loop in free_vars(e)
+        if isinstance(e, Op) and e.op in ("floordiv", "mod") and loop in free_vars(e):
+            by = e.args[1]
+            return not (isinstance(by, Const) and unit % int(by.value) == 0) or divides(e.args[0])
         return any(map(divides, children(e)))
 
     found = [e for d in defs for e in (d.value, d.guard) if e is not None]
@@ -59,6 +64,25 @@ def live_registers(width: int, deep: int, step: int, registers: bool) -> int:
     return width // 2 + step // 2 + step // 4 + (deep // 4 if registers else 0)
 
 
-def live_in_bytes(width: int, step: int) -> int:
-    """The same with operands of 8 bits: both accumulators, the sum of a step, and the operand between them."""
-    return width // 2 + width // 2 + step // 2 + step // 8
+def live_in_bytes(width: int, step: int, held: int = 0) -> int:
+    """The same with operands of 8 bits: both accumulators, the sum of a step, and the operand between them.
+
+    ``held``: contracted elements of a row of the left operand, where that is in registers.
+    """
+    return width // 2 + width // 2 + step // 2 + step // 8 + held // 8
+
+
+def fits_bytes(width: int, step: int, held: int, registers: int) -> bool:
+    """Whether ``step`` has whole MMAs of 8-bit operands, and what is live then fits ``registers`` of a thread."""
+    return step % (2 * UNIT) == 0 and live_in_bytes(width, step, held) <= MOST_OF_BYTES * registers
+
+
+def computes_left(defs: Iterable[Def], row: str, loop: str, dots: Mapping[str, Dot]) -> bool:
+    """Whether ``defs`` compute the left operand of a product whose columns are the positions of ``loop``.
+
+    It is then in registers during the whole loop.
+    """
+    every = list(defs)
+    names = {d.name for d in every}
+    first = [d for d in every if d.name in dots and any(a.name == loop for a in d.par)]
+    return any(ld.buffer in names and row in free_vars(ld) for d in first for ld in d.reads())

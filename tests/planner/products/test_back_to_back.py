@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.interleaved import position
+from nautilus.core.expr.nodes import Axis, Expr, Load, Var
 from nautilus.core.schedule import WarpgroupPlan
+from nautilus.core.source import NO_SPAN
+from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
-from nautilus.planner.products.back_to_back import LONGEST, steps, whole_tile
+from nautilus.planner.products.back_to_back import LONGEST, is_plain, live_in_bytes, steps, whole_tile
+from nautilus.scalar.analysis.definitions import Def
 
 TEXT = """
 dim H = 32, M = 4096, D = {0}, E = {1}
@@ -60,3 +67,28 @@ def test_steps_fit_registers(tmp_path: Path, sizes: tuple[int, int], mask: str, 
     assert isinstance(plan.mapping, WarpgroupPlan)
     assert (tiles["j"], tiles["d"], tiles["e"]) == (step, whole_tile(sizes[0]), whole_tile(sizes[1]))
     assert plan.mapping.register_operands is registers
+
+
+def test_interleaved_rows_have_steps_of_whole_units() -> None:
+    """A position inside of a unit divides the loop's index; one of a page of 48 positions divides all of it."""
+    j, axis = Var("j"), Axis("j", 4096)
+
+    def summed(place: Expr) -> Def:
+        return Def(
+            "T",
+            Buffer("T", DType.F32, (), Space.TEMP),
+            (),
+            (axis,),
+            "sum",
+            Load("X", (place,), DType.F32),
+            None,
+            NO_SPAN,
+        )
+
+    assert is_plain([summed(position(j))], "j", unit=32)
+    assert not is_plain([summed(position(j))], "j")
+    assert not is_plain([summed(calc("floordiv", j, 48))], "j", unit=32)
+
+
+def test_a_left_operand_in_registers_shortens_steps_of_bytes() -> None:
+    assert live_in_bytes(128, 128) == live_in_bytes(128, 96, 128) + 4 == 208

@@ -51,8 +51,9 @@ from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.interleaved import element, position
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute, walk
 from nautilus.core.expr.products import strip_conversions
+from nautilus.core.index.divisors import divisor
 from nautilus.core.index.groups import over_groups
-from nautilus.core.index.sizes import Extent, nominal
+from nautilus.core.index.sizes import Extent, extent_expr, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
@@ -174,11 +175,13 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
     order = _order(factor, axes, tile, buffers, elements)
     if _is_byte(dtype):
         order = tuple(sorted(order, key=lambda a: a.name in deep))
-    row = size(order[-1]) if order else None
-    if row is None or order[-1].name not in tile:
+    if not order or order[-1].name not in tile:
         return None
-    if row * dtype.bytes % VECTOR_BYTES and (row < _SHORTEST or (order[-1].name in deep and len(deep) > 1)):
-        return None  # taps of a filter
+    row, whole = size(order[-1]), _is_whole(order[-1], dtype)
+    if not whole and (row is None or row < _SHORTEST or (order[-1].name in deep and len(deep) > 1)):
+        return None  # taps of a filter, or rows of any length
+    if row is None and not _is_byte(dtype):
+        return None
     shapes = {b.name: b.shape for b in buffers.values()}
     if d.guard is not None:
         inside = _within_tensors(factor, shapes, axes)
@@ -187,6 +190,11 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
         factor = inside
     place = {a.name: i for a, i in zip(axes, index, strict=True)}
     return Operand(factor, order, tuple(place[a.name] for a in order), dtype)
+
+
+def _is_whole(axis: Axis, dtype: DType) -> bool:
+    """Whether rows along ``axis`` are multiples of 16 bytes at every size."""
+    return divisor(extent_expr(axis.extent)) * dtype.bytes % VECTOR_BYTES == 0
 
 
 def _is_apart(factor: Expr, tile: set[str]) -> bool:
@@ -228,9 +236,10 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, B
             along = [e for e in index if free_vars(e) & tile]
             plain = all(isinstance(e, Var) for e in along) and bool(free_vars(index[-1]) & tile)
             return None if plain and _has_whole_rows(buffers[name]) else dtype
-        case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if _is_byte(dtype):
+        case Op(op="cast", args=(Load(buffer=name, dtype=dtype, index=index),)) if _is_byte(dtype):
             plain = all(isinstance(e, Var) for e in index if free_vars(e) & tile)
-            return dtype if plain and len(deep) == 1 and not free_vars(index[-1]) & deep else None
+            loaded = bool(free_vars(index[-1]) & deep) and _has_whole_rows(buffers[name])
+            return dtype if plain and len(deep) == 1 and not loaded else None
         case Op(op=op, dtype=DType.F32) if op != "cast":
             return DType.F32
     return None
@@ -307,11 +316,13 @@ def _padded(made: Operand, taken: set[str], turned: bool) -> tuple[tuple[Axis, .
     """
     *outer, last = made.axes
     row, unit = size(last), VECTOR_BYTES // made.dtype.bytes
-    assert row is not None
-    wide = Axis(unused(f"{last.name}_padded", taken), -(-row // unit) * unit, last.span) if row % unit else last
+    wide = last
+    if not _is_whole(last, made.dtype):
+        assert row is not None
+        wide = Axis(unused(f"{last.name}_padded", taken), -(-row // unit) * unit, last.span)
     at = element(Var(wide.name)) if turned else Var(wide.name)
     factor = made.factor if at == Var(last.name) else substitute(made.factor, {last.name: at})
-    if wide is last:
+    if wide is last or row is None:
         return made.axes, factor, None
     inside = calc("lt", at, row)
     value = Op("select", (inside, factor, identity("sum", factor.dtype)), factor.dtype, factor.span)
