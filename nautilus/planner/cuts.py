@@ -29,6 +29,7 @@ from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, Wa
 from nautilus.planner import streaming
 from nautilus.planner.kernels import default_schedule, stored
 from nautilus.planner.products.dots import Dot, dot_of
+from nautilus.planner.rowwise.segments import shared_segments
 from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS, ROWS
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
@@ -247,6 +248,8 @@ def _loop(plan: KernelPlan, unified: Unified, kept: frozenset[str]) -> str | Non
     if len(loops) != 1 or plan.mapping.engine != "warp":
         return None
     (loop,) = loops
+    if (found := shared_segments(unified.defs)) is not None and found.axis == loop:
+        return None  # a block has the terms of one row, and other blocks have the others
     ends = {d.name for d in _reductions(unified, loop)}
     ends_of = [p for p in phases(plan) if ends & set(p)]
     along = [d.name for d in unified.defs if any(a.name == loop for a in d.par)]

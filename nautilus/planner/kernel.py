@@ -18,6 +18,7 @@ The rules apply in this order:
   middle axis of 32 x 512 x 1024 f16 takes 25 us on an H200, 58 in a loop over 64 columns that reads them three times.
 * Pairs of rows (:mod:`.rowwise.pairs`) have tiles of both and a loop over their terms.
 * Windows (:mod:`.rowwise.windows`) are tiles of their exact extents.
+* Rows whose terms are segments (:mod:`.rowwise.segments`) have a block each.
 * Terms of scatters (:mod:`.rowwise.terms`) are registers of one thread along the axis of their keys.
 * A row of several axes is a tile of the axes that are nearest in memory, and a loop over the longest of the others.
 * The loops in order are :mod:`.phases`.
@@ -43,7 +44,7 @@ from nautilus.planner.products import warp_tiles
 from nautilus.planner.products.back_to_back import whole_tile
 from nautilus.planner.products.divided_columns import COLUMNS, may_hold
 from nautilus.planner.products.dots import dot_of, half_operands
-from nautilus.planner.rowwise import columns, pairs, rows, shared_operands, terms, turned, windows
+from nautilus.planner.rowwise import columns, pairs, rows, segments, shared_operands, terms, turned, windows
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
@@ -89,6 +90,10 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(),
     if whole and (pair := pairs.pair_of(g.defs, {x: extents[x] for x in grid}, extents)):
         warps = _pair_roles(g, grid, rest, *pair)
         return _planned(g, name, grid, rest, WarpPlan(warps=warps, stages=1, epilogue="direct"))
+    if not g.dots and (found := segments.shared_segments(g.defs)) is not None:
+        tiles = segments.tiles_of(found, extents, grid, rest, _vector_axis(g))
+        if tiles is not None:
+            return _planned(g, name, grid, rest, _segment_roles(g, grid, rest, found.axis, tiles))
     if whole and any(d.is_reduction for d in g.defs):
         g.least = _across(g, kept, {x: extents[x] for x in grid}, {x: extents[x] for x in rest})
     _inner_roles(g, rest)
@@ -199,6 +204,15 @@ def _pair_roles(g: Draft, grid: list[str], rest: list[str], row: str, column: st
     g.roles |= {x: AxisPlan(x, GRID, side if x in (row, column) else 1) for x in grid}
     g.roles |= {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
     return warps
+
+
+def _segment_roles(g: Draft, grid: list[str], rest: list[str], loop: str, tiles: dict[str, int]) -> WarpPlan:
+    """Roles of axes of rows whose terms are segments along ``loop``, and their mapping."""
+    g.loop = loop
+    g.roles |= {x: AxisPlan(x, GRID, tiles[x]) for x in grid}
+    g.roles |= {x: AxisPlan(x, LOOP if x == loop else TILE, tiles[x]) for x in rest}
+    warps = max(1, min(4, prod(tiles.values()) // BLOCK))
+    return WarpPlan(warps=(1, warps), stages=1, epilogue="direct")
 
 
 def _inner_roles(g: Draft, rest: list[str]) -> None:

@@ -10,6 +10,7 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+from nautilus.planner.rowwise.segments import segments_of
 from nautilus.scalar.analysis.contractions.scales import matrix_part, scaled_product
 from nautilus.scalar.analysis.definitions import Def
 
@@ -38,6 +39,9 @@ def dot_of(d: Def) -> Dot | None:
     if chosen and (len(chosen) > 1 or len(inner) != 2 or not _is_chosen(d, chosen[0])):
         return None
     rows, columns = (tuple(x for x in parallel if x in side) for side in (found.rows, found.columns))
+    apart = segments_of(d)
+    if apart is not None and apart.axis in inner and (apart.rows,) in (rows, columns):
+        return None  # no two rows have a term in common
     return Dot(rows, columns, tuple(x for x in inner if x not in chosen), chosen)
 
 

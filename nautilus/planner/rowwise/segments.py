@@ -1,0 +1,114 @@
+"""Segments: rows whose terms follow each other, from one element of a tensor to the next, ``ptr[n] <= e < ptr[n + 1]``.
+
+Rows of sparse matrices, edges of a graph by target and ragged batches have this form.  Two rows have no term in common,
+so that a tile of several rows computes nearly nothing but terms that it leaves out, and a matrix product of rows and
+columns is none.  A block has one row instead, and a loop over the tiles of its terms.  A row has as many terms as the
+axis has for each row on average.
+
+A block of one warp with a few thousand elements, of which many share a multiprocessor, hides the latency of positions
+that are read from tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from nautilus.core.expr.conditions import FALSE, conjuncts
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
+from nautilus.core.index.linear import linear
+from nautilus.core.records import dataclass
+from nautilus.core.tiles import ceil_pow2, floor_pow2
+from nautilus.scalar.analysis.definitions import Def
+
+LONGEST = 2048  # terms of a row on average; longer ones have the rules of dense rows
+ELEMENTS = 2048  # of a tile
+COLUMNS = 128  # of a tile
+LEAST = 8  # terms of a tile
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """The terms along ``axis`` are in segments, one for each position of ``rows``."""
+
+    axis: str
+    rows: str
+
+
+def segments_of(d: Def) -> Segments | None:
+    """The segments of the reduction ``d``; None where its terms have no such condition."""
+    reduced, parallel = {a.name for a in d.red}, {a.name for a in d.par}
+    parts = tuple(_parts(d.guard))
+    starts = [(a.name, x) for c in parts for a, x in _compared(c, "le", "ge")]
+    ends = [(a.name, x) for c in parts for a, x in _compared(c, "gt", "lt")]
+    for axis, start in starts:
+        for name, end in ends:
+            rows = _next(start, end) if name == axis and axis in reduced else None
+            if rows is not None and rows in parallel:
+                return Segments(axis, rows)
+    return None
+
+
+def _parts(e: Expr | None) -> Iterator[Expr]:
+    """The parts of a conjunction, those behind others included."""
+    for c in conjuncts(e):
+        if isinstance(c, Op) and c.op == "select" and c.args[2] == FALSE:
+            yield from _parts(c.args[0])
+            yield from _parts(c.args[1])
+        else:
+            yield c
+
+
+def _compared(c: Expr, forwards: str, backwards: str) -> Iterator[tuple[Var, Load]]:
+    """A variable and an element of a tensor, where ``c`` is ``element forwards variable``, or the same turned."""
+    match c:
+        case Op(op=op, args=(Load() as x, Var() as a)) if op == forwards:
+            yield a, x
+        case Op(op=op, args=(Var() as a, Load() as x)) if op == backwards:
+            yield a, x
+
+
+def _next(start: Load, end: Load) -> str | None:
+    """The variable of which ``end`` is the element behind ``start``; None where it is not."""
+    if start.buffer != end.buffer:
+        return None
+    differ = [n for n, (a, b) in enumerate(zip(start.index, end.index, strict=True)) if a != b]
+    if len(differ) != 1:
+        return None
+    (n,) = differ
+    far, names = linear(end.index[n]) - linear(start.index[n]), free_vars(start.index[n])
+    return next(iter(names)) if not far.terms and far.const == 1 and len(names) == 1 else None
+
+
+def shared_segments(defs: Iterable[Def]) -> Segments | None:
+    """The segments that all reductions along their axis have; None where there are none."""
+    found = {s for d in defs if (s := segments_of(d)) is not None}
+    if len(found) != 1:
+        return None
+    (one,) = found
+    along = [d for d in defs if any(a.name == one.axis for a in d.red)]
+    return one if all(segments_of(d) == one for d in along) else None
+
+
+def tiles_of(
+    found: Segments, extents: Mapping[str, int], grid: Sequence[str], rest: Sequence[str], fast: str | None
+) -> dict[str, int] | None:
+    """Tiles of all axes of a kernel with the segments ``found``; None where the rules of dense rows hold.
+
+    ``grid``: the axes along which all definitions are parallel; ``rest``: the others; ``fast``: the axis that is
+    contiguous in memory.
+    """
+    average = -(-extents[found.axis] // max(1, extents[found.rows]))
+    if found.rows not in grid or found.axis not in rest or average > LONGEST:
+        return None
+    tiles = {x: ceil_pow2(extents[x]) for x in rest if x != found.axis}
+    volume = 1
+    for n in tiles.values():
+        volume *= n
+    if volume > COLUMNS:
+        return None
+    for x in sorted((x for x in grid if x != found.rows), key=lambda x: (x != fast, -list(grid).index(x))):
+        tiles[x] = min(floor_pow2(COLUMNS // volume), ceil_pow2(extents[x]))
+        volume *= tiles[x]
+    tiles[found.rows] = 1
+    tiles[found.axis] = min(max(LEAST, ELEMENTS // volume), max(LEAST, ceil_pow2(average), 32 // volume))
+    return tiles
