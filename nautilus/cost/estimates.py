@@ -1,21 +1,25 @@
 """Index expressions in the model: what they are where sizes and elements of tensors are not known.
 
 A runtime size has its nominal value.  A loop between ends that are read from tensors is taken as long as it may be, so
-a length counts as the whole range: what the lengths of a caller are is not known.
+a length counts as the whole range: what the lengths of a caller are is not known.  Ends that follow each other in one
+tensor, ``ptr[n]`` and ``ptr[n + 1]``, are those of segments, which are taken as equally long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.build import calc
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Expr, Load, Param, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, free_vars, loads, walk
+from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import nominal_size
 from nautilus.core.types import DType, integer_limits
-from nautilus.ma_tile.ir.ops import ForOp, MemKernel, walk_ops
+from nautilus.ma_tile.ir.ops import ForOp, LetOp, MemKernel, walk_ops
 
 
 def estimated(e: Expr, env: Mapping[str, Any]) -> Any:
@@ -37,11 +41,37 @@ def starts_of(kernel: MemKernel) -> frozenset[str]:
     return frozenset(starts)
 
 
-def longest(e: Expr, env: Mapping[str, Any], *, starts: bool) -> Any:
-    """``e`` where every element that it reads is the least integer, if a loop ``starts`` at it, else the greatest."""
+def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[str, int]:
+    """The length of the segments whose ends a tensor has, for each such tensor that bounds in ``kernel`` read."""
+    exprs = [e for _, e in kernel.decode] + [op.expr for op in walk_ops(kernel.body) if isinstance(op, LetOp)]
+    reads = {ld for e in exprs for ld in loads(e)}
+    out: dict[str, int] = {}
+    for ld in reads:
+        rows = buffers[ld.buffer].shape[-1]
+        behind = (*ld.index[:-1], simplify(calc("add", ld.index[-1], 1)))
+        if isinstance(rows, int) and rows > 1 and any(x.buffer == ld.buffer and x.index == behind for x in reads):
+            limits = [n for e in exprs for x in walk(e) for n in _limits(x, ld.buffer)]
+            out |= {ld.buffer: -(-max(limits) // (rows - 1))} if limits else {}
+    return out
+
+
+def _limits(e: Expr, buffer: str) -> Iterator[int]:
+    """The greatest value that ``e`` gives an element of ``buffer``, if it is a choice of the lesser value."""
+    match e:
+        case Op(op="min", args=(a, Const(value=value))) if any(ld.buffer == buffer for ld in loads(a)):
+            yield int(value)
+
+
+def longest(e: Expr, env: Mapping[str, Any], segments: Mapping[str, int], *, starts: bool) -> Any:
+    """``e`` where every element that it reads is the least integer, if a loop ``starts`` at it, else the greatest.
+
+    ``segments``: the lengths of segments by the tensors that have their ends.
+    """
     least, most = integer_limits(DType.I32)
 
     def read(n: Expr) -> Any:
+        if isinstance(n, Load) and n.buffer in segments:
+            return estimated(n.index[-1], env) * segments[n.buffer]
         return np.asarray(least if starts else most) if isinstance(n, Load) else _placeholder(n)
 
     return evaluate(e, env, read)

@@ -21,7 +21,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.combining import combining
-from nautilus.cost.estimates import estimated, longest, starts_of
+from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
@@ -120,8 +120,9 @@ class Counter:
             self.env["block"] = number % cluster
             self.env |= {op.var: number for op in ma.walk_ops(kernel.body) if isinstance(op, TileFirst)}
         self.starts = starts_of(kernel)
+        self.segments = segment_lengths(kernel, self.shapes)
         for name, e in kernel.decode:
-            self.env[name] = longest(e, self.env, starts=name in self.starts)
+            self.env[name] = longest(e, self.env, self.segments, starts=name in self.starts)
         self.order = tiles.order if tiles is not None else "none"
         self.flight = 0
         self.counts = Counts()
@@ -209,7 +210,7 @@ class Counter:
         for op in body:
             match op:
                 case ma.LetOp(var=var, expr=e):
-                    env[var] = longest(e, env, starts=var in self.starts)
+                    env[var] = longest(e, env, self.segments, starts=var in self.starts)
                     if self.private > 1 and CONSUMER in free_vars(e):
                         first, last = both_ends(env)
                         env[f"{var}#"] = (estimated(e, first), estimated(e, last))

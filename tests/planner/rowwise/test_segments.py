@@ -1,0 +1,86 @@
+"""Plans of rows whose terms are segments: a block for each row, and what is not of that form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from nautilus.cost.estimates import segment_lengths
+from nautilus.driver import Request, Result, compile_file
+from nautilus.frontend.semantics.check import load_spec
+from nautilus.planner.rowwise.segments import Segments, segments_of
+from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.lowering import lower
+from tests.endtoend.support import check
+
+SPARSE = """
+    dim N = 2000, M = 900, E = 30000, F = 20
+    input val: f32[E], col: i32[E], ptr: i32[N + 1], X: f32[M, F]
+    assume 0 <= col[e] < M
+    output Y: f32[N, F]
+    Y[n: N, f] = sum[e: ptr[n] .. ptr[n + 1]](val[e] * X[col[e], f])
+"""
+SOFTMAX = """
+    dim N = 3000, E = 40000
+    input s: f32[E], ptr: i32[N + 1]
+    output z: f32[N]
+    m[n: N] = max[e: ptr[n] .. ptr[n + 1]](s[e])
+    z[n: N] = sum[e: ptr[n] .. ptr[n + 1]](exp(s[e] - m[n]))
+"""
+#: Gradients of the matrices of experts: rows and columns of a product for each segment.
+EXPERTS = """
+    dim G = 8, T = 4096, I = 256, J = 256
+    input A: f16[T, I], B: f16[T, J], off: i32[G + 1]
+    output Y: f16[G, I, J]
+    Y[g: G, i, j] = sum[t: off[g] .. off[g + 1]](A[t, i] * B[t, j])
+"""
+
+
+def compiled(text: str) -> Result:
+    return compile_file(Request(Path("given.naut"), "sm_90a", text=text))
+
+
+@pytest.mark.parametrize(
+    ("text", "axes"), [(SPARSE, {"f": 32, "e": 16}), (SOFTMAX, {"e": 32})], ids=["sparse", "softmax"]
+)
+def test_a_block_has_one_row(text: str, axes: dict[str, int]) -> None:
+    result = compiled(text)
+    assert result.context.schedule is not None and result.context.schedule.splits in (None, ())
+    (plan,) = result.context.schedule.kernels
+    assert {a.name: a.tile for a in plan.axes} == {"n": 1} | axes
+    (kernel,) = result.modules["ma-tile"].kernels
+    lengths = segment_lengths(kernel, {b.name: b for b in result.modules["ma-tile"].buffers})
+    assert set(lengths) == {"ptr"} and 13 <= lengths["ptr"] <= 16
+
+
+def test_numbers() -> None:
+    check(SPARSE.replace("2000", "7").replace("900", "6").replace("30000", "45"), "sm_90a")
+
+
+def test_products_of_segments_stay_products() -> None:
+    result = compiled(EXPERTS)
+    assert any("mma" in line for line in result.cuda.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("ptr[n] <= e and e < ptr[n + 1]", Segments("e", "n")),
+        ("e >= ptr[n] and ptr[n + 1] > e and e != 3", Segments("e", "n")),
+        ("ptr[n] <= e and e < ptr[n + 2]", None),
+        ("ptr[n] <= e and e <= ptr[n + 1]", None),
+        ("ptr[n] <= e and e < end[n + 1]", None),
+        ("e < ptr[n + 1]", None),
+    ],
+)
+def test_segments(condition: str, found: Segments | None) -> None:
+    text = f"""
+        dim N = 30, E = 300
+        input s: f32[E], ptr: i32[N + 2], end: i32[N + 2]
+        output z: f32[N]
+        z[n: N] = sum[e: E | {condition}](s[e])
+    """
+    (d,) = read_defs(lower(load_spec(dedent(text)))).values()
+    assert segments_of(d) == found
