@@ -174,7 +174,7 @@ class TimedRun(BlockRun):
         for op in body:
             match op:
                 case ao.LetOp(var=var, expr=e):
-                    found = longest(e, self.variables(ctx), starts=var in self.starts)
+                    found = longest(e, self.variables(ctx), {}, starts=var in self.starts)
                     ctx.variables[var] = int(np.asarray(found).flat[0])
                 case _ if isinstance(op, _INTEGER):
                     _DATA[type(op)](self, ctx, op)
