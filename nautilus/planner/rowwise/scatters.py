@@ -16,12 +16,14 @@ from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.axes.scatter import scattered
+from nautilus.scalar.passes.axes.scatter import LINES, copies, scattered
 from nautilus.scalar.rewriting import find_defs
 from nautilus.targets.rates import Machine, machine
 
 MARGIN = 1.25  # times that the masked form takes longer, at least
 _TEST = 4.0  # issue slots of a term that is tested for one element
+LINE = 32  # elements of 4 bytes on a line of memory
+_LINE_RATE = 0.28  # atomic operations on one line in a cycle, which follow each other; measured with 256 bins
 _ATOMIC = 20.0  # cycles of a multiprocessor for the atomic operations of a warp, 4 bytes each
 
 
@@ -51,6 +53,7 @@ def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
     words = d.buffer.dtype.bytes / 4 if whole else 3  # of the atomic operations of a term
     launches, passes = (2, 1) if whole else (5, 2)
     atomics = count * words * _ATOMIC / (32 * m.multiprocessors * m.clock)
-    serial = count / elements / m.clock  # the atomic operations of one element follow each other
+    lines = min(LINES, max(1, elements * copies(d, k) * words / LINE))
+    serial = count * words / (lines * _LINE_RATE * m.clock)
     moved = (passes * count * 4 + (2 if whole else 6) * elements * 4) / m.dram
     return launches * m.launch + max(atomics, moved, serial)

@@ -23,7 +23,7 @@ from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.cost.each_op import work_of_ops
-from nautilus.cost.estimates import estimated, longest, starts_of
+from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of
 from nautilus.cost.model import KernelEstimate
 from nautilus.ma_tile.interp.block import _DATA, BlockRun
 from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
@@ -135,6 +135,7 @@ class TimedRun(BlockRun):
         self.rates, self.share, self.most = rates, memory_share, most
         self.work = work_of_ops(machine.module, machine.kernel)
         self.starts = starts_of(machine.kernel)
+        self.segments = segment_lengths(machine.kernel, {b.name: b for b in machine.module.buffers})
         self.units = [Units() for _ in range(machine.kernel.cluster)]
         self.progress: dict[int, _Progress] = {}
         self.actors: list[Actor] = []
@@ -174,7 +175,7 @@ class TimedRun(BlockRun):
         for op in body:
             match op:
                 case ao.LetOp(var=var, expr=e):
-                    found = longest(e, self.variables(ctx), {}, starts=var in self.starts)
+                    found = longest(e, self.variables(ctx), self.segments, starts=var in self.starts)
                     ctx.variables[var] = int(np.asarray(found).flat[0])
                 case _ if isinstance(op, _INTEGER):
                     _DATA[type(op)](self, ctx, op)

@@ -20,6 +20,13 @@ A sum of f32 is not.  It becomes one of integers, relative to the largest term o
 ``terms * 2^-61`` of the largest one, and a sum by less than a sum in f32 is.  Where the largest term is inf or NaN,
 ``O_fixed`` counts inf, -inf and NaN instead, which decide the result.
 
+Atomic operations on one line of memory run one after another.  A result of few elements, of which each has many terms,
+has *copies*: a run of :data:`RUN` terms is combined into one of them, the next run into the next one, and a reduction
+over the copies follows::
+
+    O_copy[t // RUN % copies, Index[t]] op= X[t]  atomic
+    O[e] = op_c O_copy[c, e]
+
 Reduced axes on which no key depends are reduced in a definition of their own before, so that their terms do not meet
 in memory.  ``schedule.scatters`` names the reductions.
 """
@@ -32,11 +39,14 @@ from math import inf, prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.atomics import is_exact
+from nautilus.core.expr.build import integer
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Const, Expr, Load, Var, free_vars, identity
-from nautilus.core.index.sizes import at_most
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, identity
+from nautilus.core.index.sizes import at_most, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
+from nautilus.core.text.names import unused
+from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed, keyed
@@ -44,6 +54,10 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
+RUN = 1024  # terms that follow each other and have one copy
+LINES = 1024  # of 128 bytes, over which atomic operations spread without waiting for each other
+MEET = 64  # terms of an element for each of its copies, at least
+_LINE = 32  # elements of 4 bytes
 _WHOLE = 62  # bits of the magnitude of a sum of integers
 _LEAST = 24  # bits of a term of f32
 _SHIFT = 13  # so that the scale and its reciprocal are normal numbers
@@ -99,12 +113,23 @@ def _rewritten(program: Program, d: Def, k: Keyed) -> Program:
         return Buffer(name, dtype, like.shape, Space.TEMP, d.span)
 
     made: list[Def] = []
+
+    def scattered(target: Buffer, op: str, value: Expr) -> None:
+        count = copies(d, k)
+        if count == 1:
+            made.append(_scatter(d, k, target, op, value))
+        else:
+            made.extend(_copied(d, k, target, (temp("copy", target.dtype), count), op, value))
+
     k = _reduced_first(d, k, made, temp("terms", d.buffer.dtype))
     assert d.op is not None
     if is_exact(d.op, d.buffer.dtype):
-        made.append(_scatter(d, k, d.buffer, d.op, k.value))
+        scattered(d.buffer, d.op, k.value)
     else:
-        made += _in_fixed_point(d, k, temp("most", DType.F32), temp("fixed", DType.I64))
+        most, fixed = temp("most", DType.F32), temp("fixed", DType.I64)
+        scattered(most, "max", make("abs", k.value))
+        scattered(fixed, "sum", _in_fixed_point(d, k, most))
+        made.append(_from_fixed_point(d, most, fixed))
     return put_defs(program, d.name, made)
 
 
@@ -128,26 +153,52 @@ def _scatter(d: Def, k: Keyed, target: Buffer, op: str, value: Expr) -> Def:
     return Def(target.name, buffer, k.axes, (), None, value, k.guard, d.span, k.at, op)
 
 
-def _in_fixed_point(d: Def, k: Keyed, most: Buffer, fixed: Buffer) -> tuple[Def, ...]:
-    """The definitions of a sum of f32 (module docstring)."""
+def copies(d: Def, k: Keyed) -> int:
+    """How many copies the result of the scatter of ``d`` has."""
+    elements, count = (prod(nominal(a.extent) for a in axes) for axes in (d.par, k.axes))
+    wanted = min(LINES * _LINE // max(1, elements), count // (MEET * max(1, elements)), count // RUN)
+    return floor_pow2(wanted) if wanted > 1 else 1
+
+
+def _copied(
+    d: Def, k: Keyed, target: Buffer, copy_of: tuple[Buffer, int], op: str, value: Expr
+) -> tuple[Def, Def]:  # fmt: skip
+    """The scatter into copies, of which ``copy_of`` is one and their number, and their reduction to ``target``."""
+    one, count = copy_of
+    few = replace(one, shape=(count, *one.shape))
+    term = max(k.axes, key=lambda a: nominal(a.extent)).name
+    run = make("floordiv", Var(term), integer(RUN))
+    copy = make("mod", run, integer(count))
+    first = _scatter(d, replace(k, at=(copy, *k.at)), few, op, value)
+    axis = Axis(unused("copy", {a.name for a in (*d.par, *d.red)}), count, d.span)
+    at = (Var(axis.name), *(Var(a.name) for a in d.par))
+    read: Expr = Load(few.name, at, few.dtype, d.span)
+    if few.dtype.compute is not few.dtype:
+        read = make("cast", read, dtype=few.dtype.compute)
+    return first, Def(target.name, target, d.par, (axis,), op, read, None, d.span)
+
+
+def _in_fixed_point(d: Def, k: Keyed, most: Buffer) -> Expr:
+    """A term of the sum of integers that a sum of f32 becomes (module docstring)."""
     bits = _bits(d)
     assert bits is not None
-    largest = _scatter(d, k, most, "max", make("abs", k.value))
     top = Load(most.name, k.at, DType.F32, d.span)
     unit = make("mul", make("binade", top), _f32(2.0**-_SHIFT))
     scaled = make("mul", make("div", k.value, unit), _f32(2.0 ** (bits - _SHIFT)))
     whole = make("cast", make("round", scaled), dtype=DType.I64)
-    counted = make("select", make("lt", top, _f32(inf)), whole, _count(k.value))
+    return make("select", make("lt", top, _f32(inf)), whole, _count(k.value))
+
+
+def _from_fixed_point(d: Def, most: Buffer, fixed: Buffer) -> Def:
+    """The sum of f32 from that of integers."""
+    bits = _bits(d)
+    assert bits is not None
     own = tuple(Var(a.name) for a in d.par)
     total, top = Load(fixed.name, own, DType.I64, d.span), Load(most.name, own, DType.F32, d.span)
     fraction = make("mul", make("cast", total, dtype=DType.F32), _f32(2.0**-bits))
     value = make("mul", fraction, make("binade", top))
     result = make("select", make("lt", top, _f32(inf)), value, _counted(total, top))
-    return (
-        largest,
-        _scatter(d, k, fixed, "sum", counted),
-        Def(d.name, d.buffer, d.par, (), None, result, None, d.span),
-    )
+    return Def(d.name, d.buffer, d.par, (), None, result, None, d.span)
 
 
 def _count(x: Expr) -> Expr:
