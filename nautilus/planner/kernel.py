@@ -90,10 +90,9 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(),
     if whole and (pair := pairs.pair_of(g.defs, {x: extents[x] for x in grid}, extents)):
         warps = _pair_roles(g, grid, rest, *pair)
         return _planned(g, name, grid, rest, WarpPlan(warps=warps, stages=1, epilogue="direct"))
-    if not g.dots and (found := segments.shared_segments(g.defs)) is not None:
-        tiles = segments.tiles_of(found, extents, grid, rest, _vector_axis(g))
-        if tiles is not None:
-            return _planned(g, name, grid, rest, _segment_roles(g, grid, rest, found.axis, tiles))
+    if not g.dots and (plan := segments.plan_of(g.defs, extents, grid, rest, _vector_axis(g))) is not None:
+        g.loop, g.roles = plan[0], g.roles | plan[1]
+        return _planned(g, name, grid, rest, plan[2])
     if whole and any(d.is_reduction for d in g.defs):
         g.least = _across(g, kept, {x: extents[x] for x in grid}, {x: extents[x] for x in rest})
     _inner_roles(g, rest)
@@ -204,15 +203,6 @@ def _pair_roles(g: Draft, grid: list[str], rest: list[str], row: str, column: st
     g.roles |= {x: AxisPlan(x, GRID, side if x in (row, column) else 1) for x in grid}
     g.roles |= {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
     return warps
-
-
-def _segment_roles(g: Draft, grid: list[str], rest: list[str], loop: str, tiles: dict[str, int]) -> WarpPlan:
-    """Roles of axes of rows whose terms are segments along ``loop``, and their mapping."""
-    g.loop = loop
-    g.roles |= {x: AxisPlan(x, GRID, tiles[x]) for x in grid}
-    g.roles |= {x: AxisPlan(x, LOOP if x == loop else TILE, tiles[x]) for x in rest}
-    warps = max(1, min(4, prod(tiles.values()) // BLOCK))
-    return WarpPlan(warps=(1, warps), stages=1, epilogue="direct")
 
 
 def _inner_roles(g: Draft, rest: list[str]) -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
 #: title -> sizes, types of the input and of the output, definition
 CASES = {
     "histogram": ("T = 3000, E = 37, D = 1", "i32", "i32", "Y[e: E, d: D] = sum[t | K[t] == e](1)"),
-    "copies of few elements": ("T = 3000, E = 6, D = 1", "f32", "f32", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),
+    "copies of few elements": ("T = 4200, E = 6, D = 1", "f32", "f32", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),
     "sum of i64": ("T = 500, E = 9, D = 5", "i64", "i64", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),
     "sum of f32": ("T = 700, E = 21, D = 33", "f32", "f32", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),
     "sum of bf16": ("T = 700, E = 21, D = 32", "bf16", "bf16", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),

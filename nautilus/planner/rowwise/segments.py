@@ -12,13 +12,16 @@ that are read from tensors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 
 from nautilus.core.expr.conditions import FALSE, conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
 from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
+from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 
 LONGEST = 2048  # terms of a row on average; longer ones have the rules of dense rows
 ELEMENTS = 2048  # of a tile
@@ -89,21 +92,33 @@ def shared_segments(defs: Iterable[Def]) -> Segments | None:
     return one if all(segments_of(d) == one for d in along) else None
 
 
+def plan_of(
+    defs: Sequence[Def], extents: Mapping[str, int], grid: Sequence[str], rest: Sequence[str], fast: str | None
+) -> tuple[str, dict[str, AxisPlan], WarpPlan] | None:
+    """The loop, the roles of axes and the mapping of a kernel of segments; None where the rules of dense rows hold.
+
+    ``grid``: the axes along which all ``defs`` are parallel; ``rest``: the others; ``fast``: the axis that is
+    contiguous in memory.
+    """
+    found = shared_segments(defs)
+    tiles = None if found is None else tiles_of(found, extents, grid, rest, fast)
+    if found is None or tiles is None:
+        return None
+    roles = {x: AxisPlan(x, GRID, tiles[x]) for x in grid}
+    roles |= {x: AxisPlan(x, LOOP if x == found.axis else TILE, tiles[x]) for x in rest}
+    warps = max(1, min(4, prod(tiles.values()) // (2 * ELEMENTS)))
+    return found.axis, roles, WarpPlan(warps=(1, warps), stages=1, epilogue="direct")
+
+
 def tiles_of(
     found: Segments, extents: Mapping[str, int], grid: Sequence[str], rest: Sequence[str], fast: str | None
 ) -> dict[str, int] | None:
-    """Tiles of all axes of a kernel with the segments ``found``; None where the rules of dense rows hold.
-
-    ``grid``: the axes along which all definitions are parallel; ``rest``: the others; ``fast``: the axis that is
-    contiguous in memory.
-    """
+    """Tiles of all axes of a kernel with the segments ``found``, as :func:`plan_of`; None where rows are dense."""
     average = -(-extents[found.axis] // max(1, extents[found.rows]))
     if found.rows not in grid or found.axis not in rest or average > LONGEST:
         return None
     tiles = {x: ceil_pow2(extents[x]) for x in rest if x != found.axis}
-    volume = 1
-    for n in tiles.values():
-        volume *= n
+    volume = prod(tiles.values())
     if volume > COLUMNS:
         return None
     for x in sorted((x for x in grid if x != found.rows), key=lambda x: (x != fast, -list(grid).index(x))):

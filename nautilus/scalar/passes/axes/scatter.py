@@ -57,6 +57,7 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 RUN = 1024  # terms that follow each other and have one copy
 LINES = 1024  # of 128 bytes, over which atomic operations spread without waiting for each other
 MEET = 64  # terms of an element for each of its copies, at least
+FEWEST = 4  # copies that are worth a reduction over them
 _LINE = 32  # elements of 4 bytes
 _WHOLE = 62  # bits of the magnitude of a sum of integers
 _LEAST = 24  # bits of a term of f32
@@ -157,7 +158,7 @@ def copies(d: Def, k: Keyed) -> int:
     """How many copies the result of the scatter of ``d`` has."""
     elements, count = (prod(nominal(a.extent) for a in axes) for axes in (d.par, k.axes))
     wanted = min(LINES * _LINE // max(1, elements), count // (MEET * max(1, elements)), count // RUN)
-    return floor_pow2(wanted) if wanted > 1 else 1
+    return floor_pow2(wanted) if wanted >= FEWEST else 1
 
 
 def _copied(
