@@ -13,12 +13,12 @@ from nautilus.ma_tile.ir.ops import GlobalStore
 
 
 @pytest.mark.parametrize("sizes, tiles, warps", [
-    ("T = 65536, E = 40, D = 256", {"t": 16, "d": 128}, (1, 4)),
-    ("T = 65536, E = 40, D = 96", {"t": 64, "d": 32}, (4, 1)),
-    ("T = 65536, E = 40, D = 33", {"t": 32, "d": 64}, (2, 2)),
-    ("T = 65536, E = 40, D = 5", {"t": 128, "d": 8}, (4, 1)),
-    ("T = 2048, E = 40, D = 128", {"t": 4, "d": 128}, (1, 4)),
-    ("T = runtime <= 4096, E = 40, D = 32", {"t": 16, "d": 32}, (4, 1)),
+    ("T = 65536, E = 40000, D = 256", {"t": 16, "d": 128}, (1, 4)),
+    ("T = 65536, E = 40000, D = 96", {"t": 64, "d": 32}, (4, 1)),
+    ("T = 65536, E = 40000, D = 33", {"t": 32, "d": 64}, (2, 2)),
+    ("T = 65536, E = 40000, D = 5", {"t": 128, "d": 8}, (4, 1)),
+    ("T = 2048, E = 40000, D = 128", {"t": 4, "d": 128}, (1, 4)),
+    ("T = runtime <= 4096, E = 40000, D = 32", {"t": 16, "d": 32}, (4, 1)),
 ])  # fmt: skip
 def test_a_thread_has_terms_that_follow_each_other(sizes: str, tiles: dict[str, int], warps: tuple[int, int]) -> None:
     text = f"dim {sizes}\ninput X: i32[T, D]\ninput K: i32[T]\noutput Y: i32[E, D]\n"
@@ -37,7 +37,7 @@ def test_a_thread_has_terms_that_follow_each_other(sizes: str, tiles: dict[str, 
 
 
 def test_keys_alone_are_read_in_vectors() -> None:
-    text = "dim T = 65536, E = 40\ninput K: i32[T]\noutput H: i32[E]\nH[e: E] = sum[t | K[t] == e](1)\n"
+    text = "dim T = 65536, E = 40000\ninput K: i32[T]\noutput H: i32[E]\nH[e: E] = sum[t | K[t] == e](1)\n"
     request = Request(Path("s.naut"), "sm_90a", text=text, schedule=Schedule(scatters=("H",)), until="ma-tile")
     kernel = compile_file(request).modules["ma-tile"].kernels[-1]
     (store,) = (op for op in kernel.body if isinstance(op, GlobalStore))
