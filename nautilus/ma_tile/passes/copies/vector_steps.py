@@ -128,12 +128,16 @@ def _slope(x: GlobalLoad | GlobalStore, var: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Vectors of ``size`` steps from the step ``first`` of an iteration on: where, and under which condition."""
+    """Vectors of ``size`` steps from the step ``first`` of an iteration on: where, and under which condition.
+
+    ``rest``: the conditions on single steps, over the step.
+    """
 
     first: int
     index: tuple[Expr, ...]
     mask: Expr | None
     vec: int
+    rest: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +202,9 @@ class _Vectors:
             return ()
         split = self.split(mask)
         if isinstance(x, GlobalStore):
-            plain = x.combiner is None and x.buffer not in self.read and not split.steps
+            plain = x.combiner is None and x.buffer not in self.read
             run = self.run(x, slope, split, 0) if plain else None
-            return () if run is None else (run,)
+            return () if run is None or run.rest else (run,)
         if x.volatile or x.repeat is not None or x.buffer in self.written:
             return ()
         for first in range(self.size):
@@ -226,8 +230,18 @@ class _Vectors:
         vec = min(size, max(1, VECTOR // buffer.dtype.bytes))
         if buffer.dtype is DType.BOOL or vec == 1 or vector_width(buffer, index, None, self.axis, vec, {}) < vec:
             return None
-        inside = () if first == 0 and not split.steps else self.inside(self.fragment(x), buffer, index, split)
-        return None if inside is None else _Run(first, index, conjunction((*split.lanes, *inside)), vec)
+        known = {c: self.uniform(c) for c in split.steps} if first == 0 else {}
+        rest = tuple(c for c in split.steps if known.get(c) is None)
+        inside = () if first == 0 and not rest else self.inside(self.fragment(x), buffer, index, split)
+        if inside is None:
+            return None
+        return _Run(first, index, conjunction((*split.lanes, *known.values(), *inside)), vec, rest)
+
+    def uniform(self, c: Expr) -> Expr | None:
+        """The condition ``c`` on a step as one on the number of the iteration; None where its steps differ."""
+        at = (calc("add", calc("mul", Var(self.loop.var), self.size), k) for k in range(self.size))
+        found = {simplify(substitute(c, {self.loop.var: t}), self.ranges()) for t in at}
+        return found.pop() if len(found) == 1 else None
 
     def inside(self, f: Frag, buffer: Buffer, index: tuple[Expr, ...], split: _Split) -> tuple[Expr, ...] | None:
         """The conditions under which whole vectors are in ``buffer``; None where one may be so in part."""
@@ -379,7 +393,7 @@ class _Vectors:
         place = k - run.first
         start = place if _slope(x, self.loop.var) == 1 else self.size - 1 - place
         axes = {a.name: (0, a.size - 1) for a in result.type.axes}
-        wanted = conjunction(tuple(substitute(c, {self.loop.var: at}) for c in self.split(x.mask).steps))
+        wanted = conjunction(tuple(substitute(c, {self.loop.var: at}) for c in run.rest))
         mask = TRUE if wanted is None else simplify(wanted, dict(self.ranges()) | axes)
         if mask == TRUE:
             return [SliceOp(result, part, self.axis, start, x.span)]
