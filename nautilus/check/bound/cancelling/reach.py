@@ -36,7 +36,7 @@ from nautilus.frontend.values import Value, line_up, union
 _PROBE: Final = Probe(0, False, 2.0)
 _RARE: Final = 0.01  # expected elements that are too few to be stated
 _ROUNDINGS: Final = 16.0  # errors of a precise value in units of roundoff
-_SAME: Final = 1.1  # relative errors in units of others, which are as large
+_SAME: Final = 1.2  # relative errors in units of others, which are as large
 _NEAREST: Final = 1 / 32  # the share of elements that count as close to the point
 _CLOSE: Final = 1 / 16  # the share from which their density is found
 _STEP: Final = 1 / 4  # of the typical difference of two values: a smaller one at their border is none
