@@ -1,0 +1,254 @@
+"""``mark-undefined``: a sum of exponentials relative to a maximum of -inf is NaN.
+
+In ``m = max_j(x_j)`` and ``sum_j(exp(x_j - m))``, the sum is NaN where every ``x_j`` is -inf, because
+``-inf - (-inf)`` is NaN.  One loop for both takes 0 as the reference while ``m`` is -inf (``repair``), since an empty
+domain needs the sum 0 there, and so do partial results.  The pass lets readers of such a sum see what it is::
+
+    select(m == -inf, m - m, sum)
+
+Both forms are equal where the domain is not empty.  It has its first element if the sizes are above 0, and if the
+condition holds there; a size known only at launch and a condition on other axes become part of the select.  Where a
+condition leaves the first element out, as that of a window, or reads memory along a reduced axis, the sum may still be
+0 instead of NaN.
+
+A reader that is NaN for the sum 0 already, such as ``acc / sum`` with the sum 0 in both, stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from nautilus.core.buffers import Space
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.nodes import (
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Reduce,
+    Var,
+    children,
+    free_vars,
+    identity,
+    loads,
+    rewrite,
+    substitute,
+    with_children,
+)
+from nautilus.core.numerics import eval_op
+from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.ir import Loop, Program, Store, Update
+from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
+from nautilus.scalar.rewriting import find_defs, map_kernels, map_statements, with_body
+
+#: Operations whose result is NaN where an argument is.
+_ARITHMETIC: Final = frozenset(
+    {"add", "sub", "mul", "div", "rcp", "neg", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid",
+     "cast", "narrow", "max", "min"}
+)  # fmt: skip
+_NAN: Final = float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class _Relative:
+    """The sum ``d`` of exponentials relative to the extreme ``of``, which it reads as ``load``.
+
+    ``where``: the domain is not empty; None: always.
+    """
+
+    d: Def
+    of: Def
+    load: Load
+    where: Expr | None
+
+    @property
+    def undefined(self) -> Expr:
+        """Whether an element of ``d`` is NaN because its extreme is infinite; over the axes of ``d``."""
+        assert self.of.op is not None
+        infinite = Op("eq", (self.load, identity(self.of.op, self.load.dtype)), DType.BOOL)
+        return infinite if self.where is None else calc("and", infinite, self.where)
+
+    def marked(self, value: Expr) -> Expr:
+        """``value`` of ``d`` with NaN where it is undefined: the difference of the extreme from itself."""
+        nan: Expr = Op("sub", (self.load, self.load), self.load.dtype)
+        if nan.dtype is not value.dtype:
+            nan = Op("cast", (nan,), value.dtype)
+        return Op("select", (self.undefined, nan, value), value.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkUndefined(CertifyingPass[Program]):
+    """Mark every sum whose readers would see 0 in the place of NaN."""
+
+    name = "mark-undefined"
+
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with marked readers, and a certificate for each sum that has one."""
+        certificates: list[Certificate] = []
+        defs = find_defs(program)
+        found = {s.d.name: s for d in defs.values() if (s := _relative(d, defs)) is not None}
+        for s in [s for s in found.values() if s.d.buffer.space is Space.OUTPUT]:
+            raw = inner_sum(program, s.d, s.d.value)
+            read = Load(raw.name, s.d.index, raw.buffer.dtype)
+            program = with_inner_sum(program, s.d, raw, s.marked(read), [])
+            certificates.append(_certificate(found.pop(s.d.name)))
+        marked: set[str] = set()
+
+        def rule(_: tuple[Loop, ...], stmt: Store | Update) -> Store | Update:
+            names = {ld.buffer for ld in loads(stmt.value) if ld.buffer in found}
+            if not names or stmt.buffer in names or not _differs(stmt.value, found):
+                return stmt
+            marked.update(names)
+            return replace(stmt, value=rewrite(stmt.value, lambda e: _read(e, found)))
+
+        program = map_kernels(program, lambda k: with_body(k, map_statements(k.body, rule)))
+        certificates += [_certificate(found[n]) for n in sorted(marked)]
+        return program, tuple(certificates)
+
+
+def _relative(d: Def, defs: Mapping[str, Def]) -> _Relative | None:
+    """What ``d`` is relative to, if every term of it is NaN where that is infinite, and it has a term."""
+    if d.op != "sum" or d.at is not None or not d.value.dtype.is_float:
+        return None
+    if any(isinstance(n, Op) and n.op not in _ARITHMETIC - {"max", "min"} for n in _maths(d.value)):
+        return None
+    for load in loads(d.value):
+        of = defs.get(load.buffer)
+        if of is None or of.op not in ("max", "min") or of.at is not None or len(of.red) != len(d.red):
+            continue
+        if any(isinstance(a.extent, int) and a.extent < 1 for a in d.red):
+            continue
+        if free_vars(load) & {a.name for a in d.red} or not _has_exponent(d, of, load):
+            continue
+        mine = {a.name for a in d.red}
+        if any(free_vars(ld) & mine for c in conjuncts(d.guard) for ld in loads(c)):
+            continue
+        first = [substitute(c, {n: integer(0) for n in mine}) for c in conjuncts(d.guard)]
+        sizes = [calc("gt", a.extent, integer(0)) for a in d.red if isinstance(a.extent, Param)]
+        return _Relative(d, of, load, conjunction((*first, *sizes)))
+    return None
+
+
+def _maths(e: Expr) -> Iterator[Expr]:
+    """The nodes of ``e`` without those of indices."""
+    yield e
+    if not isinstance(e, Load):
+        for c in children(e):
+            yield from _maths(c)
+
+
+def _has_exponent(d: Def, of: Def, load: Load) -> bool:
+    """Whether ``d`` has a factor ``exp(c * (x - r))`` with the element ``x`` of ``of`` and its result ``r``."""
+    places = {a.name: i for a, i in zip(of.par, load.index, strict=True)}
+    own = {a.name: Var(b.name) for a, b in zip(of.red, d.red, strict=True) if a.extent == b.extent}
+    theirs = {substitute(c, {**places, **own}) for c in conjuncts(of.guard)}
+    if len(own) != len(of.red) or not theirs <= set(conjuncts(d.guard)):
+        return False
+    element = substitute(of.value, {**places, **own})
+    assert of.op is not None
+    infinite = identity(of.op, load.dtype)
+    at = rewrite(d.value, lambda e: infinite if e in (load, element) else None)
+    return _is_nan(_folded(at))
+
+
+def _read(e: Expr, found: Mapping[str, _Relative]) -> Expr | None:
+    if not (isinstance(e, Load) and e.buffer in found):
+        return None
+    s = found[e.buffer]
+    at = {a.name: i for a, i in zip(s.d.par, e.index, strict=True)}
+    return substitute(s.marked(replace(e, index=s.d.index)), at)
+
+
+def _differs(value: Expr, found: Mapping[str, _Relative]) -> bool:
+    """Whether ``value`` with 0 for sums that are NaN is another one than with NaN."""
+    zero, nan = (_folded(_with_sums(value, found, x)) for x in (0.0, _NAN))
+    return not _same(zero, nan)
+
+
+def _with_sums(value: Expr, found: Mapping[str, _Relative], x: float) -> Expr:
+    """``value`` where the sums are undefined: each is ``x``, and its extreme and the elements are infinite."""
+    known: dict[Expr, Expr] = {}
+    patterns: list[tuple[Expr, frozenset[str], Expr]] = []
+    for e in loads(value):
+        s = found.get(e.buffer)
+        if s is None:
+            continue
+        assert s.of.op is not None
+        at = {a.name: i for a, i in zip(s.d.par, e.index, strict=True)}
+        load = substitute(s.load, at)
+        infinite = identity(s.of.op, s.load.dtype)
+        places = {a.name: i for a, i in zip(s.of.par, load.index, strict=True)} if isinstance(load, Load) else {}
+        known |= {e: Const(x, e.dtype), load: infinite}
+        patterns.append((substitute(s.of.value, places), frozenset(a.name for a in s.of.red), infinite))
+
+    def rule(e: Expr) -> Expr | None:
+        if e in known:
+            return known[e]
+        return next((infinite for p, free, infinite in patterns if _matches(p, e, free)), None)
+
+    return rewrite(value, rule)
+
+
+def _matches(pattern: Expr, e: Expr, free: frozenset[str]) -> bool:
+    """Whether ``e`` is ``pattern`` with any index for the variables ``free``."""
+    if isinstance(pattern, Var) and pattern.name in free:
+        return True
+    a, b = children(pattern), children(e)
+    if type(pattern) is not type(e) or len(a) != len(b) or not a:
+        return pattern == e
+    alike = with_children(pattern, tuple(b)) == e
+    return alike and all(_matches(x, y, free) for x, y in zip(a, b, strict=True))
+
+
+def _folded(e: Expr) -> Expr:
+    """``e`` with known values computed; NaN goes through arithmetic, whatever the other arguments are."""
+    if not isinstance(e, Op):
+        return e
+    args = tuple(_folded(a) for a in e.args)
+    if e.op == "select" and isinstance(args[0], Const):
+        return args[1] if args[0].value else args[2]
+    if e.op in _ARITHMETIC and e.dtype.is_float and any(map(_is_nan, args)):
+        return Const(_NAN, e.dtype)
+    if all(isinstance(a, Const) for a in args):
+        with np.errstate(all="ignore"):
+            value = eval_op(e.op, [np.asarray(a.value) for a in args if isinstance(a, Const)], e.dtype)
+        return Const(value.item(), e.dtype)
+    return replace(e, args=args)
+
+
+def _is_nan(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value != e.value
+
+
+def _same(a: Expr, b: Expr) -> bool:
+    if _is_nan(a) or _is_nan(b):
+        return _is_nan(a) and _is_nan(b)
+    x, y = children(a), children(b)
+    if not x or not isinstance(a, Op):
+        return a == b
+    if not isinstance(b, Op) or a.op != b.op or len(x) != len(y):
+        return False
+    return all(_same(p, q) for p, q in zip(x, y, strict=True))
+
+
+def _certificate(s: _Relative) -> Certificate:
+    assert s.of.op is not None
+    places = {a.name: i for a, i in zip(s.of.par, s.load.index, strict=True)}
+    guard = None if s.of.guard is None else substitute(s.of.guard, places)
+    value = substitute(s.of.value, places)
+    extreme = Reduce(s.of.op, s.of.red, guard, value, s.load.dtype)
+    total = Reduce("sum", s.d.red, s.d.guard, s.d.value, s.d.value.dtype)
+    before = rewrite(total, lambda e: extreme if e == s.load else None)
+    after = rewrite(s.marked(total), lambda e: extreme if e == s.load else None)
+    proof = "a term is exp(-inf - (-inf)), which is NaN, and there is a term"
+    return Certificate("mark-undefined", s.d.name, before, after, (), (), (), proof, s.d.span)
