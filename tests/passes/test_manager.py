@@ -130,6 +130,7 @@ def test_a_certifying_pass_says_so_in_its_type() -> None:
             "scale-products",
             "chunk-scans",
             "chunk-moments",
+            "mark-undefined",
             "split-k-update",
             "rolling-update",
             "lazy-rescale",
