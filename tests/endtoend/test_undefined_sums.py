@@ -1,4 +1,4 @@
-"""Rows of -inf alone: a sum of exponentials relative to their maximum is NaN at every level, in one loop and in chunks."""
+"""Rows of -inf alone: a sum of exponentials relative to their maximum is NaN, in one loop and in chunks."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from nautilus.check.levels import run
 from nautilus.frontend.interp import run_spec
 from tests.endtoend.support import travel
 
-_HEAD = "dim M = {m}, N = 70000\ninput X: f32[M, N]\noutput L: f32[M]\nm[i] = max[j{c}](X[i, j])\n"
+_HEAD = "dim M = {m}, N = {n}\ninput X: f32[M, N]\noutput L: f32[M]\nm[i] = max[j{c}](X[i, j])\n"
 
 
 @pytest.mark.parametrize(
     ("rows", "cond", "value"),
     [
         (4, "", "m[i] + log(sum[j](exp(X[i, j] - m[i])))"),  # chunks
-        (300, "", "sum[j](exp(X[i, j] - m[i]))"),  # one loop
+        (140, "", "sum[j](exp(X[i, j] - m[i]))"),  # one loop
         (4, " | i < 2", "sum[j | i < 2](exp(X[i, j] - m[i]))"),  # a domain that is empty in some rows
         (4, " | j <= i * 20000", "log(sum[j | j <= i * 20000](exp(X[i, j] - m[i])))"),
     ],
 )
 def test_rows_of_infinities_alone(rows: int, cond: str, value: str) -> None:
-    made = travel(_HEAD.format(m=rows, c=cond) + f"L[i] = {value}\n", "sm_90a", "vr-tile")
+    made = travel(_HEAD.format(m=rows, n=40000, c=cond) + f"L[i] = {value}\n", "sm_90a", "vr-tile")
     given = generate(made.result.modules["spec"], "random", 0)
     x = np.array(given.arrays["X"])
     x[1], x[3], x[2, 5:] = -np.inf, -np.inf, -np.inf
