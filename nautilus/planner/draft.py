@@ -23,7 +23,7 @@ class Draft:
     """``dots`` and ``scans`` are definitions, by name, that are matrix products and running results of one tile.
 
     ``loop``: the axis of the loop that all definitions share.  ``least``: the least tiles of axes of the grid;
-    ``light``: no long rows are in registers.
+    ``light``: no long rows are in registers; ``divided``: consumers may divide long axes of products.
     """
 
     unified: Unified
@@ -33,6 +33,7 @@ class Draft:
     scans: dict[str, Scan] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)
     light: bool = False
+    divided: bool = True
 
     @property
     def defs(self) -> tuple[Def, ...]:

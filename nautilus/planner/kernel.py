@@ -67,14 +67,16 @@ CHEAP = 4  # recomputed work is at most one part in so many of the work of its r
 MAX_PRIVATE = 1024  # elements of a private loop inside the shared loop
 
 
-def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(), light: bool = False) -> KernelPlan:
+def plan_kernel(
+    unified: Unified, name: str, kept: frozenset[str] = frozenset(), light: bool = False, divided: bool = True
+) -> KernelPlan:
     """A plan for one kernel that computes ``unified``; ``kept`` are the definitions that stay in memory.
 
-    ``light``: the plan holds no long rows in registers.
+    ``light``: the plan holds no long rows in registers; ``divided``: consumers may divide long axes of products.
 
     Raises ScheduleError where no rule applies.
     """
-    g = Draft(unified, light=light)
+    g = Draft(unified, light=light, divided=divided)
     for d in g.defs:
         if (dot := dot_of(d)) is not None:
             g.dots[d.name] = dot
@@ -311,7 +313,7 @@ def _other_role(g: Draft, x: str) -> AxisPlan:
 
 def _is_held_whole(g: Draft, x: str, loop: str) -> bool:
     """Whether :mod:`.products.divided_columns` gives a tile along ``loop`` all elements of ``x``."""
-    if g.light or not may_hold(x, g.extent(x), loop, g.dots.values()):
+    if not g.divided or not may_hold(x, g.extent(x), loop, g.dots.values()):
         return False
     return all(half_operands(d) for d in g.defs if d.name in g.dots)
 

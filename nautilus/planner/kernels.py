@@ -133,7 +133,7 @@ class _Known:
     program: Program
     defs: dict[str, Def]
     graph: Graph
-    plans: dict[tuple[Group, bool], KernelPlan | None] = field(default_factory=dict)
+    plans: dict[tuple[Group, int], KernelPlan | None] = field(default_factory=dict)
     groups: dict[Group, Unified] = field(default_factory=dict)
     reasons: dict[Group, str] = field(default_factory=dict)  # of groups without a plan
     unfused: dict[str, Unfused] = field(default_factory=dict)  # of the last grouping
@@ -151,19 +151,19 @@ class _Known:
 
     def plan(self, ops: Group, fallbacks: Fallbacks) -> KernelPlan | None:
         """A legal plan for ``ops`` as one kernel, or None; one with fewer registers for a kernel that failed."""
-        light = fallbacks.steps(ops[-1]) > 0
-        if (ops, light) not in self.plans:
-            self.plans[ops, light] = self._try(ops, light)
-        return self.plans[ops, light]
+        step = min(fallbacks.steps(ops[-1]), WITHOUT)
+        if (ops, step) not in self.plans:
+            self.plans[ops, step] = self._try(ops, step)
+        return self.plans[ops, step]
 
-    def _try(self, ops: Group, light: bool) -> KernelPlan | None:
+    def _try(self, ops: Group, step: int) -> KernelPlan | None:
         try:
             unified = self.unified(ops)
             if unified.misaligned:
                 self.reasons[ops] = "they read each other at other positions than their own"
                 return None
             kept = self.stored(ops)
-            plan = plan_kernel(unified, ops[-1], kept, light)
+            plan = plan_kernel(unified, ops[-1], kept, light=step > 0, divided=step <= LIGHTER)
             kernel = fuse_kernel(self.program, plan, self.defs, kept)
             roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
         except ScheduleError as error:

@@ -113,17 +113,17 @@ def _chained(
     """Tiles of a back-to-back GEMM of 16-bit operands."""
     chain = chain_of(plan, unified.defs, extent(unified, row), loop, dots)
     if chain.has_many_columns:
-        return _divided(plan, unified, limits, row, loop, chain, warpgroup)
+        return _divided(plan, unified, limits, row, loop, chain, warpgroup, light)
     rule = warpgroup_rules.back_to_back_gemm
     found = rule(plan, unified, limits, row, loop, dots, light) if warpgroup else None
     return found or _back_to_back_gemm(plan, unified, limits, row, loop, dots)
 
 
 def _divided(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, chain: Chain, warpgroup: bool
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, chain: Chain, warpgroup: bool, light: bool
 ) -> KernelPlan:
     """Tiles of a back-to-back GEMM by the rules for many columns (:mod:`.products.divided_columns`)."""
-    found = divided_columns_sizes(chain, extent(unified, loop), limits, warpgroup)
+    found = divided_columns_sizes(chain, extent(unified, loop), limits, warpgroup, light)
     if found is None:
         raise ScheduleError("shared memory does not hold the operands of a step", kernel=plan.name)
     rows, step, mapping = found

@@ -93,18 +93,24 @@ def _row(ld: Load, held: Mapping[str, int]) -> int:
     return ld.dtype.bytes * prod(held[x] for x in free_vars(ld) if x in held)
 
 
-def sizes(chain: Chain, extent: int, limits: Limits, warpgroup: bool) -> tuple[int, int, MappingPlan] | None:
-    """Rows of a tile, the step of a loop of ``extent`` elements, and the mapping; None where nothing fits."""
+def sizes(
+    chain: Chain, extent: int, limits: Limits, warpgroup: bool, light: bool = False
+) -> tuple[int, int, MappingPlan] | None:
+    """Rows of a tile, the step of a loop of ``extent`` elements, and the mapping; None where nothing fits.
+
+    ``light``: warpgroups take the shortest step, because a mask needs registers, and as many more stages.
+    """
     if warpgroup and chain.rows > FEW:
         both = chain.width <= HELD and chain.rows > WGMMA_ROWS  # each warpgroup has rows of its own, and all columns
         for rows in (WARPGROUPS * WGMMA_ROWS, WGMMA_ROWS) if both else (WGMMA_ROWS,):
             step = _step(chain, extent, limits.smem_block - rows * chain.deep * 2 - EXCHANGE // 2, STAGES)
             if step is not None and step >= SHORTEST and chain.width % (WARPGROUPS * NARROWEST) == 0:
+                short = SHORTEST if light else step
                 mapping = WarpgroupPlan(
-                    warpgroups=WARPGROUPS, stages=STAGES, epilogue="direct", producer_registers=40,
+                    warpgroups=WARPGROUPS, stages=STAGES * step // short, epilogue="direct", producer_registers=40,
                     consumer_registers=232, pipeline_mma=False, store_columns=CHUNK,
                 )  # fmt: skip
-                return rows, step, mapping
+                return rows, short, mapping
         return None
     rows = FEW if chain.rows > FEW // 2 else FEW // 2
     for stages in (STAGES, 1):

@@ -28,6 +28,8 @@ def add_tiles(g: Draft, grid: list[str]) -> None:
     for dot in g.dots.values():
         for side in (dot.rows, dot.columns):
             mine = [x for x in side if x in grid and g.cut_by(x) is None]
+            if g.loop in side:  # such as queries that all batches share: the columns are those of the loop
+                mine = [x for x in mine if not _is_batch(g, x)]
             whole = prod(g.tile(x) for x in side if x in g.roles and g.roles[x].role == TILE)
             if mine and whole < WHOLE and all(g.tile(x) == 1 for x in mine):
                 best = max(mine, key=lambda x: (min(g.extent(x), 128), mine.index(x)))
@@ -40,6 +42,12 @@ def add_tiles(g: Draft, grid: list[str]) -> None:
         tiled = [x for x in tiled if g.tile(x) > 16]
     if _accumulators(g) > 2 * MAX_ACCUMULATORS:
         raise ScheduleError("the accumulators do not fit in registers")
+
+
+def _is_batch(g: Draft, axis: str) -> bool:
+    """Whether both factors of a product have ``axis``, whose elements therefore have matrices of their own."""
+    found = ((d, g.dots[d.name]) for d in _products(g))
+    return any(d.axis(axis) is not None and axis not in (*dot.rows, *dot.columns) for d, dot in found)
 
 
 def _is_small(g: Draft) -> bool:

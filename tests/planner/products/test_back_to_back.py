@@ -10,6 +10,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.interleaved import position
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var
+from nautilus.core.fallbacks import LIGHTER, Fallbacks
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.core.source import NO_SPAN
 from nautilus.core.types import DType
@@ -92,3 +93,41 @@ def test_interleaved_rows_have_steps_of_whole_units() -> None:
 
 def test_a_left_operand_in_registers_shortens_steps_of_bytes() -> None:
     assert live_in_bytes(128, 128) == live_in_bytes(128, 96, 128) + 4 == 208
+
+
+LATENT = """
+dim H = 4, N = 256, F = 576, R = 512
+input  Q: bf16[N, H, F]
+input  C: bf16[N, F]
+output O: bf16[N, H, R]
+P[h, i, j] = softmax[j | j <= i](sum[f](Q[i, h, f] * C[j, f]))
+O[i, h, r] = sum[j](P[h, i, j] * C[j, r + 0])
+"""
+
+
+@pytest.mark.parametrize(("rung", "step", "stages"), [(0, 64, 2), (LIGHTER, 32, 4)])
+def test_divided_columns_take_a_shorter_step_where_registers_were_too_few(rung: int, step: int, stages: int) -> None:
+    fallbacks = Fallbacks(taken=(("O", rung),) if rung else ())
+    request = Request(Path("latent.naut"), "sm_90a", text=LATENT, until="scalar", fallbacks=fallbacks)
+    schedule = compile_file(request).context.schedule
+    assert schedule is not None
+    (plan,) = schedule.kernels
+    assert {a.name: a.tile for a in plan.axes}["j"] == step and plan.mapping.stages == stages
+
+
+SHARED = """
+dim B = 8, H = 4, M = 64, N = 2048, D = 64
+input  Q: f16[H, M, D]
+input  K: f16[B, N, H, D]
+input  V: f16[B, N, H, D]
+output O: f16[B, M, H, D]
+S[b, i, h, j] = sum[d](Q[h, i, d] * K[b, j, h, d])
+O[b, i, h, d] = sum[j](softmax[j](S[b, i, h, j]) * V[b, j, h, d])
+"""
+
+
+def test_queries_that_all_batches_share_are_fused_with_their_keys() -> None:
+    schedule = compile_file(Request(Path("shared.naut"), "sm_90a", text=SHARED, until="scalar")).context.schedule
+    assert schedule is not None
+    first = schedule.kernels[0]
+    assert {"S", "O_acc_part"} <= set(first.ops) and {a.name: a.tile for a in first.axes}["b"] == 1
