@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Load, Op, children, free_vars, loads
-from nautilus.core.expr.products import strip_conversions
+from nautilus.core.expr.nodes import Load, Op, Var, children, free_vars, loads
+from nautilus.core.expr.products import strip_conversions, strip_lossless_conversions
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
@@ -32,12 +32,13 @@ from nautilus.planner.products.dots import dot_of
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
+from nautilus.scalar.analysis.contractions.alternating import alternating, is_worth, matrices
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.fuse import fuse_kernel
-from nautilus.scalar.passes.operands.store_operands import AGAIN
+from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
@@ -102,7 +103,8 @@ def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict
         alone = (name,)
         plans[alone] = _single(known, name, fallbacks)
         groups[name] = alone
-        near = [r for r in graph.readers[name] if not (_apart(defs[name], defs[r]) or _copied(defs, name, defs[r]))]
+        apart = (_apart, partial(_copied, defs), partial(_turned, defs))
+        near = [r for r in graph.readers[name] if not any(rule(defs[name], defs[r]) for rule in apart)]
         merged = graph.union((alone, *(groups[r] for r in near)))
         if len(merged) == 1:
             continue
@@ -262,18 +264,37 @@ def _apart(operand: Def, reader: Def) -> bool:
     return (chunks_of(operand) is not None and chunks_of(reader) is None) or _totals(operand, reader)
 
 
-def _copied(defs: dict[str, Def], name: str, reader: Def) -> bool:
-    """Whether ``name`` has elements of inputs in the order in which the product ``reader`` reads them, many times.
+def _turned(defs: dict[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``reader`` has elements of ``d`` in an order in which those of different matrices alternate.
+
+    ``d`` is a product, or is computed from one, and has one matrix after another.
+    """
+    if reader.op is not None:
+        return False
+    products = (d, *(defs[ld.buffer] for ld in d.reads() if ld.buffer in defs))
+    found = (m for p in products if p.op is not None and (m := matrices(p, d)) is not None)
+    return any(alternating(m, d) is None and is_worth(m, reader) for m in found)
+
+
+def _copied(defs: dict[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` has elements of inputs in the order in which the product ``reader`` reads them, many times.
 
     They may be 0 elsewhere.
     """
-    d = defs[name]
     value = d.value.args[1] if isinstance(d.value, Op) and d.value.op == "select" and d.buffer.support else d.value
+    value = strip_lossless_conversions(value)
     if not isinstance(value, Load) or value.buffer in defs or dot_of(reader) is None:
         return False
     terms, elements = (prod(size(a) or SHORT for a in x.axes) for x in (reader, d))
     factors = map(strip_conversions, children(strip_conversions(reader.value)))
-    return terms >= AGAIN * elements and any(isinstance(e, Load) and e.buffer == name for e in factors)
+    found = [e for e in factors if isinstance(e, Load) and e.buffer == d.name]
+    return bool(found) and terms >= (AGAIN_APART if _is_turned(d, value) else AGAIN) * elements
+
+
+def _is_turned(d: Def, value: Load) -> bool:
+    """Whether neighbours of an element ``value`` in memory are in other matrices of ``d``, which has these last."""
+    last = {a.name for a in d.par[-2:]}
+    return bool(value.index) and isinstance(value.index[-1], Var) and value.index[-1].name not in last
 
 
 def _totals(operand: Def, reader: Def) -> bool:

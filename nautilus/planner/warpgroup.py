@@ -131,7 +131,7 @@ def gemm(
     step = gcd(step_within(products, 2 * STEP // operand.bytes), digit(operands, loop))
     if step * operand.bytes < SHORTEST:
         return None
-    if rows < 128 or columns < 64 or extent(unified, loop) < 2 * step:
+    if rows < 128 or columns < 64 or extent(unified, loop) < step:
         return None
     sides = {x for s in (row, column) for x, _, _ in s.axes}
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
@@ -192,14 +192,15 @@ def _result_bytes(unified: Unified, columns: int) -> int:
 def _chunk(unified: Unified, columns: int) -> int:
     """Columns of an epilogue's chunk of a tile of ``columns``; 0: all of them.
 
-    The ends of rows that begin anywhere in memory write parts of sectors, so the chunks of such results are longer, and
-    all columns where the epilogue has only the accumulators in registers.
+    The ends of rows that begin anywhere in memory write parts of sectors, so the chunk of such a result has all columns
+    where the epilogue has only the accumulators in registers (an epilogue that loads tensors is slower with chunks of
+    128 columns than with 64: 24.5 us against 22.9 for a bias and a residual on an H200).
     """
     if not _begin_anywhere(unified) or columns % CHUNK:
         return CHUNK if columns % CHUNK == 0 else NARROW
     names = {d.name for d in unified.defs}
     alone = all(ld.buffer in names for d in unified.defs if dot_of(d) is None for ld in d.reads())
-    return 0 if alone else 2 * CHUNK if columns % (2 * CHUNK) == 0 else CHUNK
+    return 0 if alone else CHUNK
 
 
 def _begin_anywhere(unified: Unified) -> bool:

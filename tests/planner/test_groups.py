@@ -89,3 +89,13 @@ def test_a_sum_over_batches_is_not_in_the_kernel_of_their_products() -> None:
     program = lower(load_text(text + "O[h, i, d] = sum[j](P[h, i, j] * V[h, j, d])\nA[i, j] = mean[h](P[h, i, j])\n"))
     kernels = default_schedule(program).kernels
     assert not any({"O", "A"} <= set(k.ops) for k in kernels)
+
+
+def test_a_result_of_which_matrices_alternate_is_no_part_of_the_kernel_of_the_product() -> None:
+    text = (
+        "dim N = 256, C = 64\ninput A: f16[C, N, N]\ninput B: f16[C, N, N]\noutput Z: f16[N, N, C]\n"
+        "S[c, i, j] = sum[k](A[c, i, k] * B[c, j, k])\nZ[i, j, c] = f16(S[c, i, j])\n"
+    )
+    assert [k.ops for k in default_schedule(lower(load_text(text))).kernels] == [("S",), ("Z",)]
+    small = text.replace("N = 256, C = 64", "N = 64, C = 4")
+    assert [k.ops for k in default_schedule(lower(load_text(small))).kernels] == [("S", "Z")]

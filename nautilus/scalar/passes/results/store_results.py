@@ -1,0 +1,103 @@
+"""``store-results``: a product of which matrices alternate in memory is stored as one matrix after another.
+
+``Z[i, j, c] = sum[k](A[i, k, c] * B[j, k, c])`` has a product of matrices for each ``c``.  The elements of one of them
+are apart in memory, so that a tile writes each into a sector of its own.  Here the product has a temp whose last axes
+are those of a matrix, and one more kernel, which goes through shared memory, has the order of the result::
+
+    Z_rows[c, i, j] sum= A[i, k, c] * B[j, k, c]      ;    Z[i, j, c] = Z_rows[c, i, j]
+
+An elementwise definition of the sums, such as an activation, stays in the kernel of the product if it reads nothing
+else at an axis that numbers matrices.  The temp then has the type of the result and is rounded where the result would
+be, so every bit stays.  Otherwise the temp has the sums, and the second kernel computes the rest::
+
+    S[c, i, j] sum= A[i, k, c] * B[j, k, c]           ;    Z[i, j, c] = G[i, j, c] * S[c, i, j]
+
+All sizes are known, and the sums are read by such results only.  The pass applies where stores of single elements are
+predicted to take longer than the temp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.nodes import Expr, Load, Op, free_vars, rewrite
+from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.contractions.alternating import Matrices, Order, alternating, is_worth, matrices
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+
+
+@dataclass(frozen=True, slots=True)
+class StoreResults:
+    """Store products of which matrices alternate in memory in an order of their own."""
+
+    name = "store-results"
+
+    def apply(self, program: Program) -> Program:
+        """The program with such products in another order, and with one more definition for some of them."""
+        for name in find_defs(Dead().apply(program)):
+            defs = find_defs(Dead().apply(program))
+            d = defs[name]
+            found = matrices(d, d)
+            readers = [r for r in defs.values() if any(ld.buffer == name for ld in r.reads())]
+            if found is None:
+                continue
+            if d.buffer.space is Space.OUTPUT and not readers and is_worth(found, d):
+                program = _copied(program, found, d)
+            elif d.buffer.space is Space.TEMP and readers and all(_is_result(found, r) for r in readers):
+                program = _stored(program, found, readers)
+        return program
+
+
+def _is_result(found: Matrices, r: Def) -> bool:
+    """Whether ``r`` is an elementwise output of the sums ``found`` whose stores should be turned."""
+    plain = r.op is None and r.guard is None and r.at is None and r.buffer.space is Space.OUTPUT
+    return plain and is_worth(found, r)
+
+
+def _stored(program: Program, found: Matrices, readers: list[Def]) -> Program:
+    """``program`` with the sums in another order, and the rest of ``readers`` in their kernel where it may be."""
+    first, d = readers[0], found.of
+    order = _order(found, first)
+    apart = {first.par[n].name for n in order.groups}
+    if len(readers) == 1 and not any(apart & free_vars(ld) for ld in first.reads() if ld.buffer != d.name):
+        program = _copied(program, found, first)
+    return _turned(program, d, order.of_product)
+
+
+def _order(found: Matrices, r: Def) -> Order:
+    order = alternating(found, r)
+    assert order is not None
+    return order
+
+
+def _copied(program: Program, found: Matrices, r: Def) -> Program:
+    """``program`` in which a temp has the elements of ``r``, matrix after matrix, and ``r`` is a copy of it."""
+    name = fresh_name(program, f"{r.name}_rows")
+    axes = tuple(r.par[n] for n in _order(found, r).of_reader)
+    buffer = Buffer(name, r.buffer.dtype, tuple(a.extent for a in axes), Space.TEMP, r.span)
+    temp = replace(r, name=name, buffer=buffer, par=axes)
+    load: Expr = Load(name, temp.index, buffer.dtype, r.span)
+    value = load if load.dtype is load.dtype.compute else Op("cast", (load,), load.dtype.compute, r.span)
+    copy = Def(r.name, r.buffer, r.par, (), None, value, None, r.span)
+    return put_defs(program, r.name, (temp, copy))
+
+
+def _turned(program: Program, d: Def, places: tuple[int, ...]) -> Program:
+    """``program`` with the axes ``places`` of ``d`` in this order, wherever it is read."""
+
+    def rule(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer != d.name:
+            return None
+        return replace(e, index=tuple(e.index[n] for n in places))
+
+    axes = tuple(d.par[n] for n in places)
+    buffer = replace(d.buffer, shape=tuple(a.extent for a in axes))
+    program = put_defs(program, d.name, (replace(d, par=axes, buffer=buffer),))
+    for r in find_defs(program).values():
+        if any(ld.buffer == d.name for ld in r.reads()):
+            program = put_defs(program, r.name, (replace(r, value=rewrite(r.value, rule)),))
+    return program
