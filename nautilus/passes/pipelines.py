@@ -76,6 +76,7 @@ SCALAR = Stage(
         "simplify:Simplify",
         *("inline:Inline", "simplify:Simplify"),
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
+        "axes.separate_digits:SeparateDigits",
         *("operands.order_contractions:OrderContractions", "simplify:Simplify", "axes.join_sums:JoinSums"),
         *("operands.join_groups:JoinGroups", "operands.join_digits:JoinDigits"),
         "operands.scale_products:ScaleProducts",

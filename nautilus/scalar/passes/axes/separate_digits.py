@@ -1,0 +1,217 @@
+"""``separate-digits``: an axis whose quotient and remainder different factors read becomes an axis for each digit.
+
+The product with a Kronecker product of matrices may number the rows of both with one axis::
+
+    Y[n, o] = sum[i](P[o // B, i] * sum[j](Q[o % B, j] * X[n, i * B + j]))
+
+Neither factor depends on all of ``o``.  With ``o = B * o_group + o_member`` (pass ``pack``) the inner sum depends on
+``o_member`` alone, so that it is computed once for all groups, and both sums are products of matrices::
+
+    S[n, o_member, i] = sum[j](Q[o_member, j] * X[n, i * B + j])
+    Y[n, o_group * B + o_member] = sum[i](P[o_group, i] * S[n, o_member, i])
+
+The same holds for a summed axis.  Its digits may then be summed one after the other (``order-contractions``).
+
+The pass applies to an axis that sums use as ``o // B`` and ``o % B``, in no tensor as both, where B divides the extent;
+inputs may also be read at ``o`` itself.  A temp that does not depend on one of its axes loses it.  Where no temp does,
+and no other order of the sums is faster, the axes stay.
+
+A dimension of an input or output of which every position is ``B * x + y`` with ``y`` below B becomes two
+(:attr:`~nautilus.core.buffers.Buffer.view_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.build import integer
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children, free_vars, rewrite
+from nautilus.core.index.simplify import simplify
+from nautilus.core.records import dataclass
+from nautilus.core.schedule import PackPlan
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.axes import unify
+from nautilus.scalar.analysis.contractions.promises import Promises
+from nautilus.scalar.analysis.definitions import Def, read_defs
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.passes.operands.order_contractions import OrderContractions
+from nautilus.scalar.passes.pack import pack
+from nautilus.scalar.rewriting import axis_assumptions, find_defs, kernel_of, put_defs
+
+_PLAIN = ("", 0)  # a use of an axis that is no digit
+
+
+@dataclass(frozen=True, slots=True)
+class SeparateDigits:
+    """Give the digits of such axes axes of their own.  ``spec``: says which inputs are finite, for other orders."""
+
+    spec: Promises | None = None
+
+    name = "separate-digits"
+
+    def apply(self, program: Program) -> Program:
+        """The program with more axes; the same object where factors read no digits."""
+        made = live = Dead().apply(program)
+        while (plan := _first(made)) is not None:
+            made = _viewed(pack(made, plan), plan.size)
+        smaller = _without_idle_axes(made)
+        useful = smaller is not made or OrderContractions(spec=self.spec).apply(smaller) is not smaller
+        return smaller if made is not live and useful else program
+
+
+def _first(program: Program) -> PackPlan | None:
+    """The first axis of a sum that is used as two digits, with the number of values of the last one."""
+    try:
+        original = read_defs(program)
+    except ScheduleError:
+        return None
+    if not any(isinstance(n, Op) and n.op == "mod" for d in original.values() for e in _values(d) for n in _nodes(e)):
+        return None
+    unified = unify(tuple(original.values()), tuple(p.name for p in program.params))
+    defs = {d.name: d for d in unified.defs}
+    for axis, extent in unified.extents.items():
+        d = next((d for d in defs.values() if d.op == "sum" and d.axis(axis) is not None), None)
+        if d is None or not isinstance(extent, int):
+            continue
+        size = _size(defs, axis)
+        if size is not None and extent % size == 0 and 1 < size < extent:
+            place = [a.name for a in d.axes].index(axis)
+            return PackPlan(d.name, original[d.name].axes[place].name, size)
+    return None
+
+
+def _size(defs: Mapping[str, Def], axis: str) -> int | None:
+    """B where ``defs`` use ``axis`` as ``axis // B`` and ``axis % B`` only, and no tensor is read at both; else None.
+
+    A temp that has the axis may be read at it, and so may inputs.
+    """
+    found = set[tuple[str, int]]()
+    for d in defs.values():
+        if d.axis(axis) is None:
+            continue
+        for ld in d.reads():
+            own = defs[ld.buffer].par if ld.buffer in defs and defs[ld.buffer].at is None else ()
+            inside = ld.buffer not in defs
+            kept = [e for n, e in enumerate(ld.index) if inside or not (e == Var(axis) and _has(own, n, axis))]
+            uses = {u for e in kept for u in _uses(e, axis)} - ({_PLAIN} if inside else set())
+            if len(uses) > 1:
+                return None
+            found |= uses
+        found |= {u for e in _values(d) for u in _uses(rewrite(e, _without_index), axis)}
+    sizes = {n for _, n in found}
+    return sizes.pop() if len(found) == 2 and len(sizes) == 1 and _PLAIN not in found else None
+
+
+def _has(axes: tuple[Axis, ...], place: int, axis: str) -> bool:
+    return place < len(axes) and axes[place].name == axis
+
+
+def _without_index(e: Expr) -> Expr | None:
+    return replace(e, index=()) if isinstance(e, Load) else None
+
+
+def _values(d: Def) -> tuple[Expr, ...]:
+    return (d.value,) if d.guard is None else (d.value, d.guard)
+
+
+def _nodes(e: Expr) -> Iterator[Expr]:
+    yield e
+    for x in children(e):
+        yield from _nodes(x)
+
+
+def _uses(e: Expr, axis: str) -> Iterator[tuple[str, int]]:
+    """The digits of ``axis`` in ``e``, each as its operation and number, and :data:`_PLAIN` for another use."""
+    match e:
+        case Op(op="floordiv" | "mod" as op, args=(Var(name=name), Const(value=value))) if name == axis:
+            yield op, int(value)
+        case Var(name=name) if name == axis:
+            yield _PLAIN
+        case _:
+            for x in children(e):
+                yield from _uses(x, axis)
+
+
+def _viewed(program: Program, size: int) -> Program:
+    """``program`` with two dimensions for each one whose positions have two digits, the last of ``size``."""
+    defs = find_defs(program)
+    for b in program.buffers:
+        for k, extent in enumerate(b.shape):
+            if b.space not in (Space.INPUT, Space.OUTPUT) or b.strides is not None or not isinstance(extent, int):
+                continue
+            made = [x for d in defs.values() if (x := _with_digits(d, b.name, k, size)) is not None]
+            if extent % size == 0 and 1 < size < extent and len(made) == len(defs):
+                shape = (*b.shape[:k], extent // size, size, *b.shape[k + 1 :])
+                new = replace(b, shape=shape, view_of=b.view_of or b.shape)
+                buffers = tuple(new if x.name == b.name else x for x in program.buffers)
+                kernels = tuple(kernel_of(_ordered(d, new)) for d in made)
+                return _viewed(replace(program, buffers=buffers, kernels=kernels), size)
+    return program
+
+
+def _with_digits(d: Def, buffer: str, k: int, size: int) -> Def | None:
+    """``d`` with two indices for index ``k`` of ``buffer``; None where one is not the sum of two such digits."""
+    places = {ld.index[k] for ld in d.reads() if ld.buffer == buffer} | ({d.index[k]} if d.name == buffer else set())
+    found = {e: digits for e in places if (digits := _digits(d, e, size)) is not None}
+    if len(found) < len(places):
+        return None
+
+    def rule(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer != buffer:
+            return None
+        return replace(e, index=(*e.index[:k], *found[e.index[k]], *e.index[k + 1 :]))
+
+    value, guard = rewrite(d.value, rule), None if d.guard is None else rewrite(d.guard, rule)
+    at = (*d.index[:k], *found[d.index[k]], *d.index[k + 1 :]) if d.name == buffer else d.at
+    return replace(d, value=value, guard=guard, at=at)
+
+
+def _digits(d: Def, e: Expr, size: int) -> tuple[Expr, Expr] | None:
+    """Quotient and remainder of the position ``e`` by ``size``; None where they have to be computed."""
+    ranges, assumptions = axis_assumptions(d.axes)
+    group, member = (simplify(Op(o, (e, integer(size)), DType.I32), ranges, assumptions) for o in ("floordiv", "mod"))
+    nodes = (n for x in (group, member) for n in _nodes(x))
+    computed = any(isinstance(n, Load) or (isinstance(n, Op) and n.op in ("floordiv", "mod")) for n in nodes)
+    return None if computed else (group, member)
+
+
+def _ordered(d: Def, b: Buffer) -> Def:
+    """``d``, which may write ``b``, with its axes in the order of the buffer where each is an index of it."""
+    if d.name != b.name or d.at is None:
+        return d
+    axes = {a.name: a for a in d.par}
+    names = [e.name for e in d.at if isinstance(e, Var)]
+    whole = len(names) == len(d.at) and sorted(names) == sorted(axes)
+    return replace(d, buffer=b, par=tuple(axes[x] for x in names), at=None) if whole else replace(d, buffer=b)
+
+
+def _without_idle_axes(program: Program) -> Program:
+    """``program`` in which reduced temps have no axis on which their elements do not depend."""
+    for d in find_defs(program).values():
+        used = frozenset[str]().union(*map(free_vars, _values(d)))
+        places = [n for n, a in enumerate(d.par) if a.name in used]
+        if d.buffer.space is Space.TEMP and d.is_reduction and d.at is None and 0 < len(places) < len(d.par):
+            program = _at(program, d, places)
+    return program
+
+
+def _at(program: Program, d: Def, places: list[int]) -> Program:
+    """``program`` with the axes ``places`` of ``d`` and no others."""
+
+    def rule(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer != d.name:
+            return None
+        return replace(e, index=tuple(rewrite(e.index[n], rule) for n in places))
+
+    par = tuple(d.par[n] for n in places)
+    buffer = replace(d.buffer, shape=tuple(a.extent for a in par))
+    program = put_defs(program, d.name, (replace(d, par=par, buffer=buffer),))
+    for r in find_defs(program).values():
+        if any(ld.buffer == d.name for ld in r.reads()):
+            guard = None if r.guard is None else rewrite(r.guard, rule)
+            program = put_defs(program, r.name, (replace(r, value=rewrite(r.value, rule), guard=guard),))
+    return program
