@@ -8,7 +8,7 @@ import pytest
 from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import InputSet, generate
 from nautilus.check.reference import Compiled, Reference, in_range, reference
-from nautilus.frontend.semantics.check import load_spec
+from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 
 
@@ -110,3 +110,21 @@ def test_short_sums_of_the_matrix_unit_are_within_what_is_allowed(kind: str, dep
     a, b = given.arrays["A"], given.arrays["B"]
     off = np.linalg.norm(short_sum(a, b) - want.values["Y"])
     assert off < want.allowed["Y"] < 0.05 * np.linalg.norm(np.abs(a) @ np.abs(b).T)
+
+
+def test_a_sum_over_two_axes_is_bounded_by_its_terms_in_either_order() -> None:
+    text = "dim M = 130, N = 200\ninput X: f32[M, N]\noutput Y: f32\nY = sum[i, j](X[i, j] * 4e35)\n"
+    made = load_text(text)
+    given = generate(made, "ascending", 0)
+    ref = reference(Compiled(made), given, stated(made))
+    columns = float(np.sum(np.sum(np.float32(given.arrays["X"]), axis=1, dtype=np.float32), dtype=np.float32))
+    assert abs(columns) * 4e35 <= ref.allowed["Y"]
+
+
+def test_terms_that_leave_the_range_in_one_order_are_out_of_it() -> None:
+    text = "dim N = 1024\ninput X: f32[N]\noutput Y: f32\nY = sum[i](X[i] * X[i] * X[i] * 4e34)\n"
+    made = load_text(text)
+    ref = reference(Compiled(made), generate(made, "ascending", 0), stated(made))
+    assert not ref.in_range
+    small = load_text(text.replace("4e34", "4e30"))
+    assert reference(Compiled(small), generate(small, "ascending", 0), stated(small)).in_range

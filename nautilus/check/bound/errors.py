@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from functools import cache
 from itertools import count as numbers
@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nautilus.check.bound.operands import SHORT, WHOLE, operand_type, unscaled_factors
+from nautilus.check.bound.orders import LANES, LARGEST, in_every_order, partial_sums
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, free_vars, walk
 from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.functions import FUNCTIONS
@@ -29,8 +30,6 @@ U32: Final = 2.0**-24
 U64: Final = 2.0**-53
 #: Bytes of an operand's terms in one accumulation of the tensor core, and terms of a short sum of 8-bit floats.
 _STEP, _SHORT = 32, SHORT
-#: Parallel partial sums of a reduction outside the tensor core.
-_LANES = 32
 #: Terms that one lane holds of a short sum.
 _ACCESS = 4
 #: What a tensor core cuts off the sum so far at each accumulation, in units of u, and in 8-bit MMAs relative to it.
@@ -39,9 +38,6 @@ _CUT, _SHORT_CUT = 1.0, 2.0**-13
 _PARTED = 12.0
 #: Half of the least number of bf16: what the last part loses at most where it is that small.
 _LEAST_PART = 2.0**-134
-#: Magnitudes of f32 results above this are taken as infinite: 2^8 below the largest one, because a kernel may compute
-#: a multiple of an intermediate result, or the terms of a sum in another order.
-LARGEST = 2.0**120
 #: The largest error of an approximation divided by what many elements have in common.
 _MEAN = 3.0
 #: The mean error of an addition in a sum of equal terms, in units of u: all are rounded in one direction for a while.
@@ -374,21 +370,14 @@ class Rounding(Evaluator):
             steps = count * count if terms.size and np.ptp(terms) == 0.0 else count
             # The partial products of equal factors are rounded alike: their errors add up, and one lane may have all.
             value = self.moved(value, self.unit(e.dtype) * sqrt(steps), self.floor(e.dtype))
-            return _in_every_order(value, terms, axes) if self.floor(e.dtype) else value
-        axis = max(axes, key=lambda a: terms.shape[a])
-        rest = tuple(a for a in axes if a != axis)
-        parts = [
-            reduce_array("sum", np.take(terms, at, axis), (axis,), e.dtype)
-            for at in np.array_split(np.arange(terms.shape[axis]), max(1, min(_PARTS, terms.shape[axis])))
-        ]
-        kept = tuple(a - (a > axis) for a in rest)
-        parts = [reduce_array("sum", p, kept, e.dtype) for p in parts] if kept else parts
+            return in_every_order(value, terms, axes) if self.floor(e.dtype) else value
+        parts = partial_sums(terms, axes, _PARTS)
         # A lane adds the terms of an access one after the other, and a tree adds the lanes: this decides short sums.
-        short = min(count, _ACCESS) + log2(max(1, min(count, _LANES)))
-        value = self.summed(e, parts, count, max(count / _LANES, short))
+        short = min(count, _ACCESS) + log2(max(1, min(count, LANES)))
+        value = self.summed(e, parts, count, max(count / LANES, short))
         if self.in_parts(e) and self.engine(e) is None:
             value = self.parted(e, value, reduce_array("sum", terms * terms, axes, DType.F64), count)
-        return value
+        return self.in_range(e, value, lambda: reduce_array("sum", np.abs(terms), axes, DType.F64), terms)
 
     def product(self, e: Reduce, left: Array, right: Array) -> Array:
         if not e.dtype.is_float:
@@ -404,7 +393,15 @@ class Rounding(Evaluator):
             value = self.parted(e, value, (left * left) @ (right * right), count)
         if engine is not None and engine.is_float8 and self.how.fast and not self.probe.reals:
             value = self.short(value, (left * left) @ (right * right), count)
-        return value
+        return self.in_range(e, value, lambda: np.abs(left) @ np.abs(right), left, right)
+
+    def in_range(self, e: Reduce, value: Array, magnitudes: Callable[[], Array], *terms: Array) -> Array:
+        """The sums ``value``, inf where another order of the terms may leave f32 on the way."""
+        largest = prod(float(np.max(np.abs(x), initial=0.0)) for x in terms)
+        if not self.floor(e.dtype) or largest * max(x.size for x in terms) <= LARGEST:
+            return value
+        beyond = np.isfinite(value) & (magnitudes() > 2.0 * LARGEST)
+        return np.where(beyond, np.copysign(np.inf, value), value)
 
     def in_parts(self, e: Reduce) -> bool:
         """Whether the sum of products ``e`` may be one of f32 matrices in parts."""
@@ -469,27 +466,6 @@ class Rounding(Evaluator):
             many = np.abs(total) / np.where(typical > 0.0, typical, 1.0)
             return total + 0.5 * _SHORT_CUT * largest * many * self.signs(total.shape)
         return np.asarray(total + 0.5 * _SHORT_CUT * sqrt(count) * largest * self.signs(total.shape))
-
-
-def _in_every_order(value: Array, terms: Array, axes: tuple[int, ...]) -> Array:
-    """The products ``value`` of ``terms``; inf or NaN where an order of the multiplications in f32 leads there."""
-    kept = [a for a in range(terms.ndim) if a not in axes]
-    rows = np.transpose(terms, (*kept, *axes)).reshape(*value.shape, -1).astype(np.float32)
-    for found in _products(rows) if rows.shape[-1] else ():
-        agrees = np.isfinite(found) | np.isinf(value) & ~np.isnan(found)
-        value = np.where(agrees, value, found)
-    return value
-
-
-def _products(rows: Array) -> Iterator[Array]:
-    """The products of ``rows`` from the left, from the right, of lanes, and of neighbours."""
-    yield np.multiply.accumulate(rows, axis=-1)[..., -1]
-    yield np.multiply.accumulate(rows[..., ::-1], axis=-1)[..., -1]
-    yield np.multiply.reduce([np.multiply.reduce(rows[..., n::_LANES], axis=-1) for n in range(_LANES)], axis=0)
-    while rows.shape[-1] > 1:
-        even = rows.shape[-1] // 2 * 2
-        rows = np.concatenate([rows[..., :even:2] * rows[..., 1:even:2], rows[..., even:]], axis=-1)
-    yield rows[..., 0]
 
 
 def _matrices(e: Reduce) -> bool:

@@ -30,8 +30,9 @@ from typing import Any, Final
 import numpy as np
 
 from nautilus.check.bound.bound import Bound, Steps
-from nautilus.check.bound.errors import LARGEST, Probe, roundings, run, unit
+from nautilus.check.bound.errors import Probe, roundings, run, unit
 from nautilus.check.bound.follows import Along, following
+from nautilus.check.bound.orders import LARGEST
 from nautilus.check.bound.probes import FEW, PROBES, kinds, margin
 from nautilus.check.bound.sampling import INPUTS, RUNTIME, lengths, shortened, shorter_sums, volume, wide, work
 from nautilus.check.bound.stepwise import stepwise
