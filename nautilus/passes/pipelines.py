@@ -143,6 +143,7 @@ MA_TILE = Stage(
         "epilogue.stage_stores:StageStores",
         "copies.stage_loads:StageLoads",
         "mma.pipeline_mma:PipelineMma",
+        "mma.fold_infinities:FoldInfinities",
         "copies.specialise_warps:SpecialiseWarps",
         "mma.zero_accumulators:ZeroAccumulators",
         "mma.async_mma:AsyncMma",

@@ -27,11 +27,11 @@ def test_the_loop_launches_and_ends_at_an_error(tmp_path: Path) -> None:
     loop.batch.restype = ctypes.c_double
     seen: list[tuple[int, int]] = []
 
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-    def launch(plan: int, stream: int) -> int:
+    def launched(plan: int, stream: int) -> int:
         seen.append((plan, stream))
         return 700 if len(seen) == 8 else 0
 
+    launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(launched)
     assert loop.batch(launch, ctypes.c_void_p(64), ctypes.c_void_p(5), 4) >= 0 and seen == [(64, 5)] * 4
     with pytest.raises(InputError, match="CUDA error 700"):
         measured(lambda: float(loop.batch(launch, ctypes.c_void_p(64), None, 4)), lambda: None, 1)
