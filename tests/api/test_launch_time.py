@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.bench.launch_time import _BATCH, _BATCHES, _LOOP, HostTime, loaded, measured
+from nautilus.api.launch_time import _BATCH, _BATCHES, _LOOP, HostTime, loaded, measured
 from nautilus.core.errors import InputError
 from nautilus.export.host_compiler import compile_library
 

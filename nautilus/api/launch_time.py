@@ -1,6 +1,6 @@
 """The time that a launch takes on the host, beside that of a kernel which is empty.
 
-    python -m nautilus.bench.launch_time specs/rowwise/softmax.naut specs/attention/causal_prefill.naut
+    python -m nautilus.api.launch_time specs/rowwise/softmax.naut specs/attention/causal_prefill.naut
 
 Every spec becomes a shared library.  Its plan is prepared once, and a loop in C++ launches it in batches that are
 smaller than the queue of the driver, waits for the device behind each batch, and divides the time of a batch by its
