@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nautilus.bench.contenders import OURS, Absent, Contender, Row, reason_of
 from nautilus.bench.count import flops, total_bytes
 from nautilus.bench.inputs import random_inputs
+from nautilus.bench.peers.library import BUILDERS
 from nautilus.bench.protocol import COOL_LIMIT, SPIN, SUSTAINED_LIMIT, Clock, Cool, cool, sustained
 from nautilus.bench.table import Report
 from nautilus.bench.verify import References, judge, references
@@ -34,7 +35,7 @@ from nautilus.frontend.spec import Spec
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
 
-PEERS = ("cudnn", "fa2", "fa3", "flex", "cublas", "torch", "compile")
+PEERS = tuple(BUILDERS)
 Scalars = Mapping[str, float | int | bool]
 
 

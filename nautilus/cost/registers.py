@@ -15,7 +15,7 @@ from math import prod
 from nautilus.core.ops import declaration
 from nautilus.cost.work import is_split_k_block
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import WGMMA
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, RolesOp
 from nautilus.ma_tile.ir.traverse import defined
 from nautilus.targets.limits import Limits
@@ -190,7 +190,7 @@ class _Liveness:
         results, args = defined(op), self.note(args_of(op))
         out = self.note(results)
         before = (after - out) | args
-        more = self.cost(out) if isinstance(op, ma.MmaOp) and op.instr in ma.MMA and ma.MMA[op.instr].parts > 1 else 0
+        more = self.cost(out) if isinstance(op, ma.MmaOp) and op.instr in MMA and MMA[op.instr].parts > 1 else 0
         return before, max(self.cost(before), self.cost(after | out) + more)  # more: the sum of few terms
 
     def loop(self, op: ma.ForOp, after: frozenset[str]) -> tuple[frozenset[str], int]:

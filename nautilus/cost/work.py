@@ -28,8 +28,9 @@ from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.analysis.repeated_values import repeated_values
 from nautilus.ma_tile.analysis.sectors import ENDS, sectors
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA
-from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
+from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
 from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
 from nautilus.ma_tile.ir.values import MA
 from nautilus.targets.limits import VECTOR_BYTES

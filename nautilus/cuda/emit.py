@@ -35,7 +35,8 @@ from nautilus.cuda.text.statements import Statements
 from nautilus.cuda.writer import Printers, Writer, axis_ranges
 from nautilus.ma_tile.analysis.consumers import has_warpgroups
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA
+from nautilus.ma_tile.ir.async_ops import CONSUMER
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.layout import same_threads
 from nautilus.ma_tile.ir.traverse import bound
 from nautilus.ma_tile.ir.values import MA
@@ -256,7 +257,7 @@ def print_mma(w: Writer, op: ma.MmaOp) -> None:
     """Print the instructions of a warp or of a warpgroup."""
     if op.instr in WGMMA:
         warpgroup.print_wgmma(w, op)
-    elif op.instr in ma.MMA and ma.MMA[op.instr].parts > 1:
+    elif op.instr in MMA and MMA[op.instr].parts > 1:
         print_parts(w, op)
     else:
         matrix.print_mma(w, op)

@@ -26,6 +26,7 @@ from nautilus.cuda.registers import first_holder, projected_register, register_o
 from nautilus.cuda.text.statements import Statements, spelled
 from nautilus.ma_tile.analysis.consumers import consumer_warps
 from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.layout import FragLayout
 
 
@@ -69,7 +70,7 @@ class Writer:
         self.consumer_warps = consumer_warps(self.kernel)
         self.hints = self.statements.names(self.kernel)
         mmas = [op for op in ma.walk_ops(self.kernel.body) if isinstance(op, ma.MmaOp)]
-        of_warps = [ma.MMA[op.instr] for op in mmas if op.instr in ma.MMA]
+        of_warps = [MMA[op.instr] for op in mmas if op.instr in MMA]
         more = ("a_low", "b_low", "part", "bad") if any(i.parts > 1 for i in of_warps) else ()
         scalar = any(op.instr == "fma" and any(isinstance(x, ma.Slot) for x in (op.a, op.b)) for op in mmas)
         self.operands = frozenset(("a", "b", *more) if of_warps or scalar else ())

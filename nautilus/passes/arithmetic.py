@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import WGMMA
-from nautilus.ma_tile.ir.ops import MMA, Frag, MapOp, MemKernel, MmaOp, Slot, walk_ops
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
+from nautilus.ma_tile.ir.ops import Frag, MapOp, MemKernel, MmaOp, Slot, walk_ops
 
 
 def arithmetic(kernel: MemKernel) -> str:

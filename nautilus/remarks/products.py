@@ -14,7 +14,8 @@ from nautilus.core.fallbacks import PLAIN, WITHOUT
 from nautilus.core.schedule import recomputed
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.ops import MMA, MemKernel, MmaOp, Slot, walk_ops
+from nautilus.ma_tile.ir.instruction_tables import MMA
+from nautilus.ma_tile.ir.ops import MemKernel, MmaOp, Slot, walk_ops
 from nautilus.remarks.remark import Facts, Kind, Remark
 
 LARGE = 1 << 26  # terms of a product that takes microseconds with scalar instructions

@@ -14,6 +14,7 @@ from nautilus.cost.registers import bodies, peak
 from nautilus.cost.work import shares_loads
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import TmaLoad
+from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.planner.draft import Draft
 from nautilus.planner.rowwise.rows import GENERAL
@@ -104,7 +105,7 @@ def _defined(program: Program) -> set[str]:
 
 
 def _in_parts(op: ma.MemOp) -> bool:
-    return isinstance(op, ma.MmaOp) and op.instr in ma.MMA and ma.MMA[op.instr].parts > 1
+    return isinstance(op, ma.MmaOp) and op.instr in MMA and MMA[op.instr].parts > 1
 
 
 def _stores_parts(op: ma.MemOp, program: Program) -> bool:

@@ -9,8 +9,8 @@ import pytest
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.intrinsics import HELPERS
 from nautilus.cuda.registers import first_of_reduction, projected_register, register_offset, thread_base
+from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
-from nautilus.ma_tile.ir.ops import MMA
 
 LAYOUTS = [
     FragLayout(

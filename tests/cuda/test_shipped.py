@@ -14,9 +14,9 @@ from nautilus.cuda.intrinsics import HELPERS
 from nautilus.driver import Request, Result, compile_file
 from nautilus.runtime.nvrtc import compile_cuda
 from nautilus.targets.limits import limits
+from nautilus.targets.records import TARGETS
 from tests.shipped import IDS, SPECS
 
-ARCHES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_120"]
 QUICK = {"sm_80", "sm_90"}
 
 
@@ -25,7 +25,7 @@ def compiled(spec: Path, arch: str) -> Result:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=IDS)
-@pytest.mark.parametrize("arch", [a if a in QUICK else pytest.param(a, marks=pytest.mark.slow) for a in ARCHES])
+@pytest.mark.parametrize("arch", [a if a in QUICK else pytest.param(a, marks=pytest.mark.slow) for a in TARGETS])
 def test_fits_the_machine(spec: Path, arch: str) -> None:
     result = compiled(spec, arch)
     kernels = result.modules["ma-tile"].kernels

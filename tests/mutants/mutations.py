@@ -16,7 +16,8 @@ from nautilus.core.expr.nodes import Const, Expr, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.ops import Kind, declaration, regions
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, WgWait
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WgWait
+from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.ir.ops import Frag, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, SharedStore
 from nautilus.ma_tile.text.printer import format_op
 

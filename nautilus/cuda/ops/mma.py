@@ -19,9 +19,10 @@ from nautilus.cuda.ops.movement import plus, scaled, slot_offset, tile_byte, til
 from nautilus.cuda.registers import digit, projected_register
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.instruction_tables import MMA, MmaInstr
 from nautilus.ma_tile.ir.layout import FragLayout, tile_shape
 
-if missing := sorted(n for n, i in ma.MMA.items() if i.parts == 1 and "mma_" + n.replace(".", "_") not in HELPERS):
+if missing := sorted(n for n, i in MMA.items() if i.parts == 1 and "mma_" + n.replace(".", "_") not in HELPERS):
     raise TypeError(f"no helpers of {', '.join(missing)}")
 
 _A_REGS, _B_REGS = 4, 2  # 32-bit registers of one A and one B fragment, the same for every instruction
@@ -37,7 +38,7 @@ class Tiling:
     row_tiles: int
     col_tiles: int
     steps: int
-    instr: ma.MmaInstr
+    instr: MmaInstr
 
 
 def print_mma(w: Writer, op: ma.MmaOp) -> None:
@@ -143,7 +144,7 @@ def accumulator(w: Writer, op: ma.MmaOp) -> str:
 
 def tiling(w: Writer, op: ma.MmaOp) -> Tiling:
     """Tile counts of one warp, from the accumulator's layout."""
-    layout, instr = w.layout(op.result), ma.MMA[op.instr]
+    layout, instr = w.layout(op.result), MMA[op.instr]
     n, m = layout.reg[0].axis, layout.reg[1].axis
     assert n is not None and m is not None, "an accumulator layout has (n, m, n, m) register modes"
     k = _k_extent(w, op)
@@ -306,7 +307,7 @@ def print_matrix_load(w: Writer, op: ma.MatrixLoad) -> None:
     other = next(a for a in op.result.type.names if a != op.axis)
     tiles = layout.reg[-1].size
     steps = layout.reg[3 if is_a else 2].size
-    t = Tiling(other, other, op.axis, tiles, tiles, steps, ma.MMA["m16n8k16.f16"])
+    t = Tiling(other, other, op.axis, tiles, tiles, steps, MMA["m16n8k16.f16"])
     width = _A_REGS if is_a else _B_REGS
 
     def target(tile: str | int) -> str:

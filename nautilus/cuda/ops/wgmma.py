@@ -21,7 +21,7 @@ from nautilus.cuda.ops.movement import slot_offset
 from nautilus.cuda.text.matrix import WGMMA_TYPES, wgmma_name
 from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import WGMMA, WgInstr
+from nautilus.ma_tile.ir.instruction_tables import WGMMA, WgInstr
 from nautilus.ma_tile.ir.layout import tile_shape
 from nautilus.targets.limits import WGMMA_COLUMNS
 

@@ -16,6 +16,7 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.functions.parts import DEPTH
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.scan import scan_levels
 
@@ -117,9 +118,9 @@ class _Sizes:
         if op.instr == "fma":
             rolled = isinstance(op.a, ma.Slot) and isinstance(op.b, ma.Slot)
             return out * min(depth, _ROLLED if rolled else depth) * (1.5 if op.result.type.dtype.bytes < 8 else 3)
-        if op.instr not in ma.MMA:
+        if op.instr not in MMA:
             return out + 16.0  # warpgroup MMAs are few; their accumulators are operands of each
-        instr = ma.MMA[op.instr]
+        instr = MMA[op.instr]
         if instr.parts > 1:  # three MMAs for each k-step of a short sum, and scalar ones
             return min(depth, DEPTH) / instr.k * out * 2 + 4 * out
         return depth // instr.k * out / 4 * 2

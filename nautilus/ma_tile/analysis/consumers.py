@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
+from nautilus.ma_tile.ir.instruction_tables import WGMMA
 
 
 def consumer_warps(kernel: ma.MemKernel) -> int:

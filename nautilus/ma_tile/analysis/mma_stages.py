@@ -20,7 +20,8 @@ from collections.abc import Iterable, Sequence
 
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.ir.async_ops import WGMMA, TmaLoad
+from nautilus.ma_tile.ir.async_ops import TmaLoad
+from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.ir.ops import (
     ConstOp,
     ConvertOp,

@@ -29,9 +29,9 @@ from nautilus.ma_tile.interp.mma import (
 from nautilus.ma_tile.interp.state.shared_memory import MANY
 from nautilus.ma_tile.interp.state.values import Fault, coords, decode, register_type
 from nautilus.ma_tile.interp.wgmma import wgmma
-from nautilus.ma_tile.ir.async_ops import WGMMA
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, MmaInstr
 from nautilus.ma_tile.ir.layout import FragLayout, Ints
-from nautilus.ma_tile.ir.ops import MMA, Frag, MatrixLoad, MmaInstr, MmaOp, Slot, Smem
+from nautilus.ma_tile.ir.ops import Frag, MatrixLoad, MmaOp, Slot, Smem
 
 if TYPE_CHECKING:
     from nautilus.ma_tile.interp.block import BlockRun

@@ -26,9 +26,9 @@ from nautilus.core.numerics import Array
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.state.values import Fault, coords
-from nautilus.ma_tile.ir.instruction_tables import has_types
+from nautilus.ma_tile.ir.instruction_tables import MMA, MmaInstr, has_types
 from nautilus.ma_tile.ir.layout import FragLayout, Ints
-from nautilus.ma_tile.ir.ops import MMA, MmaInstr, Smem
+from nautilus.ma_tile.ir.ops import Smem
 
 
 def a_matrix(x: Array, instr: MmaInstr, ktiles: int) -> Array:

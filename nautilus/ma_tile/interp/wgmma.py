@@ -19,17 +19,8 @@ from nautilus.ma_tile.interp.mma import free_axis, multiply
 from nautilus.ma_tile.interp.state.outstanding import Outstanding, PendingMma, Undefined
 from nautilus.ma_tile.interp.state.shared_memory import MANY, PendingRead
 from nautilus.ma_tile.interp.state.values import Fault, decode, encode, register_type
-from nautilus.ma_tile.ir.async_ops import (
-    GROUP_WARPS,
-    WGMMA,
-    MatrixStore,
-    ProxyFence,
-    WgCommit,
-    WgFence,
-    WgInstr,
-    WgWait,
-)
-from nautilus.ma_tile.ir.instruction_tables import has_types
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, MatrixStore, ProxyFence, WgCommit, WgFence, WgWait
+from nautilus.ma_tile.ir.instruction_tables import WGMMA, WgInstr, has_types
 from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.ops import Frag, MmaOp, Slot, Smem
 

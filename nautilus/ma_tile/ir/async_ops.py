@@ -24,12 +24,13 @@ Meaning.
 * ``multicast`` c: the copy has the same destination in all c blocks of the cluster.  Each block issues the part of its
   rank: the slabs of the slot are assigned in order, or runs of its outermost axis where there are too few slabs.  Each
   part counts on the same mbarrier of every block.
-* ``mma`` with an instruction of :data:`WGMMA` is a wgmma: a consumer of 4 warps computes 64 or 128 rows.  Operand ``a``
-  is a fragment in :func:`wg_a_layout` or a slot, ``b`` is a slot (of 2-byte types in either major, of others with
-  ``over`` last), each with swizzle 128, 64 or 32.  Without ``async`` it is synchronous, as if fence, commit and wait
-  stood around it; a pass replaces this form, which the emitter refuses.  With ``async`` it is only issued.  Its
-  result, and any stage or fragment that it reads, may not be accessed before a ``wg.wait`` lists the result.  A chain
-  of MMAs into one accumulator needs no wait between them (``acc`` may be the outstanding result of an earlier MMA).
+* ``mma`` with an instruction of ``WGMMA`` (``ma_tile.ir.instruction_tables``) is a wgmma: a consumer of 4 warps
+  computes 64 or 128 rows.  Operand ``a`` is a fragment in ``wg_a_layout`` or a slot, ``b`` is a slot (of 2-byte types
+  in either major, of others with ``over`` last), each with swizzle 128, 64 or 32.  Without ``async`` it is synchronous,
+  as if fence, commit and wait stood around it; a pass replaces this form, which the emitter refuses.  With ``async`` it
+  is only issued.  Its result, and any stage or fragment that it reads, may not be accessed before a ``wg.wait`` lists
+  the result.  A chain of MMAs into one accumulator needs no wait between them (``acc`` may be the outstanding result of
+  an earlier MMA).
 * ``wg.fence`` stands between the last write of the consumer's threads to a fragment (operand or accumulator) and
   the asynchronous MMA that uses it, and at the start of each group, because the assembler may move registers there.
 * ``wg.commit`` closes a group of asynchronous MMAs.  ``wg.wait n`` waits until at most the n youngest groups of the
@@ -52,8 +53,6 @@ Meaning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import (
     CLOSED_EXPR,
@@ -68,11 +67,7 @@ from nautilus.core.op_fields import (
     flag,
 )
 from nautilus.core.ops import SPAN, Effect, declare, op
-from nautilus.core.records import dataclass
 from nautilus.core.source import Span
-from nautilus.core.types import DType
-from nautilus.ma_tile.ir.instruction_tables import E4M3, E5M2, S8, U8, check_instructions
-from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.values import (
     BARRIER,
     BARRIER_STAGE,
@@ -220,78 +215,3 @@ class ClusterWait:
     """Wait until all threads of the cluster have arrived."""
 
     span: Span = SPAN
-
-
-@dataclass(frozen=True, slots=True)
-class WgInstr:
-    """A wgmma instruction m64nNk``k`` of ``operands`` types; N is a multiple of ``n_step``, at most 256.
-
-    ``right``: the types of the second operand, where it has others.
-
-    ``pack``: number of consecutive k elements in one register of A.  ``both_majors``: B (and A) may be MN-major.
-    ``short``: the tensor core keeps about 14 bits of mantissa in its sums, less than f32 has.  One chain of such MMAs
-    is therefore at most :data:`SHORT_DEPTH` deep (:data:`WHOLE_DEPTH` for a sum of one chain), and f32 additions
-    combine the chains.
-    """
-
-    k: int
-    operands: frozenset[DType]
-    acc: DType
-    pack: int
-    both_majors: bool
-    n_step: int = 8
-    short: bool = False
-    m: int = 64
-    right: frozenset[DType] | None = None
-
-
-#: Elements that an instruction with short sums contracts into one result: each loses up to 2^-13 of the partial
-#: sum (measured by DeepSeek-AI, "DeepSeek-V3 Technical Report", section 3.5.2, which takes the same depth).
-SHORT_DEPTH = 128
-#: The same of a sum that is one chain, as that of the elements of a row: a second chain would need another accumulator.
-WHOLE_DEPTH = 256
-
-#: PTX ISA, "Asynchronous wgmma matrix shapes and types".
-WGMMA: Mapping[str, WgInstr] = {
-    "wgmma.f16": WgInstr(16, frozenset({DType.F16}), DType.F32, 2, True),
-    "wgmma.bf16": WgInstr(16, frozenset({DType.BF16}), DType.F32, 2, True),
-    "wgmma.tf32": WgInstr(8, frozenset({DType.TF32}), DType.F32, 1, False),
-    "wgmma.e4m3": WgInstr(32, E4M3, DType.F32, 4, False, short=True),
-    "wgmma.e5m2": WgInstr(32, E5M2, DType.F32, 4, False, short=True),
-    "wgmma.e4m3.e5m2": WgInstr(32, E4M3, DType.F32, 4, False, short=True, right=E5M2),
-    "wgmma.e5m2.e4m3": WgInstr(32, E5M2, DType.F32, 4, False, short=True, right=E4M3),
-    "wgmma.s8": WgInstr(32, S8, DType.I32, 4, False, 16),
-    "wgmma.u8": WgInstr(32, U8, DType.I32, 4, False, 16),
-    "wgmma.s8.u8": WgInstr(32, S8, DType.I32, 4, False, 16, right=U8),
-    "wgmma.u8.s8": WgInstr(32, U8, DType.I32, 4, False, 16, right=S8),
-}
-#: element types whose products no warpgroup instruction computes
-WITHOUT_WGMMA = frozenset({DType.F64, DType.F32, DType.I64, DType.I32, DType.I16, DType.BOOL})
-check_instructions("WGMMA", WGMMA, WITHOUT_WGMMA)
-
-
-def wg_acc_layout(m: str, n: str, rows: int, cols: int) -> FragLayout:
-    """Accumulator of one consumer (4 warps): ``rows`` is a multiple of 64, ``cols`` a multiple of 8.
-
-    Register number = c + 4 * (column tile + column tiles * block of 64 rows), c as in the PTX ISA,
-    "Register fragments for wgmma.mma_async.m64nNk16".
-    """
-    return FragLayout(
-        reg=(Mode(2, n, 1), Mode(2, m, 8), Mode(cols // 8, n, 8), Mode(rows // 64, m, 64)),
-        lane=(Mode(4, n, 2), Mode(8, m, 1)),
-        warp=(Mode(GROUP_WARPS, m, 16),),
-    )
-
-
-def wg_a_layout(instr: str, m: str, k: str, rows: int, depth: int) -> FragLayout:
-    """Operand A in registers of one consumer: ``rows`` x ``depth``.
-
-    The order of registers within a k-step and a block of 64 rows is that of the instruction.
-    """
-    i = WGMMA[instr]
-    p = i.pack
-    return FragLayout(
-        reg=(Mode(p, k, 1), Mode(2, m, 8), Mode(2, k, 4 * p), Mode(depth // i.k, k, i.k), Mode(rows // 64, m, 64)),
-        lane=(Mode(4, k, p), Mode(8, m, 1)),
-        warp=(Mode(GROUP_WARPS, m, 16),),
-    )

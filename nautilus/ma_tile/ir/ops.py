@@ -29,10 +29,10 @@ Meaning.
 * ``mma``: ``result = acc + a . b`` over ``over``, in steps of the instruction's k.  A shared operand is
   read through ``ldmatrix`` (16-bit types, both majors) or plain loads; ``ahead`` k-steps of shared
   operands are read before they are used.  ``zero_init``: where the uniform condition holds, ``acc`` counts as zero
-  and is not read (wgmma only).  INSTR is a name in :data:`MMA` and fixes the physical
-  fragments.  ``fma`` is the scalar instruction for every type; it takes both operands from shared
-  memory, or from registers whose layout does not split ``over`` between lanes.  ``m16n8k8.tf32x2`` multiplies
-  f32 operands in shared memory in parts (``core.functions.parts``).
+  and is not read (wgmma only).  INSTR is a name in ``MMA`` or ``WGMMA``
+  (``ma_tile.ir.instruction_tables``) and fixes the physical fragments.  ``fma`` is the scalar instruction for every
+  type; it takes both operands from shared memory, or from registers whose layout does not split ``over`` between
+  lanes.  ``m16n8k8.tf32x2`` multiplies f32 operands in shared memory in parts (``core.functions.parts``).
 * ``for``, ``chain``: as in the VR-tile IR.  ``unroll``: the number of iterations in the body of the loop in
   machine code, also of the loop over k of an ``fma`` MMA.  Without it the C++ compiler chooses for a loop,
   and the loop over k completely.
@@ -82,7 +82,6 @@ from nautilus.core.source import Span
 from nautilus.core.text import syntax
 from nautilus.core.text.modules import BUFFERS, FACTS, PARAMS, kernels
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import WITHOUT_WGMMA
 from nautilus.ma_tile.ir.async_ops import AdvanceOp as AdvanceOp
 from nautilus.ma_tile.ir.async_ops import ClusterArrive as ClusterArrive
 from nautilus.ma_tile.ir.async_ops import ClusterWait as ClusterWait
@@ -101,9 +100,7 @@ from nautilus.ma_tile.ir.async_ops import WgFence as WgFence
 from nautilus.ma_tile.ir.async_ops import WgWait as WgWait
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents as GridLaunchDependents
 from nautilus.ma_tile.ir.dependent_launch import GridWait as GridWait
-from nautilus.ma_tile.ir.instruction_tables import E4M3, E5M2, S8, U8, check_instructions
-from nautilus.ma_tile.ir.instruction_tables import MmaInstr as MmaInstr
-from nautilus.ma_tile.ir.layout import FragLayout, Mode
+from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.row_store import RowStore as RowStore
 from nautilus.ma_tile.ir.scan import ScanOp as ScanOp
 from nautilus.ma_tile.ir.slices import SliceOp as SliceOp
@@ -430,59 +427,6 @@ class MemModule(HasBuffers):
     params: tuple[ScalarParam, ...] = declare(PARAMS)
     kernels: tuple[MemKernel, ...] = declare(kernels(MemKernel))
     facts: tuple[Fact, ...] = declare(FACTS, default=())
-
-
-#: PTX ISA, "Matrix multiply-accumulate operation using mma instruction".
-MMA: Mapping[str, MmaInstr] = {
-    "m16n8k16.f16": MmaInstr(16, 8, 16, frozenset({DType.F16}), DType.F32, 2),
-    "m16n8k16.bf16": MmaInstr(16, 8, 16, frozenset({DType.BF16}), DType.F32, 2),
-    "m16n8k8.tf32": MmaInstr(16, 8, 8, frozenset({DType.TF32}), DType.F32, 1),
-    "m16n8k8.tf32x2": MmaInstr(16, 8, 8, frozenset({DType.F32}), DType.F32, 1, parts=2),
-    "m16n8k32.e4m3": MmaInstr(16, 8, 32, E4M3, DType.F32, 4, short=True),
-    "m16n8k32.e5m2": MmaInstr(16, 8, 32, E5M2, DType.F32, 4, short=True),
-    "m16n8k32.e4m3.e5m2": MmaInstr(16, 8, 32, E4M3, DType.F32, 4, right=E5M2, short=True),
-    "m16n8k32.e5m2.e4m3": MmaInstr(16, 8, 32, E5M2, DType.F32, 4, right=E4M3, short=True),
-    "m16n8k32.s8": MmaInstr(16, 8, 32, S8, DType.I32, 4),
-    "m16n8k32.u8": MmaInstr(16, 8, 32, U8, DType.I32, 4),
-    "m16n8k32.s8.u8": MmaInstr(16, 8, 32, S8, DType.I32, 4, right=U8),
-    "m16n8k32.u8.s8": MmaInstr(16, 8, 32, U8, DType.I32, 4, right=S8),
-}
-check_instructions("MMA", MMA, WITHOUT_WGMMA - {DType.F32})
-
-
-def acc_layout(m: str, n: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:
-    """Accumulator fragments of a ``tile`` (rows of axis ``m``, columns of ``n``) over a warp grid.
-
-    Register number = c + 4 * (column tile + column tiles * row tile), c as in the PTX ISA.
-    """
-    rows, cols = tile[0] // warps[0], tile[1] // warps[1]
-    return FragLayout(
-        reg=(Mode(2, n, 1), Mode(2, m, 8), Mode(cols // 8, n, 8), Mode(rows // 16, m, 16)),
-        lane=(Mode(4, n, 2), Mode(8, m, 1)),
-        warp=(Mode(warps[0], m, rows), Mode(warps[1], n, cols)),
-    )
-
-
-def a_layout(instr: str, m: str, k: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:
-    """A-operand fragments of a ``tile`` (rows of ``m``, columns of ``k``); column warps hold copies."""
-    i = MMA[instr]
-    rows, p = tile[0] // warps[0], i.pack
-    return FragLayout(
-        reg=(Mode(p, k, 1), Mode(2, m, 8), Mode(2, k, 4 * p), Mode(tile[1] // i.k, k, i.k), Mode(rows // 16, m, 16)),
-        lane=(Mode(4, k, p), Mode(8, m, 1)),
-        warp=(Mode(warps[0], m, rows), Mode(warps[1], None)),
-    )
-
-
-def b_layout(instr: str, k: str, n: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:
-    """B-operand fragments of a ``tile`` (``k`` deep, columns of ``n``); row warps hold copies."""
-    i = MMA[instr]
-    cols, p = tile[1] // warps[1], i.pack
-    return FragLayout(
-        reg=(Mode(p, k, 1), Mode(2, k, 4 * p), Mode(tile[0] // i.k, k, i.k), Mode(cols // 8, n, 8)),
-        lane=(Mode(4, k, p), Mode(8, n, 1)),
-        warp=(Mode(warps[0], None), Mode(warps[1], n, cols)),
-    )
 
 
 def walk_ops(body: tuple[MemOp, ...]) -> Iterator[MemOp]:

@@ -1,9 +1,9 @@
 """How each dot of a kernel is computed, and which warps own which part of the results.
 
-``instr`` of a :class:`DotPlan`: a matrix instruction of ``ma_tile.ir.ops.MMA`` (of ``WGMMA`` for the engine
-``warpgroup``, whose plans ``ma_tile.lowering.warpgroup_dots`` makes from the same drafts); ``fma``, scalar products
-from shared memory; or ``map``, an elementwise product and a reduction in registers (vector results,
-several contracted axes).
+``instr`` of a :class:`DotPlan`: a matrix instruction of ``ma_tile.ir.instruction_tables.MMA`` (of ``WGMMA`` for the
+engine ``warpgroup``, whose plans ``ma_tile.lowering.warpgroup_dots`` makes from the same drafts); ``fma``, scalar
+products from shared memory; or ``map``, an elementwise product and a reduction in registers (vector results, several
+contracted axes).
 
 Choice of the row axis M of a result: an operand that is itself computed from another dot keeps its
 free axis as M, and so does the dot that it came from (the accumulator then becomes the next left
@@ -20,9 +20,7 @@ from math import prod
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import HALVES, DType
-from nautilus.ma_tile.ir.async_ops import SHORT_DEPTH, WGMMA, WgInstr
-from nautilus.ma_tile.ir.instruction_tables import operand_types
-from nautilus.ma_tile.ir.ops import MMA, MmaInstr
+from nautilus.ma_tile.ir.instruction_tables import MMA, SHORT_DEPTH, WGMMA, MmaInstr, WgInstr, operand_types
 from nautilus.vr_tile.ir import DotOp, ForOp, MapOp, ReduceOp, TileKernel, TileOp, Value, operands, results, walk_ops
 
 Grid = tuple[int, int]

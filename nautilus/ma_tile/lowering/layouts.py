@@ -27,9 +27,8 @@ from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.analysis.access import RefAxes, affine, contiguous_axis, repeated_width, vector_width
-from nautilus.ma_tile.ir.async_ops import WGMMA, wg_a_layout, wg_acc_layout
+from nautilus.ma_tile.ir.instruction_tables import WGMMA, a_layout, acc_layout, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
-from nautilus.ma_tile.ir.ops import a_layout, acc_layout
 from nautilus.ma_tile.lowering.dots import DotPlan
 from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, ScanOp, StoreOp, TileKernel, results, walk_ops
 from nautilus.vr_tile.subtiles import combined

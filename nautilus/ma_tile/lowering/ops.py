@@ -23,9 +23,9 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import contiguous_axis, register_run, repeated_width, vector_width
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import WGMMA
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
-from nautilus.ma_tile.ir.ops import MMA, Frag, Slot, Smem
+from nautilus.ma_tile.ir.ops import Frag, Slot, Smem
 from nautilus.ma_tile.ir.scan import scan_levels
 from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.builder import Builder

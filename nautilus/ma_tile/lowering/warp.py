@@ -13,9 +13,9 @@ from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.instruction_tables import operand_types
+from nautilus.ma_tile.ir.instruction_tables import MMA, b_layout, operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, Slot, b_layout
+from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, plan_dots, unwidened
 from nautilus.ma_tile.lowering.exchange import (
     LOADS,

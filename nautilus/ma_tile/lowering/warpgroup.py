@@ -31,8 +31,8 @@ from nautilus.core.schedule import WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, LetOp, TmaLoad
-from nautilus.ma_tile.ir.instruction_tables import operand_types
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, LetOp, TmaLoad
+from nautilus.ma_tile.ir.instruction_tables import WGMMA, operand_types
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
 from nautilus.ma_tile.lowering.consumers import Own, split_axis

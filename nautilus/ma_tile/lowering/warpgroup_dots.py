@@ -19,7 +19,8 @@ from typing import NoReturn
 from nautilus.core.errors import Obstacle, ScheduleError
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpgroupPlan
-from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, WGMMA, WHOLE_DEPTH
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS
+from nautilus.ma_tile.ir.instruction_tables import SHORT_DEPTH, WGMMA, WHOLE_DEPTH
 from nautilus.ma_tile.lowering.consumers import is_contraction_of_loads
 from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots
 from nautilus.vr_tile.ir import DotOp, ForOp, TileKernel, results, walk_ops

@@ -18,7 +18,6 @@ from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.tma_boxes import aligned, ends_on_device, multicast_part, whole_rows
 from nautilus.ma_tile.ir.async_ops import (
     GROUP_WARPS,
-    WGMMA,
     AdvanceOp,
     ClusterArrive,
     ClusterWait,
@@ -34,12 +33,9 @@ from nautilus.ma_tile.ir.async_ops import (
     TmaWait,
     WgCommit,
     WgFence,
-    WgInstr,
     WgWait,
-    wg_a_layout,
-    wg_acc_layout,
 )
-from nautilus.ma_tile.ir.instruction_tables import has_types
+from nautilus.ma_tile.ir.instruction_tables import WGMMA, WgInstr, has_types, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MbarArrive, MmaOp, Slot, Smem, walk_ops
 from nautilus.ma_tile.verify.dependent_launch import DEPENDENT_LAUNCH_RULES

@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 
 from nautilus.core.tiles import TileType
+from nautilus.ma_tile.ir.instruction_tables import MMA, MmaInstr, a_layout, acc_layout, b_layout
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import MMA, MmaInstr, a_layout, acc_layout, b_layout
 
 
 @lru_cache(maxsize=4096)

@@ -12,12 +12,11 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import INDEX_TYPES, DType
-from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA
-from nautilus.ma_tile.ir.instruction_tables import has_types
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, has_types
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers
 from nautilus.ma_tile.ir.ops import (
     INCREASE,
-    MMA,
     AsyncCommit,
     AsyncCopy,
     AsyncWait,

@@ -19,7 +19,8 @@ from dataclasses import field, replace
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.ir.async_ops import WGMMA, MbarExpect, TmaLoad, WgCommit, WgFence, WgWait
+from nautilus.ma_tile.ir.async_ops import MbarExpect, TmaLoad, WgCommit, WgFence, WgWait
+from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.ir.ops import ForOp, Frag, IfOp, MemKernel, MemOp, MmaOp, RolesOp, UndefinedOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import Ops, blocks, defined, reads

@@ -9,7 +9,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Load, Ref, Var
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.sectors import sectors
-from nautilus.ma_tile.ir.async_ops import wg_acc_layout
+from nautilus.ma_tile.ir.instruction_tables import wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 
 ACC = wg_acc_layout("i", "j", 64, 64)

@@ -7,8 +7,9 @@ import pytest
 
 from nautilus.core.errors import VerifyError
 from nautilus.ma_tile.interp.module import InterpError, run_module
+from nautilus.ma_tile.ir.instruction_tables import a_layout, b_layout
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import MemModule, a_layout, b_layout
+from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.text.printer import format, parse
 from nautilus.ma_tile.verify.module import verify
 

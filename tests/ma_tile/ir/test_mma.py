@@ -8,8 +8,8 @@ import pytest
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.mma import a_matrix, a_registers, b_matrix, b_registers, c_matrix, c_registers, multiply
 from nautilus.ma_tile.interp.state.values import decode, encode, round_registers
+from nautilus.ma_tile.ir.instruction_tables import MMA, a_layout, acc_layout, b_layout
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import MMA, a_layout, acc_layout, b_layout
 
 GRIDS = [(1, 1), (2, 2), (4, 1), (1, 4)]
 

@@ -7,7 +7,7 @@ import pytest
 
 from nautilus.core.errors import VerifyError
 from nautilus.ma_tile.interp.module import run_module
-from nautilus.ma_tile.ir.async_ops import wg_acc_layout
+from nautilus.ma_tile.ir.instruction_tables import wg_acc_layout
 from nautilus.ma_tile.ir.layout import slice_registers
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.text.printer import format as ma_format

@@ -16,9 +16,7 @@ from nautilus.cost import work
 from nautilus.cuda import emit
 from nautilus.cuda.ops import elementwise
 from nautilus.ma_tile.interp import block
-from nautilus.ma_tile.ir.async_ops import WGMMA, WITHOUT_WGMMA
-from nautilus.ma_tile.ir.instruction_tables import check_instructions
-from nautilus.ma_tile.ir.ops import MMA
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, WITHOUT_WGMMA, check_instructions
 from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.verify.module import rules
 

@@ -9,7 +9,7 @@ from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.interp.wgmma import a_matrix, c_matrix, c_registers, engine_addresses
-from nautilus.ma_tile.ir.async_ops import WGMMA, wg_a_layout, wg_acc_layout
+from nautilus.ma_tile.ir.instruction_tables import WGMMA, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.values import Smem
 from nautilus.ma_tile.text.printer import parse

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nautilus.core.passes import Pass
-from nautilus.ma_tile.ir.async_ops import wg_acc_layout
+from nautilus.ma_tile.ir.instruction_tables import wg_acc_layout
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.copies.await_copies import AwaitCopies
 from nautilus.ma_tile.passes.copies.specialise_warps import SpecialiseWarps

@@ -3,7 +3,7 @@ that give them roles."""
 
 from __future__ import annotations
 
-from nautilus.ma_tile.ir.async_ops import wg_a_layout, wg_acc_layout
+from nautilus.ma_tile.ir.instruction_tables import wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.text.printer import parse
 

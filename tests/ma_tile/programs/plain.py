@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nautilus.ma_tile.ir.ops import MemModule, a_layout, acc_layout
+from nautilus.ma_tile.ir.instruction_tables import a_layout, acc_layout
+from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.text.printer import parse
 
 COPY = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nautilus.ma_tile.ir.async_ops import wg_a_layout, wg_acc_layout
+from nautilus.ma_tile.ir.instruction_tables import wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.copies.specialise_warps import SpecialiseWarps
 from nautilus.ma_tile.passes.mma.pipeline_mma import PipelineMma

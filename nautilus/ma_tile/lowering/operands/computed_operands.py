@@ -14,9 +14,8 @@ from nautilus.core.expr.nodes import Expr, Ref, walk
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import MappingPlan
 from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, repeated_width, vector_width
-from nautilus.ma_tile.ir.async_ops import WGMMA
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, b_layout
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import MMA, b_layout
 from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions, sources_of
 from nautilus.ma_tile.lowering.layouts import a_fragment, spread

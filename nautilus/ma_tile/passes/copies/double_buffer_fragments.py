@@ -31,9 +31,9 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
+from nautilus.ma_tile.ir.instruction_tables import MMA, a_layout, b_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
-    MMA,
     AsyncCommit,
     AsyncCopy,
     ForOp,
@@ -45,8 +45,6 @@ from nautilus.ma_tile.ir.ops import (
     MemOp,
     MmaOp,
     Slot,
-    a_layout,
-    b_layout,
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import each_kernel, map_slots, rebuild, substitute_copy, touch, warp_plan_of

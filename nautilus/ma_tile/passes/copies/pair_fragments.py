@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.ir.ops import MMA, MatrixLoad, MemKernel, MemModule, MemOp, MmaOp, Slot
+from nautilus.ma_tile.ir.instruction_tables import MMA
+from nautilus.ma_tile.ir.ops import MatrixLoad, MemKernel, MemModule, MemOp, MmaOp, Slot
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
 
 

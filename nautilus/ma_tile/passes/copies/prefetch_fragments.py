@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
-from nautilus.ma_tile.ir.ops import MMA, MemKernel, MemModule, MemOp, MmaOp, Slot
+from nautilus.ma_tile.ir.instruction_tables import MMA
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule, MemOp, MmaOp, Slot
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, warp_plan_of
 
 

@@ -35,7 +35,8 @@ from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
-from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, TmaLoad, wg_acc_layout
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, TmaLoad
+from nautilus.ma_tile.ir.instruction_tables import WGMMA, wg_acc_layout
 from nautilus.ma_tile.ir.ops import (
     ForOp,
     Frag,

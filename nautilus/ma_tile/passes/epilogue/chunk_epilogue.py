@@ -33,7 +33,8 @@ from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.tiles import TileAxis, TileType
-from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA, TmaLoad, TmaStore, wg_acc_layout
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, TmaLoad, TmaStore
+from nautilus.ma_tile.ir.instruction_tables import WGMMA, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,

@@ -53,7 +53,8 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
 from nautilus.ma_tile.analysis.sectors import sectors
 from nautilus.ma_tile.analysis.tma_boxes import SWIZZLES
-from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, wg_acc_layout
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS
+from nautilus.ma_tile.ir.instruction_tables import wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import (
     Frag,

@@ -45,16 +45,8 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.pipelines import find_pipelines
 from nautilus.ma_tile.analysis.tma_boxes import SWIZZLES, ends_on_device, whole_rows
-from nautilus.ma_tile.ir.async_ops import (
-    CONSUMER,
-    MatrixStore,
-    ProxyFence,
-    TmaCommit,
-    TmaLoad,
-    TmaStore,
-    TmaWait,
-    wg_acc_layout,
-)
+from nautilus.ma_tile.ir.async_ops import CONSUMER, MatrixStore, ProxyFence, TmaCommit, TmaLoad, TmaStore, TmaWait
+from nautilus.ma_tile.ir.instruction_tables import wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import GlobalStore, MapOp, MemKernel, MemModule, MemOp, RolesOp, SliceOp, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, touch, warpgroup_plan_of

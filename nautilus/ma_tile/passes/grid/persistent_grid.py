@@ -34,7 +34,8 @@ from nautilus.core.index.simplify import bounds, linear_in, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, AdvanceOp, LetOp, TmaWait
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, AdvanceOp, LetOp, TmaWait
+from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, warpgroup_plan_of

@@ -19,7 +19,8 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import free_vars
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
-from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA, NamedArrive
+from nautilus.ma_tile.ir.async_ops import CONSUMER, NamedArrive
+from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import Ops, each_kernel, warpgroup_plan_of

@@ -21,7 +21,8 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.tiles import TileType
 from nautilus.ma_tile.analysis.mma_stages import chains, is_wgmma
-from nautilus.ma_tile.ir.async_ops import WGMMA, AdvanceOp, wg_a_layout
+from nautilus.ma_tile.ir.async_ops import AdvanceOp
+from nautilus.ma_tile.ir.instruction_tables import WGMMA, wg_a_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ForOp, Frag, LetOp, MatrixLoad, MemKernel, MemModule, MemOp, MmaOp, Slot, walk_ops
 from nautilus.ma_tile.ir.traverse import bound, deep_touch, each_kernel, rebuild, warpgroup_plan_of

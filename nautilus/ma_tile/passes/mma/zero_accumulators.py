@@ -20,7 +20,8 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Var
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA
+from nautilus.ma_tile.ir.async_ops import CONSUMER
+from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.ir.ops import ConstOp, ForOp, Frag, MemKernel, MemModule, MemOp, MmaOp, UndefinedOp, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 from nautilus.ma_tile.rewriting.renaming import Names, uniform_ranges
