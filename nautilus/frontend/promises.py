@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.errors import InputError
-from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, walk
 from nautilus.core.index.linear import linear
 from nautilus.core.numerics import Array, round_to
@@ -141,11 +141,11 @@ def _moved(part: Expr, up: bool) -> Iterator[tuple[Load, Expr]]:
             yield from ((x, y) for x, y in ((_plain(b), a), (_plain(a), b)) if isinstance(x, Load))
         case Op(op="le" | "lt" | "ge" | "gt" as op, args=args):
             (low, high), strict = (args if op in ("le", "lt") else args[::-1]), op in ("lt", "gt")
-            step = integer(1) if low.dtype.is_int else Const(2.0**-8, low.dtype)
+            step = Const(1 if low.dtype.is_int else 2.0**-8, low.dtype)
             if isinstance(x := _plain(high), Load):
-                yield x, calc("add", low, step) if strict else low
+                yield x, Op("add", (low, step), low.dtype) if strict else low
             if isinstance(x := _plain(low), Load):
-                yield x, calc("sub", high, step) if strict else high
+                yield x, Op("sub", (high, step), high.dtype) if strict else high
             if isinstance(size := _plain(low), Op) and size.op == "abs" and isinstance(x := _plain(size.args[0]), Load):
                 top = Op("sub", (high, step), high.dtype) if strict else high
                 bottom = Op("neg", (top,), high.dtype)

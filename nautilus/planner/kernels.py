@@ -319,12 +319,13 @@ def _mixes(defs: dict[str, Def], ops: Group) -> bool:
 
 
 def _large_inputs(defs: dict[str, Def], ops: Group) -> frozenset[str]:
-    """The buffers that ``ops`` read from memory over all of their own axes."""
+    """The buffers that ``ops`` read from memory over all of their own axes, but for those that number chunks."""
     found: set[str] = set()
     for o in ops:
         d = defs[o]
+        own = len(d.axes) - (chunks_of(d) is not None)
         for ld in d.reads():
-            if ld.buffer not in ops and len(ld.index) >= max(2, len(d.axes)):
+            if ld.buffer not in ops and len(ld.index) >= max(2, own):
                 found.add(ld.buffer)
     return frozenset(found)
 
@@ -349,13 +350,14 @@ def _grid_size(plan: KernelPlan, known: _Known) -> int:
 def _starves(plan: KernelPlan, known: _Known, parts: list[KernelPlan]) -> bool:
     """Whether fusion leaves the GPU idle with too few blocks, where one of ``parts`` would fill it.
 
-    The rule is for reductions: an elementwise operand is cheap to recompute.  Fusion with a matrix product serves to
-    keep its result out of memory, so there only a long reduction of elements in memory counts, such as the means of
-    images whose channels are multiplied.
+    The rule is for reductions: an elementwise operand is cheap to recompute, unless it is stored and a block would
+    compute all chunks of a reduction to store it once.  Fusion with a matrix product serves to keep its result out of
+    memory, so there only a long reduction of elements in memory counts, such as the means of images whose channels are
+    multiplied.
     """
     operand = known.defs[parts[0].name]
     if not operand.is_reduction:
-        return False
+        return operand.name in known.stored(plan.ops) and _joins_chunks(plan, known)
     if any(dot_of(known.defs[o]) for o in plan.ops):
         shared = set(plan.ops) & {ld.buffer for ld in operand.reads()}
         terms = prod(size(a) or SHORT for a in operand.axes)
@@ -364,6 +366,13 @@ def _starves(plan: KernelPlan, known: _Known, parts: list[KernelPlan]) -> bool:
     merged = _grid_size(plan, known)
     long = any(prod(size(a) or SHORT for a in known.defs[o].red) > SHORT for o in plan.ops)
     return merged < (FEW_BLOCKS if long else 4) and any(_grid_size(p, known) >= 16 * merged for p in parts)
+
+
+def _joins_chunks(plan: KernelPlan, known: _Known) -> bool:
+    """Whether a block of ``plan`` computes several chunks of a reduction."""
+    unified = known.unified(plan.ops)
+    chunks = {found.by for d in unified.defs if (found := chunks_of(d)) is not None}
+    return any(a.name in chunks and a.role != GRID for a in plan.axes)
 
 
 def _repeats(plan: KernelPlan, known: _Known) -> bool:

@@ -2,7 +2,7 @@
 
 An index position of a load that is a plain variable unifies the reader's axis with the temp's axis at that position.
 Axes of independent reductions that read the same input at the same positions also unify, so that they can share one
-loop.  Two axes of one definition never unify.  A load that would require it (``T[i] * T[j]``, a transpose of itself)
+loop, and so do the axes that number chunks of it, where the chunks are the same.  Two axes of one definition never unify.  A load that would require it (``T[i] * T[j]``, a transpose of itself)
 is *misaligned*, and its buffer must stay in global memory.
 
 Invariants: a class contains at most one axis of each definition; all its axes have one extent.
@@ -11,11 +11,12 @@ Invariants: a class contains at most one axis of each definition; all its axes h
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Var
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
+from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import Def, rename_axes
 
 Key = tuple[str, str]  # definition, axis
@@ -84,6 +85,7 @@ def unify(defs: Sequence[Def], reserved: Iterable[str] = ()) -> Unified:
                 _align(classes, d, by_name[ld.buffer], ld)
     _horizontal(classes, defs, reductions_only=True)
     _horizontal(classes, defs, reductions_only=False)
+    _unify_chunks(classes, defs)
     names = _names(classes, defs, frozenset(reserved))
     table = {d.name: {a.name: names[classes.find((d.name, a.name))] for a in d.axes} for d in defs}
     renamed = tuple(rename_axes(d, table[d.name]) for d in defs)
@@ -139,6 +141,16 @@ def _horizontal(classes: _Classes, defs: Sequence[Def], *, reductions_only: bool
             mine = _axes_read(classes, d, ld)
             if all(_axes_read(classes, *x) != mine for x in others):
                 others.append((d, ld))
+
+
+def _unify_chunks(classes: _Classes, defs: Sequence[Def]) -> None:
+    """Unify the axes that number the same chunks of one class."""
+    found = [(d, c) for d in defs if (c := chunks_of(d)) is not None]
+    for n, (d, c) in enumerate(found):
+        for other, theirs in found[:n]:
+            alike = replace(theirs, by=c.by, axis=c.axis) == c and c.size > 0
+            if alike and classes.find((d.name, c.axis)) == classes.find((other.name, theirs.axis)):
+                classes.union((other.name, theirs.by), (d.name, c.by))
 
 
 def _axes_read(classes: _Classes, d: Def, ld: Load) -> tuple[tuple[Key, bool] | None, ...]:

@@ -140,22 +140,25 @@ def emit_difference(lin: Lin, old: Callable[[Expr], Expr], new: Callable[[Expr],
 
 
 def emit_ratio(prod: Prod, old: Callable[[Expr], Expr], new: Callable[[Expr], Expr]) -> Expr | None:
-    """``prod(new) / prod(old)``; None for one."""
+    """``prod(new) / prod(old)``; None for one.
+
+    Several quotients are multiplied: products of the dividends and of the divisors may leave the range of f32, as
+    those of two scales near 2^-100 do.
+    """
     up: list[Expr] = []
-    down: list[Expr] = []
     for base, lin in prod.exponents:
         e = emit_difference(lin, old, new)
         if e is not None:
             up.append(op(base, e))
+    quotients: list[tuple[Expr, Expr]] = []
     for atom, p in prod.powers:
-        if old(atom) == new(atom):
-            continue
-        up.extend([new(atom) if p > 0 else old(atom)] * abs(p))
-        down.extend([old(atom) if p > 0 else new(atom)] * abs(p))
-    top, bottom = _product(up), _product(down)
-    if bottom is None:
-        return top
-    return op("div", number(1.0, bottom.dtype) if top is None else top, bottom)
+        if old(atom) != new(atom):
+            quotients += [(new(atom), old(atom)) if p > 0 else (old(atom), new(atom))] * abs(p)
+    if len(quotients) == 1:
+        ((top, bottom),) = quotients
+        total = _product([*up, top])
+        return op("div", top if total is None else total, bottom)
+    return _product([*up, *(op("div", a, b) for a, b in quotients)])
 
 
 def _product(factors: list[Expr]) -> Expr | None:

@@ -14,6 +14,10 @@ where ``x_j`` is 0, and elements of both signs make inf - inf, but the sum of al
 :mod:`nautilus.scalar.analysis.value_range` proves either: the range of the divisor excludes 0, or the quotient of the
 two has a bound, as that of an element by the sum of all has.
 
+A divisor that stays in the sum does not hide a product of matrices: ``sum_j(a_ij * b_jk / g_j)`` becomes
+``sum_j(a_ij * (b_jk / g_j))``, and ``sum_j(b_jk / g_ij)`` becomes ``sum_j((1 / g_ij) * b_jk)`` where ``1 / g_ij`` is
+proved not to overflow.
+
 The sum keeps its name where it is a temp, and its readers take the factor; an output's sum moves into
 a temp of its own.  Only floats: integer division does not distribute.
 """
@@ -27,6 +31,8 @@ from math import isfinite
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, identity, walk
+from nautilus.core.expr.products import bare, factors, matrix_products, product_of
+from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -38,6 +44,9 @@ from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.inline import replace_reads
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+
+
+_LEAST_DIVISOR = 2.0**-100  # the inverse of a divisor is not near the end of f32
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +65,13 @@ class Factor(CertifyingPass[Program]):
             for name in [k.name for k in program.kernels]:
                 d = defs.get(name)
                 split = None if d is None else split_sum(d, defs)
-                if d is not None and split is not None:
+                if d is None or split is None:
+                    continue
+                if split.up or split.down:
                     program = _take_out(program, d, split, certificates)
-                    defs = find_defs(program)
+                else:
+                    program = _with_element(program, d, split, certificates)
+                defs = find_defs(program)
         return program, tuple(certificates)
 
 
@@ -80,22 +93,47 @@ class Split:
 
 
 def split_sum(d: Def, defs: Mapping[str, Def]) -> Split | None:
-    """The invariant factors of ``d``'s element, or None where there is nothing to take out."""
+    """The invariant factors of ``d``'s element, or None where there is nothing to take out and it stays as it is."""
     if d.op != "sum" or not d.value.dtype.is_float:
         return None
     up, down = _factors(d.value)
+    up = [f for f in up if not (isinstance(f, Const) and f.value == 1.0)]
     names = {a.name for a in d.red}
     fixed_up = tuple(f for f in up if not free_vars(f) & names)
     moving = [f for f in up if free_vars(f) & names]
     ranges = Ranges(defs, d.axes, d.guard)
     fixed_down = tuple(g for g in down if not free_vars(g) & names and _divides(g, moving, ranges))
     below = [g for g in down if g not in fixed_down]
-    if not (fixed_up or fixed_down) or not (moving or below):
+    if not (moving or below):
         return None
-    varying = _product(moving, d.value.dtype)
+    product = _matrix_product(moving, below, d, ranges) if below else None
+    hidden = product is not None and not any(matrix_products(factors(d.value), [a.name for a in d.par]))
+    if not (fixed_up or fixed_down or hidden):
+        return None
+    if product is None:
+        product = _product(moving, d.value.dtype)
+        for g in below:
+            product = Op("div", (product, g), product.dtype)
+    return Split(product, fixed_up, fixed_down)
+
+
+def _matrix_product(moving: Sequence[Expr], below: Sequence[Expr], d: Def, ranges: Ranges) -> Expr | None:
+    """The product of ``moving`` over that of ``below`` as one of matrices; None where it is none.
+
+    A divisor stands under a factor that has its axes, a computed one if there is one; else it is a factor ``1 / g``.
+    """
+    parts = list(moving)
     for g in below:
-        varying = Op("div", (varying, g), varying.dtype)
-    return Split(varying, fixed_up, fixed_down)
+        fits = [k for k, f in enumerate(parts) if free_vars(g) <= free_vars(f)]
+        fits.sort(key=lambda k: isinstance(bare(parts[k]), Load))
+        if fits:
+            parts[fits[0]] = Op("div", (parts[fits[0]], g), g.dtype)
+        elif magnitude(ranges.of(g))[0] >= _LEAST_DIVISOR:
+            parts.append(Op("div", (Const(1.0, g.dtype), g), g.dtype))
+        else:
+            return None
+    found = any(matrix_products(parts, [a.name for a in d.par]))
+    return product_of(parts) if found else None
 
 
 def _divides(g: Expr, moving: Sequence[Expr], ranges: Ranges) -> bool:
@@ -160,6 +198,12 @@ def _take_out(program: Program, d: Def, split: Split, certificates: list[Certifi
         value = Op("select", (cond, value, zero), value.dtype, d.span)
     certificates.append(_certificate(d, split, cond, finite, bool(added)))
     return with_inner_sum(program, d, raw, value, added)
+
+
+def _with_element(program: Program, d: Def, split: Split, certificates: list[Certificate]) -> Program:
+    certificates.append(_certificate(d, split, TRUE, True, False))
+    made = kernel_of(replace(d, value=split.varying))
+    return replace(program, kernels=tuple(made if k.name == d.name else k for k in program.kernels))
 
 
 def inner_sum(program: Program, d: Def, value: Expr) -> Def:

@@ -287,10 +287,18 @@ def _read_off(old: _Copy, new: _Copy) -> dict[str, Expr]:
     for a in conjuncts(old.update.guard):
         fits = [x for b in conjuncts(new.update.guard) if (x := _extended(a, b, found)) is not None]
         if fits:  # a variable becomes a number only where nothing else fits: ``k < j`` has the form of ``k < 10``
-            found = min(fits, key=lambda x: sum(not _names(e) for e in x.values()))
+            found = min(fits, key=_likelihood)
         elif loads(a):
             raise NotAffine("a condition that reads memory has changed")
     return found
+
+
+def _likelihood(found: Mapping[str, Expr]) -> tuple[int, int]:
+    """Least for the likeliest of several readings: few numbers, then few expressions that two variables share.
+
+    Of ``r < 3 and c < 3``, each part has the form of the other one.
+    """
+    return sum(not _names(e) for e in found.values()), len(found) - len({*found.values()})
 
 
 def _said(left: Mapping[Any, list[_Copy]], right: Mapping[Any, list[_Copy]]) -> dict[tuple[int, str], Expr]:
