@@ -6,16 +6,24 @@ A spec may number the positions of windows with one axis, as image models number
 
 Where a reduction reads a tensor at ``t // G`` in one dimension and at ``t % G`` in another, each beside a reduced
 axis, ``t`` becomes ``G * t_group + t_member`` (pass ``pack``), so that the windows are those of a convolution with two
-axes of the result, which later passes know.  Reads at other functions of ``t`` stay what they are.  The pass applies if
-G divides the extent of the axis, and to one axis at a time.
+axes of the result, which later passes know.  Reads at other functions of ``t`` stay what they are.
+
+Definitions that read each other at the same positions can share a kernel.  So ``c`` also becomes two axes where an
+elementwise definition reads a sum at ``c // 64`` and at ``c % 64``, as where heads are put side by side::
+
+    y[i, c] = x[i, c] + O[c // 64, i, c % 64]
+
+The pass applies if G divides the extent of the axis, and to one axis at a time.
 """
 
 from __future__ import annotations
 
+from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, walk
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import PackPlan
-from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.pack import pack
 
@@ -35,13 +43,26 @@ class Delinearize:
 
 def _first(program: Program) -> PackPlan | None:
     """The axis of one definition that numbers a grid, with the grid's last extent."""
-    for d in read_defs(program).values():
+    defs = read_defs(program)
+    for d in defs.values():
         reduced = frozenset(a.name for a in d.red)
-        for axis in d.par if reduced else ():
+        for axis in d.par:
             for ld in d.reads():
-                size = _size(ld, axis.name, reduced)
+                size = _size(ld, axis.name, reduced) if reduced else _digits(ld, axis.name, defs.get(ld.buffer))
                 if size is not None and isinstance(axis.extent, int) and axis.extent % size == 0 < size < axis.extent:
                     return PackPlan(d.name, axis.name, size)
+    return None
+
+
+def _digits(ld: Load, axis: str, read: Def | None) -> int | None:
+    """G where ``ld`` is an element of the sum ``read`` at ``axis // G`` in one dimension and ``axis % G`` in another."""
+    if read is None or read.op != "sum" or read.at is not None:
+        return None
+    for n, e in enumerate(ld.index):
+        size = read.par[n].extent
+        rest = isinstance(e, Op) and e.op == "mod" and e.args == (Var(axis), Const(size, DType.I32))
+        if rest and isinstance(size, int) and calc("floordiv", Var(axis), size) in ld.index:
+            return size
     return None
 
 
