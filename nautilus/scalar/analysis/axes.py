@@ -2,8 +2,9 @@
 
 An index position of a load that is a plain variable unifies the reader's axis with the temp's axis at that position.
 Axes of independent reductions that read the same input at the same positions also unify, so that they can share one
-loop, and so do the axes that number chunks of it, where the chunks are the same.  Two axes of one definition never unify.  A load that would require it (``T[i] * T[j]``, a transpose of itself)
-is *misaligned*, and its buffer must stay in global memory.
+loop, and so do the axes that number chunks of it, where the chunks are the same.  Two axes of one definition never
+unify.  A load that would require it (``T[i] * T[j]``, a transpose of itself) is *misaligned*, and its buffer must stay
+in global memory.
 
 Invariants: a class contains at most one axis of each definition; all its axes have one extent.
 """

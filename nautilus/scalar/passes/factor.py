@@ -45,7 +45,6 @@ from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.inline import replace_reads
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
-
 _LEAST_DIVISOR = 2.0**-100  # the inverse of a divisor is not near the end of f32
 
 

@@ -1,8 +1,8 @@
 """Where the NaN of a value is still seen at the end of a kernel.
 
 A NaN stays one through additions, products and quotients.  :func:`finished` follows a value through such operations and
-through loops that carry it.  A ``select`` that leaves a value out where a condition is false, such as one of rows, loses
-only what nothing depends on, if nothing else uses the value.
+through loops that carry it.  A ``select`` that leaves a value out where a condition is false, such as one of rows,
+loses only what nothing depends on, if nothing else uses the value.
 """
 
 from __future__ import annotations

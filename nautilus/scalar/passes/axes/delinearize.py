@@ -55,7 +55,7 @@ def _first(program: Program) -> PackPlan | None:
 
 
 def _digits(ld: Load, axis: str, read: Def | None) -> int | None:
-    """G where ``ld`` is an element of the sum ``read`` at ``axis // G`` in one dimension and ``axis % G`` in another."""
+    """G where ``ld`` is an element of the sum ``read`` at ``axis // G`` in one dimension, and at ``axis % G``."""
     if read is None or read.op != "sum" or read.at is not None:
         return None
     for n, e in enumerate(ld.index):
