@@ -52,7 +52,6 @@ def extent_at(extent: Extent, sizes: Mapping[str, int]) -> int:
     return sizes[extent.name] if isinstance(extent, Param) else extent
 
 
-
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """An input or output array; a size is an int, or a Param of type i32 (runtime dim).

@@ -210,8 +210,6 @@ class _Kernel:
         return union_axes(self.order, types)
 
 
-
-
 def _const(k: _Kernel, op: ConstOp) -> None:
     want: Any = bool if op.result.type.dtype is DType.BOOL else float if op.result.type.dtype.is_float else int
     k.need(type(op.value) is want, "constants have their type", f"{op.value!r} is not {op.result.type.dtype}")

@@ -31,7 +31,7 @@ from math import isfinite
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, identity, walk
-from nautilus.core.expr.products import bare, factors, matrix_products, product_of
+from nautilus.core.expr.products import factors, matrix_products, product_of, strip_conversions
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.passes import CertifyingPass
@@ -124,7 +124,7 @@ def _matrix_product(moving: Sequence[Expr], below: Sequence[Expr], d: Def, range
     parts = list(moving)
     for g in below:
         fits = [k for k, f in enumerate(parts) if free_vars(g) <= free_vars(f)]
-        fits.sort(key=lambda k: isinstance(bare(parts[k]), Load))
+        fits.sort(key=lambda k: isinstance(strip_conversions(parts[k]), Load))
         if fits:
             parts[fits[0]] = Op("div", (parts[fits[0]], g), g.dtype)
         elif magnitude(ranges.of(g))[0] >= _LEAST_DIVISOR:

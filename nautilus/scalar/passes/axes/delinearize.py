@@ -22,7 +22,6 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, walk
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import PackPlan
-from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.pack import pack
@@ -60,9 +59,8 @@ def _digits(ld: Load, axis: str, read: Def | None) -> int | None:
         return None
     for n, e in enumerate(ld.index):
         size = read.par[n].extent
-        rest = isinstance(e, Op) and e.op == "mod" and e.args == (Var(axis), Const(size, DType.I32))
-        if rest and isinstance(size, int) and calc("floordiv", Var(axis), size) in ld.index:
-            return size
+        if isinstance(size, int) and e == calc("mod", Var(axis), size):
+            return size if calc("floordiv", Var(axis), size) in ld.index else None
     return None
 
 
