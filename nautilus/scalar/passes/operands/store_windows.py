@@ -274,7 +274,8 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
     if c.dtype is not DType.F32:
         factors = [Op("cast", (e,), DType.F32, d.span) for e in factors]
     last = d.index[-1]
-    if extent(c.column) % rates.TILE == 0 and c.column.name not in free_vars(last):
+    whole = extent(c.column) % rates.TILE == 0 or (len(c.rows) == 1 and extent(c.column) >= rates.TILE)
+    if whole and c.column.name not in free_vars(last):
         factors.reverse()
     axis = Axis(name, _volume(x.outer) * x.padded, x.inner[0].span)
     value = Op("mul", tuple(factors), DType.F32, d.span)
