@@ -11,6 +11,8 @@ Measured on an H200 (16-bit operands, 4096 to 65536 keys; a multiprocessor loads
 * a warp reads :data:`STAGE` bytes a step, three stages ahead: fewer stages cost 2 to 13%, smaller steps 4%;
 * a block has four warps where there is one block a multiprocessor, two where there are more blocks than
   multiprocessors and two blocks share one;
+* bytes that become 16-bit operands pass through registers, without stages: there are twice as many warps, with half
+  the step, so that some load while others compute (predicted, not measured);
 * there are as few groups as saturate the memory: up to about 4096 keys a second kernel costs more than 70 idle
   multiprocessors of 132;
 * two groups form a cluster, whose first block combines the partial results (``combine-in-cluster``) in 0.4 us, where
@@ -72,15 +74,16 @@ def cut(plan: KernelPlan, unified: Unified, loop: str, grid: int, row: int, resu
     if not isinstance(extent, int) or not few_rows(plan, unified) or not target.async_copy or extent < SHORTEST:
         return None
     many = target.multiprocessors or MULTIPROCESSORS
-    warps = PAIR if grid > many else WARPS
+    more = 2 if _converts(unified, loop) else 1
+    warps = more * (PAIR if grid > many else WARPS)
     # a few bytes beside the rows, such as the index of a page, do not halve the step
-    step = max(ROWS, min(128, floor_pow2(STAGE * 17 // 16 // max(1, row))))
+    step = max(ROWS, min(128, floor_pow2(STAGE * 17 // 16 // max(1, more * row))))
     while warps > 1 and warps * step * row * 2 + _RESERVE > target.smem_block:
         warps //= 2
     if warps < PAIR or blocks(extent, step) < 2 * warps:
         return None
     rounds = blocks(extent, step * warps)  # iterations of the warps of one block over the whole loop
-    most = min(max(1, many * WARPS // warps // grid), rounds // 2)
+    most = min(max(1, many * more * WARPS // warps // grid), rounds // 2)
 
     def seconds(groups: int) -> float:
         busy = min(many, grid * groups)
@@ -90,6 +93,12 @@ def cut(plan: KernelPlan, unified: Unified, loop: str, grid: int, row: int, resu
     # groups of unequal length would need conditions, and their pipelines would differ in length
     whole = [n for n in range(1, most + 1) if rounds % n == 0]
     return Cut(min(whole, key=seconds), warps, step)
+
+
+def _converts(unified: Unified, loop: str) -> bool:
+    """Whether a product multiplies elements of 8 bits along the loop with longer ones."""
+    products = [{ld.dtype.bytes: ld for ld in d.reads()} for d in unified.defs if dot_of(d) is not None]
+    return any(1 in found and loop in free_vars(found[1]) and len(found) > 1 for found in products)
 
 
 def few_rows(plan: KernelPlan, unified: Unified) -> bool:

@@ -246,6 +246,18 @@ def test_heads_that_share_keys_are_rows_with_and_without_a_row_axis(rows: str) -
     assert tiles == {"j_chunk": 1, "h_group": 1, "h_member": 16, "j": 32, "d_1": 128, "d": 128}
 
 
+def test_bytes_that_become_operands_have_more_warps_with_shorter_steps() -> None:
+    text = (
+        "dim B = 16, H = 8, G = 4, N = 4096, D = 128\ninput Q: f16[B, H, G, D]\ninput K: i8[B, H, N, D]\n"
+        "input V: i8[B, H, N, D]\ninput s: f16[B, H, N]\noutput O: f16[B, H, G, D]\n"
+        "P[b, h, g, j] = softmax[j](sum[d](Q[b, h, g, d] * f16(K[b, h, j, d])))\n"
+        "O[b, h, g, d] = sum[j](P[b, h, g, j] * s[b, h, j] * f16(V[b, h, j, d]))\n"
+    )
+    schedule = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="scalar")).context.schedule
+    assert schedule is not None
+    assert {(c.splits, c.interleave, c.tile) for c in schedule.splits or ()} == {(8, 2 * streaming.WARPS, 32)}
+
+
 def test_a_loop_whose_chunks_failed_in_every_way_is_not_cut() -> None:
     program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
     assert default_splits(program) and not default_splits(program, fallbacks=Fallbacks.of({"P_max_part": UNFUSED}))
