@@ -160,7 +160,7 @@ def collect(
         if isinstance(op, StoreOp) and op.combiner is not None:
             keyed |= {x for e in op.index for n in walk(e) if isinstance(n, Ref) for x in refs.get(n.name, ())}
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
-        limit = max(1, vector_bytes // buffer.dtype.bytes)
+        limit = 1 if buffer.dtype.bytes > WORD else max(1, vector_bytes // buffer.dtype.bytes)
         if axis is None and isinstance(op, LoadOp):
             runs = {x: repeated_width(buffer, op.index, op.mask, x, limit, refs)[0] for x in type_.names}
             axis = next((x for x, run in runs.items() if run > 1 and x not in reduced), None)

@@ -1,6 +1,7 @@
 """Kernels that store the initial values of buffers, which only Scalar IR has (``core.buffers.Buffer.initial``).
 
-Buffers of one shape share a kernel, which stands before the first one that writes any of them.
+Buffers of one shape, whose elements have one size, share a kernel, which stands before the first one that writes any of
+them.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ def fills(p: Program) -> dict[str, tuple[TileKernel, ...]]:
     """The kernels that store initial values, by the kernel that they stand before."""
     filled = {b.name: b for b in p.buffers if b.initial is not None}
     names = {b.name for b in p.buffers} | {s.name for s in p.params} | {k.name for k in p.kernels}
-    groups: dict[tuple[Extent, ...], list[Buffer]] = {}
-    first: dict[tuple[Extent, ...], str] = {}
+    groups: dict[tuple[tuple[Extent, ...], int], list[Buffer]] = {}
+    first: dict[tuple[tuple[Extent, ...], int], str] = {}
     for k in p.kernels:
         for name in dict.fromkeys(s.buffer for _, s in statements(k.body) if s.buffer in filled):
-            shape = filled[name].shape
-            groups.setdefault(shape, []).append(filled[name])
-            first.setdefault(shape, k.name)
+            alike = (filled[name].shape, filled[name].dtype.bytes)
+            groups.setdefault(alike, []).append(filled[name])
+            first.setdefault(alike, k.name)
     found: dict[str, tuple[TileKernel, ...]] = {}
-    for shape, buffers in groups.items():
-        made = _fill(unused(filling(buffers[0].name), names, first=2), shape, buffers)
+    for alike, buffers in groups.items():
+        made = _fill(unused(filling(buffers[0].name), names, first=2), alike[0], buffers)
         names.add(made.name)
-        found[first[shape]] = (*found.get(first[shape], ()), made)
+        found[first[alike]] = (*found.get(first[alike], ()), made)
     return found
 
 
