@@ -5,6 +5,9 @@ so that a tile of several rows computes nearly nothing but terms that it leaves 
 columns is none.  A block has one row instead, and a loop over the tiles of its terms.  A row has as many terms as the
 axis has for each row on average.
 
+The ends may be in two tensors, ``start[n] <= e < stop[n]``.  Such rows may share terms, as those of the queries of one
+document do, so that products stay products, and may be long: their tiles have :data:`OVERLAPPING` terms at least.
+
 A block of one warp with a few thousand elements, of which many share a multiprocessor, hides the latency of positions
 that are read from tensors.
 """
@@ -17,6 +20,7 @@ from math import prod
 from nautilus.core.expr.conditions import FALSE, conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
 from nautilus.core.index.linear import linear
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
@@ -25,29 +29,34 @@ from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 
 LONGEST = 2048  # terms of a row on average; longer ones have the rules of dense rows
 ELEMENTS = 2048  # of a tile
+OVERLAPPING = 64  # terms of a tile of rows that may overlap, at least
 COLUMNS = 128  # of a tile
 LEAST = 8  # terms of a tile
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The terms along ``axis`` are in segments, one for each position of ``rows``."""
+    """The terms along ``axis`` are in segments, one for each position of ``rows``.
+
+    ``disjoint``: no two of them have a term in common.
+    """
 
     axis: str
     rows: str
+    disjoint: bool = True
 
 
 def segments_of(d: Def) -> Segments | None:
-    """The segments of the reduction ``d``; None where its terms have no such condition."""
-    reduced, parallel = {a.name for a in d.red}, {a.name for a in d.par}
+    """The segments of the reduction ``d``; None where its terms have no such condition, or rows are long."""
+    reduced, parallel = ({a.name: nominal(a.extent) for a in axes} for axes in (d.red, d.par))
     parts = tuple(_parts(d.guard))
     starts = [(a.name, x) for c in parts for a, x in _compared(c, "le", "ge")]
     ends = [(a.name, x) for c in parts for a, x in _compared(c, "gt", "lt")]
     for axis, start in starts:
         for name, end in ends:
-            rows = _next(start, end) if name == axis and axis in reduced else None
-            if rows is not None and rows in parallel:
-                return Segments(axis, rows)
+            found = _rows(start, end) if name == axis and axis in reduced else None
+            if found is not None and found[0] in parallel and reduced[axis] <= LONGEST * parallel[found[0]]:
+                return Segments(axis, *found)
     return None
 
 
@@ -70,16 +79,17 @@ def _compared(c: Expr, forwards: str, backwards: str) -> Iterator[tuple[Var, Loa
             yield a, x
 
 
-def _next(start: Load, end: Load) -> str | None:
-    """The variable of which ``end`` is the element behind ``start``; None where it is not."""
+def _rows(start: Load, end: Load) -> tuple[str, bool] | None:
+    """The variable of the rows with these ends, and whether rows are disjoint; None where there is none."""
+    names = frozenset[str]().union(*map(free_vars, start.index))
     if start.buffer != end.buffer:
-        return None
+        return (min(names), False) if start.index == end.index and len(names) == 1 else None
     differ = [n for n, (a, b) in enumerate(zip(start.index, end.index, strict=True)) if a != b]
     if len(differ) != 1:
         return None
     (n,) = differ
-    far, names = linear(end.index[n]) - linear(start.index[n]), free_vars(start.index[n])
-    return next(iter(names)) if not far.terms and far.const == 1 and len(names) == 1 else None
+    far, own = linear(end.index[n]) - linear(start.index[n]), free_vars(start.index[n])
+    return (min(own), True) if not far.terms and far.const == 1 and len(own) == 1 else None
 
 
 def shared_segments(defs: Iterable[Def]) -> Segments | None:
@@ -115,7 +125,8 @@ def tiles_of(
 ) -> dict[str, int] | None:
     """Tiles of all axes of a kernel with the segments ``found``, as :func:`plan_of`; None where rows are dense."""
     average = -(-extents[found.axis] // max(1, extents[found.rows]))
-    if found.rows not in grid or found.axis not in rest or average > LONGEST:
+    average = average if found.disjoint else max(average, OVERLAPPING)
+    if found.rows not in grid or found.axis not in rest:
         return None
     tiles = {x: ceil_pow2(extents[x]) for x in rest if x != found.axis}
     volume = prod(tiles.values())

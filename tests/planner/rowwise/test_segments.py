@@ -72,6 +72,7 @@ def test_products_of_segments_stay_products() -> None:
         ("ptr[n] <= e and e < ptr[n + 2]", None),
         ("ptr[n] <= e and e <= ptr[n + 1]", None),
         ("ptr[n] <= e and e < end[n + 1]", None),
+        ("ptr[n] <= e and e < end[n]", Segments("e", "n", disjoint=False)),
         ("e < ptr[n + 1]", None),
     ],
 )
