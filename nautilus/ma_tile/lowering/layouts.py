@@ -30,7 +30,7 @@ from nautilus.ma_tile.analysis.access import RefAxes, affine, contiguous_axis, r
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, a_layout, acc_layout, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.lowering.dots import DotPlan
-from nautilus.vr_tile.ir import DotOp, ForOp, LoadOp, ReduceOp, ScanOp, StoreOp, TileKernel, results, walk_ops
+from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, ScanOp, StoreOp, TileKernel, results, walk_ops
 from nautilus.vr_tile.subtiles import combined
 
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
@@ -268,9 +268,7 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     across = frozenset() if cost.keyed else cost.bytes & kept_rows
     row_sizes = [max((sizes[a] // (gcd(WORD, sizes[a]) if a in across else 1) for a in c), default=1) for c in rows]
     span = sizes[lead] if lead else 1
-    apart = lead in reduced and prod(row_sizes[:kept]) >= wanted and fixed_warps is None and _has_steps(kernel)
-    least = 32 * wanted if apart else 32
-    while lead and vec[lead] > 1 and gcd(least, span // vec[lead]) * gcd(least, prod(row_sizes)) < least:
+    while lead and vec[lead] > 1 and gcd(32, span // vec[lead]) * gcd(32, prod(row_sizes)) < 32:
         vec = {a: max(1, v // 2) for a, v in vec.items()}
     col_lanes = gcd(32, span // vec[lead]) if lead else 1
     left, row_lanes = 32 // col_lanes, list[int]()
@@ -289,16 +287,6 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         cost.keyed.union(x for op in walk_ops(kernel.body) if isinstance(op, ScanOp) for x in combined(op)),
         cost.keyed, across,
     )  # fmt: skip
-
-
-def _has_steps(kernel: TileKernel) -> bool:
-    """Whether a loop of ``kernel`` stores results: one step waits for the step before.
-
-    Few elements in each of many threads then hide the latency of instructions better than wide vectors do, where the
-    warps share no reduced axis.
-    """
-    loops = (op for op in kernel.body if isinstance(op, ForOp))
-    return any(isinstance(x, StoreOp) for loop in loops for x in walk_ops(loop.body))
 
 
 def _share_warps(wanted: int, want_rows: int, columns: int, rows: list[int], kept: int) -> tuple[int, list[int]]:
