@@ -73,6 +73,7 @@ SCALAR = Stage(
         "nautilus.scalar.passes",
         "recurrences.unroll_recurrences:UnrollRecurrences",
         *("recurrences.join_recurrences:JoinRecurrences", "recurrences.chunk_recurrences:ChunkRecurrences"),
+        "recurrences.chunk_filters:ChunkFilters",
         "simplify:Simplify",
         *("inline:Inline", "simplify:Simplify"),
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),

@@ -136,6 +136,7 @@ def test_a_certifying_pass_says_so_in_its_type() -> None:
             "lazy-rescale",
         ),
         "chunk-recurrences",
+        "chunk-filters",
     }
 
 

@@ -87,6 +87,12 @@ CASES = {
         recur y[b, t] = x[b, t] - (0.5 * y[b, t - 1] if t > 0 else 0) + (x[b, t - 2] * g[b, t] if t > 1 else 0)
         recur z[b, t] = max(g[b, t], 0.25 * z[b, t + 1] - g[b, t + 1]) if t < T - 1 else g[b, t]
         """,
+    "chunks of a filter": """
+        dim B = 2, T = 404
+        input x: f32[B, T]
+        output y: f32[B, T]
+        recur y[b, t] = x[b, t] - (0.5 * y[b, t - 1] if t > 0 else 0) + (0.25 * y[b, t - 2] if t > 1 else 0)
+        """,
     "a maximum over a long state": """
         dim T = 4, S = 300
         input E: f32[T, S]

@@ -19,10 +19,13 @@ from collections.abc import Mapping, Sequence
 from nautilus.core.expr.build import calc, number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite, substitute
 from nautilus.core.index.linear import linear
+from nautilus.core.index.simplify import Ranges, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.scalar.ir import Kind, Loop, Stmt, Store, expressions, statements
+from nautilus.scalar.ir import Kind, Loop, Stmt, Store, expressions, extent, statements
 from nautilus.scalar.recurrences import Form, nests
+
+ORDER = 4  # steps between a result of a filter and the earliest one that it reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,100 @@ class State:
     def forgets(self) -> Expr | None:
         """Where a choice leaves the state out; None where none does."""
         return _forgets(self.value, self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """``store`` of a linear filter: a sum of its results of earlier steps, with constant factors, and of a ``rest``.
+
+    ``befores``: the result of one step before, of two, ..., with the ``coefficients`` in their order.
+    """
+
+    store: Store
+    own: tuple[Loop, ...]
+    value: Expr
+    befores: tuple[Load, ...]
+    coefficients: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        return self.store.buffer
+
+    @property
+    def terms(self) -> tuple[Expr, ...]:
+        """The terms with earlier results, under the conditions that leave some out in the first steps."""
+        return tuple(t for ld in self.befores if (t := _factor(self.value, ld, ld)) is not None)
+
+    @property
+    def order(self) -> int:
+        """How many steps before the earliest result is."""
+        return len(self.coefficients)
+
+    @property
+    def rest(self) -> Expr:
+        """The terms without earlier results."""
+        value: Expr | None = self.value
+        for ld in self.befores:
+            value = None if value is None else _rest(value, ld)
+        return number(0, self.value.dtype) if value is None else value
+
+
+def filter_state(form: Form) -> Filter | None:
+    """The filter that is the only state of a recurrence, of 2 to :data:`ORDER` steps; None where there is none."""
+    stores = {s.buffer: (loops, s) for loops, s in map(_elementwise, nests(form.step.body)) if s is not None}
+    written = {s.buffer: s.index for _, s in statements(form.step.body)}
+    reads = [
+        ld for _, s in statements(form.step.body) for e in expressions(s) for ld in loads(e) if ld.buffer in written
+    ]
+    backs = {ld: steps_back(form, written, ld) for ld in reads}
+    names = {ld.buffer for ld, n in backs.items() if n != 0}
+    if len(names) != 1 or not names <= stores.keys() or any(n is None or n < 0 for n in backs.values()):
+        return None
+    ((own, store),) = (stores[n] for n in names)
+    value = _within_step(form, stores, store.value, 16) if store.value.dtype in (DType.F32, DType.F64) else None
+    steps = extent(form.step)
+    if value is None or steps is None:
+        return None
+    inside = {ld for ld in loads(value) if ld.buffer in form.roles}
+    order = max((n for ld in inside if (n := steps_back(form, written, ld)) is not None), default=0)
+    if not 2 <= order <= ORDER or any(ld.buffer != store.buffer or ld.dtype is not value.dtype for ld in inside):
+        return None
+    p = form.roles[store.buffer].index(form.step.var)
+    ranges = {form.step.var: (order, max(order, steps - 1))}
+    far = 1 if form.reverse else -1
+    befores, coefficients = list[Load](), list[float]()
+    for n in range(1, order + 1):
+        at = (*store.index[:p], calc("add", store.index[p], far * n), *store.index[p + 1 :])
+        same = [ld for ld in inside if steps_back(form, written, ld) == n]
+        if len(same) > 1 or any(_without(ld.index, p) != _without(store.index, p) for ld in same):
+            return None
+        ld = same[0] if same else Load(store.buffer, at, value.dtype, store.span)
+        factor = _factor(value, ld, number(1, value.dtype)) if same else number(0, value.dtype)
+        known = None if factor is None else _constant(factor, ranges)
+        if known is None:
+            return None
+        befores.append(ld)
+        coefficients.append(known)
+    return Filter(store, own, value, tuple(befores), tuple(coefficients))
+
+
+def _constant(e: Expr, ranges: Ranges) -> float | None:
+    """The value of ``e`` where it is made of constants, and of choices that ``ranges`` decide."""
+    match e:
+        case Const(value=value):
+            return float(value)
+        case Op(op="select", args=(c, a, b)):
+            decided = simplify(c, ranges)
+            return _constant(a if decided.value else b, ranges) if isinstance(decided, Const) else None
+        case Op(op="neg", args=(a,)):
+            found = _constant(a, ranges)
+            return None if found is None else -found
+        case Op(op="add" | "sub" | "mul" | "div" as name, args=(a, b)):
+            x, y = _constant(a, ranges), _constant(b, ranges)
+            if x is None or y is None or (name == "div" and y == 0):
+                return None
+            return {"add": x + y, "sub": x - y, "mul": x * y}.get(name) if name != "div" else x / y
+    return None
 
 
 def linear_states(form: Form) -> tuple[State, ...] | None:

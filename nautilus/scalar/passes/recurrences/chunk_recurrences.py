@@ -53,7 +53,7 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
-from nautilus.scalar.analysis.linear_states import State, linear_states, steps_back
+from nautilus.scalar.analysis.linear_states import Filter, State, linear_states, steps_back
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.recurrences import Form, form_of
@@ -96,7 +96,7 @@ class ChunkRecurrences(CertifyingPass[Program]):
             steps = extent(form.step)
             if steps is None or not 0 < length < steps or (steps % length and _reduces(form)):
                 continue
-            program = _Chunks(program, k, form, states, length).program()
+            program = ChunkKernels(program, k, form, states, length).program()
             certificates += [_certificate(s) for s in states]
         return program, tuple(certificates)
 
@@ -167,7 +167,7 @@ def _certificate(state: State) -> Certificate:
 # -- the cost -------------------------------------------------------------------------------------
 
 
-def chunk_length(program: Program, form: Form, states: Sequence[State]) -> int:
+def chunk_length(program: Program, form: Form, states: Sequence[State | Filter]) -> int:
     """The steps of a chunk; 0 where the recurrence is faster as it is, or sizes are not known."""
     steps = extent(form.step)
     shapes = [b.shape for b in program.buffers if b.name in _tensors(form)]
@@ -223,10 +223,10 @@ class _Part:
     span: Span
 
 
-class _Chunks:
+class ChunkKernels:
     """The kernels of a recurrence in chunks of ``length`` steps."""
 
-    def __init__(self, program: Program, k: Kernel, form: Form, states: Sequence[State], length: int) -> None:
+    def __init__(self, program: Program, k: Kernel, form: Form, states: Sequence[State | Filter], length: int) -> None:
         self.given, self.kernel, self.form, self.states, self.length = program, k, form, states, length
         self.steps = extent(form.step) or 0
         self.count = -(-self.steps // length)
@@ -242,10 +242,16 @@ class _Chunks:
         others = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
         self.seen = {s.name for s in states if _is_stored(program, s.name) or s.name in others}
 
-    def program(self) -> Program:
+    def prepare(self) -> None:
+        """The kernels before the one that runs the steps as they were."""
         for s in self.states:
+            assert isinstance(s, State), "the steps of a filter have kernels of their own"
             self.state(s)
         self.kernels[:0] = [self.inner(own, parts) for own, parts in self.parts.items()]
+
+    def program(self) -> Program:
+        """The program with the kernels of chunks in place of that of the steps."""
+        self.prepare()
         order: list[Kernel] = []
         for k in self.given.kernels:
             order += [*self.kernels, self.last()] if k is self.kernel else [k]
@@ -296,7 +302,7 @@ class _Chunks:
         self.parts.setdefault(tuple(own), []).append(_Part(name, end, index, value, s.store.span))
         return end
 
-    def place_of(self, s: State, chunk: Expr, own: Sequence[Loop]) -> tuple[Expr, ...]:
+    def place_of(self, s: State | Filter, chunk: Expr, own: Sequence[Loop]) -> tuple[Expr, ...]:
         """The position of a chunk of ``s`` at its loops ``own``: the order of axes is that of the state in memory."""
         known = {x.var for x in (*self.form.shared, *own)}
         roles = zip(self.form.roles[s.name], s.store.index, strict=True)
@@ -359,10 +365,8 @@ class _Chunks:
         def rule(e: Expr) -> Expr | None:
             if not (isinstance(e, Load) and e.buffer in self.ends):
                 return None
-            if steps_back(form, written, e) == 0:
-                return self.running_at(e, Var(self.place))
-            before = self.running_at(e, calc("sub", Var(self.place), 1))
-            return calc("select", calc("lt", integer(0), Var(self.place)), before, self.entry(e))
+            back = steps_back(form, written, e)
+            return self.earlier(e, back) if back else self.running_at(e, Var(self.place))
 
         def put(e: Expr) -> Expr:
             return substitute(rewrite(e, rule), {form.step.var: self.at})
@@ -389,6 +393,11 @@ class _Chunks:
                 body += nest
         outer = (*form.shared, self.loop(self.chunk, self.count, Kind.PAR))
         return replace(self.kernel, body=self.nest(outer, self.place, self.length, tuple(body)))
+
+    def earlier(self, e: Load, _: int) -> Expr:
+        """The state ``e`` of the step before."""
+        before = self.running_at(e, calc("sub", Var(self.place), 1))
+        return calc("select", calc("lt", integer(0), Var(self.place)), before, self.entry(e))
 
     def running_at(self, e: Load, place: Expr) -> Load:
         """The state ``e`` at step ``place`` of the chunk."""
