@@ -30,7 +30,8 @@ temp of f32.  An operand is stored where
   is read from memory, as that of a page behind a length, the temp has 0 for what lies outside;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
   the launch of one more kernel take a small part of the time that the product saves; fewer suffice where the contiguous
-  axis is none of the tile, whose elements are then loaded one by one;
+  axis is none of the tile, whose elements are then loaded one by one, and for rows of 16-bit elements that are no
+  multiple of 16 bytes where the target has warpgroup MMAs (1000 x 1001 x 1003 takes 31.6 us by warps on an H200);
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more), or
   it is the product of tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each;
 * its rows, in the order of that tensor but with the axes of the tile last, have a known size; rows that end in zeros
@@ -63,10 +64,12 @@ from nautilus.scalar.analysis.masking import certainly_in_range
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.flatten_contractions import contracted, innermost
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
-from nautilus.targets.limits import VECTOR_BYTES
+from nautilus.targets.limits import VECTOR_BYTES, limits
+from nautilus.targets.records import DEFAULT_TARGET
 
 AGAIN = 512  # terms of which an element is an operand, at least
 TERMS = 1 << 31  # of the smallest product: about 6 microseconds of wgmma
+TERMS_ROWS = 3 << 28  # the same where only the rows of tensors are no operand of copy units (estimate for an H200)
 HELD = 512  # columns of the widest tile whose accumulators a block has
 AGAIN_APART, TERMS_APART = 128, 1 << 29  # the same where the contiguous axis is no axis of the tile
 _SHORTEST = 16  # elements of rows that end in zeros
@@ -76,16 +79,19 @@ _MOST = 1 << 27  # elements of the largest product of tensors
 
 @dataclass(frozen=True, slots=True)
 class StoreOperands:
-    """Store the operands of large products that are computed, gathered or strided."""
+    """Store the operands of large products that are computed, gathered or strided.  ``arch``: the target."""
+
+    arch: str = DEFAULT_TARGET
 
     name = "store-operands"
 
     def apply(self, program: Program) -> Program:
         """The program with one more definition for each such operand."""
+        rows = min(TERMS, TERMS_ROWS) if limits(self.arch).warpgroup else None
         for name, d in find_defs(program).items():
             for side in (0, 1):
                 d = find_defs(program)[name]
-                made = operand(d, side, {b.name: b for b in program.buffers})
+                made = operand(d, side, {b.name: b for b in program.buffers}, rows=rows)
                 if made is not None and not _is_box(program, d, made) and not _is_held(program, d, made):
                     program = _stored(program, d, side, made)
                 elif made is None:
@@ -149,10 +155,13 @@ def _is_view(factor: Expr) -> bool:
     return plain and isinstance(strip_conversions(factor), Load)
 
 
-def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None = None) -> Operand | None:
+def operand(
+    d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None = None, rows: int | None = None
+) -> Operand | None:
     """Factor ``side`` of product ``d`` as the tensor that is stored; None where it stays as it is.
 
-    ``inner``: the contracted axis of the tile, if it is not all of them.
+    ``inner``: the contracted axis of the tile, if it is not all of them.  ``rows``: terms of the smallest product of
+    which a tensor is stored for its rows alone, if it is another one than :data:`TERMS`.
     """
     value = unscaled(d)
     if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul"):
@@ -169,7 +178,8 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
     elements, terms = (prod(nominal(a.extent) for a in every) for every in (axes, d.axes))
     deep = {a.name for a in d.red}
     dtype = _dtype(mine, tile, deep, buffers)
-    least, again = (TERMS_APART, AGAIN_APART) if _is_apart(mine, tile) else (TERMS, AGAIN)
+    whole = rows if rows is not None and dtype is not None and dtype.is_half and _is_view(mine) else TERMS
+    least, again = (TERMS_APART, AGAIN_APART) if _is_apart(mine, tile) else (whole, AGAIN)
     if dtype is None or terms < max(least, again * elements):
         return None
     order = _order(factor, axes, tile, buffers, elements)
