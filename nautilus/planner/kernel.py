@@ -479,6 +479,7 @@ def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
     shares = _shared_along(g, grid) is not None
     each = 1024 if shares or any(d.is_reduction for d in g.defs) else 512 if g.volume() >= BLOCK else 256
     long = g.loop is None and g.volume() > rows.GENERAL
+    each = rows.WARP_OF_BYTES if not long and rows.streams_bytes(g.defs) else each
     warps = rows.warps(g.volume()) if long else max(1, min(16, g.volume() // each))
     most = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != _vector_axis(g)), default=1)
     down = 1 if shares else min(most, warps)  # a thread has all results of an element that they share

@@ -19,7 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
+from nautilus.core.expr.nodes import free_vars
 from nautilus.core.tiles import ceil_pow2, floor_pow2
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.targets.limits import BLOCK_REGISTERS
 
@@ -28,6 +30,7 @@ THREAD = 64  # elements of such a row in one thread
 WARP = 1024  # elements that a warp reads in one step of a loop
 ROW_BYTES = 8192  # of a row, for each warp of its block
 MIN_WARPS, MAX_WARPS = 4, 16
+WARP_OF_BYTES = 4096  # elements of 8 bits that a warp reads for one sum: 1024 take 21.0 us, 2048 19.2, 4096 18.5 (H200)
 WASTE = 8  # at most one part in so many of a tile is unused
 
 
@@ -72,3 +75,14 @@ def operands(defs: Sequence[Def], row: Iterable[str]) -> dict[str, int]:
         along = {a.name for a in d.axes} & set(row)
         found |= {ld.buffer: ld.dtype.bytes for ld in d.reads() if along and ld.buffer not in names}
     return found
+
+
+def streams_bytes(defs: Sequence[Def]) -> bool:
+    """Whether ``defs`` sum products along rows of one tensor of 8-bit elements, of which each is read once."""
+    sums = [d for d in defs if d.is_reduction]
+    if len(sums) != 1 or sums[0].op != "sum" or {a.name for a in sums[0].red} & {a.name for d in defs for a in d.par}:
+        return False
+    every = {a.name for a in sums[0].axes}
+    read = [ld for ld in sums[0].reads() if free_vars(ld) >= every]
+    others = [ld for ld in sums[0].reads() if ld not in read]
+    return len(read) == 1 and bool(others) and read[0].dtype.bytes == 1 and read[0].dtype is not DType.BOOL

@@ -99,3 +99,13 @@ def test_small_kernels_have_a_block_for_each_multiprocessor(sizes: str, tile: in
     assert made is not None
     (plan,) = made.kernels
     assert roles(plan)["i"] == ("grid", tile) and isinstance(plan.mapping, WarpPlan) and plan.mapping.warps == warps
+
+
+@pytest.mark.parametrize(("types", "warps"), [(("bf16", "f8e4m3"), (1, 1)), (("bf16", "bf16"), (1, 4))])
+def test_rows_of_bytes_have_few_warps(types: tuple[str, str], warps: tuple[int, int]) -> None:
+    """A thread has as many bytes of a row in flight as with wider elements."""
+    inputs = "dim N = 14336, K = 4096\ninput x: {}[K]\ninput W: {}[N, K]\noutput y: bf16[N]\n".format(*types)
+    made = travel(inputs + "y[j] = sum[k](x[k] * W[j, k])\n", "sm_90a", until="scalar").result.context.schedule
+    assert made is not None
+    (plan,) = made.kernels
+    assert isinstance(plan.mapping, WarpPlan) and plan.mapping.warps == warps
