@@ -28,6 +28,7 @@ from nautilus.planner import streaming
 from nautilus.planner.conservative import one_by_one, plain, smaller
 from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of
 from nautilus.planner.kernel import SHORT, plan_kernel, spread_tiles
+from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
@@ -89,7 +90,8 @@ def default_schedule(
     kernels = {
         plans[g].name: sized(plans[g], known.unified(g), target, fallbacks, in_parts) for g in graph.ordered(groups)
     }
-    return Schedule(kernels=tuple(streaming.joined(kernels, whole, target, fallbacks).values()))
+    together = clustered(streaming.joined(kernels, whole, target, fallbacks), whole, target, fallbacks)
+    return Schedule(kernels=tuple(together.values()))
 
 
 def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict[str, Group], dict[Group, KernelPlan]]:

@@ -136,11 +136,11 @@ def joined(
         if found is None or not few_rows(plan, unified[name]):
             continue
         parts = _parts(unified[name], found.by)
-        reader = _reader(unified, name, parts)
+        reader = reader_of(unified, name, parts)
         if reader is None:
             continue
         out[name] = _warp_of_block(plan, unified[name], found, target)
-        out[reader] = _combining(out[reader], unified[reader], parts, out[name], found.interleave, found.interleave)
+        out[reader] = combining(out[reader], unified[reader], parts, out[name], found.interleave, found.interleave)
         if not fallbacks.steps(reader):
             out |= _cluster(out, unified, reader, shared_bytes(out[name], unified[name], found), target)
     return out
@@ -151,7 +151,7 @@ def _parts(unified: Unified, by: str) -> dict[str, Def]:
     return {d.name: d for d in unified.defs if d.axis(by) is not None}
 
 
-def _reader(unified: Mapping[str, Unified], name: str, parts: Mapping[str, Def]) -> str | None:
+def reader_of(unified: Mapping[str, Unified], name: str, parts: Mapping[str, Def]) -> str | None:
     """The only kernel that reads ``parts`` of kernel ``name``; None where there are several."""
     readers = [n for n, u in unified.items() if n != name and _reads(u, parts)]
     return readers[0] if len(readers) == 1 else None
@@ -178,7 +178,7 @@ def _cluster(
     if groups is None or unified[name].extents[groups.by] != CLUSTER or not target.warpgroup:
         return {}
     plan, parts = plans[name], _parts(unified[name], groups.by)
-    reader = _reader(unified, name, parts)
+    reader = reader_of(unified, name, parts)
     if reader is None:
         return {}
     tiles = {a.name: a.tile for a in plan.axes}
@@ -186,7 +186,7 @@ def _cluster(
     if used + CLUSTER * pushed + _SMALL > target.smem_block:
         return {}
     assert isinstance(plan.mapping, WarpPlan)
-    last = _combining(plans[reader], unified[reader], parts, plan, CLUSTER, prod(plan.mapping.warps))
+    last = combining(plans[reader], unified[reader], parts, plan, CLUSTER, prod(plan.mapping.warps))
     assert isinstance(last.mapping, WarpPlan)
     if last.mapping.warps[1] > CLUSTER * max(1, last.axes[-1].tile // 32):  # some warps would have no work
         return {}
@@ -223,7 +223,7 @@ def loaded(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
     return row, resident
 
 
-def _combining(
+def combining(
     plan: KernelPlan, unified: Unified, parts: Mapping[str, Def], made: KernelPlan, chunks: int, count: int
 ) -> KernelPlan:
     """The combining kernel: a block has the rows of one block that computes ``chunks``, and its ``count`` warps."""

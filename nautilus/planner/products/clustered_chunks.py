@@ -1,0 +1,77 @@
+"""Chunks of a short product as a cluster, whose first block combines them (``combine-in-cluster``).
+
+A product of few rows is bound by the bytes of one operand, and its loop is split so that all multiprocessors load.  The
+kernel that combines the chunks then takes about as long as loading: a launch, and a way through memory and back.
+A cluster of two, four or eight blocks needs neither.  It costs 6 to 10% of a kernel (H200, decoding), which is less
+than the second kernel where rows are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
+from nautilus.core.types import DType
+from nautilus.planner.products.dots import dot_of
+from nautilus.planner.streaming import combining, loaded, reader_of
+from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.chunks import Chunks, chunks_of
+from nautilus.scalar.analysis.derived_names import GRID
+from nautilus.targets.limits import Limits
+
+CLUSTERS = (2, 4, 8)  # blocks; the largest portable cluster has eight
+ROWS = 64  # of the tile of a short product, at most
+_SMALL = 8 << 10  # bytes of shared memory for barriers and for what the combination needs
+
+
+def clustered(
+    plans: Mapping[str, KernelPlan], unified: Mapping[str, Unified], target: Limits, fallbacks: Fallbacks
+) -> dict[str, KernelPlan]:
+    """``plans`` by name, with the chunks of short products and the kernels that combine them as clusters.
+
+    ``fallbacks``: the fallbacks of kernels that failed later, which stay two kernels.
+    """
+    out = dict(plans)
+    for name, plan in plans.items():
+        found = [c for d in unified[name].defs if (c := chunks_of(d)) is not None]
+        if len(found) == len(unified[name].defs) == 1 and target.warpgroup and not fallbacks.steps(name):
+            out |= _cluster(out, unified, name, plan, found[0], target, fallbacks)
+    return out
+
+
+def _cluster(
+    plans: Mapping[str, KernelPlan], unified: Mapping[str, Unified], name: str, plan: KernelPlan, chunks: Chunks,
+    target: Limits, fallbacks: Fallbacks,
+) -> dict[str, KernelPlan]:  # fmt: skip
+    """Plans of kernel ``name`` and of its reader as a cluster; none where they do not fit."""
+    (d,) = unified[name].defs
+    number, parts = unified[name].extents[chunks.by], {d.name: d}
+    reader = reader_of(unified, name, parts)
+    if number not in CLUSTERS or not isinstance(number, int) or chunks.tile or dot_of(d) is None or reader is None:
+        return {}
+    if not (isinstance(plan.mapping, WarpPlan) and _has_few_rows(plan, unified[name])) or fallbacks.steps(reader):
+        return {}
+    if any(dot_of(x) is not None or chunks_of(x) is not None for x in unified[reader].defs):
+        return {}
+    row, resident = loaded(plan, unified[name], chunks.axis)
+    used = plan.mapping.stages * row * plan.axis(chunks.axis).tile + resident
+    pushed = number * DType.F32.bytes * prod(a.tile for a in plan.axes if a.role == GRID)
+    if used + pushed + _SMALL > target.smem_block:
+        return {}
+    last = combining(plans[reader], unified[reader], parts, plan, number, prod(plan.mapping.warps))
+    mapping = replace(plan.mapping, cluster=number, raster_order="natural")
+    return {name: replace(plan, mapping=mapping), reader: last}
+
+
+def _has_few_rows(plan: KernelPlan, unified: Unified) -> bool:
+    """Whether one tile has all rows, and another axis is divided."""
+
+    def whole(a: AxisPlan) -> bool:
+        extent = unified.extents[a.name]
+        return isinstance(extent, int) and extent <= a.tile <= ROWS
+
+    spread = [a for a in plan.axes if a.role == GRID and a.tile > 1]
+    return len(spread) == 2 and sum(map(whole, spread)) == 1
