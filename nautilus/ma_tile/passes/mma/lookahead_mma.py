@@ -1,15 +1,15 @@
 """``lookahead-mma``: the first MMAs of a pipelined loop are issued one more iteration ahead, into a second accumulator.
 
 ``pipeline-mma`` makes of each iteration ``A(t); B(t-1); R(t)``: MMAs that read only what is loaded, MMAs that read the
-iteration before, and the elementwise work R on the results of A.  R waits for A, so the matrix unit and the
-elementwise work of a warpgroup take turns where B is short.  Here A runs two iterations ahead of B ::
+iteration before, and the elementwise work R on the results of A.  R waits for A, so the matrix unit has
+nothing of the warpgroup to do during most of R where B is short.  Here A runs two iterations ahead of B ::
 
     A(lo-1); A(lo); R(lo-1)
     for t in lo..hi, s = the results of A(lo):  s' = A(t+1); B(t-1); R(t) on s;  yield s'
 
-The results of A are then complete when an iteration begins, and both products of it run beside R.  The second
-accumulator takes registers; loop steps are chosen for that (``planner.products.back_to_back``).  The last iteration
-repeats the A of its own position, whose result nothing reads: the loop needs no copy of its body.
+The results of A are then complete when an iteration begins, and all of its MMAs run beside R.  The second accumulator
+takes registers.  The last iteration repeats the A of its own position, whose result nothing reads: the loop needs no
+copy of its body.
 
 The loops of a chain are treated as one.  Behind the last iteration of a loop comes the first one of the next loop that
 has an iteration.  A must be the same in all of them, alone in its shared buffers, and stand before the first loop too,
