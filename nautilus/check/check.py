@@ -7,7 +7,8 @@
    on the same inputs: over the reals down to the VR-tile IR (equal to 1e-9), and in the kernel's types below it (equal
    within twice the bound on those inputs; the MA-tile interpreter simulates threads and memory).  On one set of random
    inputs every step is compared.  On the others the two ends are compared, and every step only where the ends disagree.
-   A disagreement names the step between the two sides.
+   A disagreement names the step between the two sides.  Passes that only the declared sizes use are looked for at larger
+   ones (:mod:`nautilus.check.coverage`).
 3. The result is compared with the Spec in float64, and so is the result of the GPU if there is one.
 """
 
@@ -18,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import pairwise
 from math import inf
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,14 @@ import numpy as np
 from nautilus.check import compare, device, levels
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.stated import stated
+from nautilus.check.coverage import enlarged, missing, with_scatters
 from nautilus.check.input_sets import input_sets
 from nautilus.check.inputs import InputSet, generate, interface, validation_inputs, with_specials
 from nautilus.check.levels import Level, Trace
 from nautilus.check.reference import Compiled as Made
 from nautilus.check.reference import OutOfRange, Reference
 from nautilus.check.report import Outcome, Report
-from nautilus.check.sizes import Variant, variants
+from nautilus.check.sizes import Variant, spec_at, variants
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, first_line
 from nautilus.core.numerics import Array, Mode
 from nautilus.core.records import dataclass
@@ -76,39 +77,38 @@ def check_spec(
         _Check(report, request, None, seed, device, only, steps).run()
         return report
     request = replace(request, keep_runtime=True)
-    found = variants(lambda dims: _load(request, dims), request.dims, full_size)
+    found = variants(lambda dims: spec_at(request, dims), request.dims, full_size)
     if steps:
         declared = _Check(report, request, None, seed, device, only)  # the requested compilation at its own sizes
         declared.compile()
         declared.certificates()
         declared.index_sets()
-        request = _with_scatters(request, declared)
+        request = with_scatters(request, declared.trace.levels)
+    made = []
     for v in found:
         sized = replace(request, dims={**request.dims, **v.dims})
-        _Check(report, sized, v, seed, device, only, steps, validates=steps and v is found[0]).run()
+        made.append(_Check(report, sized, v, seed, device, only, steps, validates=steps and v is found[0]))
+        made[-1].run()
+    if steps and not full_size:
+        _check_larger(declared, found, [c.trace.levels for c in made])
     return report
 
 
-def _with_scatters(request: Request, declared: _Check) -> Request:
-    """``request`` with the scatters of the declared sizes, because at small sizes the rule has none."""
-    last = declared.trace.levels[-1].context.schedule if declared.trace.levels else None
-    if request.schedule is not None or last is None or not last.scatters:
-        return request
-    return replace(request, schedule=Schedule(scatters=last.scatters))
-
-
-def _load(request: Request, dims: Mapping[str, int]) -> Spec:
-    from nautilus.frontend.semantics.check import load_spec, load_text
-
-    assumed = [f.text for f in request.assumed]
-    if request.text is not None:
-        folder = Path(request.path).parent
-        name = str(request.path)
-        loose = request.unaligned
-        return load_text(
-            request.text, name, dims=dims, folder=folder, keep_runtime=True, unaligned=loose, assumed=assumed
-        )
-    return load_spec(request.path, dims=dims, keep_runtime=True, unaligned=request.unaligned, assumed=assumed)
+def _check_larger(declared: _Check, found: Sequence[Variant], checked: list[list[Level]]) -> None:
+    """Check larger sizes while they reach passes that only the ``declared`` sizes use, and name those that are left."""
+    request, report = declared.request, declared.report
+    lacking = missing(declared.trace.levels, checked)
+    for v in enlarged(lambda dims: spec_at(request, dims), request.dims, found, lacking):
+        sized = replace(request, dims={**request.dims, **v.dims})
+        larger = _Check(report, sized, v, declared.seed, "cpu", ("random",), validates=False)
+        larger.compile()
+        if lacking != (left := missing(declared.trace.levels, [*checked, larger.trace.levels])):
+            larger.run()
+            checked, lacking = [*checked, larger.trace.levels], left
+    if lacking:
+        said = "it acts at the declared sizes and at none of the checked ones"
+        for subject in lacking:
+            declared.add("pass", subject, "skip", said)
 
 
 @dataclass

@@ -24,6 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nautilus.core.errors import NautilusError
 from nautilus.core.expr.nodes import Axis, Expr, Param, Reduce, free_vars, walk
@@ -37,10 +39,16 @@ from nautilus.frontend.spec import Definition, Spec
 #: Sizes of lengths, and smaller ones where those are too much work.
 _ODD = ((130, 77, 333, 45, 201, 99), (45, 33, 77, 21, 51, 39))
 _ALIGNED = ((208, 144, 320, 80, 272, 112), (112, 80, 144, 64, 96, 48))
+#: Sizes of lengths for passes that begin above those sizes.
+_LARGER = ((528, 272, 400, 656, 464, 592), (1040, 784, 912, 1168, 528, 656), (4112, 2064, 1040, 784, 528, 400))
+_MORE_WORK = 8_000_000
 _WORK = 2_000_000  # of an evaluation, of which a check makes about a hundred
 _MATRIX = 8  # points of a product of matrices that are as much work as one of something else
 _ELEMENTS = 1 << 26  # largest tensor of ``large`` sizes
 _LARGE = 80_000_000_000  # largest iteration space of ``large`` sizes, which run once and are mostly matrix products
+
+if TYPE_CHECKING:
+    from nautilus.driver import Request
 
 Loader = Callable[[Mapping[str, int]], Spec]
 Pool = tuple[int, ...]
@@ -82,6 +90,35 @@ def variants(load: Loader, fixed: Mapping[str, int], full: bool = False) -> tupl
         if smallest is not None and all(dims != v.dims for v in out):
             out.append(smallest)
     return tuple(out) or (Variant("full", {}, spec),)
+
+
+def spec_at(request: Request, dims: Mapping[str, int]) -> Spec:
+    """The spec of ``request`` at sizes ``dims``, with its facts."""
+    from nautilus.frontend.semantics.check import load_spec, load_text
+
+    assumed = [f.text for f in request.assumed]
+    if request.text is not None:
+        folder = Path(request.path).parent
+        name = str(request.path)
+        loose = request.unaligned
+        return load_text(
+            request.text, name, dims=dims, folder=folder, keep_runtime=True, unaligned=loose, assumed=assumed
+        )
+    return load_spec(request.path, dims=dims, keep_runtime=True, unaligned=request.unaligned, assumed=assumed)
+
+
+def larger(load: Loader, fixed: Mapping[str, int]) -> Iterator[Variant]:
+    """Sizes as the aligned ones with longer lengths, smallest first, where an evaluation is not too much work."""
+    spec = load(fixed)
+    for pool in _LARGER:
+        for dims in _few_steps(spec, fixed, _aligned(spec, fixed, pool), 4):
+            try:
+                sized = load({**fixed, **_allowed(spec, dims)})
+            except NautilusError:
+                continue
+            if work(sized) <= _MORE_WORK:
+                yield Variant("larger", _allowed(spec, dims), sized)
+                break
 
 
 def large(load: Loader, fixed: Mapping[str, int]) -> Variant:

@@ -1,0 +1,41 @@
+"""Which passes the compilation at the declared sizes uses, and whether a check at smaller sizes reaches them.
+
+A pass may begin above some size, such as one that cuts a long reduction into chunks.  A check at small sizes then says
+nothing about it.  :func:`missing` finds such passes, and :func:`enlarged` gives larger sizes, in order, at which the
+check looks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from nautilus.check.levels import Level
+from nautilus.check.sizes import Loader, Variant, larger
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request
+
+#: Stages whose interpreters run at larger sizes; a module of MA-tile IR takes too long there.
+_STAGES = ("scalar", "vr-tile")
+
+
+def missing(declared: Sequence[Level], checked: Iterable[Sequence[Level]]) -> tuple[str, ...]:
+    """The passes that change the module at the ``declared`` sizes and at none of the ``checked`` ones, in order."""
+    reached = {x.subject for levels in checked for x in levels}
+    return tuple(x.subject for x in declared if not x.is_lowering and x.subject not in reached)
+
+
+def enlarged(
+    load: Loader, fixed: Mapping[str, int], checked: Sequence[Variant], lacking: Sequence[str]
+) -> Iterator[Variant]:
+    """Larger sizes than those that are ``checked``; none where no pass of ``lacking`` can be reached by them."""
+    if any(subject.partition("/")[0] in _STAGES for subject in lacking):
+        yield from (v for v in larger(load, fixed) if all(v.dims != x.dims for x in checked))
+
+
+def with_scatters(request: Request, declared: Sequence[Level]) -> Request:
+    """``request`` with the scatters of the declared sizes, because at small sizes the rule has none."""
+    last = declared[-1].context.schedule if declared else None
+    if request.schedule is not None or last is None or not last.scatters:
+        return request
+    return replace(request, schedule=Schedule(scatters=last.scatters))

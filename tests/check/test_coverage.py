@@ -1,0 +1,50 @@
+"""Passes of the declared sizes that small sizes do not reach are checked at larger ones, or named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nautilus.check.check import check_spec
+from nautilus.check.coverage import enlarged, missing
+from nautilus.check.levels import Trace
+from nautilus.check.sizes import spec_at, variants
+from nautilus.driver import Request, compile_file
+
+_DECODE = """dim B = 2, N = 4096, D = 64
+input Q: f16[B, D]
+input K: f16[B, N, D]
+input V: f16[B, N, D]
+output O: f16[B, D]
+P[b, j] = softmax[j](sum[d](Q[b, d] * K[b, j, d]))
+O[b, d] = sum[j](P[b, j] * V[b, j, d])
+"""
+
+
+def _request(text: str, **dims: int) -> Request:
+    return Request(Path("given.naut"), "sm_80", text=text, dims=dims, keep_runtime=True, until="vr-tile")
+
+
+def _levels(text: str, **dims: int) -> Trace:
+    trace = Trace()
+    compile_file(_request(text, **dims), [trace])
+    return trace
+
+
+def test_a_larger_size_reaches_a_pass_that_begins_above_the_small_ones() -> None:
+    request = _request(_DECODE)
+    found = variants(lambda dims: spec_at(request, dims), {})
+    declared = _levels(_DECODE).levels
+    small = [_levels(_DECODE, **v.dims).levels for v in found]
+    lacking = missing(declared, small)
+    assert "scalar/add-unit-axes" in lacking
+    more = [_levels(_DECODE, **v.dims).levels for v in enlarged(lambda d: spec_at(request, d), {}, found, lacking)]
+    assert more and "scalar/add-unit-axes" not in missing(declared, [*small, *more])
+
+
+def test_a_pass_of_large_sizes_alone_is_named() -> None:
+    text = "dim M = 64, N = 65536\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[i, j])\n"
+    request = Request(Path("given.naut"), "sm_90a", text=text)
+    report = check_spec(request, device="cpu", only=("random",))
+    declared = _levels(text).levels
+    said = [o.subject for o in report.outcomes if "at none of the checked ones" in o.message]
+    assert report.ok and {x.subject for x in declared} >= {s for s in said if s.startswith("scalar/")}
