@@ -7,7 +7,7 @@
    on the same inputs: over the reals down to the VR-tile IR (equal to 1e-9), and in the kernel's types below it (equal
    within twice the bound on those inputs; the MA-tile interpreter simulates threads and memory).  On one set of random
    inputs every step is compared.  On the others the two ends are compared, and every step only where the ends disagree.
-   A disagreement names the step between the two sides.  Passes that only the declared sizes use are looked for at larger
+   A disagreement names the step between the two sides.  Passes that only the declared sizes use are checked at larger
    ones (:mod:`nautilus.check.coverage`).
 3. The result is compared with the Spec in float64, and so is the result of the GPU if there is one.
 """
