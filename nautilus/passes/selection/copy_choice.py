@@ -8,7 +8,7 @@ definitions take alone is longer than that of the program with all copies, the p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from nautilus.core.records import dataclass
@@ -60,7 +60,7 @@ def alternatives(program: Program, context: Context, every: bool = False) -> lis
     if not every and whole is not None and whole.seconds <= _stored_seconds(live, found):
         return [*tried, Alternative((), None)]
     tried.append(_tried(program, context, ()))
-    return [*tried, *(_tried(program, context, c) for c in _alone(found))]
+    return [*tried, *(_tried(program, context, c) for c in _alone(found, find_defs(live).keys()))]
 
 
 def _tried(program: Program, context: Context, made: tuple[CopyPlan, ...]) -> Alternative:
@@ -69,11 +69,13 @@ def _tried(program: Program, context: Context, made: tuple[CopyPlan, ...]) -> Al
     return Alternative(made, split_choice.priced_after(program, wanted, _BEFORE))
 
 
-def _alone(found: tuple[CopyPlan, ...]) -> Iterator[tuple[CopyPlan, ...]]:
-    """The copies of each definition alone, where several are copied."""
+def _alone(found: tuple[CopyPlan, ...], known: Collection[str]) -> Iterator[tuple[CopyPlan, ...]]:
+    """The copies of each definition alone, where several are copied; their readers are ``known`` without copies."""
     names = dict.fromkeys(c.op for c in found)
     for name in names if len(names) > 1 else ():
-        yield tuple(c for c in found if c.op == name)
+        own = (replace(c, readers=tuple(r for r in c.readers if r in known)) for c in found if c.op == name)
+        if made := tuple(c for c in own if c.readers):
+            yield made
 
 
 def _stored_seconds(program: Program, found: tuple[CopyPlan, ...]) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import CopyPlan, Schedule
 from nautilus.driver import Request, compile_file
+from nautilus.passes.selection.copy_choice import _alone
 
 #: two products of one matrix of scores, which reduce over its columns and over its rows
 BOTH_SIDES = """
@@ -40,3 +41,8 @@ def test_what_the_schedule_says_is_stored_stays() -> None:
 def test_small_programs_are_not_tried() -> None:
     made = compile_file(request(m=128)).context.schedule
     assert made is not None and made.copies is None
+
+
+def test_copies_of_one_definition_alone_have_no_readers_that_are_copies() -> None:
+    found = CopyPlan("l", ("L",)), CopyPlan("S", ("l_copy",)), CopyPlan("S", ("m", "l_copy"))
+    assert list(_alone(found, {"S", "m", "l", "L"})) == [(CopyPlan("l", ("L",)),), (CopyPlan("S", ("m",)),)]
