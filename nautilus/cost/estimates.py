@@ -2,7 +2,8 @@
 
 A runtime size has its nominal value.  A loop between ends that are read from tensors is taken as long as it may be, so
 a length counts as the whole range: what the lengths of a caller are is not known.  Ends that follow each other in one
-tensor, ``ptr[n]`` and ``ptr[n + 1]``, are those of segments, which are taken as equally long.
+tensor, ``ptr[n]`` and ``ptr[n + 1]``, are those of segments, which are taken as equally long.  A window that begins and
+ends at one element, ``len[b] - W <= j < len[b]``, is at the end of the range.
 """
 
 from __future__ import annotations
@@ -55,6 +56,15 @@ def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[st
     return out
 
 
+def window_ends(kernel: MemKernel, starts: frozenset[str]) -> dict[str, int]:
+    """The greatest element that counts, for each tensor of which both starts and ends of loops read an element."""
+    lets = [(op.var, op.expr) for op in walk_ops(kernel.body) if isinstance(op, LetOp)]
+    exprs = [(name in starts, e) for name, e in (*kernel.decode, *lets)]
+    first, last = ({ld for at, e in exprs if at is start for ld in loads(e)} for start in (True, False))
+    limits = {ld.buffer: [n for _, e in exprs for x in walk(e) for n in _limits(x, ld.buffer)] for ld in first & last}
+    return {name: max(found) for name, found in limits.items() if found}
+
+
 def _limits(e: Expr, buffer: str) -> Iterator[int]:
     """The greatest value that ``e`` gives an element of ``buffer``, if it is a choice of the lesser value."""
     match e:
@@ -62,16 +72,20 @@ def _limits(e: Expr, buffer: str) -> Iterator[int]:
             yield int(value)
 
 
-def longest(e: Expr, env: Mapping[str, Any], segments: Mapping[str, int], *, starts: bool) -> Any:
+def longest(
+    e: Expr, env: Mapping[str, Any], segments: Mapping[str, int], windows: Mapping[str, int], *, starts: bool
+) -> Any:
     """``e`` where every element that it reads is the least integer, if a loop ``starts`` at it, else the greatest.
 
-    ``segments``: the lengths of segments by the tensors that have their ends.
+    ``segments``: the lengths of segments by the tensors that have their ends; ``windows``: the ends of windows.
     """
     least, most = integer_limits(DType.I32)
 
     def read(n: Expr) -> Any:
         if isinstance(n, Load) and n.buffer in segments:
             return estimated(n.index[-1], env) * segments[n.buffer]
+        if isinstance(n, Load) and n.buffer in windows:
+            return np.asarray(windows[n.buffer])
         return np.asarray(least if starts else most) if isinstance(n, Load) else _placeholder(n)
 
     return evaluate(e, env, read)

@@ -21,7 +21,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.combining import combining
-from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of
+from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of, window_ends
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
@@ -122,8 +122,9 @@ class Counter:
             self.env |= {op.var: number for op in ma.walk_ops(kernel.body) if isinstance(op, TileFirst)}
         self.starts = starts_of(kernel)
         self.segments = segment_lengths(kernel, self.shapes)
+        self.windows = window_ends(kernel, self.starts)
         for name, e in kernel.decode:
-            self.env[name] = longest(e, self.env, self.segments, starts=name in self.starts)
+            self.env[name] = self._longest(name, e, self.env)
         self.order = tiles.order if tiles is not None else "none"
         self.flight = 0
         self.counts = Counts()
@@ -207,14 +208,18 @@ class Counter:
         return out
 
     # -- structure ------------------------------------------------------------------------------
+    def _longest(self, name: str, e: Expr, env: Mapping[str, Any]) -> Any:
+        """What variable ``name`` is where its loop is as long as it may be."""
+        return longest(e, env, self.segments, self.windows, starts=name in self.starts)
+
     def block(self, body: tuple[MemOp, ...], times: Any, env: dict[str, Any]) -> None:
         for op in body:
             match op:
                 case ma.LetOp(var=var, expr=e):
-                    env[var] = longest(e, env, self.segments, starts=var in self.starts)
+                    at, *ends = (self._longest(var, e, x) for x in (env, *both_ends(env)))
+                    env[var] = at
                     if self.private > 1 and CONSUMER in free_vars(e):
-                        first, last = both_ends(env)
-                        env[f"{var}#"] = (estimated(e, first), estimated(e, last))
+                        env[f"{var}#"] = tuple(ends)
                 case TileSchedulerOp(body=inner):
                     self.block(inner, times, dict(env))
                 case ma.IfOp(cond=cond, body=inner):

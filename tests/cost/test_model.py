@@ -249,3 +249,15 @@ def test_gathered_rows_are_read() -> None:
     page = 2 * 8 * 64 * 128 * 2  # of keys and values
     assert 4096 * page <= read(4096) <= 1.05 * 4096 * page
     assert 8 * page <= read(8) <= 8 * page + 8e6
+
+
+def test_a_window_at_the_end_of_a_length_is_as_long_as_it_may_be() -> None:
+    """Its first and its last position follow from one element, and so the model takes the same one for both."""
+
+    def products(window: int) -> float:
+        p = program("serving/attention/paged_sinks_decode", (("B", 32), ("N", 4096), ("W", window)))
+        done = examine(space(p, ARCH), defaults(space(p, ARCH)))
+        assert done.module is not None, done.fault
+        return sum(k.flops for k in estimate(done.module, ARCH).kernels)
+
+    assert 1.6 < products(2048) / products(1024) < 2.4

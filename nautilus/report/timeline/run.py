@@ -23,7 +23,7 @@ from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.cost.each_op import work_of_ops
-from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of
+from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of, window_ends
 from nautilus.cost.model import KernelEstimate
 from nautilus.ma_tile.interp.block import _DATA, BlockRun
 from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
@@ -136,6 +136,7 @@ class TimedRun(BlockRun):
         self.work = work_of_ops(machine.module, machine.kernel)
         self.starts = starts_of(machine.kernel)
         self.segments = segment_lengths(machine.kernel, {b.name: b for b in machine.module.buffers})
+        self.windows = window_ends(machine.kernel, self.starts)
         self.units = [Units() for _ in range(machine.kernel.cluster)]
         self.progress: dict[int, _Progress] = {}
         self.actors: list[Actor] = []
@@ -175,7 +176,8 @@ class TimedRun(BlockRun):
         for op in body:
             match op:
                 case ao.LetOp(var=var, expr=e):
-                    found = longest(e, self.variables(ctx), self.segments, starts=var in self.starts)
+                    at = self.variables(ctx)
+                    found = longest(e, at, self.segments, self.windows, starts=var in self.starts)
                     ctx.variables[var] = int(np.asarray(found).flat[0])
                 case _ if isinstance(op, _INTEGER):
                     _DATA[type(op)](self, ctx, op)
