@@ -31,6 +31,7 @@ from nautilus.core.expr.nodes import (
     substitute,
 )
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 
@@ -138,6 +139,7 @@ def _stored_at(s: Store, par: list[Axis], kernel: Kernel) -> tuple[tuple[Axis, .
     return tuple(par), s.index
 
 
+@by_identity(128)
 def reads_of(k: Kernel) -> frozenset[str]:
     """The buffers that ``k`` loads."""
     found: set[str] = set()
@@ -147,6 +149,7 @@ def reads_of(k: Kernel) -> frozenset[str]:
     return frozenset(found)
 
 
+@by_identity(128)
 def writes_of(k: Kernel) -> frozenset[str]:
     """The buffers in global memory that ``k`` writes."""
     return frozenset(s.buffer for _, s in statements(k.body)) - {b.name for b in k.locals}

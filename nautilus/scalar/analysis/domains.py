@@ -71,7 +71,8 @@ def scan_of(d: Def) -> Scan | None:
             found = _bound(d, u.name, t.name)
             if found is not None and found.bound.scans and u.extent == t.extent:
                 return found
-            local = None if not isinstance(u.extent, int) else _bound(_in_chunks(d, t.name, u.extent), u.name, _PLACE)
+            chunks = _in_chunks(d, t.name, u.extent) if isinstance(u.extent, int) else None
+            local = None if chunks is None else _bound(chunks, u.name, _PLACE)
             if local is not None and local.bound.scans and isinstance(u.extent, int):
                 return replace(local, into=t.name, chunk=u.extent)
     return None
@@ -98,8 +99,8 @@ def split_guard(d: Def) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     return inner, tuple(p for p in parts if p not in inner)
 
 
-def _in_chunks(d: Def, t: str, size: int) -> Def:
-    """``d`` with variables for the number of the chunk of ``t`` and for the place in it."""
+def _in_chunks(d: Def, t: str, size: int) -> Def | None:
+    """``d`` with variables for the number of the chunk of ``t`` and for the place in it; None if no guard has it."""
     names = {"floordiv": _CHUNK, "mod": _PLACE}
 
     def rule(n: Expr) -> Expr | None:
@@ -109,6 +110,8 @@ def _in_chunks(d: Def, t: str, size: int) -> Def:
         return None
 
     guard = None if d.guard is None else rewrite(d.guard, rule)
+    if guard is None or guard == d.guard:
+        return None
     return replace(d, value=rewrite(d.value, rule), guard=guard)
 
 

@@ -155,7 +155,7 @@ class State:
         return replace(self, written=self.written | done, groups=self.groups[:pending])
 
     def barrier(self) -> State:
-        return replace(self, written=NONE, read=NONE)
+        return State(groups=self.groups, open=self.open)
 
 
 @dataclass(slots=True)
@@ -315,7 +315,9 @@ class _Sync:
             return state.commit()
         if isinstance(op, TmaLoad):
             return state
-        return replace(state, written=state.written | writes, read=state.read | reads, open=state.open | copies)
+        if not (reads or writes or copies):
+            return state
+        return State(state.written | writes, state.read | reads, state.groups, state.open | copies)
 
     def _touched(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
         """(read, written, copied to) by ``op``; the body of a condition counts as if it runs."""
@@ -364,7 +366,7 @@ class _Sync:
                 return pending
             if self._overlap(reads | writes | copies, fresh.written) or self._overlap(writes | copies, fresh.read):
                 return None
-            fresh = replace(fresh, written=fresh.written | writes, read=fresh.read | reads)
+            fresh = State(fresh.written | writes, fresh.read | reads, fresh.groups, fresh.open)
         return None
 
     def _upcoming(self, frame: _Frame) -> Iterator[tuple[MemOp, tuple[str, Linear] | None]]:
@@ -378,7 +380,7 @@ class _Sync:
 
     # -- conflicts ------------------------------------------------------------------------------
     def _overlap(self, xs: Accesses, ys: Accesses) -> bool:
-        return any(self._same_bytes(x, y) for x in xs for y in ys)
+        return bool(xs) and bool(ys) and any(self._same_bytes(x, y) for x in xs for y in ys)
 
     def _same_bytes(self, x: Access, y: Access) -> bool:
         if x.buffer not in self.smem or y.buffer not in self.smem:
