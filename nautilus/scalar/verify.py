@@ -18,6 +18,7 @@ from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Var, free_vars, identity, loads, walk
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import INDEX_TYPES, DType
@@ -348,24 +349,34 @@ def private_to(k: Kernel, name: str) -> tuple[Loop, ...]:
 
 def _independent(p: Program) -> Iterator[Offence]:
     for k in p.kernels:
-        local = {b.name: private_to(k, b.name) for b in k.locals}
-        written: dict[str, list[tuple[tuple[Loop, ...], Store | Update]]] = {}
-        for loops, s in statements(k.body):
-            written.setdefault(s.buffer, []).append((loops, s))
-            shared = _shared(loops, s.buffer, local)
-            if isinstance(s, Update) and s.atomic:
-                continue
-            unknown = undetermined(s.index, shared, s.guard)
-            if unknown:
-                yield _offence(s, f"iterations of {', '.join(unknown)} may write the same element")
-        for loops, s in statements(k.body):
-            for ld in (ld for e in expressions(s) for ld in loads(e)):
-                for around, w in written.get(ld.buffer, []):
-                    both = tuple(a for a, b in zip(loops, around, strict=False) if a is b)
-                    both = outside_of_step(ld.index, w.index, both)
-                    both = tuple(x for x in both if x in _shared(both, ld.buffer, local))
-                    if not same_iteration(ld.index, w.index, both):
-                        yield _offence(s, f"reads {format_expr(ld)}, which another iteration may write")
+        yield from _dependences(k)
+
+
+@by_identity(128)
+def _dependences(k: Kernel) -> tuple[Offence, ...]:
+    """What breaks the promises of the loops of ``k``; most passes leave most kernels as they are."""
+    return tuple(_between_iterations(k))
+
+
+def _between_iterations(k: Kernel) -> Iterator[Offence]:
+    local = {b.name: private_to(k, b.name) for b in k.locals}
+    written: dict[str, list[tuple[tuple[Loop, ...], Store | Update]]] = {}
+    for loops, s in statements(k.body):
+        written.setdefault(s.buffer, []).append((loops, s))
+        shared = _shared(loops, s.buffer, local)
+        if isinstance(s, Update) and s.atomic:
+            continue
+        unknown = undetermined(s.index, shared, s.guard)
+        if unknown:
+            yield _offence(s, f"iterations of {', '.join(unknown)} may write the same element")
+    for loops, s in statements(k.body):
+        for ld in (ld for e in expressions(s) for ld in loads(e)):
+            for around, w in written.get(ld.buffer, []):
+                both = tuple(a for a, b in zip(loops, around, strict=False) if a is b)
+                both = outside_of_step(ld.index, w.index, both)
+                both = tuple(x for x in both if x in _shared(both, ld.buffer, local))
+                if not same_iteration(ld.index, w.index, both):
+                    yield _offence(s, f"reads {format_expr(ld)}, which another iteration may write")
 
 
 def _shared(loops: tuple[Loop, ...], name: str, local: Mapping[str, tuple[Loop, ...]]) -> tuple[Loop, ...]:
