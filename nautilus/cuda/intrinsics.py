@@ -4,9 +4,7 @@ Every helper states its precondition; the verifier of the MA-tile IR has checked
 emitter prints a call.  A file contains only the helpers that its kernels call (:func:`render`).
 PTX ISA chapters: "Data Movement and Conversion Instructions" (ldmatrix, cp.async), "Warp Level
 Matrix Instructions" (mma), "Floating Point Instructions" (ex2, max.NaN), "mbarrier".
-
-They stand in the place of ``cuda_fp16.h`` and ``cuda::ptx``, which NVRTC finds only where the headers of CUDA are
-installed; the base install has none.
+They stand for ``cuda_fp16.h`` and ``cuda::ptx``, which the base install does not have.
 """
 
 from __future__ import annotations
