@@ -235,9 +235,10 @@ def _box_roles(g: Draft, rest: list[str], chunked: list[str]) -> None:
     near = sorted(rest, key=lambda x: _nearness(g, x), reverse=True)
     most = COLUMN_ROWS if _vector_axis(g) not in rest else MAX_ROW
     volume, left = 1, list[str]()
+    sectors = turned.sectors(g.defs, {x: g.extent(x) for x in rest})
     for x in near:
         size = ceil_pow2(g.extent(x))
-        if x in chunked or volume * size > most:
+        if x in chunked or volume * size > most // prod(n for y, n in sectors.items() if y != x and y not in g.roles):
             left.append(x)
             continue
         g.roles[x], volume = AxisPlan(x, TILE, size), volume * size
@@ -250,6 +251,7 @@ def _box_roles(g: Draft, rest: list[str], chunked: list[str]) -> None:
             raise ScheduleError(f"axis {x} of {g.extent(x)} elements does not fit in a tile")
         if x != g.loop:
             room = BLOCK if x == _vector_axis(g) else most
+            room //= prod(n for y, n in sectors.items() if y != x and (y not in g.roles or g.roles[y].role != TILE))
             g.roles[x] = AxisPlan(x, LOOP, min(floor_pow2(max(1, room // volume)), ceil_pow2(g.extent(x))))
 
 

@@ -30,3 +30,18 @@ def test_reads_and_writes_are_whole_sectors(result: str, tiles: dict[str, int]) 
     assert made.context.schedule is not None
     (plan,) = made.context.schedule.kernels
     assert {a.name: a.tile for a in plan.axes if a.tile > 1} == tiles
+
+
+@pytest.mark.parametrize(
+    ("text", "tiles"),
+    [
+        ("input A: f32[N, N]\ninput B: f32[N, N]\noutput t: f32\nt = sum[i, j](A[i, j] * B[j, i])", {8, 512}),
+        ("input A: f16[N, N]\ninput B: f16[N, N]\noutput t: f32\nt = max[i, j](A[i, j] + B[j, i])", {16, 256}),
+        ("input A: f32[N, N]\ninput b: f32[N]\noutput t: f32\nt = sum[i, j](A[i, j] * b[i])", {4096}),
+    ],
+)
+def test_reductions_over_tensors_along_different_axes_read_whole_sectors(text: str, tiles: set[int]) -> None:
+    made = compile_file(Request(Path("both.naut"), "sm_90a", text=f"dim N = 4096\n{text}\n", until="scalar"))
+    assert made.context.schedule is not None
+    first = made.context.schedule.kernels[0]
+    assert {a.tile for a in first.axes if a.tile > 1} >= tiles

@@ -21,6 +21,7 @@ from nautilus.cost.model import KernelEstimate
 from nautilus.passes.manager import Context, prepared, steps
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt, planned
+from nautilus.planner.rowwise.turned import sectors
 from nautilus.planner.streaming import MULTIPROCESSORS, SHORTEST
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.chunks import chunks_of
@@ -154,6 +155,8 @@ def _cuts(
     loop = max(found, key=lambda x: found[x])
     ends = [(d.name, at) for d in unified.defs for at, a in enumerate(d.red) if a.name == loop]
     least = 2 if all(len(d.red) == 1 for d in unified.defs) else 1  # elements of a chunk
+    row = {a.name: e for a in plan.axes if a.role != GRID and isinstance(e := unified.extents[a.name], int)}
+    least = max(least, sectors(unified.defs, row).get(loop, 1))
     for count in _counts(found[loop] // least, kernel.tiles, many):
         chunks, tile = _chunks(plan.axis(loop).tile, found[loop], count)
         yield tuple(SplitPlan(name, defs[name].red[at].name, chunks, tile) for name, at in ends)

@@ -15,7 +15,7 @@ from math import prod
 
 from nautilus.core.expr.nodes import Expr, free_vars
 from nautilus.core.index.simplify import linear_in
-from nautilus.core.tiles import ceil_pow2
+from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.targets.limits import BLOCK_REGISTERS
 from nautilus.targets.memory_rates import SECTOR
@@ -47,6 +47,22 @@ def least_tiles(
             out[steps[0]] = max(out.get(steps[0], 1), min(left, ceil_pow2(grid[steps[0]])))
             left //= grid[steps[0]]
     return out
+
+
+def sectors(defs: Sequence[Def], row: Mapping[str, int]) -> dict[str, int]:
+    """Elements along axes of ``row`` that fill a sector, where large tensors are contiguous along different ones.
+
+    Empty where all of them are contiguous along one axis.
+    """
+    names = {d.name for d in defs}
+    reads = [ld for d in defs for ld in d.reads() if ld.buffer not in names and ld.index]
+    volumes = [ld.dtype.bytes * prod(n for x, n in row.items() if x in free_vars(ld)) for ld in reads]
+    out: dict[str, int] = {}
+    for ld, volume in zip(reads, volumes, strict=True):
+        near = [x for x in free_vars(ld.index[-1]) & row.keys() if (f := linear_in(ld.index[-1], x)) and f[0] == 1]
+        if len(near) == 1 and volume * SMALL >= max(volumes):
+            out[near[0]] = max(out.get(near[0], 1), min(SECTOR // ld.dtype.bytes, floor_pow2(row[near[0]])))
+    return out if len(out) > 1 else {}
 
 
 def fits(defs: Sequence[Def], row: Mapping[str, int], tiles: Mapping[str, int]) -> bool:
