@@ -107,8 +107,16 @@ def test_the_trace() -> None:
     made = json.loads(trace([found, found], {"arch": "sm_90a"}))
     events = made["traceEvents"]
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert {name for (pid, _), name in threads.items() if pid == 1} == set(found.tracks)
+    names = [name for (pid, _), name in threads.items() if pid == 1]
+    assert [n for n in names if not n[-1].isdigit()] == list(found.tracks) and "copies 2" in names
     drawn = [e for e in events if e["ph"] == "X"]
+    for thread in threads:
+        ends = list[int]()  # of what is not over, in steps of 10 ps: events of a thread are apart or nested
+        own = ((round(1e5 * e["ts"]), round(1e5 * e["dur"])) for e in drawn if (e["pid"], e["tid"]) == thread)
+        for first, steps in sorted(own, key=lambda x: (x[0], -x[1])):
+            ends = [end for end in ends if end > first]
+            assert all(first + steps <= end for end in ends)
+            ends.append(first + steps)
     assert len(drawn) == 2 * len(found.slices) and all(e["dur"] > 0 and (e["pid"], e["tid"]) in threads for e in drawn)
     whole = 1e6 * found.cycles / found.clock
     assert max(e["ts"] + e["dur"] for e in drawn) == pytest.approx(2 * whole, rel=1e-4)
