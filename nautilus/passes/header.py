@@ -42,7 +42,7 @@ def header(
     lines = [*_about(module, arch, precision, spec), *_scratch(module)]
     if spec is not None:
         lines += ["", *_wrapped("error   ", _bounds(spec, precision, schedule) + _MEANING)]
-    lines += ["", *(line for k in module.kernels for line in (_launch(module, k), *_numbers(k)))]
+    lines += ["", *(line for k in module.kernels for line in (*_launch(module, k), *_numbers(k)))]
     if schedule is not None:
         lines += ["", f"schedule ({_REPLAY})", *compact(schedule)]
     return tuple(lines)
@@ -58,7 +58,7 @@ def variants_header(found: Variants, module: MemModule, context: Context, spec: 
         lines += [*([""] if n == 0 else []), *_wrapped("error   ", text + own + (_MEANING if n == 0 else ""))]
     lines += ["", *(f"variant {line}" for line in found.text()), ""]
     for v in found.all:
-        lines += [line for k in v.module.kernels for line in (_launch(v.module, k), *_numbers(k))]
+        lines += [line for k in v.module.kernels for line in (*_launch(v.module, k), *_numbers(k))]
         lines += _scratch(v.module)
     for v in found.all:
         lines += ["", f"schedule of {v.name} ({_REPLAY})", *compact(v.schedule)]
@@ -95,7 +95,7 @@ def _arguments(module: MemModule, spec: Spec | None) -> Iterator[str]:
 
 def _scratch(module: MemModule) -> list[str]:
     size = workspace_bytes(module)
-    return [f"scratch {show_shape((size,))} bytes"] if size else []
+    return _wrapped("scratch ", f"{show_shape((size,))} bytes") if size else []
 
 
 def _size(d: Dim) -> str:
@@ -103,10 +103,11 @@ def _size(d: Dim) -> str:
     return f"{d.name} = {known}" + (f", at most {d.bound}" if d.value is None and d.bound is not None else "")
 
 
-def _launch(module: MemModule, kernel: MemKernel) -> str:
+def _launch(module: MemModule, kernel: MemKernel) -> list[str]:
     blocks = show_shape((as_extent(kernel.blocks),))
     shared = f"{kernel.smem_bytes} bytes of dynamic shared memory"
-    return f"kernel  {kernel_symbol(module, kernel)}: {blocks} blocks of {32 * kernel.warps} threads, {shared}"
+    about = f"{kernel_symbol(module, kernel)}: {blocks} blocks of {32 * kernel.warps} threads, {shared}"
+    return _wrapped("kernel  ", about)
 
 
 def _numbers(kernel: MemKernel) -> list[str]:

@@ -100,3 +100,15 @@ def test_a_name_stays_in_its_line() -> None:
     spec = replace(result.modules["spec"], name='a\\\nint main() { "\u2028')
     first = header(result.modules["ma-tile"], "sm_80", "fast", None, spec)[0]
     assert first.startswith('a__int main() { "_: made by')
+
+
+def test_long_sizes_are_broken(tmp_path: Path) -> None:
+    path = tmp_path / "product_of_many_axes_with_a_long_name.naut"
+    path.write_text(
+        "dim BATCH = runtime, ROWS = runtime, COLUMNS = runtime, TERMS = runtime\ninput A: f16[BATCH, ROWS, TERMS]\n"
+        "input X: f16[BATCH, TERMS, COLUMNS]\noutput R: f32[BATCH, ROWS, COLUMNS]\n"
+        "R[b, i, j] = sum[k](A[b, i, k] * X[b, k, j])\n"
+    )
+    lines = compile_file(Request(path, arch="sm_80")).cuda.splitlines()
+    header = lines[: next(n for n, line in enumerate(lines) if not line.startswith("//"))]
+    assert sum("BATCH" in line for line in header) > 2 and max(map(len, header)) <= 116
