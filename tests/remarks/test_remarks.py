@@ -35,7 +35,7 @@ output L: f32[T]
 Z[t, v] = sum[d](X[t, d] * W[v, d])
 L[t] = logsumexp[v](Z[t, v])
 """
-ODD = PRODUCT.format("f16", "f16").replace("K = 1024", "K = 1003")
+ODD = PRODUCT.format("f16", "f16").replace("M = 1024", "M = 512").replace("K = 1024", "K = 1003")
 STEPS = """
 dim B = 2, T = 4096
 input a: f32[B, T], x: f32[B, T]

@@ -14,8 +14,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from nautilus.check.bound.shared import shared
-from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Const, Op, Reduce
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, rewrite, substitute
+from nautilus.core.index.linear import linear
+from nautilus.core.index.sizes import volume
 from nautilus.core.passes import Pass
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.spec import Definition, Spec
@@ -25,6 +28,7 @@ from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.axes.add_unit_axes import AddUnitAxes
 from nautilus.scalar.passes.axes.drop_unit_axes import without_axes
 from nautilus.scalar.passes.axes.join_sums import JoinSums
+from nautilus.scalar.passes.axes.separate_digits import SeparateDigits
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.narrow import Narrow
@@ -41,6 +45,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
         *(Simplify(), Inline(schedule), Simplify(), SplitSums(), Factor(schedule), Simplify()),
+        SeparateDigits(spec),
         *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits(), ScaleProducts()),
         *(AddUnitAxes(), Narrow(schedule, strict=precision == "strict")),
     )
@@ -58,12 +63,14 @@ def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = Non
         if isinstance(p, AddUnitAxes):  # it has changed the interface, which is that of the spec again in the end
             before, program = program, p.apply(program)
             added = _axes(program) - _axes(before)
+        elif isinstance(p, SeparateDigits):  # arguments have views, which are undone in the end
+            program = p.apply(program)
         else:
             program = _applied(p, program)
     program = without_axes(program, added)
     made: list[Definition] = []
     for k in program.kernels:
-        made += _members(spec, k) if is_recurrence(k) else [_definition(read_def(program, k))]
+        made += _members(spec, k) if is_recurrence(k) else [_definition(_of_arrays(read_def(program, k), program))]
     return replace(spec, definitions=tuple(shared(made)))
 
 
@@ -81,6 +88,43 @@ def _members(spec: Spec, k: Kernel) -> list[Definition]:
     last = spec.definition(k.name).recurrence
     assert last is not None
     return [spec.definition(name) for name in last.members]
+
+
+def _of_arrays(d: Def, program: Program) -> Def:
+    """``d``, whose axes are those of its array, as are the indices of what it reads (``separate-digits``)."""
+    views = {b.name: b for b in program.buffers if b.view_of is not None and b.view_of != b.shape}
+    if d.at is None and not views.keys() & {d.name, *(ld.buffer for ld in d.reads())}:
+        return d
+
+    def rule(e: Expr) -> Expr | None:
+        if not (isinstance(e, Load) and e.buffer in views):
+            return None
+        return replace(e, index=_positions(views[e.buffer], tuple(rewrite(x, rule) for x in e.index)))
+
+    axes = {a.name: a for a in d.par}
+    par, env = list[Axis](), dict[str, Expr]()
+    for n, e in enumerate(_positions(d.buffer, d.index)):
+        digits = sorted(linear(e).terms.items(), key=lambda term: term[1])
+        name = digits[0][0].name if len(digits) == 1 and isinstance(digits[0][0], Var) else f"{d.name}_axis{n}"
+        par.append(Axis(name, d.buffer.array_shape[n]))
+        for digit, stride in digits if len(digits) > 1 else ():
+            assert isinstance(digit, Var)
+            env[digit.name] = calc("mod", calc("floordiv", Var(name), stride), axes[digit.name].extent)
+    value, guard = (None if e is None else substitute(rewrite(e, rule), env) for e in (d.value, d.guard))
+    assert value is not None
+    return replace(d, par=tuple(par), at=None, value=value, guard=guard)
+
+
+def _positions(b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The position in the array of ``b``, of which each dimension is one of ``b`` or several in a row."""
+    made, left = list[Expr](), list(zip(b.shape, index, strict=True))
+    for extent in b.array_shape:
+        size, place = left.pop(0)
+        while size != extent:
+            n, e = left.pop(0)
+            size, place = volume((size, n)), calc("add", calc("mul", place, n), e)
+        made.append(place)
+    return tuple(made)
 
 
 def _definition(d: Def) -> Definition:

@@ -223,6 +223,8 @@ class Forms:
     def _select(self, op: MapOp, args: list[Form], numbers: list[float | None]) -> Form:
         if numbers[1] is not None and self.is_identity_test(op.args[0], op.args[2]):
             return args[2]  # select(r == identity, c, r): a finite stand-in, see the module docstring
+        if self.is_undefined(op.args[0], op.args[1]):
+            return args[2]  # NaN, which any factor or shift keeps
         return self._joined(args[1], args[2], numbers[1], numbers[2]) if args[0] == FIXED else BROKEN
 
     def is_identity_test(self, cond: Value, r: Value) -> bool:
@@ -232,6 +234,18 @@ class Forms:
             return False
         value = self.number(test.args[1])
         return value is not None and math.isinf(value)
+
+    def is_undefined(self, cond: Value, v: Value) -> bool:
+        """``v`` is NaN wherever ``cond`` holds: ``r - r``, where ``cond`` implies that ``r`` is infinite."""
+        made = self.defs.get(v.name)
+        while isinstance(made, MapOp) and made.op == "cast" and made.result.type.dtype.is_float:
+            made = self.defs.get(made.args[0].name)
+        if not (isinstance(made, MapOp) and made.op == "sub" and made.args[0] == made.args[1]):
+            return False
+        test = self.defs.get(cond.name)
+        if isinstance(test, MapOp) and test.op == "and":
+            return any(self.is_undefined(c, v) for c in test.args)
+        return self.is_identity_test(cond, made.args[0])
 
     def _compared(self, args: list[Form], numbers: list[float | None]) -> Form:
         if OPEN in args:

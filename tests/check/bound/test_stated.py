@@ -13,6 +13,7 @@ from nautilus.check.compare import relative
 from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array
 from nautilus.core.schedule import Schedule
+from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.passes.pipelines import SCALAR
 
@@ -162,6 +163,20 @@ def test_the_program_shows_the_narrowing() -> None:
         str(e.dtype) for d in program.definitions for e in walk(d.expr) if isinstance(e, Op) and e.op == "narrow"
     ]
     assert narrowed == ["bf16"]
+
+
+def test_digits_of_an_axis_are_positions_of_the_array_again() -> None:
+    """``separate-digits`` gives the arguments views, of which the rounded program knows nothing."""
+    spec = load_spec(
+        "dim N = 5, A = 3, B = 4\ninput X: f16[N, A * B]\ninput P: f16[A, A]\ninput Q: f16[B, B]\n"
+        "output Y: f16[N, A * B]\nY[n, o] = sum[i](P[o // B, i] * sum[j](Q[o % B, j] * X[n, i * B + j]))\n"
+    )
+    made = rounded(spec)
+    assert [len(d.axes) for d in made.definitions if d.name == "Y_acc"] == [3]  # the two digits of o
+    rng = np.random.default_rng(0)
+    inputs = {t.name: rng.standard_normal(t.shape).astype(np.float16) for t in spec.inputs}
+    want, got = run_spec(spec, inputs)["Y"], run_spec(made, inputs)["Y"]
+    assert got.shape == (5, 12) and relative(got, want) < 2e-3
 
 
 def test_float32_evaluation_stays_within_the_bound() -> None:
