@@ -103,13 +103,15 @@ def _of_arrays(d: Def, program: Program) -> Def:
 
     axes = {a.name: a for a in d.par}
     par, env = list[Axis](), dict[str, Expr]()
-    for n, e in enumerate(_positions(d.buffer, d.index)):
-        digits = sorted(linear(e).terms.items(), key=lambda term: term[1])
-        name = digits[0][0].name if len(digits) == 1 and isinstance(digits[0][0], Var) else f"{d.name}_axis{n}"
-        par.append(Axis(name, d.buffer.array_shape[n]))
-        for digit, stride in digits if len(digits) > 1 else ():
+    for n, (extent, e) in enumerate(zip(d.buffer.array_shape, _positions(d.buffer, d.index), strict=True)):
+        if isinstance(e, Var):
+            par.append(axes[e.name])
+            continue
+        assert isinstance(extent, int)
+        par.append(Axis(f"{d.name}_axis{n}", extent))
+        for digit, stride in linear(e).terms.items():
             assert isinstance(digit, Var)
-            env[digit.name] = calc("mod", calc("floordiv", Var(name), stride), axes[digit.name].extent)
+            env[digit.name] = calc("mod", calc("floordiv", Var(par[-1].name), stride), axes[digit.name].extent)
     value, guard = (None if e is None else substitute(rewrite(e, rule), env) for e in (d.value, d.guard))
     assert value is not None
     return replace(d, par=tuple(par), at=None, value=value, guard=guard)

@@ -42,6 +42,7 @@ from nautilus.core.expr.nodes import (
     substitute,
     with_children,
 )
+from nautilus.core.index.simplify import simplify
 from nautilus.core.numerics import eval_op
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -49,7 +50,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Loop, Program, Store, Update
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
-from nautilus.scalar.rewriting import find_defs, map_kernels, map_statements, with_body
+from nautilus.scalar.rewriting import axis_assumptions, find_defs, map_kernels, map_statements, with_body
 
 #: Operations whose result is NaN where an argument is.
 _ARITHMETIC: Final = frozenset(
@@ -133,7 +134,12 @@ def _relative(d: Def, defs: Mapping[str, Def]) -> _Relative | None:
         mine = {a.name for a in d.red}
         if any(free_vars(ld) & mine for c in conjuncts(d.guard) for ld in loads(c)):
             continue
-        first = [substitute(c, {n: integer(0) for n in mine}) for c in conjuncts(d.guard)]
+        ranges, assumptions = axis_assumptions(d.par)
+        begin = {n: integer(0) for n in mine}
+        first = [simplify(substitute(c, begin), ranges, assumptions) for c in conjuncts(d.guard)]
+        if any(isinstance(c, Const) and not c.value for c in first):
+            continue
+        first = [c for c in first if not isinstance(c, Const)]
         sizes = [calc("gt", a.extent, integer(0)) for a in d.red if isinstance(a.extent, Param)]
         return _Relative(d, of, load, conjunction((*first, *sizes)))
     return None
@@ -251,4 +257,6 @@ def _certificate(s: _Relative) -> Certificate:
     before = rewrite(total, lambda e: extreme if e == s.load else None)
     after = rewrite(s.marked(total), lambda e: extreme if e == s.load else None)
     proof = "a term is exp(-inf - (-inf)), which is NaN, and there is a term"
-    return Certificate("mark-undefined", s.d.name, before, after, (), (), (), proof, s.d.span)
+    used = free_vars(s.d.guard) if s.d.guard is not None else frozenset[str]()
+    inside = tuple(calc("ge", Var(a.name), integer(0)) for a in s.d.par if a.name in used)
+    return Certificate("mark-undefined", s.d.name, before, after, (), inside, (), proof, s.d.span)
