@@ -14,7 +14,9 @@ The numbers of sm_90a were measured on one H200 (132 multiprocessors, 700 W):
   is a fixed cost a step;
 * 8.4 MB of outstanding loads reach 98.8% of the read rate, and 4.2 MB reach 89%;
 * the launch, its ramp and its drain take 2.2 us, and blocks start at 1.6 a nanosecond;
-* two blocks of a cluster combine partial results in 0.4 us.
+* two blocks of a cluster combine partial results in 0.4 us;
+* 30 clusters of 4 blocks with a multiprocessor each run at the same time, so the graphics processing clusters are not
+  equal; two of 14 and two of 16 multiprocessors beside four of 18 explain it.
 
 The numbers of the other targets are those of the vendor's data sheets, scaled in the same way.
 """
@@ -44,10 +46,15 @@ class Limits:
     warpgroup: bool = False  # warpgroup MMAs, TMA copies and mbarriers with byte counts
     float8: bool = False  # instructions that convert 8-bit floats, and MMAs of them
     multiprocessors: int = 0  # of the largest device, which sizes persistent grids; 0: not known
+    gpcs: tuple[int, ...] = ()  # multiprocessors of each graphics processing cluster, which runs whole clusters of blocks
 
     def registers_at_launch(self, threads: int, blocks: int = 1) -> int:
         """The most registers of a thread with which ``blocks`` blocks of ``threads`` threads fit."""
         return min(self.registers_sm // (blocks * threads), self.registers_thread + 1) // 8 * 8
+
+    def clusters(self, size: int, blocks: int) -> int:
+        """The clusters of ``size`` blocks that run at the same time, with ``blocks`` blocks on a multiprocessor."""
+        return sum(n * blocks // size for n in self.gpcs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,10 @@ TARGETS: Mapping[str, Target] = {
     "sm_87": Target(replace(_AMPERE, threads_sm=1536), _RTX3090),
     "sm_89": Target(Limits(99 * _KB, 100 * _KB, 1536, float8=True), _RTX4090),
     "sm_90": Target(_HOPPER, _H200),
-    "sm_90a": Target(replace(_HOPPER, warpgroup=True, multiprocessors=_H200.multiprocessors), _H200),
+    "sm_90a": Target(
+        replace(_HOPPER, warpgroup=True, multiprocessors=_H200.multiprocessors, gpcs=(18, 18, 18, 18, 16, 16, 14, 14)),
+        _H200,
+    ),
     "sm_120": Target(Limits(99 * _KB, 100 * _KB, 1536, float8=True), _RTX5090),
 }
 

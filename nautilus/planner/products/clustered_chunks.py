@@ -3,7 +3,8 @@
 A product of few rows is bound by the bytes of one operand, and its loop is split so that all multiprocessors load.  The
 kernel that combines the chunks then takes about as long as loading: a launch, and a way through memory and back.
 A cluster of two, four or eight blocks needs neither.  It costs 6 to 10% of a kernel (H200, decoding), which is less
-than the second kernel where rows are few.
+than the second kernel where rows are few.  All clusters have to run at the same time: a linear layer with 4-bit weights
+in 32 clusters of 8 blocks, of which 30 fit, took 17.5 us on an H100, and 11.6 with a second kernel.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.index.sizes import nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.types import DType
 from nautilus.planner.products.dots import dot_of
@@ -56,14 +58,26 @@ def _cluster(
         return {}
     if any(dot_of(x) is not None or chunks_of(x) is not None for x in unified[reader].defs):
         return {}
-    row, resident = loaded(plan, unified[name], chunks.axis)
-    used = plan.mapping.stages * row * plan.axis(chunks.axis).tile + resident
+    row, whole = loaded(plan, unified[name], chunks.axis)
+    used = plan.mapping.stages * row * plan.axis(chunks.axis).tile + whole
     pushed = number * DType.F32.bytes * prod(a.tile for a in plan.axes if a.role == GRID)
-    if used + pushed + _SMALL > target.smem_block:
+    smem = used + pushed + _SMALL
+    resident = min(target.smem_sm // smem, _resident(plan.mapping, target))
+    if smem > target.smem_block or _clusters(plan, unified[name], number) > target.clusters(number, resident):
         return {}
     last = combining(plans[reader], unified[reader], parts, plan, number, prod(plan.mapping.warps))
     mapping = replace(plan.mapping, cluster=number, raster_order="natural")
     return {name: replace(plan, mapping=mapping), reader: last}
+
+
+def _clusters(plan: KernelPlan, unified: Unified, size: int) -> int:
+    """The clusters of ``size`` blocks that ``plan`` has."""
+    return prod(-(-nominal(unified.extents[a.name]) // a.tile) for a in plan.axes if a.role == GRID) // size
+
+
+def _resident(mapping: WarpPlan, target: Limits) -> int:
+    """The blocks of which a multiprocessor holds the registers, where threads use all that they may have."""
+    return target.registers_sm // (prod(mapping.warps) * 32 * (target.registers_thread + 1))
 
 
 def _has_few_rows(plan: KernelPlan, unified: Unified) -> bool:
