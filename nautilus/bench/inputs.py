@@ -3,6 +3,7 @@
 Floats are standard normal, drawn in f32 by several threads.  Each block has its own generator, so values depend only on
 the seed and the tensor.  Integers lie in the ranges that index positions and comparisons of the spec need
 (:func:`nautilus.check.inputs.integer_ranges`).  Bools are uniform.
+Ends of segments, as ``ptr`` in ``ptr[n] <= e < ptr[n + 1]``, ascend, as those of sparse matrices and ragged batches do.
 All keep the facts of the spec about them.
 """
 
@@ -17,18 +18,19 @@ from math import prod
 import numpy as np
 
 from nautilus.check.inputs import integer_ranges
-from nautilus.core.expr.nodes import Load, walk
+from nautilus.core.expr.nodes import Load, Reduce, walk
 from nautilus.core.numerics import Array, from_storage, storage_array, storage_numpy
 from nautilus.core.types import DType, integer_limits
 from nautilus.frontend.promises import keep
 from nautilus.frontend.spec import Spec
+from nautilus.planner.rowwise.segments import ends_of, follow
 
 BLOCK = 1 << 20  # elements of which a thread of the host takes one part after another
 
 
 def random_inputs(spec: Spec, seed: int, sizes: Mapping[str, int]) -> dict[str, Array]:
     """Raw storage arrays of all inputs by name; ``sizes`` has the sizes that are known only at launch."""
-    ranges = integer_ranges(spec)
+    ranges, ascending = integer_ranges(spec), _ascending(spec)
     stated = {n.buffer for f in spec.facts for n in walk(f.condition) if isinstance(n, Load)}
     out: dict[str, Array] = {}
     drawn: dict[str, Array] = {}
@@ -49,10 +51,22 @@ def random_inputs(spec: Spec, seed: int, sizes: Mapping[str, int]) -> dict[str, 
             edge = 100 if t.dtype.bits > 8 else 127
             low, high = ranges.get(t.name, (max(integer_limits(t.dtype)[0], -edge), edge))
             drawn[t.name] = rng.integers(low, high, shape, dtype=np.int64, endpoint=True)
+            if t.name in ascending:
+                drawn[t.name].sort(axis=ascending[t.name])
     numbers = {s.name: s.default for s in spec.scalars} | dict(sizes)
     kept = keep(spec, drawn, numbers)
     out |= {t.name: storage_array(kept[t.name], t.dtype) for t in spec.inputs if t.name in kept}
     return out
+
+
+def _ascending(spec: Spec) -> dict[str, int]:
+    """The tensors that are ends of segments, with the axis along which these follow each other."""
+    found: dict[str, int] = {}
+    for e in (e for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce)):
+        for _, start, end in ends_of(e.cond):
+            if follow(start, end):
+                found[start.buffer] = next(n for n, x in enumerate(start.index) if x != end.index[n])
+    return found
 
 
 def _normal(dtype: DType, shape: tuple[int, ...], key: list[int]) -> Array:

@@ -49,15 +49,19 @@ class Segments:
 def segments_of(d: Def) -> Segments | None:
     """The segments of the reduction ``d``; None where its terms have no such condition, or rows are long."""
     reduced, parallel = ({a.name: nominal(a.extent) for a in axes} for axes in (d.red, d.par))
-    parts = tuple(_parts(d.guard))
+    for axis, start, end in ends_of(d.guard):
+        found = _rows(start, end) if axis in reduced else None
+        if found is not None and found[0] in parallel and reduced[axis] <= LONGEST * parallel[found[0]]:
+            return Segments(axis, *found)
+    return None
+
+
+def ends_of(guard: Expr | None) -> Iterator[tuple[str, Load, Load]]:
+    """The variables that ``guard`` bounds by elements of tensors on both sides, with the elements."""
+    parts = tuple(_parts(guard))
     starts = [(a.name, x) for c in parts for a, x in _compared(c, "le", "ge")]
     ends = [(a.name, x) for c in parts for a, x in _compared(c, "gt", "lt")]
-    for axis, start in starts:
-        for name, end in ends:
-            found = _rows(start, end) if name == axis and axis in reduced else None
-            if found is not None and found[0] in parallel and reduced[axis] <= LONGEST * parallel[found[0]]:
-                return Segments(axis, *found)
-    return None
+    return ((axis, start, end) for axis, start in starts for name, end in ends if name == axis)
 
 
 def _parts(e: Expr | None) -> Iterator[Expr]:
@@ -77,6 +81,12 @@ def _compared(c: Expr, forwards: str, backwards: str) -> Iterator[tuple[Var, Loa
             yield a, x
         case Op(op=op, args=(Var() as a, Load() as x)) if op == backwards:
             yield a, x
+
+
+def follow(start: Load, end: Load) -> bool:
+    """Whether ``end`` is the element of a tensor behind ``start``, so that segments with these ends follow each other."""
+    found = _rows(start, end)
+    return found is not None and found[1]
 
 
 def _rows(start: Load, end: Load) -> tuple[str, bool] | None:
