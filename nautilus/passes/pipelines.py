@@ -145,7 +145,6 @@ MA_TILE = Stage(
         "copies.stage_loads:StageLoads",
         "mma.pipeline_mma:PipelineMma",
         "mma.fold_infinities:FoldInfinities",
-        "mma.lookahead_mma:LookaheadMma",
         "copies.specialise_warps:SpecialiseWarps",
         "mma.zero_accumulators:ZeroAccumulators",
         "mma.async_mma:AsyncMma",

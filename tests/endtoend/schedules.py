@@ -78,7 +78,6 @@ _COMMON = {
 #: of back-to-back GEMMs in one reduction loop
 BACK_TO_BACK = {
     **_COMMON,
-    "a second accumulator": _mapping(lookahead_mma=True),
     "four stages": Change({"stages": 4}, step=64),
     "three consumer warpgroups": _mapping(warpgroups=3),
     "register-resident operand": _mapping(register_operands=True, warpgroups=2),

@@ -9,7 +9,6 @@ import pytest
 
 from nautilus.core.schedule import WarpPlan
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.passes.mma.pipeline_mma import PipelineMma
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from tests.ma_tile.lowering.support import pipelined
@@ -35,10 +34,6 @@ INPUTS: dict[str, Callable[[], MemModule]] = {
     "rescaled": rescaled,
     "rescaled_two_loops": lambda: rescaled(("0", "1"), ("1", "4")),
     "rescaled_seams": lambda: rescaled(("b", "b + 2"), ("0", "b"), ("b + 2", "4"), masked=True),
-    "rescaled_ahead": lambda: PipelineMma(rescale_placement="late", pipeline_mma=True).apply(rescaled()),
-    "rescaled_seams_ahead": lambda: PipelineMma(rescale_placement="late", pipeline_mma=True).apply(
-        rescaled(("b", "b + 2"), ("0", "b"), ("b + 2", "4"), masked=True)
-    ),
     "rescaled_one_pipeline": one_pipeline,
     "backward": backward,
     "biased": biased,

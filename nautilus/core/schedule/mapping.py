@@ -199,13 +199,6 @@ class WarpgroupPlan(_CommonPlan):
             read_by=("pipeline-mma", "register-operands"),
         ),
     ] = True
-    lookahead_mma: Annotated[
-        bool,
-        option(
-            "Issue the first MMAs of a pipelined iteration one more iteration ahead, into a second accumulator.",
-            read_by=("lookahead-mma",),
-        ),
-    ] = False
     rescale_placement: Annotated[
         RescalePlacement,
         option(

@@ -61,9 +61,6 @@ def schedule_hash(schedule: Schedule) -> str:
             del fields[name]
     if schedule.narrow_to_bytes is None:
         del fields["narrow_to_bytes"]
-    for mapping in (kernel["mapping"] for kernel in fields["kernels"]):
-        if not mapping.get("lookahead_mma", True):
-            del mapping["lookahead_mma"]
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

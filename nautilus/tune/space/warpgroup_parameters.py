@@ -224,7 +224,6 @@ def back_to_back_gemm(plan: KernelPlan, shape: KernelShape) -> list[TuningParame
         mapping_parameter("stages", plan, stages),
         _epilogue(plan, epilogues),
         mapping_parameter("pipeline_mma", plan),
-        mapping_parameter("lookahead_mma", plan),
         mapping_parameter("register_operands", plan),
         mapping_parameter("ordered_mma", plan),
         _with_registers(mapping_parameter("cluster", plan)),
