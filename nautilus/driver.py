@@ -38,15 +38,15 @@ Accept = Callable[[Result], None]  # raises ScheduleError for a result that must
 
 
 def compile_file(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
-    """Run the stages under the first schedule that none of them, nor ``accept``, rejects.
-
-    Raises what the stages raise: DiagnosticError, ScheduleError, UnsupportedError, ...
-    """
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
+    """Run the stages under the first schedule that none of them, nor ``accept``, rejects.  Raises what they raise."""
     forget()
-    lookup_failure = ""
-    repeated = Repeated()
-    spec = None
+    return _compile(request, instruments, accept)
+
+
+def _compile(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
+    """:func:`compile_file` as a part of another compilation, such as a variant, whose simplifications it knows."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
+    lookup_failure, repeated, spec = "", Repeated(), None
     while True:
         result = Result(request.context)
         try:
@@ -85,7 +85,7 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
 
     result = compile_file(request, instruments, accept)
     general = built[-1]
-    found = with_variants(request, result, compile_file, assemble)
+    found = with_variants(request, result, _compile, assemble)
     return (result, general) if found is None else (found, built[-1])
 
 
@@ -122,7 +122,7 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
         return variant_resources(made, result.modules[MA_TILE.name], accepted, check)
 
     result = compile_file(request, instruments, accept)
-    return with_variants(request, result, compile_file, assemble) or result
+    return with_variants(request, result, _compile, assemble) or result
 
 
 def _to_cuda(result: Result, until: str) -> Result | None:

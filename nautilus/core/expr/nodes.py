@@ -28,11 +28,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
+from math import copysign
 from typing import TypeAlias
 
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.records import dataclass
-from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.source import NO_SPAN, Source, Span
 from nautilus.core.types import DType, integer_limits
 
 SPAN = field(default=NO_SPAN, compare=False, repr=False)
@@ -40,15 +41,16 @@ SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 class _Nested:
     """An expression with sub-expressions.  It stores what would otherwise be found by traversing all of them again and
-    again: its hash, its loads and its free variables.
+    again: its hash, its loads, its free variables and the facts about its sizes.
 
     These are no fields of the dataclass, so a copy does not have them, and they are not pickled.
     """
 
-    __slots__ = ("_free", "_hash", "_loads")
+    __slots__ = ("_free", "_hash", "_loads", "_sizes")
     _free: frozenset[str]
     _hash: int
     _loads: tuple[Load, ...]
+    _sizes: tuple[object, ...]
 
     def _kept_hash(self, *parts: object) -> int:
         try:
@@ -252,19 +254,38 @@ def walk(e: Expr) -> Iterator[Expr]:
             stack.extend(kids[::-1])
 
 
-def details(e: Expr) -> tuple[object, ...] | None:
-    """What equal expressions may differ in; None where that is more than spans and facts about sizes (-0.0 == 0.0).
-
-    The spans count by identity: those of an expression live as long as the expression does.
-    """
+def details(e: Expr) -> tuple[object, ...]:
+    """What equal expressions may differ in: their spans, facts about sizes, and the sign of zero."""
     out: list[object] = []
+    source: Source | None = None
     for n in walk(e):
-        out.append(id(n.span))
-        if type(n) is Param:
-            out += (n.most, n.least, n.multiple, n.device)
-        elif type(n) is Reduce or (type(n) is Const and n.dtype.is_float):
-            return None
+        for at in (n.span, *(a.span for a in n.axes)) if isinstance(n, Reduce) else (n.span,):
+            if at.source is not source:
+                out.append(source := at.source)
+            out += (at.line, at.column, at.end_line, at.end_column)
+        if isinstance(n, Param):
+            out += _facts(n)
+        elif isinstance(n, Reduce):
+            out += (_facts(a.extent) for a in n.axes if isinstance(a.extent, Param))
+        elif isinstance(n, Const) and not n.value:
+            out.append(copysign(1.0, n.value))
     return tuple(out)
+
+
+def _facts(p: Param) -> tuple[object, ...]:
+    return p.most, p.least, p.multiple, p.device
+
+
+def sizes(e: Expr) -> tuple[object, ...]:
+    """The facts about the params in ``e``, in which equal expressions may differ."""
+    if not isinstance(e, _Nested):
+        return _facts(e) if isinstance(e, Param) else ()
+    try:
+        return e._sizes
+    except AttributeError:
+        found = tuple(_facts(n) for n in walk(e) if isinstance(n, Param))
+        object.__setattr__(e, "_sizes", found)
+        return found
 
 
 def rewrite(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from math import gcd
 from typing import TypeAlias
 
-from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var, children
 from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType, integer_limits
@@ -115,6 +115,27 @@ def linear(e: Expr, other: Callable[[Expr], Linear] = atom) -> Linear:
             if not x.terms:
                 return y.scale(x.const)
     return other(e)
+
+
+def affine(e: Expr) -> Linear | None:
+    """``e`` as const + sum of coeff * (variable, param or value), or None where it is not that."""
+    x = linear(e)
+    return x if all(isinstance(a, Var | Param | Ref) for a in x.terms) else None
+
+
+def linear_in(e: Expr, var: str) -> tuple[int, Expr] | None:
+    """``(c, rest)`` with ``e == c * var + rest`` and ``rest`` free of ``var``, or None."""
+    x = linear(e)
+    if any(not isinstance(a, Var) and mentions(a, var) for a in x.terms):
+        return None
+    rest = Linear({a: c for a, c in x.terms.items() if not (isinstance(a, Var) and a.name == var)}, x.const)
+    own = [c for a, c in x.terms.items() if isinstance(a, Var) and a.name == var]
+    return (own[0] if own else 0), build(rest, e.dtype)
+
+
+def mentions(e: Expr, var: str) -> bool:
+    """Whether the variable ``var`` occurs in ``e``."""
+    return (isinstance(e, Var) and e.name == var) or any(mentions(c, var) for c in children(e))
 
 
 def sides(d: Linear) -> tuple[Linear, Linear]:

@@ -13,7 +13,7 @@ integer and bool parts are simplified.  :func:`bounds` is sound, but not always 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import gcd
 from typing import TypeAlias
 
@@ -31,6 +31,7 @@ from nautilus.core.expr.nodes import (
     Var,
     children,
     details,
+    sizes,
     with_children,
 )
 from nautilus.core.expr.simplify import simplify_value
@@ -39,7 +40,7 @@ from nautilus.core.index import intervals
 from nautilus.core.index import linear as lin
 from nautilus.core.index.divisors import divisible_by, divisor
 from nautilus.core.index.intervals import UNKNOWN, fits, is_value, without_casts
-from nautilus.core.index.linear import Interval, Linear, linear
+from nautilus.core.index.linear import Interval, Linear, affine, linear, linear_in, mentions
 from nautilus.core.index.linear_bounds import facts_of
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
@@ -60,25 +61,23 @@ __all__ = [
 
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]
 
-#: results of :func:`simplify`, with the facts whose identities are in the key; passes simplify the same repeatedly
-_SIMPLIFIED: dict[tuple[object, ...], tuple[tuple[Expr, ...], Expr]] = {}
+#: results of :func:`simplify`; passes simplify the same repeatedly
+_SIMPLIFIED: dict[tuple[object, ...], Expr] = {}
 _REMEMBERED = 1 << 13
 
 
 def simplify(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Expr:
     """The canonical form of ``e`` under ``ranges`` and ``given`` (module docstring)."""
     given = tuple(given)
-    what = details(e) if children(e) else None
-    if what is None:
+    if not children(e):
         return _Simplifier(ranges or {}, facts_of(given, ranges or {})).expr(e)
-    key = (e, what, tuple((ranges or {}).items()), tuple(map(id, given)))
+    key = (e, details(e), tuple((ranges or {}).items()), given, tuple([sizes(g) for g in given]))
     found = _SIMPLIFIED.get(key)
     if found is None:
         if len(_SIMPLIFIED) >= _REMEMBERED:
             _SIMPLIFIED.clear()
-        new = _Simplifier(ranges or {}, facts_of(given, ranges or {})).expr(e)
-        found = _SIMPLIFIED[key] = (given, new)
-    return found[1]
+        found = _SIMPLIFIED[key] = _Simplifier(ranges or {}, facts_of(given, ranges or {})).expr(e)
+    return found
 
 
 def forget() -> None:
@@ -91,26 +90,6 @@ def bounds(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) ->
     return _Simplifier(ranges or {}, facts_of(given, ranges or {})).bounds(e)
 
 
-def affine(e: Expr) -> Linear | None:
-    """``e`` as const + sum of coeff * (variable, param or value), or None where it is not that."""
-    x = linear(e)
-    return x if all(isinstance(a, Var | Param | Ref) for a in x.terms) else None
-
-
-def linear_in(e: Expr, var: str) -> tuple[int, Expr] | None:
-    """``(c, rest)`` with ``e == c * var + rest`` and ``rest`` free of ``var``, or None."""
-    x = linear(e)
-    if any(not isinstance(a, Var) and _mentions(a, var) for a in x.terms):
-        return None
-    rest = Linear({a: c for a, c in x.terms.items() if not (isinstance(a, Var) and a.name == var)}, x.const)
-    own = [c for a, c in x.terms.items() if isinstance(a, Var) and a.name == var]
-    return (own[0] if own else 0), lin.build(rest, e.dtype)
-
-
-def _mentions(e: Expr, var: str) -> bool:
-    return (isinstance(e, Var) and e.name == var) or any(_mentions(c, var) for c in children(e))
-
-
 class _Simplifier:
     """One simplification: its ranges, its facts and what it has already done."""
 
@@ -119,15 +98,23 @@ class _Simplifier:
         self.facts = facts
         self._depth = depth  # of facts used to bound an atom of a fact
         self._done: dict[int, tuple[Expr, Expr]] = {}  # by id; the node is kept alive
+        self._linears: dict[int, tuple[Expr, Linear]] = {}  # the linear forms, likewise
+        self._under: dict[tuple[Expr, int], _Simplifier] = {}  # by the further condition and that depth
         self._known: dict[tuple[Expr, int], Interval] = {}  # of atoms, by how deep in facts they are asked for
+        self._intervals: dict[tuple[object, ...], Interval] = {}  # of terms without their constant, by that depth too
+        self._sums: dict[tuple[int, int], Linear] = {}  # of two facts, by their numbers
         self._rules: Mapping[str, Callable[[Op], Expr]] = {
             "and": self._and, "or": self._or, "not": self._not, "select": self._select,
         }  # fmt: skip
 
     def under(self, cond: Expr) -> _Simplifier:
         """The same, where ``cond`` holds too."""
-        more = facts_of((cond,), self.ranges)
-        return _Simplifier(self.ranges, (*self.facts, *more), self._depth) if more else self
+        found = self._under.get((cond, self._depth))
+        if found is None:
+            more = facts_of((cond,), self.ranges)
+            found = _Simplifier(self.ranges, (*self.facts, *more), self._depth) if more else self
+            self._under[cond, self._depth] = found
+        return found
 
     # -- intervals ----------------------------------------------------------------------------
     def bounds(self, e: Expr) -> Interval:
@@ -136,21 +123,40 @@ class _Simplifier:
 
     def interval(self, x: Linear) -> Interval:
         """Bounds of a linear combination, sharpened by every fact and every pair of facts."""
+        if not x.terms or self._depth >= 2 or not self.facts:
+            return self._plain(x)
+        key = (self._depth, *x.terms.items())
+        found = self._intervals.get(key)
+        if found is None:
+            found = self._intervals[key] = self._sharpened(Linear(x.terms))
+        lo, hi = found
+        return (None if lo is None else lo + x.const), (None if hi is None else hi + x.const)
+
+    def _sharpened(self, x: Linear) -> Interval:
         lo, hi = self._plain(x)
-        if not x.terms or self._depth >= 2:
-            return lo, hi
         self._depth += 1
-        for i, f in enumerate(self.facts):
-            for g in (lin.ZERO, *self.facts[i + 1 :]):
-                s = f + g
-                if s.terms.keys().isdisjoint(x.terms):
-                    continue
-                low, _ = self._plain(x - s)  # x == (x - s) + s >= x - s
-                _, high = self._plain(x + s)
-                lo = low if lo is None else lo if low is None else max(lo, low)
-                hi = high if hi is None else hi if high is None else min(hi, high)
+        for s in self._facts_about(x):
+            low, _ = self._plain(x - s)  # x == (x - s) + s >= x - s
+            _, high = self._plain(x + s)
+            lo = low if lo is None else lo if low is None else max(lo, low)
+            hi = high if hi is None else hi if high is None else min(hi, high)
         self._depth -= 1
         return lo, hi
+
+    def _facts_about(self, x: Linear) -> Iterator[Linear]:
+        """Every fact and every sum of two facts that has an atom of ``x``."""
+        atoms = x.terms.keys()
+        near = [not atoms.isdisjoint(f.terms) for f in self.facts]
+        for i, f in enumerate(self.facts):
+            if near[i]:
+                yield f
+            for j in range(i + 1, len(self.facts)):
+                if near[i] or near[j]:
+                    s = self._sums.get((i, j))
+                    if s is None:
+                        s = self._sums[i, j] = f + self.facts[j]
+                    if not atoms.isdisjoint(s.terms):
+                        yield s
 
     def _plain(self, x: Linear) -> Interval:
         x, low, high = lin.paired_quotients(x, self._exact)
@@ -248,6 +254,14 @@ class _Simplifier:
 
     def _linear(self, e: Expr) -> Linear:
         """The canonical linear form of integer ``e``."""
+        found = self._linears.get(id(e))
+        if found is not None:
+            return found[1]
+        new = self._own_linear(e)
+        self._linears[id(e)] = (e, new)
+        return new
+
+    def _own_linear(self, e: Expr) -> Linear:
         match e:
             case Op(op="add", args=(a, b)):
                 x = self._linear(a) + self._linear(b)
@@ -438,7 +452,7 @@ class _Simplifier:
         own = {a.name: (0, a.extent - 1) for a in e.axes if isinstance(a.extent, int) and a.extent > 0}
         names = {a.name for a in e.axes}
         ranges = {k: v for k, v in self.ranges.items() if k not in names} | own
-        facts = tuple(f for f in self.facts if not any(_mentions(a, n) for a in f.terms for n in names))
+        facts = tuple(f for f in self.facts if not any(mentions(a, n) for a in f.terms for n in names))
         inner = _Simplifier(ranges, facts)
         if e.cond is None:
             return with_children(e, (inner.expr(e.body),))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Const, Expr, Op, Var
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var
 from nautilus.core.index.linear import Linear
 from nautilus.core.index.simplify import _Simplifier, affine, bounds, divisible_by, divisor, linear_in, simplify
 from nautilus.core.text.expressions import format_expr, parse_expr
@@ -220,3 +220,31 @@ def test_many_facts_about_nested_bounds(monkeypatch: pytest.MonkeyPatch) -> None
     for env in ({"c": c, "j": j, "j0": j0} for c in range(12) for j in (0, 9, 15) for j0 in (1, 2)):
         if all(evaluate(g, env) for g in given):
             assert evaluate(found, env) == evaluate(e, env)
+
+
+def test_equal_questions_have_one_answer() -> None:
+    """Variants of one kernel ask the same about expressions that are equal, but not the same objects."""
+    ranges = {"i": (0, 63), "j": (0, 63)}
+
+    def answer() -> Expr:
+        return simplify(parse_expr("(i + 1) * 4 // 8 + j % 2 * 3"), ranges, [parse_expr("i < j")])
+
+    assert answer() is answer()
+
+
+def test_equal_questions_about_other_sizes_have_other_answers() -> None:
+    i = Var("i")
+
+    def below(most: int) -> Expr:
+        size = Param("N", I32, most=most)
+        return simplify(make("lt", i, Const(16, I32)), {}, [make("ge", i, Const(0, I32)), make("lt", i, size)])
+
+    assert below(16) == Const(True, BOOL)
+    assert below(17) != Const(True, BOOL)
+
+
+def test_answers_keep_the_sign_of_zero() -> None:
+    def zero(value: float) -> Expr:
+        return make("select", parse_expr("i + 1 < 5 + 2"), Const(value, DType.F32), Const(1.0, DType.F32))
+
+    assert [str(simplify(zero(x)).args[1].value) for x in (0.0, -0.0)] == ["0.0", "-0.0"]  # type: ignore[union-attr]
