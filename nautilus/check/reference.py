@@ -268,7 +268,7 @@ def in_range(made: Compiled, given: InputSet) -> bool:
     """Whether ``given`` is within the stated range by a single choice of errors, and every output is finite."""
     values = run_spec(made.spec, given.arrays, given.scalars, given.sizes)
     with np.errstate(all="ignore"):
-        finite = all(np.isfinite(eval_op("cast", [values[t.name]], t.dtype)).all() for t in made.spec.outputs)
+        finite = all(np.isfinite(eval_op("cast", [values[t.name]], t.dtype, "typed")).all() for t in made.spec.outputs)
     return finite and all(isfinite(x.norm) for x in _effects(made, given, PROBES[:1], {}).values())
 
 

@@ -54,6 +54,13 @@ def test_an_intermediate_beyond_f32_is_out_of_range(size: float, inside: bool) -
     assert in_range(Compiled(spec), given) is inside
 
 
+def test_an_output_beyond_f32_is_out_of_range() -> None:
+    """A product with a power of two is exact, so that no rounding shows the overflow."""
+    spec = load_spec("input X: f32[2]\noutput Y: f32[2]\nY[i] = X[i] * 2\n")
+    assert in_range(Compiled(spec), InputSet("given", 0, {"X": np.full(2, 1e38)}))
+    assert not in_range(Compiled(spec), InputSet("given", 0, {"X": np.full(2, 3e38)}))
+
+
 def test_an_overflow_that_meets_inf_is_not_in_range() -> None:
     """The Spec has inf, a kernel whose term overflows has inf - inf."""
     spec = load_spec("input X: f32[2]\noutput Y: f32[1]\nZ[c] = X[c] * abs(X[c])\nY[i: 1] = sum[c](Z[c])\n")
