@@ -75,14 +75,14 @@ class _Main(click.Group):
 
 
 def _refuse_misspelt(word: str, ctx: click.Context) -> None:
-    """Refuse a first word that is nearly a command and no file.  Raises UsageError."""
-    if ctx.resilient_parsing or "." in word or os.path.exists(word):
+    """Refuse a first word that can only be a command, because it is no file, but is none.  Raises UsageError."""
+    if ctx.resilient_parsing or word.startswith("-") or "." in word or os.sep in word or os.path.exists(word):
         return
     from difflib import get_close_matches
 
     near = get_close_matches(word, COMMANDS, n=1, cutoff=0.7)
-    if near:
-        raise click.UsageError(f"{word!r} is no command and no file; did you mean {near[0]!r}?", ctx)
+    hint = f"did you mean {near[0]!r}?" if near else "nautilusc --help lists the commands"
+    raise click.UsageError(f"{word!r} is no command and no file; {hint}", ctx)
 
 
 @click.group(cls=_Main, context_settings=_CONTEXT, invoke_without_command=True)
@@ -417,6 +417,8 @@ def _complain(error: click.ClickException, args: Sequence[str]) -> int:
     if asks_json(args):
         record = {"error": type(error).__name__, "message": error.format_message(), "exit_code": 2}
         return _said(json.dumps(record), 2)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return _said(error.format_message(), 2)
     usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx is not None else ""
     return _said(f"{usage}nautilusc: error: {error.format_message()}", 2)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from nautilus import __version__
-from nautilus.core.errors import Diagnostic, DiagnosticError, NautilusError, first_line
+from nautilus.core.errors import Diagnostic, DiagnosticError, InputError, NautilusError, first_line
 from nautilus.passes.pipelines import STAGES
 
 _RED, _YELLOW, _BOLD, _OFF = "\x1b[31;1m", "\x1b[33;1m", "\x1b[1m", "\x1b[0m"
@@ -59,8 +59,11 @@ def waiting(what: str, quiet: bool) -> Iterator[None]:
 def report(error: Exception, args: Sequence[str]) -> int:
     """Print ``error`` to standard error.  Returns the exit code."""
     if isinstance(error, NautilusError) and error.exit_code != 70:
-        print_error(error, "json" if asks_json(args) else "text")
+        print_error(error, _form(args))
         return error.exit_code
+    if isinstance(error, MemoryError):
+        print_error(InputError(f"not enough memory: {first_line(error) or 'an allocation failed'}"), _form(args))
+        return InputError.exit_code
     path = write_reproducer(error, args)
     notes = "".join(f" ({n})" for n in getattr(error, "__notes__", []))
     first = first_line(error) or type(error).__name__
@@ -73,6 +76,10 @@ def report(error: Exception, args: Sequence[str]) -> int:
     print(f"nautilusc: internal error: {first}{notes}", file=sys.stderr)
     print(f"this is a bug in nautilusc; a reproducer was written to {path}", file=sys.stderr)
     return 70
+
+
+def _form(args: Sequence[str]) -> str:
+    return "json" if asks_json(args) else "text"
 
 
 def asks_json(args: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from nautilus.cli.options import given_text
 from nautilus.core.errors import InputError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
+from nautilus.export.forms import SEVERAL
 from nautilus.runtime.device import KNOWN_ARCHS, default_arch, known_arch
 from nautilus.tune.database.lookup import tuned_schedule
 
@@ -24,6 +26,8 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
             schedule = Schedule.from_json(Path(options["schedule"]).read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"cannot read schedule {options['schedule']}: {error.strerror}") from error
+        except JSONDecodeError as error:
+            raise InputError(f"cannot read schedule {options['schedule']}: it is no JSON file: {error}") from error
         except (ValueError, RecursionError) as error:
             raise InputError(f"cannot read schedule {options['schedule']}: {error}") from error
     if options.get("batch_invariant"):
@@ -32,6 +36,8 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
         schedule = replace(schedule or Schedule(), batch_invariant=True)
     explicit = frozenset(name for name in ("arch", "precision") if options[name] is not None)
     arch = options["arch"] or default_arch()
+    if "," in arch:
+        raise click.UsageError(f"several architectures ({arch}) belong to one file of {', '.join(SEVERAL)}")
     if not known_arch(arch):
         raise click.UsageError(f"unknown architecture {arch!r}; supported: {', '.join(KNOWN_ARCHS)}")
     precision = options["precision"] or "fast"

@@ -51,7 +51,7 @@ def _value(node: ast.expr, known: Mapping[str, int]) -> Fraction:
             found = Fraction(str(number)) if abs(number) <= _MOST else Fraction(_MOST + 1)
         case ast.Name(id=name):
             if name not in known:
-                raise ValueError(f"{name!r} is no size that stands left of it")
+                raise ValueError(f"{name!r} is no number, and no size that is given before it")
             found = Fraction(known[name])
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             found = -_value(operand, known)

@@ -88,6 +88,36 @@ def test_exit_codes(arguments: list[str], code: int, capsys: pytest.CaptureFixtu
     assert (code == 0) == (said.err == "")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["report", "x.naut"], "'report' is no command and no file; nautilusc --help lists the commands"),
+        (["chekc", "x.naut"], "'chekc' is no command and no file; did you mean 'check'?"),
+        (["SPEC", "--arch", "sm_80,sm_90a", "-o", "k.cubin"], "several architectures (sm_80,sm_90a) belong to one"),
+        (["SPEC", "--dim", "N=many"], "'many' is no number, and no size that is given before it"),
+        (["SPEC", "--schedule", "SPEC"], "it is no JSON file"),
+    ],
+)
+def test_wrong_command_lines(arguments: list[str], said: str, spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(spec) if a == "SPEC" else a for a in arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_group_without_a_command_prints_its_help_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["db"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("Usage:") == 1 and "error" not in said
+
+
+def test_too_little_memory(spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 15 GiB")
+
+    monkeypatch.setattr(driver, "compile_checked", broken)
+    assert main([str(spec)]) == 2
+    assert capsys.readouterr().err == "nautilusc: error: not enough memory: Unable to allocate 15 GiB\n"
+
+
 def test_wrong_spec_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bad.naut"
     path.write_text("output Y: f32[3]\nY[i] = Z[i]\n")

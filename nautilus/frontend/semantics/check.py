@@ -20,6 +20,7 @@ from nautilus.core.index.sizes import Extent as AnyExtent
 from nautilus.core.index.sizes import at_bound, volume
 from nautilus.core.index.strides import MOST_STRIDE, row_major
 from nautilus.core.records import dataclass
+from nautilus.core.source import NO_SPAN
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS, MAX_NODES
@@ -125,6 +126,7 @@ def _analysed(
     strides = {name: _strides(sym, decl, unaligned) for name, decl in sym.decls.items()}
     _unused(sym, found)
     everything = [*program.errors, *(_drop_consequential(sym.errors) if program.errors else sym.errors)]
+    everything = [replace(d, span=program.whole) if d.span == NO_SPAN else d for d in everything]
     everything.sort(key=_position)
     if any(d.severity is Severity.ERROR for d in everything):
         everything = [d for d in everything if d.code not in _UNUSED]  # what is wrong may be the use

@@ -360,7 +360,7 @@ def _evaluate_numbers(sym: Symbols) -> None:
     """Evaluate every dim and const."""
     for name in sym.overrides:
         if name not in sym.dims:
-            hint = nearest(name, sym.dims)
+            hint = nearest(name, sym.dims) or (f"its dims are {', '.join(sym.dims)}" if sym.dims else None)
             sym.error("N0217", f"a size is given for '{name}', but the spec has no such dim", NO_SPAN, hint)
     for name, dim in sym.dims.items():
         sym.value(name, dim.span)

@@ -26,9 +26,13 @@ SUFFIX = ".naut"
 
 @dataclass
 class Program:
-    """All statements of a spec with its includes, the files read, and the errors met while reading."""
+    """All statements of a spec with its includes, the files read, and the errors met while reading.
+
+    ``whole``: the file, as the place of errors that belong to no line of it.
+    """
 
     name: str
+    whole: Span = NO_SPAN
     statements: list[ast.Statement] = field(default_factory=list)
     errors: list[Diagnostic] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -51,7 +55,7 @@ def facts_of(assumed: Sequence[str]) -> list[ast.Statement]:
 
 def read_path(path: Path) -> Program:
     """The program of the file at ``path``."""
-    program = Program(path.stem or str(path))
+    program = Program(path.stem or str(path), Span(Source(str(path), ""), 0, 0, 0, 0))
     text = _read(path, str(path), "N0101", NO_SPAN, program.errors)
     if text is not None:
         program.files.append(str(path))
@@ -62,8 +66,8 @@ def read_path(path: Path) -> Program:
 
 def read_text(text: str, name: str = "<text>", folder: Path | None = None) -> Program:
     """The program of ``text``; includes are looked up in ``folder`` (default: the current one)."""
-    program = Program(Path(name).stem.strip("<>") if name != "<text>" else "spec")
     start = Span(Source(name, ""), 0, 0, 0, 0)
+    program = Program(Path(name).stem.strip("<>") if name != "<text>" else "spec", start)
     clean = _decode(text.encode("utf-8", "surrogatepass"), name, start, program.errors)
     if clean is not None:
         _add(program, Source(name, clean), folder or Path(), (), set())

@@ -127,7 +127,7 @@ def exported(path: Path | None, wanted: str, everything: bool) -> str:
 def merge(into: Path, files: Sequence[Path]) -> tuple[int, int]:
     """Add the new rows of ``files`` to ``into``.  Returns the numbers of added rows and of invalid lines.
 
-    Raises InputError for a file that cannot be read.
+    Raises InputError for a file that cannot be read, or that has lines but no row.
     """
     known = {json.dumps(asdict(r), sort_keys=True) for r in rows(into)}
     fresh: list[Row] = []
@@ -137,10 +137,12 @@ def merge(into: Path, files: Sequence[Path]) -> tuple[int, int]:
             lines = file.read_bytes().splitlines()
         except OSError as error:
             raise InputError(f"cannot read {file}: {error.strerror}") from error
-        for line in lines:
-            row = parse(line)
+        found = [(line, parse(line)) for line in lines if line.strip()]
+        if found and all(row is None for _, row in found):
+            raise InputError(f"{file} is no tuning database")
+        for _, row in found:
             if row is None:
-                bad += bool(line.strip())
+                bad += 1
                 continue
             text = json.dumps(asdict(row), sort_keys=True)
             if text not in known:

@@ -128,6 +128,12 @@ def test_merge_adds_what_is_new(tmp_path: Path) -> None:
     assert dbtool.merge(a, [b, a]) == (0, 1)
 
 
+def test_merge_refuses_what_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello\nworld\n")
+    with pytest.raises(InputError, match="is no tuning database"):
+        dbtool.merge(tmp_path / "a", [tmp_path / "text"])
+
+
 def test_collect_keeps_the_best_and_the_rules(tmp_path: Path) -> None:
     path = tmp_path / "db"
     found = [row(name=f"n{k}", samples=(1e-3 * (k + 1),), schedule_hash=f"h{k}") for k in range(6)]
