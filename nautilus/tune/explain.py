@@ -20,7 +20,7 @@ from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.roofline import roofline
 from nautilus.driver import Request, Result, compile_checked, compile_file
 from nautilus.passes.manager import steps
-from nautilus.passes.pipelines import SCALAR
+from nautilus.passes.pipelines import MA_TILE, SCALAR
 from nautilus.passes.selection import copy_choice
 from nautilus.passes.selection.variants import find
 from nautilus.remarks.remarks import Watch, remarks
@@ -61,6 +61,7 @@ def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) ->
     ``done``: the result of that compilation, with the kernels that ptxas rejected.
     """
     trials, given = trials_of(request)
+    _remember(trials, done)
     if given.kernels:
         return Chosen(trials, given, "the schedule file")
     if request.lookup is not None and rows and not (done is not None and done.lookup_failure):
@@ -70,6 +71,7 @@ def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) ->
             found = schedule_of(space, values)
             if isinstance(found, Schedule) and found.kernels == full.kernels and full.inline == given.inline:
                 return Chosen(trials, full, "the tuning database", (space, defaults(space) | values))
+        _remember(own, done)
         return Chosen(own, full, "the tuning database")
     schedule = trials.base_schedule(given)
     if done is not None and done.context.fallbacks.taken:
@@ -79,6 +81,12 @@ def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) ->
             return Chosen(trials, lighter, f"the default rules, after the first plan of {names} was rejected")
     space = space_of(trials)
     return Chosen(trials, schedule, "the default rules", (space, defaults(space)))
+
+
+def _remember(trials: TrialLowering, done: Result | None) -> None:
+    """Let ``trials`` know the kernels of ``done``, a compilation of the same spec, so that they are not made again."""
+    if done is not None and done.context.schedule is not None:
+        trials.remember(done.context.schedule, done.modules[MA_TILE.name])
 
 
 def _carried_out(request: Request, watch: Watch) -> Result | None:

@@ -42,6 +42,15 @@ def only(monkeypatch: pytest.MonkeyPatch, *choices: str) -> None:
     monkeypatch.setattr("nautilus.tune.explain.neighbours", found)
 
 
+def test_the_kernels_of_the_compilation_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise AssertionError("lowered again")
+
+    monkeypatch.setattr("nautilus.tune.search.trial_lowering._lower", broken)
+    found = explain(Request(SPECS / "rowwise/softmax.naut"), every=False)
+    assert found["predicted"]["kernels"] and found["fault"] is None
+
+
 def test_text_of_a_back_to_back_gemm(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "cluster")
     found = explained("attention/causal_prefill", dims={"M": 2048, "N": 2048})

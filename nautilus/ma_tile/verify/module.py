@@ -142,6 +142,7 @@ class KernelScope:
         inputs = (b for b in self.module.buffers if b.space is Space.INPUT)
         self.inputs: Mapping[str, int] = {b.name: len(b.shape) for b in inputs}
         self.pipelines: Mapping[str, PipelineState] = {c.name: c for c in self.kernel.pipelines}
+        self.arrivals: dict[str, set[bool]] = {}  # on each mbarrier: whether they come from the cluster
         self.leave_roles()
 
     def leave_roles(self) -> None:
@@ -165,6 +166,8 @@ class KernelScope:
             if fault := layout_fault(layout):
                 reject("a layout holds each element once", f"#{name} = {layout}", fault, k.span)
         for self.op in walk_ops(k.body):
+            if isinstance(self.op, MbarArrive):
+                self.arrivals.setdefault(self.op.mbar, set()).add(self.op.cluster)
             if type(self.op) not in rules():
                 self.fail("known operations", f"no rule for {type(self.op).__name__}")
         self.op = None

@@ -388,9 +388,9 @@ def mbar_arrive(s: KernelScope, op: MbarArrive) -> None:
     ok = op.each == "thread" or (op.each == "warp" and not s.single)
     s.need(ok, "threads arrive, or the warps of a consumer", op.each)
     s.need(not op.cluster or s.kernel.cluster > 1, "clusters are declared", op.mbar)
-    others = [x for x in walk_ops(s.kernel.body) if isinstance(x, MbarArrive) and x.mbar == op.mbar]
-    same = all(x.cluster == op.cluster for x in others)
-    s.need(same, "all arrivals on a barrier come from the cluster, or all from the block", op.mbar)
+    s.need(
+        len(s.arrivals[op.mbar]) == 1, "all arrivals on a barrier come from the cluster, or all from the block", op.mbar
+    )
 
 
 def mbar_wait(s: KernelScope, op: MbarWait) -> None:

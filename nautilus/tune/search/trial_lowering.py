@@ -64,7 +64,7 @@ class TrialLowering:
 
     def lower(self, schedule: Schedule) -> Lowered:
         """Lower the program under ``schedule`` to the MA-tile level. Raises errors that the schedule does not cause."""
-        key = schedule.to_json()
+        key = _key(schedule)
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
@@ -72,6 +72,10 @@ class TrialLowering:
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
         return done
+
+    def remember(self, schedule: Schedule, module: MemModule) -> None:
+        """Keep ``module``, which the driver made under ``schedule``, so that it is not made again."""
+        self._kept[_key(schedule)] = Lowered(module, register_fault(module, limits(self.arch)))
 
     def plan(self, schedule: Schedule | None = None, fallbacks: Fallbacks = NO_FALLBACKS) -> Schedule:
         """``schedule`` with everything behind the pass ``dead`` that it leaves open, by the default rules."""
@@ -108,6 +112,11 @@ class TrialLowering:
 
     def _context(self, schedule: Schedule | None) -> Context:
         return Context(self.arch, self.precision, schedule=schedule)
+
+
+def _key(schedule: Schedule) -> str:
+    """What of ``schedule`` decides the kernels of a program in which definitions are inlined already."""
+    return replace(schedule, inline=None).to_json()
 
 
 def _lower(program: Program, schedule: Schedule, context: Context) -> Lowered:
