@@ -54,6 +54,10 @@ CASES: dict[str, tuple[Expr, str, tuple[Running, ...], str]] = {
     "exp(x - r)": (exp(x(), r()), "sum", (run(),), "a * exp(old0 - new0)"),
     "exp2": (op("exp2", op("sub", x(), r())), "sum", (run(),), "a * exp2(old0 - new0)"),
     "scaled": (op("exp", op("mul", op("sub", x(), r()), f(0.5))), "sum", (run(),), "a * exp((old0 - new0) * 0.5)"),
+    "a maximum with another bound": (
+        exp(x(), op("max", op("max", r(), Load("s", (), F32)), f(-5.0))), "sum", (run(),),
+        "a * exp(max(max(old0, c0), -5.0) - max(max(new0, c0), -5.0))",
+    ),
     "weighted": (op("mul", exp(x(), r()), x("V")), "sum", (run(),), "a * exp(old0 - new0)"),
     "x * g(r)": (op("mul", half(), total()), "sum", (LS,), "a * ((new0 + 1.0) / (old0 + 1.0))"),
     "x / g(r)": (op("div", half(), total()), "sum", (LS,), "a * ((old0 + 1.0) / (new0 + 1.0))"),
@@ -153,6 +157,14 @@ REFUSED: dict[str, tuple[Expr, str, tuple[Running, ...]]] = {
     "product": (op("mul", x(), r("L")), "prod", (run("L", "sum"),)),
     "not bounded by r": (exp(x("Z"), r()), "sum", (run(),)),
     "a factor of 0 under max": (exp(x(), r()), "max", (run(),)),
+    "rounded up": (exp(x(), op("ceil", r())), "sum", (run(),)),
+    "another function in an exponent": (exp(op("mul", x(), f(0.1)), op("abs", r())), "sum", (run(),)),
+    "a maximum with a limit above": (exp(x(), op("min", r(), f(1.0))), "sum", (run(),)),
+    "a maximum and a bound of it": (
+        op("exp", op("sub", op("sub", x(), op("mul", f(0.5), r())), op("mul", f(0.5), op("max", r(), f(0))))),
+        "sum",
+        (run(),),
+    ),
     "wrong side": (op("exp", op("sub", r(), x())), "sum", (run(),)),
     "a rounding that the user wrote": (Op("cast", (Op("cast", (exp(x(), r()),), DType.F16),), F32), "sum", (run(),)),
 }
@@ -164,6 +176,12 @@ def test_a_repair_without_a_proof_is_rejected(name: str) -> None:
     got = derive(value, (), combiner, running, REDUCED)
     assert isinstance(got, Refusal)
     assert got.reason
+
+
+def test_a_maximum_with_another_bound_has_a_reference() -> None:
+    """It may be -inf where both are, as before the first element of a row under a bound of -inf."""
+    got = derive(exp(x(), op("max", r(), Load("s", (), F32))), (), "sum", (run(),), REDUCED)
+    assert isinstance(got, Repair) and got.references == (0.0,) and got.raw_old == (True,)
 
 
 def test_a_guard_that_lets_more_in_than_the_maximum_saw_is_refused() -> None:

@@ -18,8 +18,9 @@ reason.
 References.  ``old`` and ``new`` may be *any* values for which ``G`` is finite and not zero.  For a running value equal
 to its identity that fails, so a *reference* replaces it: ``select(r == identity, c, r)``.
 
-* ``r`` is a maximum (minimum) that occurs as ``exp(c * (v - r))``, where ``v`` is the element of ``r`` and the
-  accumulator's guard implies the guard of ``r``, so exponents are never positive: ``c = 0``.  While ``r = -inf``, every
+* ``r`` is a maximum (minimum) that occurs as ``exp(c * (v - r))``, or as ``exp(c * (v - max(r, d)))`` with an invariant
+  ``d``, where ``v`` is the element of ``r`` and the accumulator's guard implies the guard of ``r``, so exponents are
+  never positive: ``c = 0``.  While ``r = -inf``, every
   ``v`` was -inf or excluded, so under the reference 0 each element was ``exp(-inf) = 0`` and the accumulator is its
   identity.  The repair ``exp(-inf - new) = 0`` keeps the identity.  The accumulator is repaired *from* the raw old
   value, because an old reference of 0 could overflow: exp(0 - new).  If ``r = -inf`` after the loop, the accumulator
@@ -29,8 +30,8 @@ to its identity that fails, so a *reference* replaces it: ``select(r == identity
 * ``r`` is a sum in a factor or a function, with ``r = 0``: ``c = 1``, for old and new.  After the loop the accumulator
   is *finalised*: it is repaired from the last reference to ``r`` itself, unless it equals its own identity (otherwise
   an empty domain with ``r = 0`` would give 0 * inf).
-* ``r`` is a maximum in functions whose results are positive and finite for every argument, also for the identity
-  (``binade``): no reference is needed.  While ``r`` is the identity, the accumulator is its own.
+* ``r`` is a maximum in factors that are functions whose results are positive and finite for every argument, also for
+  the identity (``binade``): no reference is needed.  While ``r`` is the identity, the accumulator is its own.
 * ``r`` is a maximum as a plain term under max or min (``x - r``): ``c = 0``, for old and new.  The accumulator's
   domain is a subset of the domain of ``r``, so it is empty where the domain of ``r`` is empty.
 
@@ -338,7 +339,7 @@ def _references(
     finalise = False
     for k, r in enumerate(running):
         symbol = Var(f"r{k}", r.load.dtype)
-        used = _uses(parts.g, symbol)
+        used = _uses(parts.g, symbol, r.op)
         if not used:
             refs.append(None)
             raw.append(True)
@@ -370,7 +371,7 @@ def _check_range(parts: _Parts, elements: list[Expr], abstract: Abstraction, run
     sums: dict[str, Interval] = {}
     for k, r in enumerate(running):
         symbol = Var(f"r{k}", r.load.dtype)
-        used = _uses(parts.g, symbol)
+        used = _uses(parts.g, symbol, r.op)
         if r.op == "sum" and used and not (isinstance(parts.g, Lin) and used == {"plain"}):
             sums[symbol.name] = partial_sums(elements[k], known)
     reason = unproved(parts.x, parts.g, sums, known) if sums else ""
@@ -378,13 +379,13 @@ def _check_range(parts: _Parts, elements: list[Expr], abstract: Abstraction, run
         raise _NotSeparable(reason)
 
 
-def _uses(g: Prod | Lin, symbol: Var) -> set[str]:
+def _uses(g: Prod | Lin, symbol: Var, combiner: str) -> set[str]:
     """The kinds of occurrence of ``symbol``: plain (a term of a sum), exponent, or function (all others)."""
     found: set[str] = set()
     lins = [("plain", g)] if isinstance(g, Lin) else [("exponent", e) for _, e in g.exponents]
     for kind, lin in lins:
         for (atom, _), _n in lin.terms:
-            if atom == symbol:
+            if atom == symbol or (kind == "exponent" and _bounds(atom, symbol, combiner)):
                 found.add(kind)
             elif any(n == symbol for n in walk(atom)):
                 found.add("function")
@@ -393,8 +394,22 @@ def _uses(g: Prod | Lin, symbol: Var) -> set[str]:
     return found
 
 
+def _bounds(atom: Expr, symbol: Var, combiner: str) -> bool:
+    """Whether ``atom`` bounds what the extremum ``symbol`` bounds: it is that, or ``max(symbol, c)`` of a maximum."""
+    if atom == symbol or not (isinstance(atom, Op) and atom.op == combiner and combiner in ("max", "min")):
+        return atom == symbol
+    mine = [a for a in atom.args if not _invariant(a)]
+    return len(mine) == 1 and _bounds(mine[0], symbol, combiner)
+
+
 def _positive_functions(g: Prod, symbol: Var) -> bool:
-    """Whether every factor with ``symbol`` is a function of it with positive, finite results for every argument."""
+    """Whether every factor with ``symbol`` is a function of it with positive, finite results for every argument.
+
+    A function in an exponent, as in ``exp(x - ceil(r))``, is infinite at the identity, and so is the exponent.
+    """
+    exponents = (atom for _, lin in g.exponents for (atom, _), _n in lin.terms)
+    if any(n == symbol for atom in exponents for n in walk(atom)):
+        return False
     for atom, _ in g.powers:
         if any(n == symbol for n in walk(atom)):
             lo, hi = interval(atom, {})
@@ -404,16 +419,15 @@ def _positive_functions(g: Prod, symbol: Var) -> bool:
 
 
 def _bounded(parts: _Parts, symbol: Var, element: Expr, combiner: str) -> bool:
-    """Whether every exponential factor with ``symbol`` is ``exp(c * (element - r))`` and at most 1."""
+    """Whether every exponential factor with ``symbol`` is ``exp(c * (element - b))`` with a bound ``b``, at most 1."""
     assert isinstance(parts.g, Prod)
     want = linear_form(element, _invariant)
     for _, lin in parts.g.exponents:
-        n = dict(lin.terms).get((symbol, None), 0.0)
-        if any(atom == symbol and scale is not None for (atom, scale), _ in lin.terms):
-            return False
-        if n == 0.0:
+        mine = [(scale, n) for (atom, scale), n in lin.terms if any(x == symbol for x in walk(atom))]
+        if not mine:
             continue
-        if (n < 0) != (combiner == "max") or not _has_exponent(parts.x, want.times(-n)):
+        ((scale, n),) = mine if len(mine) == 1 else (("several", 0.0),)
+        if scale is not None or (n < 0) != (combiner == "max") or not _has_exponent(parts.x, want.times(-n)):
             return False
     return True
 

@@ -8,8 +8,9 @@ domain needs the sum 0 there, and so do partial results.  The pass lets readers 
 
 Both forms are equal where the domain is not empty.  It has its first element if the sizes are above 0, and if the
 condition holds there; a size known only at launch and a condition on other axes become part of the select.  Where a
-condition leaves the first element out, as that of a window, or reads memory along a reduced axis, the sum may still be
-0 instead of NaN.
+condition leaves the first element out, as that of a window, the one that the domain is not empty
+(:mod:`nautilus.scalar.analysis.domains`) becomes part of it.  Where that has no closed form, because a condition reads
+memory along a reduced axis or relates two of them, the sum may still be 0 instead of NaN.
 
 A reader that is NaN for the sum 0 already, such as ``acc / sum`` with the sum 0 in both, stays as it is.
 """
@@ -42,12 +43,13 @@ from nautilus.core.expr.nodes import (
     substitute,
     with_children,
 )
-from nautilus.core.index.simplify import simplify
+from nautilus.core.index.simplify import TRUE, simplify
 from nautilus.core.numerics import eval_op
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.domains import nonempty
 from nautilus.scalar.ir import Loop, Program, Store, Update
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
 from nautilus.scalar.rewriting import axis_assumptions, find_defs, map_kernels, map_statements, with_body
@@ -105,12 +107,18 @@ class MarkUndefined(CertifyingPass[Program]):
             certificates.append(_certificate(found.pop(s.d.name)))
         marked: set[str] = set()
 
-        def rule(_: tuple[Loop, ...], stmt: Store | Update) -> Store | Update:
-            names = {ld.buffer for ld in loads(stmt.value) if ld.buffer in found}
-            if not names or stmt.buffer in names or not _differs(stmt.value, found):
-                return stmt
+        def with_marks(e: Expr, target: str) -> Expr:
+            names = {ld.buffer for ld in loads(e) if ld.buffer in found}
+            if not names or target in names or not _differs(e, found):
+                return e
             marked.update(names)
-            return replace(stmt, value=rewrite(stmt.value, lambda e: _read(e, found)))
+            return rewrite(e, lambda n: _read(n, found))
+
+        def rule(_: tuple[Loop, ...], stmt: Store | Update) -> Store | Update:
+            value = with_marks(stmt.value, stmt.buffer)
+            guard = None if stmt.guard is None else with_marks(stmt.guard, stmt.buffer)
+            same = value is stmt.value and guard is stmt.guard
+            return stmt if same else replace(stmt, value=value, guard=guard)
 
         program = map_kernels(program, lambda k: with_body(k, map_statements(k.body, rule)))
         certificates += [_certificate(found[n]) for n in sorted(marked)]
@@ -134,15 +142,28 @@ def _relative(d: Def, defs: Mapping[str, Def]) -> _Relative | None:
         mine = {a.name for a in d.red}
         if any(free_vars(ld) & mine for c in conjuncts(d.guard) for ld in loads(c)):
             continue
-        ranges, assumptions = axis_assumptions(d.par)
-        begin = {n: integer(0) for n in mine}
-        first = [simplify(substitute(c, begin), ranges, assumptions) for c in conjuncts(d.guard)]
-        if any(isinstance(c, Const) and not c.value for c in first):
+        where = _has_term(d)
+        if where is None:
             continue
-        first = [c for c in first if not isinstance(c, Const)]
-        sizes = [calc("gt", a.extent, integer(0)) for a in d.red if isinstance(a.extent, Param)]
-        return _Relative(d, of, load, conjunction((*first, *sizes)))
+        return _Relative(d, of, load, None if where == TRUE else where)
     return None
+
+
+def _has_term(d: Def) -> Expr | None:
+    """The condition on the axes of the sum ``d`` under which it has a term; None where none is known.
+
+    It is that of the first term, which is short, where that holds for all rows.
+    """
+    ranges, assumptions = axis_assumptions(d.par)
+    begin = {a.name: integer(0) for a in d.red}
+    first = [simplify(substitute(c, begin), ranges, assumptions) for c in conjuncts(d.guard)]
+    undecided = [c for c in first if c != TRUE]
+    sizes = [calc("gt", a.extent, integer(0)) for a in d.red if isinstance(a.extent, Param)]
+    exact = nonempty(d) if undecided else None
+    if exact is not None:
+        return exact
+    never = any(isinstance(c, Const) and not c.value for c in first)
+    return None if never else conjunction((*undecided, *sizes)) or TRUE
 
 
 def _maths(e: Expr) -> Iterator[Expr]:
@@ -259,4 +280,7 @@ def _certificate(s: _Relative) -> Certificate:
     proof = "a term is exp(-inf - (-inf)), which is NaN, and there is a term"
     used = free_vars(s.d.guard) if s.d.guard is not None else frozenset[str]()
     inside = tuple(calc("ge", Var(a.name), integer(0)) for a in s.d.par if a.name in used)
+    if s.where is not None and s.d.guard is not None:  # a checker of a few terms sees those rows that have one of them
+        some = Reduce("any", s.d.red, s.d.guard, TRUE, DType.BOOL)
+        inside += (Op("or", (Op("not", (s.where,), DType.BOOL), some), DType.BOOL),)
     return Certificate("mark-undefined", s.d.name, before, after, (), inside, (), proof, s.d.span)

@@ -22,6 +22,7 @@ _HEAD = "dim M = {m}, N = {n}\ninput X: f32[M, N]\noutput L: f32[M]\nm[i] = max[
         (300, 9000, "", "sum[j](exp(X[i, j] - m[i]))"),  # one loop
         (4, 40000, " | i < 2", "sum[j | i < 2](exp(X[i, j] - m[i]))"),  # a domain that is empty in some rows
         (4, 40000, " | j <= i * 20000", "log(sum[j | j <= i * 20000](exp(X[i, j] - m[i])))"),
+        (4, 40000, " | j > i * 9000", "log(sum[j | j > i * 9000](exp(X[i, j] - m[i])))"),  # without the first term
     ],
 )
 def test_rows_of_infinities_alone(rows: int, size: int, cond: str, value: str) -> None:
