@@ -59,18 +59,37 @@ def _of_cancelling(program: Spec, precision: str, wanted: Sequence[Tensor], part
         alone = replace(fixed, outputs=tuple(x for x in fixed.outputs if x.name == t.name))
         chosen = _MORE if len(t.shape) > 1 else (((64, 64), (32, 32), (16, 16)),)
         sites = Sites(axis_sizes(alone, list(_reductions(alone))))
-        found = [_sample(alone, t.name, x, precision, parts, sites) for x in chosen]
-        bound = left_out.bound(found, unit(t.dtype), sites.decide)
+        size = volume(t.shape)
+        found = [_sample(alone, t.name, x, precision, parts, sites, size) for x in chosen]
+        groups = sites.deciding
+        if 0 < groups < size:  # all elements of a row have the divisor of the row
+            found = [_with_most(groups, [_of_groups(alone, t.name, x, precision, parts, groups) for x in chosen])]
+        bound = left_out.bound(found, unit(t.dtype), groups > 0)
         if bound is not None:
             out[t.name] = bound
     return out
 
 
+def _of_groups(
+    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, parts: bool, groups: int
+) -> tuple[Sites, left_out.Sample]:  # fmt: skip
+    """The errors of ``name``, whose elements cancel in so many ``groups``, and the sites of this sample alone."""
+    sites = Sites(axis_sizes(alone, list(_reductions(alone))))
+    return sites, _sample(alone, name, elements, precision, parts, sites, groups)
+
+
+def _with_most(groups: int, found: Sequence[tuple[Sites, left_out.Sample]]) -> left_out.Sample:
+    """The sample that has the most of all ``groups``: a few of them say little about the largest errors."""
+    return max(found, key=lambda x: x[0].recorded(groups))[1]
+
+
 def _sample(
-    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, parts: bool, sites: Sites
+    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, parts: bool, sites: Sites, size: int
 ) -> left_out.Sample:  # fmt: skip
-    """The errors of ``name``, the only output, at more elements, whose distances are added to ``sites``."""
-    size = volume(alone.outputs[0].shape)
+    """The errors of ``name``, the only output, at more elements, whose distances are added to ``sites``.
+
+    ``size``: how many elements it has, or groups of elements that cancel together.
+    """
     count = max(1, min(_MORE_INPUTS, _MORE_ELEMENTS // max(1, size)))
     whole, rows = _cut(alone, _MORE_BUDGET // count, elements)
     cut, ranges = shortened(whole, integer_ranges(alone))
@@ -83,7 +102,7 @@ def _sample(
         values.append(exact[name])
         found.append([e[name] for e in errors(wide(cut), arrays, given.scalars, {}, how, exact)])
         sites.add(wide(cut), how, arrays, given.scalars)
-    for seed in range(count, _SITE_INPUTS if sites.few and sites.decide else 0):
+    for seed in range(count, _SITE_INPUTS if sites.few and sites.deciding else 0):
         given = generate(cut, "random", seed, ranges=ranges)
         sites.add(wide(cut), how, {**given.arrays, **rows}, given.scalars)
     return left_out.Sample(list(zip(*found, strict=True)), values, size)

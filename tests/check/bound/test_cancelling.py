@@ -69,6 +69,29 @@ def test_the_figure_holds_on_random_inputs_and_is_of_use(name: str) -> None:
     assert max(measured) <= bound.relative <= 20 * max(measured)
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "value"),
+    [
+        (64, 100, "(X[i, j] - mean[k: N](X[i, k])) / (max[k: N](X[i, k]) - min[k: N](X[i, k]) - 5)"),
+        (300, 200, "X[i, j] / sum[k: N](X[i, k])"),
+        (20, 300, "X[i, j] / sum[k: N](X[i, k])"),
+    ],
+)
+def test_the_figure_of_rows_that_cancel_together_holds(rows: int, columns: int, value: str) -> None:
+    """One divisor that is near 0 gives all elements of its row a large error."""
+    text = f"dim M = {rows}, N = {columns}\ninput X: f32[M, N]\noutput Z: f32[M, N]\nZ[i, j] = {value}\n"
+    made = travel(text, "sm_90a", "vr-tile")
+    program = made.result.modules["spec"]
+    bound, measured = stated(program)["Z"], []
+    for seed in range(16):
+        given = generate(program, "random", seed)
+        want = reference(Compiled(program), given, {"Z": bound}).values["Z"]
+        got = run(made.last("vr-tile"), given, "typed")["Z"]
+        measured.append(compare.without_largest(compare.differences(got, want), want, bound.left_out))
+    assert np.mean(np.array(measured) > bound.relative) <= bound.rare_inputs
+    assert bound.relative < 1e-2
+
+
 @pytest.mark.parametrize("name", [n for n, (_, cancels) in SPECS.items() if cancels])
 def test_a_wrong_element_is_found_among_large_errors(name: str) -> None:
     bounds = stated(spec(name))

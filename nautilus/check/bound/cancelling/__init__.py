@@ -10,4 +10,7 @@ few largest errors.  A figure from sampled elements then says nothing about all 
    to the singular point that it decides about the norm.
 3. :mod:`.left_out` then states the figure without the largest errors: without a share of the elements, or, for an
    output of few elements, on most inputs.  Such a figure is that of the typical element, whatever the size.
+
+Elements that have such a value in common, as all elements of a row have the divisor of the row, cancel together.  What
+is left out is then a share of these groups, or of the inputs where there are few groups.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from math import isfinite
 from typing import Final
 
@@ -25,7 +26,7 @@ _DECIDES: Final = 2.0  # the figure with the largest errors, in units of that wi
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Errors of an output of ``size`` elements.
+    """Errors of an output of ``size`` elements, or of more that have so few values that may cancel, each in a group.
 
     ``errors``: for each choice of errors, those of the elements on each input.  ``values``: the output on each input.
     """
@@ -36,7 +37,7 @@ class Sample:
 
     @property
     def per_input(self) -> bool:
-        """Whether the output has so few elements that inputs are left out instead of elements."""
+        """Whether there are so few elements or groups of them that inputs are left out instead."""
         return self.size < FEW
 
     @property
@@ -69,8 +70,9 @@ def _both(errors: Sequence[Array], values: Sequence[Array], share: float, per_in
     if per_input:
         ratios = np.array([_ratio(e, x) for e, x in zip(errors, values, strict=True)])
         return float(ratios.max()), float(np.sort(ratios)[: len(ratios) - max(1, int(share * len(ratios)))].max())
-    e, x = (np.concatenate([np.ravel(a) for a in arrays]) for arrays in (errors, values))
-    return without_largest(e, x, 0.0), without_largest(e, x, share)
+    # The largest of the errors that are left vary between inputs.
+    full, rest = (max(map(without_largest, errors, values, repeat(x))) for x in (0.0, share))
+    return full, rest
 
 
 def _ratio(error: Array, values: Array) -> float:

@@ -224,9 +224,13 @@ class Sites:
         return any(sum(map(len, parts)) < FEW for parts in self.distances.values())
 
     @property
-    def decide(self) -> bool:
-        """Whether at one of the sites single elements decide."""
-        return any(s.decides for s in self.all())
+    def deciding(self) -> int:
+        """The elements of the smallest of the sites at which single elements decide; 0 if they decide at none."""
+        return min((s.total for s in self.all() if s.decides), default=0)
+
+    def recorded(self, total: int) -> int:
+        """The fewest distances that were recorded at a site of ``total`` elements."""
+        return min((s.distances.size for s in self.all() if s.total == total), default=0)
 
     def all(self) -> Iterator[Site]:
         for key, parts in self.distances.items():
