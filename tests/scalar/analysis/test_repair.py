@@ -191,6 +191,22 @@ def test_a_guard_that_lets_more_in_than_the_maximum_saw_is_refused() -> None:
     assert isinstance(derive(exp(x(), r()), (guard,), "sum", (bounded,), REDUCED), Repair)
 
 
+def test_a_maximum_of_more_elements_may_stay_infinite() -> None:
+    """exp(inf - inf) is NaN, but no element of the accumulator may be inf."""
+    some = op("lt", x("Z"), f(3.0))
+    rows = op("lt", v("i"), v("n"))
+    for value, combiner, text in (
+        (exp(x(), r()), "sum", "a * select(old0 == new0, 1.0, exp(old0 - new0))"),
+        (op("sub", x(), r()), "max", "a + select(old0 == new0, 0.0, old0 - new0)"),
+    ):
+        got = derive(value, (some,), combiner, (run(),), REDUCED)
+        assert isinstance(got, Repair) and format_expr(got.t).replace(":f32", "") == text
+        for certificate in certify("A", got):
+            assert check(certificate).ok, certificate.text()
+        same = derive(value, (rows,), combiner, (run(),), REDUCED)  # a condition on whole rows
+        assert isinstance(same, Repair) and "select" not in format_expr(same.t)
+
+
 def test_wrong_repairs_are_found() -> None:
     good = derive(exp(x(), r()), (), "sum", (run(),), REDUCED)
     assert isinstance(good, Repair)

@@ -54,3 +54,23 @@ def test_a_maximum_with_a_bound_of_minus_infinity() -> None:
     assert np.isfinite(want).all()
     for stage in ("scalar", "vr-tile"):
         assert np.allclose(run(made.last(stage), given, "typed")["Y"], want, atol=1e-2)
+
+
+def test_a_maximum_of_infinity_that_the_sum_leaves_out() -> None:
+    text = """
+        dim M = 3, N = 20000
+        input X: f32[M, N]
+        input C: bool[M, N]
+        output Y: f32[M]
+        t[i] = max[j](X[i, j])
+        Y[i] = sum[j | C[i, j]](exp(X[i, j] - t[i]))
+    """
+    made = travel(text, "sm_90a", "vr-tile")
+    given = generate(made.result.modules["spec"], "random", 0)
+    x, c = np.array(given.arrays["X"]), np.array(given.arrays["C"])
+    x[1, 5], c[1, 5] = np.inf, False
+    given = replace(given, arrays={"X": x, "C": c})
+    want = run_spec(made.result.modules["spec"], given.arrays)["Y"]
+    assert want[1] == 0.0
+    for stage in ("scalar", "vr-tile"):
+        assert np.allclose(run(made.last(stage), given, "typed")["Y"], want, rtol=1e-4)

@@ -24,7 +24,8 @@ to its identity that fails, so a *reference* replaces it: ``select(r == identity
   ``v`` was -inf or excluded, so under the reference 0 each element was ``exp(-inf) = 0`` and the accumulator is its
   identity.  The repair ``exp(-inf - new) = 0`` keeps the identity.  The accumulator is repaired *from* the raw old
   value, because an old reference of 0 could overflow: exp(0 - new).  If ``r = -inf`` after the loop, the accumulator
-  is its identity, the value of an empty domain.
+  is its identity, the value of an empty domain.  Where the accumulator leaves out elements of ``r``, an inf among these
+  makes ``old`` and ``new`` inf, and the factor is 1 where both are the same.
 * ``r`` is a sum in a factor, a function or an exponent: only if the ranges of the inputs prove that no partial result
   makes an overflow or a division by 0 (``ranges.repair_range``); a partial sum may exceed the whole one by any factor.
 * ``r`` is a sum in a factor or a function, with ``r = 0``: ``c = 1``, for old and new.  After the loop the accumulator
@@ -45,7 +46,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
+from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import (
     Const,
     Expr,
@@ -159,6 +162,9 @@ def derive(
     except _NotSeparable as e:
         return Refusal(str(e))
     factor = _factor(parts, len(running), running)
+    bounds = [r for r, c in zip(running, needed.references, strict=True) if c == 0.0]
+    if factor is not None and any(_sees_more(r, guard, reduced) for r in bounds):
+        factor = _where_changed(factor, Const(1.0 if mode == "scale" else 0.0, factor.dtype), running)
     a = Var("a", value.dtype)
     t: Expr = a if factor is None else op("mul" if mode == "scale" else "add", a, factor)
     symbols = tuple((v.name, e) for e, v in abstract.symbols.items())
@@ -461,6 +467,21 @@ def _factor(parts: _Parts, count: int, running: Sequence[Running]) -> Expr | Non
     if isinstance(parts.g, Lin):
         return emit_difference(parts.g, at("old"), at("new"))
     return emit_ratio(parts.g, at("old"), at("new"))
+
+
+def _sees_more(r: Running, guard: tuple[Expr, ...], reduced: frozenset[str]) -> bool:
+    """Whether ``r`` has elements that a condition along the ``reduced`` axes leaves out of the accumulator."""
+    return any(free_vars(c) & reduced for c in set(guard) - set(r.guard))
+
+
+def _where_changed(factor: Expr, neutral: Const, running: Sequence[Running]) -> Expr:
+    """``factor`` where a reference has changed, and the ``neutral`` one elsewhere.
+
+    An element of inf that is left out makes ``r`` inf: ``exp(old - new)`` is NaN from then on, and the accumulator not.
+    """
+    pairs = [(Var(f"old{k}", r.load.dtype), Var(f"new{k}", r.load.dtype)) for k, r in enumerate(running)]
+    same = reduce(lambda a, b: calc("and", a, b), (calc("eq", old, new) for old, new in pairs))
+    return Op("select", (same, neutral, factor), factor.dtype)
 
 
 def _conditions(mode: str, parts: _Parts, needed: _References) -> tuple[str, ...]:
