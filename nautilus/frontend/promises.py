@@ -21,12 +21,13 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, walk
 from nautilus.core.index.linear import linear
 from nautilus.core.numerics import Array, round_to
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import exactly
 from nautilus.frontend.printer import format_expr
 from nautilus.frontend.spec import Assumption, Definition, Spec
 
 _ROUNDS = 8  # passes over all facts
+_INWARDS = 2  # of a value that moves to 0 only
 
 
 def keep(spec: Spec, arrays: Mapping[str, Array], params: Mapping[str, Any]) -> dict[str, Array]:
@@ -90,11 +91,11 @@ class _Maker:
         wrong = ~self.value(fact, part) & self.inside(fact)
         if not wrong.any():
             return False
-        for load, to in _moved(part, up):
+        for load, to, way in _moved(part, up):
             values = self.value(fact, to)
             array, dtype = self.arrays[load.buffer], self.types[load.buffer]
             at = tuple(np.broadcast_to(self.value(fact, i), wrong.shape)[wrong] for i in load.index)
-            array[at] = round_to(np.broadcast_to(values, wrong.shape)[wrong].astype(array.dtype), dtype)
+            array[at] = _rounded(np.broadcast_to(values, wrong.shape)[wrong].astype(array.dtype), dtype, way)
             return True
         return False
 
@@ -127,29 +128,51 @@ def _ordered(part: Expr) -> Iterator[tuple[Expr, Expr]]:
             yield _plain(b), _plain(a)
 
 
-def _moved(part: Expr, up: bool) -> Iterator[tuple[Load, Expr]]:
-    """The elements that may move where ``part`` does not hold, and the values that make it hold."""
+def _moved(part: Expr, up: bool) -> Iterator[tuple[Load, Expr, int]]:
+    """The elements that may move where ``part`` does not hold, and the values that make it hold.
+
+    Numbers above such a value make it hold as well where the last element is 1, those below where it is -1, and smaller
+    ones where it is :data:`_INWARDS`.
+    """
     match part:
         case Load():
-            yield part, Const(True, DType.BOOL)
+            yield part, Const(True, DType.BOOL), 0
         case Op(op="not", args=(Load() as load,)):
-            yield load, Const(False, DType.BOOL)
+            yield load, Const(False, DType.BOOL), 0
         case Op(op="eq", args=(Op(op="mod", args=(a, n)), rest)) if isinstance(x := _plain(a), Load):
             start = calc("add", a, calc("sub", n, 1)) if up else a
-            yield x, calc("add", calc("mul", calc("floordiv", start, n), n), rest)
+            yield x, calc("add", calc("mul", calc("floordiv", start, n), n), rest), 0
         case Op(op="eq", args=(a, b)):
-            yield from ((x, y) for x, y in ((_plain(b), a), (_plain(a), b)) if isinstance(x, Load))
+            yield from ((x, y, 0) for x, y in ((_plain(b), a), (_plain(a), b)) if isinstance(x, Load))
         case Op(op="le" | "lt" | "ge" | "gt" as op, args=args):
             (low, high), strict = (args if op in ("le", "lt") else args[::-1]), op in ("lt", "gt")
-            step = Const(1 if low.dtype.is_int else 2.0**-8, low.dtype)
             if isinstance(x := _plain(high), Load):
-                yield x, Op("add", (low, step), low.dtype) if strict else low
+                yield x, Op("add", (low, _step(low)), low.dtype) if strict else low, 1
             if isinstance(x := _plain(low), Load):
-                yield x, Op("sub", (high, step), high.dtype) if strict else high
+                yield x, Op("sub", (high, _step(high)), high.dtype) if strict else high, -1
             if isinstance(size := _plain(low), Op) and size.op == "abs" and isinstance(x := _plain(size.args[0]), Load):
-                top = Op("sub", (high, step), high.dtype) if strict else high
+                top = Op("sub", (high, _step(high)), high.dtype) if strict else high
                 bottom = Op("neg", (top,), high.dtype)
-                yield x, Op("max", (Op("min", (size.args[0], top), high.dtype), bottom), high.dtype)
+                inside = Op("max", (Op("min", (size.args[0], top), high.dtype), bottom), high.dtype)
+                yield x, inside, _INWARDS
+
+
+def _step(e: Expr) -> Expr:
+    """A distance from ``e`` that f64 holds beside it."""
+    if e.dtype.is_int:
+        return Const(1, e.dtype)
+    relative = Op("mul", (Op("abs", (e,), e.dtype), Const(2.0**-50, e.dtype)), e.dtype)
+    return Op("max", (Const(2.0**-8, e.dtype), relative), e.dtype)
+
+
+def _rounded(x: Array, dtype: DType, way: int) -> Array:
+    """``x`` in ``dtype``, rounded to the side ``way`` of ``x`` where that is not 0 (:func:`_moved`)."""
+    made = round_to(x, dtype)
+    if not way or not dtype.is_float:
+        return made
+    f, side = FORMATS[dtype], -np.sign(x) if way == _INWARDS else way
+    ulp = np.maximum(np.abs(x) * 2.0**-f.mantissa, 2.0 ** (f.least - f.mantissa))
+    return np.where((made - x) * side < 0.0, round_to(x + side * ulp, dtype), made)
 
 
 def _plain(e: Expr) -> Expr:

@@ -139,3 +139,32 @@ def test_a_size_that_the_tile_divides_needs_no_mask() -> None:
 def test_the_word_is_a_name_elsewhere() -> None:
     text = "dim N = 3\ninput X: f32[N]\noutput assume: f32[N]\nassume[i] = X[i]\nassume N > 2\n"
     assert load_text(text).outputs[0].name == "assume"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("dtype", "fact", "low", "high"),
+    [
+        ("f16", "5000 < X[i]", 5000, np.inf),  # 5000 + 2^-8 is 5000 in f16
+        ("bf16", "1 < X[i]", 1, np.inf),
+        ("f8e4m3", "X[i] < -1", -np.inf, -1),
+        ("f32", "1000000 < X[i]", 1000000, np.inf),
+        ("f16", "5001 <= X[i]", 5000, np.inf),  # 5001 is 5000 in f16
+        ("bf16", "X[i] <= 0.3", -np.inf, 0.3001),
+        ("f16", "abs(X[i]) <= 0.3", -0.3001, 0.3001),  # 0.3 is more than 0.3 in f16
+        ("f64", "1e20 < X[i]", 1e20, np.inf),
+    ],
+)
+def test_a_bound_of_a_float_holds_in_its_type(kind: str, dtype: str, fact: str, low: float, high: float) -> None:
+    spec = load_text(f"dim N = 40\ninput X: {dtype}[N]\noutput Y: f64[N]\nassume {fact}\nY[i] = X[i]\n")
+    x = generate(spec, kind, 1).arrays["X"]
+    assert np.all((low < x) & (x < high))
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**-8, 2.0**-60])
+def test_a_bound_of_two_large_floats_holds(scale: float) -> None:
+    text = (
+        "dim N = 40\ninput X: f32[N]\ninput Y: f32[N]\noutput Z: f32[N]\nassume 2 * X[i] < Y[i]\nZ[i] = Y[i] - X[i]\n"
+    )
+    arrays = generate(load_text(text), "huge", 1, scale=scale).arrays
+    assert np.all(2 * arrays["X"] < arrays["Y"])
