@@ -191,7 +191,8 @@ def _ordered(d: Def, b: Buffer) -> Def:
 
 def _without_idle_axes(program: Program) -> Program:
     """``program`` in which reduced temps have no axis on which their elements do not depend."""
-    for d in find_defs(program).values():
+    for name in find_defs(program):
+        d = find_defs(program)[name]  # whose temps may have lost axes before
         used = frozenset[str]().union(*map(free_vars, _values(d)))
         places = [n for n, a in enumerate(d.par) if a.name in used]
         if d.buffer.space is Space.TEMP and d.is_reduction and d.at is None and 0 < len(places) < len(d.par):
