@@ -63,8 +63,8 @@ def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = Non
         if isinstance(p, AddUnitAxes):  # it has changed the interface, which is that of the spec again in the end
             before, program = program, p.apply(program)
             added = _axes(program) - _axes(before)
-        elif isinstance(p, SeparateDigits):  # arguments have views, which are undone in the end
-            program = p.apply(program)
+        elif isinstance(p, SeparateDigits) and not any(map(is_recurrence, program.kernels)):
+            program = p.apply(program)  # arguments have views, which are undone in the end
         else:
             program = _applied(p, program)
     program = without_axes(program, added)

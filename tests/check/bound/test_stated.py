@@ -179,6 +179,18 @@ def test_digits_of_an_axis_are_positions_of_the_array_again() -> None:
     assert got.shape == (5, 12) and relative(got, want) < 2e-3
 
 
+def test_digits_beside_a_recurrence_keep_it() -> None:
+    """Passes see the parts of such a program, of which arguments have no views."""
+    text = (
+        "dim N = 4\ninput P: f32[4, 4]\ninput Q: f32[3, 3]\ninput X: f32[N, 12]\noutput Y: f32[N, 12]\n"
+        "output H: f32[N, 12]\n"
+        "Y[n, o] = sum[i: 4](P[o // 3, i] * sum[j: 3](Q[o % 3, j] * X[n, i * 3 + j]))\n"
+        "recur H[n, t] = 0.5 * (H[n, t - 1] if t > 0 else 0) + Y[n, t]\n"
+    )
+    bounds = stated(load_spec(text))
+    assert all(0.0 < bounds[name].relative < 1e-5 for name in ("Y", "H"))
+
+
 def test_float32_evaluation_stays_within_the_bound() -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((512, 512)).astype(np.float32) for _ in range(2))
