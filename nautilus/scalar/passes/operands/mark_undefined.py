@@ -280,7 +280,7 @@ def _certificate(s: _Relative) -> Certificate:
     proof = "a term is exp(-inf - (-inf)), which is NaN, and there is a term"
     used = free_vars(s.d.guard) if s.d.guard is not None else frozenset[str]()
     inside = tuple(calc("ge", Var(a.name), integer(0)) for a in s.d.par if a.name in used)
-    if s.where is not None and s.d.guard is not None:  # a checker of a few terms sees those rows that have one of them
+    if s.d.guard is not None:  # a checker that evaluates a few terms sees those rows that have one of these
         some = Reduce("any", s.d.red, s.d.guard, TRUE, DType.BOOL)
-        inside += (Op("or", (Op("not", (s.where,), DType.BOOL), some), DType.BOOL),)
+        inside += (some if s.where is None else Op("or", (Op("not", (s.where,), DType.BOOL), some), DType.BOOL),)
     return Certificate("mark-undefined", s.d.name, before, after, (), inside, (), proof, s.d.span)
