@@ -27,6 +27,8 @@ from nautilus.frontend.syntax.words import mark_bars, mark_words
 
 _LOCK = threading.Lock()  # one parser per process, whose callbacks hold the current source
 _OPEN, _CLOSE = {"LPAR": "RPAR", "LSQB": "RSQB"}, {"RPAR", "RSQB"}
+_LARGEST = 2**63 - 1  # of a literal integer
+_DIGITS = len(str(_LARGEST))
 _STARTERS = {"DIM", "CONST", "INPUT", "OUTPUT", "SCALAR", "DEF", "INCLUDE"}
 _BAD_HINTS = {
     "!": "negation is written 'not', inequality '!='",
@@ -199,7 +201,7 @@ def _bad_token(source: Source, token: Any, brackets: list[Any]) -> Diagnostic | 
             return Diagnostic("N0103", f"{shown} is no part of the language", span, hint=hint)
         case "BAD_NUMBER":
             return Diagnostic("N0109", f"'{short(token)}' is not a number", span)
-        case "INT" if len(token) > 18:
+        case "INT" if len(token) > _DIGITS or int(token) > _LARGEST:
             return Diagnostic("N0109", f"the number {short(token)} is too large", span)
         case "LPAR" | "LSQB":
             brackets.append(token)
