@@ -145,8 +145,13 @@ def _idle(first: Trial, defs: dict[str, Def], many: int) -> list[KernelEstimate]
 def _cuts(
     program: Program, defs: dict[str, Def], schedule: Schedule, kernel: KernelEstimate, many: int
 ) -> Iterator[tuple[SplitPlan, ...]]:
-    """The reductions over the longest loop of ``kernel``, in every number of chunks that is worth a trial."""
-    plan = next(k for k in schedule.kernels if k.name == kernel.name)
+    """The reductions over the longest loop of ``kernel``, in every number of chunks that is worth a trial.
+
+    None where the splits of another kernel have changed which definitions are one kernel.
+    """
+    plan = next((k for k in schedule.kernels if k.name == kernel.name), None)
+    if plan is None:
+        return
     unified = unify([defs[o] for o in plan.ops], tuple(p.name for p in program.params))
     loops = [a for a in plan.axes if a.role == LOOP]
     found = {a.name: e for a in loops if isinstance(e := unified.extents[a.name], int)}

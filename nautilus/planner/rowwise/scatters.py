@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.atomics import is_exact
 from nautilus.core.index.sizes import nominal
 from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.axes.scatter import LINES, copies, scattered
+from nautilus.scalar.passes.axes.scatter import LINES, copies, in_one_pass, scattered
 from nautilus.scalar.rewriting import find_defs
 from nautilus.targets.rates import Machine, machine
 
@@ -49,8 +48,8 @@ def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
     """The time of all kernels of the scatter of ``d``."""
     count = prod(nominal(a.extent) for a in k.axes)
     elements = prod(nominal(a.extent) for a in d.par)
-    whole = is_exact(d.op or "", d.buffer.dtype)
-    words = d.buffer.dtype.bytes / 4 if whole else 3  # of the atomic operations of a term
+    whole = in_one_pass(d)
+    words = max(1.0, d.buffer.dtype.bytes / 4) if whole else 3  # of the atomic operations of a term
     launches, passes = (2, 1) if whole else (5, 2)
     atomics = count * words * _ATOMIC / (32 * m.multiprocessors * m.clock)
     lines = min(LINES, max(1, elements * copies(d, k) * words / LINE))

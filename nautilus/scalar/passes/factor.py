@@ -18,19 +18,23 @@ A divisor that stays in the sum does not hide a product of matrices: ``sum_j(a_i
 ``sum_j(a_ij * (b_jk / g_j))``, and ``sum_j(b_jk / g_ij)`` becomes ``sum_j((1 / g_ij) * b_jk)`` where ``1 / g_ij`` is
 proved not to overflow.
 
+A computed factor leaves a sum only once: the sum of what had lost such a factor before keeps it.  In a chain of
+normalised products, ``y = A x; x = y / norm(y)`` step after step, the sums would else grow without bound, and so would
+the factors that each of them owes to all sums before it.
+
 The sum keeps its name where it is a temp, and its readers take the factor; an output's sum moves into
 a temp of its own.  Only floats: integer division does not distribute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, identity, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, identity, loads, walk
 from nautilus.core.expr.products import factors, matrix_products, product_of, strip_conversions
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.simplify import TRUE
@@ -61,13 +65,16 @@ class Factor(CertifyingPass[Program]):
         certificates: list[Certificate] = []
         if self.schedule is None or self.schedule.factor:
             defs = find_defs(program)
+            bare = set[str]()  # the sums that a computed factor has left
             for name in [k.name for k in program.kernels]:
                 d = defs.get(name)
-                split = None if d is None else split_sum(d, defs)
+                split = None if d is None else split_sum(d, defs, bare)
                 if d is None or split is None:
                     continue
                 if split.up or split.down:
                     program = _take_out(program, d, split, certificates)
+                    if not all(map(certainly_finite, (*split.up, *split.down))):
+                        bare |= {d.name} if d.buffer.space is Space.TEMP else set()
                 else:
                     program = _with_element(program, d, split, certificates)
                 defs = find_defs(program)
@@ -91,17 +98,21 @@ class Split:
         return total
 
 
-def split_sum(d: Def, defs: Mapping[str, Def]) -> Split | None:
-    """The invariant factors of ``d``'s element, or None where there is nothing to take out and it stays as it is."""
+def split_sum(d: Def, defs: Mapping[str, Def], bare: Collection[str] = ()) -> Split | None:
+    """The invariant factors of ``d``'s element, or None where there is nothing to take out and it stays as it is.
+
+    ``bare``: the sums that a computed factor has left.
+    """
     if d.op != "sum" or not d.value.dtype.is_float:
         return None
     up, down = _factors(d.value)
     up = [f for f in up if not (isinstance(f, Const) and f.value == 1.0)]
     names = {a.name for a in d.red}
-    fixed_up = tuple(f for f in up if not free_vars(f) & names)
-    moving = [f for f in up if free_vars(f) & names]
+    again = any(ld.buffer in bare for f in up if free_vars(f) & names for ld in loads(f))
+    fixed_up = tuple(f for f in up if not free_vars(f) & names and not (again and not certainly_finite(f)))
+    moving = [f for f in up if f not in fixed_up]
     ranges = Ranges(defs, d.axes, d.guard)
-    fixed_down = tuple(g for g in down if not free_vars(g) & names and _divides(g, moving, ranges))
+    fixed_down = tuple(g for g in down if not (again or free_vars(g) & names) and _divides(g, moving, ranges))
     below = [g for g in down if g not in fixed_down]
     if not (moving or below):
         return None
@@ -195,7 +206,8 @@ def _take_out(program: Program, d: Def, split: Split, certificates: list[Certifi
     value = split.around(load)
     if cond != TRUE:
         value = Op("select", (cond, value, zero), value.dtype, d.span)
-    certificates.append(_certificate(d, split, cond, finite, bool(added)))
+    holds = Reduce("any", d.red, d.guard, TRUE, DType.BOOL, d.span) if added else cond  # what the load of it means
+    certificates.append(_certificate(d, split, holds, finite, bool(added)))
     return with_inner_sum(program, d, raw, value, added)
 
 

@@ -20,6 +20,8 @@ A sum of f32 is not.  It becomes one of integers, relative to the largest term o
 ``terms * 2^-61`` of the largest one, and a sum by less than a sum in f32 is.  Where the largest term is inf or NaN,
 ``O_fixed`` counts inf, -inf and NaN instead, which decide the result.
 
+A condition (``any``, ``all``) is the maximum or the minimum of integers that are 0 or 1.
+
 Atomic operations on one line of memory run one after another.  A result of few elements, of which each has many terms,
 has *copies*: a run of :data:`RUN` terms is combined into one of them, the next run into the next one, and a reduction
 over the copies follows::
@@ -62,6 +64,7 @@ _LINE = 32  # elements of 4 bytes
 _WHOLE = 62  # bits of the magnitude of a sum of integers
 _LEAST = 24  # bits of a term of f32
 _SHIFT = 13  # so that the scale and its reciprocal are normal numbers
+_CONDITIONS = {"any": "max", "all": "min"}  # of integers
 _INF, _MINUS_INF = 1, 1 << 31  # what a term of this value counts where the largest one is not finite
 
 
@@ -87,9 +90,14 @@ class Scatter:
 
 def scattered(program: Program, d: Def) -> Keyed | None:
     """``d`` by its terms; None where it is no reduction with a key, or none that is exact in any order."""
-    if d.op is None or not (is_exact(d.op, d.buffer.dtype) or _bits(d) is not None):
+    if d.op is None or not (in_one_pass(d) or _bits(d) is not None):
         return None
     return keyed(d, {b.name: b.shape for b in program.buffers})
+
+
+def in_one_pass(d: Def) -> bool:
+    """Whether every order of the terms of ``d`` gives the same bits, so that one scatter finds the result."""
+    return d.op in _CONDITIONS or is_exact(d.op or "", d.buffer.dtype)
 
 
 def terms(d: Def) -> int:
@@ -126,6 +134,10 @@ def _rewritten(program: Program, d: Def, k: Keyed) -> Program:
     assert d.op is not None
     if is_exact(d.op, d.buffer.dtype):
         scattered(d.buffer, d.op, k.value)
+    elif d.op in _CONDITIONS:
+        number = temp("number", DType.I32)
+        scattered(number, _CONDITIONS[d.op], make("cast", k.value, dtype=DType.I32))
+        made.append(_from_number(d, number))
     else:
         most, fixed = temp("most", DType.F32), temp("fixed", DType.I64)
         scattered(most, "max", make("abs", k.value))
@@ -188,6 +200,12 @@ def _in_fixed_point(d: Def, k: Keyed, most: Buffer) -> Expr:
     scaled = make("mul", make("div", k.value, unit), _f32(2.0 ** (bits - _SHIFT)))
     whole = make("cast", make("round", scaled), dtype=DType.I64)
     return make("select", make("lt", top, _f32(inf)), whole, _count(k.value))
+
+
+def _from_number(d: Def, number: Buffer) -> Def:
+    """The condition ``d`` from the extreme of its terms, which is no term where there is none."""
+    found = Load(number.name, tuple(Var(a.name) for a in d.par), DType.I32, d.span)
+    return Def(d.name, d.buffer, d.par, (), None, make("lt", integer(0), found), None, d.span)
 
 
 def _from_fixed_point(d: Def, most: Buffer, fixed: Buffer) -> Def:

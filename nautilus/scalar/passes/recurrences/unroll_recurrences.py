@@ -9,7 +9,7 @@ which fills the GPU::
 
 Invariants: the number of steps is known; no tensor of the recurrence is an output; other kernels read such a tensor at
 numbers of steps, so that each read is of one definition; a condition excludes every read before the first step once the
-step is a number.  No sum of it reads a tensor of less than 32 bits: a product with one may be rounded (``narrow``), and
+step is a number.  No sum of floats reads a tensor of less than 32 bits: a product with one may be rounded (``narrow``), and
 the stated bound of a recurrence is one without such roundings.
 
 When it is faster.  A step in one block costs :data:`POINT` microseconds for each element and :data:`TERM` for each term
@@ -68,10 +68,11 @@ def _pays(form: Form) -> bool:
     steps, own = extent(form.step), nests(form.step.body)
     sizes = [_size(nest) for nest in own]
     shared = prod(extent(x) or 0 for x in form.shared)
-    if steps is None or not shared or any(points == 0 for points, _ in sizes) or steps * len(own) > MOST:
+    each = max(1, sum(terms > 0 for _, terms in sizes))  # kernels: what follows a sum at its position is in its kernel
+    if steps is None or not shared or any(points == 0 for points, _ in sizes) or steps * each > MOST:
         return False
     block = sum(POINT * points + TERM * terms for points, terms in sizes)
-    return LAUNCH * len(own) + block * shared / BLOCKS < GAIN * block * -(-shared // BLOCKS)
+    return LAUNCH * each + block * shared / BLOCKS < GAIN * block * -(-shared // BLOCKS)
 
 
 def _size(nest: Sequence[Stmt]) -> tuple[int, int]:
@@ -91,7 +92,8 @@ def _unrolled(program: Program, k: Kernel, form: Form) -> Program | None:
     dims = {n: roles.index(form.step.var) for n, roles in form.roles.items() if form.step.var in roles}
     if steps is None or len(dims) < len(members) or any(b.space is not Space.TEMP for b in members.values()):
         return None
-    summed = {ld.buffer for _, s in statements(form.step.body) if isinstance(s, Update) for ld in loads(s.value)}
+    sums = [s.value for _, s in statements(form.step.body) if isinstance(s, Update) and s.value.dtype.is_float]
+    summed = {ld.buffer for e in sums for ld in loads(e)}
     if any(b.name in summed and b.dtype.bytes < 4 for b in program.buffers):
         return None
     names = _names(program, members, dims)
