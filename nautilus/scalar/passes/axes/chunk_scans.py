@@ -18,6 +18,8 @@ a constant is a prefix of a moved axis.
 Other reduced axes are reduced first, where a tile over all of them is too large, where they are those of a matrix
 product, or where a condition relates them to the result: the sum over a rectangle from the origin is a scan of scans.
 
+An axis whose size is known at launch has the chunks of its bound, of which those behind the size have no terms.
+
 ``L`` is a scan of one tile (``vr_tile.lowering.scans``).  An axis that fits in a tile is left alone, unless a parallel
 axis is contiguous in memory: blocks then have several of its elements, and short chunks, or whole columns in registers
 where there are enough of them (:func:`chunk_length`).
@@ -36,6 +38,7 @@ from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.prefixes import Prefix
+from nautilus.core.index.sizes import at_most, extent_expr, nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import floor_pow2
@@ -49,6 +52,7 @@ TILE = 8192  # elements of an axis that fits in one tile
 FILL = 264  # chunks that fill the GPU: two blocks for each multiprocessor of an H200
 SHORTEST, LONGEST = 512, 4096  # elements of a chunk along contiguous memory
 SHORT = 32  # elements of an axis that is not worth a rewrite
+BOUND = 1 << 20  # elements, up to which an axis of a size known at launch has as many chunks as it may need
 COLUMN, COLUMN_TILE = 64, 128  # elements of a chunk across contiguous memory, and of an axis that is not cut
 COLUMN_ROW = 2048  # elements of an axis across contiguous memory that a block holds in registers for several columns
 COLUMNS = 4096  # columns with which the blocks of such columns fill the GPU
@@ -83,8 +87,7 @@ class ChunkScans(CertifyingPass[Program]):
         if aligned is None:
             return None
         new, scan = aligned
-        n = size(next(a for a in new.red if a.name == scan.axis))
-        assert n is not None, "the axes of an aligned scan have constant extents"
+        n = at_most(next(a for a in new.red if a.name == scan.axis).extent)
         chunk = chunk_length(new, scan, n) if self.length is None else self.length if n > self.length else 0
         if _reduces_first(new, scan, n, chunk):
             return _reduced_first(program, new, scan)
@@ -96,7 +99,7 @@ class ChunkScans(CertifyingPass[Program]):
 def chunk_length(d: Def, scan: Scan, n: int) -> int:
     """The elements of a chunk of an axis of ``n``, a power of two; 0 where it fits in one tile."""
     others = prod(size(a) or 1 for a in d.red if a.name != scan.axis)
-    rows = prod(size(a) or 1 for a in d.par if a.name != scan.into)
+    rows = prod(nominal(a.extent) for a in d.par if a.name != scan.into)
     if _across(d, scan.axis):
         held = n <= COLUMN_ROW and rows >= COLUMNS and others == 1 and d.buffer.dtype.bytes <= 4
         return COLUMN if n > COLUMN_TILE and not held else 0
@@ -118,7 +121,7 @@ def _aligned(d: Def, scan: Scan) -> tuple[Def, Scan] | None:
     u, t = (next(a for a in d.axes if a.name == name) for name in (scan.axis, scan.into))
     n, m, shift = size(u), size(t), scan.bound.shift
     if n is None or m is None:
-        return None
+        return (d, scan) if u.extent == t.extent and shift in (0, -1) and at_most(u.extent) <= BOUND else None
     if n == m and shift in (0, -1):
         return d, scan
     if shift > 0 or (scan.bound.reverse and n + shift > m):
@@ -183,7 +186,7 @@ def _chunked(
 
     def part(suffix: str, axes: tuple[Axis, ...], at: Expr, *conditions: Expr) -> Def:
         position = calc("add", calc("mul", at, chunk), Var(u.name))
-        inside = (calc("lt", position, n),) if n % chunk else ()
+        inside = (calc("lt", position, extent_expr(u.extent)),) if n % chunk or size(u) is None else ()
         own = [substitute(c, {u.name: position}) for c in rest]
         b, guard = buffer(suffix, axes), conjunction((*inside, *conditions, *own))
         return Def(b.name, b, axes, red, d.op, substitute(d.value, {u.name: position}), guard, d.span)
