@@ -9,8 +9,8 @@ which fills the GPU::
 
 Invariants: the number of steps is known; no tensor of the recurrence is an output; other kernels read such a tensor at
 numbers of steps, so that each read is of one definition; a condition excludes every read before the first step once the
-step is a number.  No sum of floats reads a tensor of less than 32 bits: a product with one may be rounded (``narrow``), and
-the stated bound of a recurrence is one without such roundings.
+step is a number.  No sum of floats reads a tensor of less than 32 bits: a product with one may be rounded
+(``narrow``), and the stated bound of a recurrence is one without such roundings.
 
 When it is faster.  A step in one block costs :data:`POINT` microseconds for each element and :data:`TERM` for each term
 of a reduction; a kernel costs :data:`LAUNCH`, and its elements are spread over :data:`BLOCKS` blocks.  The rates are

@@ -1,0 +1,120 @@
+"""``slide-windows``: a reduction over a window that moves with a result visits the window only.
+
+``Y[b, t] sum= X[b, u] where t - W < u and u <= t`` visits a tile of ``u`` for each result, of which a few positions are
+in the window.  Where both bounds move together, the reduced axis counts from the beginning of the window instead::
+
+    Y[b, t] sum= X[b, t - W + 1 + u]  where 0 <= t - W + 1 + u and t - W + 1 + u < N,  u < W
+
+so that the results of a block read their windows as those of a pooling or of a filter do.  It stays as it is where
+
+* the window is no small part of the axis (:data:`PART`);
+* a tensor is read at ``u`` and at a position along another of its axes that depends on the bounds, such as
+  ``S[t, u]``: its rows are long, and no two results share an element;
+* the element is a product of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.nodes import Axis, Expr, Var, free_vars, loads, substitute
+from nautilus.core.expr.products import matrix_product
+from nautilus.core.index.alternatives import alternatives
+from nautilus.core.index.linear import Linear, build
+from nautilus.core.index.sizes import extent_expr, nominal
+from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting import find_defs, put_defs
+
+PART = 4  # times that an axis is longer than the window, at least
+
+
+@dataclass(frozen=True, slots=True)
+class SlideWindows:
+    """Number the positions of every window from its beginning."""
+
+    name = "slide-windows"
+
+    def apply(self, program: Program) -> Program:
+        """The program with reductions over windows alone."""
+        for d in find_defs(program).values():
+            made = d
+            for a in d.red:
+                made = _slid(made, a) or made
+            if made is not d:
+                program = put_defs(program, d.name, (made,))
+        return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A window of ``width`` positions from ``first`` on; ``rest``: the other conditions."""
+
+    first: Linear
+    width: int
+    rest: tuple[Expr, ...]
+
+
+def _slid(d: Def, axis: Axis) -> Def | None:
+    """``d`` with ``axis`` over the window that its guard leaves; None where there is none (module docstring)."""
+    if d.at is not None or matrix_product(d.value, [a.name for a in d.par]) is not None:
+        return None
+    found = _window(d, axis.name)
+    if found is None or found.width * PART > nominal(axis.extent):
+        return None
+    place = calc("add", build(found.first, DType.I32), Var(axis.name))
+    value = substitute(d.value, {axis.name: place})
+    rest = [substitute(c, {axis.name: place}) for c in found.rest]
+    moves = free_vars(build(found.first, DType.I32))
+    if not any(axis.name in free_vars(ld) for ld in loads(value)) or any(
+        _rows(e, axis.name, moves) for e in (value, *rest)
+    ):
+        return None
+    inside = (calc("le", integer(0), place), calc("lt", place, extent_expr(axis.extent)))
+    red = tuple(replace(a, extent=found.width) if a.name == axis.name else a for a in d.red)
+    return replace(d, red=red, value=value, guard=conjunction((*inside, *rest)))
+
+
+def _rows(e: Expr, axis: str, moves: frozenset[str]) -> bool:
+    """Whether a tensor is read at ``axis`` and, along another of its axes, at one of ``moves``."""
+    for ld in loads(e):
+        at = [free_vars(i) for i in ld.index]
+        if any(axis in f for f in at) and any(axis not in f and f & moves for f in at):
+            return True
+    return False
+
+
+def _window(d: Def, axis: str) -> _Window | None:
+    """The narrowest window of ``axis`` whose two ends move together with other axes."""
+    parts = [(c, tuple(_forms(c))) for c in (() if d.guard is None else conjuncts(d.guard))]
+    lows = [(f, Linear({}, 0) - f.without(Var(axis))) for _, forms in parts for f in forms if f.slope(axis) == 1]
+    highs = [(f, f.without(Var(axis))) for _, forms in parts for f in forms if f.slope(axis) == -1]
+    best: tuple[int, Linear, Linear, Linear] | None = None
+    for low, first in lows:
+        for high, last in highs:
+            width = last - first
+            moves = first.terms and not any(axis in free_vars(a) for a in first.terms)
+            if moves and not width.terms and width.const >= 0 and (best is None or width.const < best[0]):
+                best = width.const, low, high, first
+    if best is None:
+        return None
+    width, low, high, first = best
+    rest: list[Expr] = []
+    for c, forms in parts:
+        if low not in forms and high not in forms:
+            rest.append(c)
+        else:
+            rest += [calc("le", integer(0), build(f, DType.I32)) for f in forms if f not in (low, high)]
+    return _Window(first, width + 1, tuple(rest))
+
+
+def _forms(e: Expr) -> Iterator[Linear]:
+    """Linear forms that are not negative exactly where ``e`` holds; none where it is no such condition."""
+    found = alternatives(e)
+    if len(found) == 1 and found[0].exact:
+        yield from found[0].forms
