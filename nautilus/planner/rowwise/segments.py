@@ -3,7 +3,8 @@
 Rows of sparse matrices, edges of a graph by target and ragged batches have this form.  Two rows have no term in common,
 so that a tile of several rows computes nearly nothing but terms that it leaves out, and a matrix product of rows and
 columns is none.  A block has one row instead, and a loop over the tiles of its terms.  A row has as many terms as the
-axis has for each row on average.
+axis has for each row on average.  Where rows are short, single numbers and many, a block has up to :data:`ROWS` of them
+all the same: it reads their terms once, and the terms that each row leaves out cost less than the starts of blocks.
 
 The ends may be in two tensors, ``start[n] <= e < stop[n]``.  Such rows may share terms, as those of the queries of one
 document do, so that products stay products, and may be long: their tiles have :data:`OVERLAPPING` terms at least.
@@ -32,6 +33,9 @@ ELEMENTS = 2048  # of a tile
 OVERLAPPING = 64  # terms of a tile of rows that may overlap, at least
 COLUMNS = 128  # of a tile
 LEAST = 8  # terms of a tile
+ROWS = 8  # of a block, each of which tests the terms of all of them
+TERMS = 128  # of the rows of a block together
+BLOCKS = 4096  # of one warp, which fill the GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,8 @@ def tiles_of(
     for x in sorted((x for x in grid if x != found.rows), key=lambda x: (x != fast, -list(grid).index(x))):
         tiles[x] = min(floor_pow2(COLUMNS // volume), ceil_pow2(extents[x]))
         volume *= tiles[x]
-    tiles[found.rows] = 1
-    tiles[found.axis] = min(max(LEAST, ELEMENTS // volume), max(LEAST, ceil_pow2(average), 32 // volume))
+    several = min(ROWS, TERMS // average, extents[found.rows] // BLOCKS) if found.disjoint and volume == 1 else 1
+    tiles[found.rows] = floor_pow2(max(1, several))
+    terms = ceil_pow2(average * tiles[found.rows])
+    tiles[found.axis] = min(max(LEAST, ELEMENTS // volume), max(LEAST, terms, 32 // volume))
     return tiles

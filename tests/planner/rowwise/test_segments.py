@@ -10,6 +10,7 @@ import pytest
 from nautilus.cost.estimates import segment_lengths
 from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.semantics.check import load_spec
+from nautilus.planner.rowwise import segments
 from nautilus.planner.rowwise.segments import Segments, segments_of
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.lowering import lower
@@ -28,6 +29,14 @@ SOFTMAX = """
     output z: f32[N]
     m[n: N] = max[e: ptr[n] .. ptr[n + 1]](s[e])
     z[n: N] = sum[e: ptr[n] .. ptr[n + 1]](exp(s[e] - m[n]))
+"""
+#: The product of a sparse matrix and a vector, whose rows are short.
+VECTOR = """
+    dim N = 66000, M = 900, E = 1000000
+    input val: f32[E], col: i32[E], ptr: i32[N + 1], x: f32[M]
+    assume 0 <= col[e] < M
+    output Y: f32[N]
+    Y[n: N] = sum[e: ptr[n] .. ptr[n + 1]](val[e] * x[col[e]])
 """
 #: Gradients of the matrices of experts: rows and columns of a product for each segment.
 EXPERTS = """
@@ -53,6 +62,18 @@ def test_a_block_has_one_row(text: str, axes: dict[str, int]) -> None:
     (kernel,) = result.modules["ma-tile"].kernels
     lengths = segment_lengths(kernel, {b.name: b for b in result.modules["ma-tile"].buffers})
     assert set(lengths) == {"ptr"} and 13 <= lengths["ptr"] <= 16
+
+
+def test_a_block_has_several_of_many_short_rows() -> None:
+    (plan,) = compiled(VECTOR).context.schedule.kernels  # type: ignore[union-attr]
+    assert {a.name: a.tile for a in plan.axes} == {"n": 8, "e": 128}
+    (plan,) = compiled(VECTOR.replace("1000000", "4000000")).context.schedule.kernels  # type: ignore[union-attr]
+    assert {a.name: a.tile for a in plan.axes} == {"n": 2, "e": 128}
+
+
+def test_numbers_of_several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "BLOCKS", 4)
+    check(VECTOR.replace("66000", "53").replace("900", "6").replace("1000000", "400"), "sm_90a")
 
 
 def test_numbers() -> None:
