@@ -8,6 +8,9 @@ Each nest of a step is tiled like a kernel of its own definition, by the passes 
 its other grid loops become sequential ones.  The result runs a block for each position along the independent axes, in
 which the nests follow each other, and each exchanges its elements with the others through global memory.
 
+Where no step reads a tensor in memory, and other kernels read it at one step only, such as the last one, the other
+steps store nothing of it.
+
 Tiles.  A nest has one axis of *lanes*, of up to :data:`LANES` elements at once; the other axes take one element at a
 time.  The lanes are along the last axis of a nest that is not independent.  A reduction in a nest with fewer than
 :data:`~nautilus.scalar.recurrence_tiles.FEW` of these elements has its lanes along its own last axis instead, where
@@ -18,12 +21,14 @@ beside its lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Axis, Expr, Load, rewrite
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, loads, rewrite
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
@@ -31,7 +36,7 @@ from nautilus.core.schedule import AxisPlan, KernelPlan
 from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, grid_chain, nest
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, expressions, statements
 from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
@@ -39,7 +44,7 @@ from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.recurrence_reads import Steps
 from nautilus.scalar.recurrence_tiles import FEW, on_chip
 from nautilus.scalar.recurrences import nests
-from nautilus.scalar.rewriting import map_kernels, map_statements
+from nautilus.scalar.rewriting import map_kernels, map_statements, with_body
 
 LANES = 128  # elements at once
 AT_ONCE = 8  # terms of a reduction
@@ -69,7 +74,47 @@ class TileRecurrences:
         written = frozenset[str]().union(*map(writes_of, made.kernels))
         known = {b.name for b in program.buffers}
         kept = [b for b in program.buffers if b.space is not Space.TEMP or b.name in written]
-        return replace(made, buffers=(*kept, *(b for name, b in more.items() if name not in known)))
+        made = replace(made, buffers=(*kept, *(b for name, b in more.items() if name not in known)))
+        return _only_read(made, frozenset(k.name for k in program.kernels if is_recurrence(k) and not _has_tiles(k)))
+
+
+def _only_read(program: Program, names: frozenset[str]) -> Program:
+    """``program`` without the elements of temps of the recurrences ``names`` that nothing reads (module docstring)."""
+    for k in [k for k in program.kernels if k.name in names]:
+        for name in sorted(writes_of(k) - reads_of(k)):
+            b = program.buffer(name)
+            reads = {ld.index for ld in _loads(program) if ld.buffer == name}
+            for axis, extent in enumerate(b.shape if b.space is Space.TEMP and reads else ()):
+                first, *others = {index[axis] for index in reads}
+                if isinstance(first, Const) and not others and extent != 1:
+                    program = _at_one(program, name, axis, first)
+    return program
+
+
+def _loads(program: Program) -> Iterator[Load]:
+    return (ld for k in program.kernels for _, s in statements(k.body) for e in expressions(s) for ld in loads(e))
+
+
+def _at_one(program: Program, name: str, axis: int, at: Expr) -> Program:
+    """``program`` with the elements of the temp ``name`` that are at ``at`` along ``axis``."""
+
+    def first(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return (*index[:axis], integer(0), *index[axis + 1 :])
+
+    def read(e: Expr) -> Expr | None:
+        return replace(e, index=first(e.index)) if isinstance(e, Load) and e.buffer == name else None
+
+    def rule(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
+        s = _rewritten(s, read)
+        if s.buffer != name:
+            return s
+        return replace(s, index=first(s.index), guard=conjunction((calc("eq", s.index[axis], at), s.guard)))
+
+    buffers = tuple(
+        replace(b, shape=(*b.shape[:axis], 1, *b.shape[axis + 1 :])) if b.name == name else b for b in program.buffers
+    )
+    kernels = tuple(with_body(k, map_statements(k.body, rule)) for k in program.kernels)
+    return replace(program, buffers=buffers, kernels=kernels)
 
 
 def _has_tiles(k: Kernel) -> bool:
