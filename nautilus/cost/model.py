@@ -293,7 +293,7 @@ def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float
     """Seconds of the memory traffic at the rate that the outstanding loads sustain (Little's law).
 
     The rate of a single multiprocessor needs outstanding loads in the same proportion as the rate of the memory.
-    Stores alone do not wait for outstanding loads.
+    Stores do not wait for outstanding loads: where more is stored than loaded, only so much of it as is loaded does.
     """
     if moved.written and moved.written >= moved.dram:
         return moved.dram / min(m.dram, min(m.multiprocessors, slots) * m.load_rate)
@@ -302,7 +302,8 @@ def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float
     rate = full * (1.0 - float(np.exp(-in_flight / m.bytes_in_flight)))
     most = min(m.multiprocessors, slots) * m.load_rate
     rate = min(rate, most * (1.0 - float(np.exp(-in_flight * full / (m.bytes_in_flight * most)))))
-    return moved.dram / max(rate, 1.0)
+    waiting = min(moved.dram, 2.0 * (moved.dram - moved.written))
+    return max(waiting / max(rate, 1.0), moved.dram / min(full, most))
 
 
 def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, on_chip: float) -> dict[str, float]:

@@ -254,7 +254,9 @@ def _join_siblings(
         plan = known.plan(merged, fallbacks)
         sizes = [_grid_size(plans[g], known) for g in (first, second)]
         apart = sum(len(plans[g].phases) for g in (first, second))
-        if plan is not None and len(plan.phases) <= apart and _grid_size(plan, known) * 4 >= min(sizes):
+        grid = 0 if plan is None else _grid_size(plan, known)
+        idle = grid < FEW_BLOCKS and 16 * grid <= max(sizes)  # where one of both would fill the GPU
+        if plan is not None and len(plan.phases) <= apart and grid * 4 >= min(sizes) and not idle:
             plans[merged], large[merged] = plan, _large_inputs(defs, merged)
             groups.update(dict.fromkeys(merged, merged))
 

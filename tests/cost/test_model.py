@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nautilus.cost.model import best_rank, estimate, in_top, rank_correlation
+from nautilus.driver import Request, compile_file
 from nautilus.scalar.ir import Program
+from nautilus.targets.rates import machine
 from nautilus.tune.space.schedules import defaults, examine
 from tests.cost.measured import LIBRARY, TILES, product, program, space
 
@@ -261,3 +264,10 @@ def test_a_window_at_the_end_of_a_length_is_as_long_as_it_may_be() -> None:
         return sum(k.flops for k in estimate(done.module, ARCH).kernels)
 
     assert 1.6 < products(2048) / products(1024) < 2.4
+
+
+def test_stores_do_not_wait_for_the_few_loads_beside_them() -> None:
+    text = "dim T = 65536, V = 512\ninput y: i32[T]\noutput O: f16[T, V]\nO[t, v: V] = 1 if y[t] == v else 0\n"
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text)).modules["ma-tile"]
+    stored = 65536 * 512 * 2
+    assert estimate(module, ARCH).seconds < 2.5 * stored / machine(ARCH).dram

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from textwrap import dedent
+
+from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_text
 from nautilus.planner.groups import Graph, Why, graph_of
 from nautilus.planner.kernels import MOST, default_schedule, unfused
@@ -99,3 +103,18 @@ def test_a_result_of_which_matrices_alternate_is_no_part_of_the_kernel_of_the_pr
     assert [k.ops for k in default_schedule(lower(load_text(text))).kernels] == [("S",), ("Z",)]
     small = text.replace("N = 256, C = 64", "N = 64, C = 4")
     assert [k.ops for k in default_schedule(lower(load_text(small))).kernels] == [("S", "Z")]
+
+
+def test_definitions_that_read_one_tensor_stay_apart_where_one_of_them_alone_fills_the_gpu() -> None:
+    """One block would compute all chunks of the maximum with the mean."""
+    text = """
+        dim N = 100000, D = 3
+        input P: f32[N, D]
+        output c: f32[D], r: f32
+        c[d] = mean[n](P[n, d])
+        r = max[n](sum[d](square(P[n, d] - c[d])))
+    """
+    schedule = compile_file(Request(Path("given.naut"), "sm_90a", text=dedent(text))).context.schedule
+    assert schedule is not None
+    (plan,) = (k for k in schedule.kernels if "r_part" in k.ops)
+    assert not any(o.startswith("c") for o in plan.ops)
