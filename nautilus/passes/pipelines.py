@@ -91,7 +91,7 @@ SCALAR = Stage(
         *("operands.store_matrices:StoreMatrices", "operands.store_masked:StoreMasked"),
         "operands.store_operands:StoreOperands",
         *("axes.flatten_contractions:FlattenContractions", "windows.slide_windows:SlideWindows"),
-        *("windows.nest_windows:NestWindows", "axes.chunk_scans:ChunkScans"),
+        *("windows.nest_windows:NestWindows", "windows.rescale_scans:RescaleScans", "axes.chunk_scans:ChunkScans"),
         *("axes.chunk_moments:ChunkMoments", "operands.rematerialise:Rematerialise"),
         *("operands.mark_undefined:MarkUndefined", "dead:Dead", "pack:Pack"),
         *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
