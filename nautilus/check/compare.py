@@ -14,6 +14,7 @@ from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, LARGEST, DType
 
+_LEAST = 2.0**-149  # of f32
 _EDGE = 1 / 64  # relative distance below the largest number within which rounding decides about overflow
 _FLIPS = 1 / 200  # allowed share of elements that round differently when both sides compute over the reals
 
@@ -157,6 +158,7 @@ def same_reals(
 ) -> Difference | None:
     """Compare two results over the reals, stored as ``dtype``, to 1e-9 plus ``slack`` (an absolute norm).
 
+    What is less than the least number of f32 is 0 in an element of up to 32 bits.
     A type below 32 bits rounds at the end.  Elements whose unrounded value ``truth`` is a tie may round either way, and
     so may a few others, because ``truth`` is not always known.
     """
@@ -175,7 +177,8 @@ def same_reals(
             delta, off = np.where(tie, 0.0, delta), off & ~tie
         if np.count_nonzero(off) <= max(2.0, _FLIPS * off.size):
             delta = np.where(off, 0.0, delta)
-    return within(np.where(delta == 0.0, want, got), want, 1e-9 * norm(want) + slack)
+    least = _LEAST * np.sqrt(delta.size) if dtype.bits <= 32 else 0.0
+    return within(np.where(delta == 0.0, want, got), want, 1e-9 * norm(want) + slack + least)
 
 
 def _delta(got: Array, want: Array) -> Array:

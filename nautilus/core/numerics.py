@@ -218,13 +218,23 @@ def reduce_array(
         start = _REDUCE[op].identity
     with np.errstate(all="ignore"):
         if mode == "typed" and dtype is DType.F32 and op in ("sum", "prod"):
-            x = x.astype(np.float32)
+            x, axes = _pairwise(x.astype(np.float32), axes, keepdims)
         value = np.asarray(_REDUCE[op].reduce(x, axis=axes, keepdims=keepdims, initial=start))
         if op in ("max", "min") and value.dtype.kind == "f" and not np.all(value):
             winner = (x == 0.0) & (np.signbit(x) == (op == "min"))  # a zero of the sign that wins
             wins = np.any(winner, axis=axes, keepdims=keepdims)
             value = np.where(value == 0.0, np.where(wins == (op == "max"), 0.0, -0.0), value)
         return value if dtype is DType.BOOL else _in_type(value, dtype, mode)
+
+
+def _pairwise(x: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array, tuple[int, ...]]:
+    """``x`` and its reduced axes such that numpy adds in pairs, which it does along contiguous memory only."""
+    if keepdims or not axes:
+        return x, axes
+    gone = {a % x.ndim for a in axes}
+    kept = [d for d in range(x.ndim) if d not in gone]
+    rows = x.transpose(*kept, *sorted(gone)).reshape(*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in gone))
+    return np.ascontiguousarray(rows), (len(kept),)
 
 
 def distinct(numbers: Array) -> Array:

@@ -102,3 +102,10 @@ def test_true_ties_are_free_however_many() -> None:
     high = low + spacing(low, DType.F16)
     assert same_reals(high, low, DType.F16, truth=(low + high) / 2) is None
     assert same_reals(high, low, DType.F16, truth=low) is not None
+
+
+def test_numbers_below_the_least_of_f32_are_zero_in_it() -> None:
+    want = np.array([3e-50, -2e-46, 1e-41])
+    assert same_reals(np.array([0.0, 0.0, 1e-41]), want, DType.F32) is None
+    assert same_reals(np.array([0.0, 0.0, 1e-41]), want, DType.F64) is not None
+    assert same_reals(np.array([0.0, 0.0, 0.9e-41]), want, DType.F32) is not None

@@ -181,3 +181,10 @@ def test_limits_are_those_of_numpy(dtype: DType) -> None:
         limits = np.iinfo(name)
         assert integer_limits(dtype) == (limits.min, limits.max)
         assert value_limits(dtype) == (float(limits.min), float(limits.max))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sums_of_f32_are_pairwise_along_every_axis(axis: int) -> None:
+    x = np.full((4096, 4096), 0.1, np.float32)[: 4096 if axis == 0 else 3, : 3 if axis == 0 else 4096]
+    found = reduce_array("sum", x, (axis,), DType.F32, "typed")
+    assert found.shape == (3,) and np.abs(found / (4096 * np.float64(np.float32(0.1))) - 1).max() < 3e-7
