@@ -97,10 +97,10 @@ def _window(d: Def, axis: str) -> _Window | None:
     best: tuple[int, Linear, Linear, Linear] | None = None
     for low, first in lows:
         for high, last in highs:
-            width = last - first
+            between = last - first
             moves = first.terms and not any(axis in free_vars(a) for a in first.terms)
-            if moves and not width.terms and width.const >= 0 and (best is None or width.const < best[0]):
-                best = width.const, low, high, first
+            if moves and not between.terms and between.const >= 0 and (best is None or between.const < best[0]):
+                best = between.const, low, high, first
     if best is None:
         return None
     width, low, high, first = best
