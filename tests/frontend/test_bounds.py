@@ -81,3 +81,13 @@ def test_runtime_sizes() -> None:
     head = "dim N = runtime\ninput X: f32[N]\noutput O: f32[N]\n"
     assert rejected(head + "O[i] = X[i + 1]\n")
     assert not rejected(head + "O[i] = X[i + 1] if i + 1 < N else X[N - 1 - i]\n")
+
+
+@pytest.mark.parametrize("fact", ["P == B + 1", "B + 1 <= P", "B < P", "P - 1 >= B"])
+def test_sizes_known_at_launch_satisfy_their_facts(fact: str) -> None:
+    text = (
+        "dim B = runtime <= 4096, T = runtime, P = runtime <= 4097\nassume {}\ninput X: f32[T], ptr: i32[P]\n"
+        "output Y: f32[B]\nY[b: B] = ptr[b + 1] - ptr[b] + X[0]\n"
+    )
+    assert not rejected(text.format(fact))
+    assert rejected(text.format("B <= P"))

@@ -41,7 +41,7 @@ from nautilus.core.expr.nodes import (
 )
 from nautilus.core.index.linear import ZERO, Linear, build, divided, linear
 from nautilus.core.index.linear_bounds import Ranges, bounds
-from nautilus.core.index.sizes import Extent, as_extent
+from nautilus.core.index.sizes import Extent, as_extent, extent_expr
 from nautilus.core.records import dataclass
 from nautilus.core.types import INDEX_TYPES, DType, integer_limits
 
@@ -153,10 +153,9 @@ def ends(
         span, fits = found
         greatest = (sign > 0) == upper
         over = _over_tile(_end(value.expr, span, fits, greatest), tiles, greatest)
-        inside = None if over is None else _inside(over, ranges, readable)
-        if inside is None:
+        if over is None:
             return None
-        out[name] = inside, span
+        out[name] = _inside(over, ranges, readable), span
     return out
 
 
@@ -218,26 +217,25 @@ def _over_tile(e: Expr, tiles: Mapping[str, int], greatest: bool) -> Expr | None
     return points[0]
 
 
-def _inside(e: Expr, ranges: Ranges, readable: Readable) -> Expr | None:
-    """``e`` with the positions of its reads clamped to the tensors; None where a size is not known and may be met."""
-    fails = False
+def _inside(e: Expr, ranges: Ranges, readable: Readable) -> Expr:
+    """``e`` with the positions of its reads clamped to the tensors; a tensor without elements is not read."""
 
     def rule(n: Expr) -> Expr | None:
-        nonlocal fails
         if not isinstance(n, Load):
             return None
         index: list[Expr] = []
+        empty: list[Expr] = []
         for i, size in zip(n.index, readable.shapes[n.buffer], strict=True):
             low, high = bounds(divided(i), ranges)
             if isinstance(i, Var) and as_extent(readable.extents[i.name]) == size:
                 index.append(i)
                 continue
-            if not isinstance(size, int):
-                fails = True
-                return None
-            inside = low is not None and low >= 0 and high is not None and high < size
-            index.append(i if inside else calc("max", calc("min", i, size - 1), 0))
-        return with_children(n, tuple(index))
+            inside = isinstance(size, int) and low is not None and low >= 0 and high is not None and high < size
+            index.append(i if inside else calc("max", calc("min", i, calc("sub", extent_expr(size), 1)), 0))
+            empty += [] if isinstance(size, int) else [calc("le", size, 0)]
+        read: Expr = with_children(n, tuple(index))
+        for none in empty:
+            read = calc("select", none, Const(0, n.dtype), read)
+        return read
 
-    out = rewrite(e, rule)
-    return None if fails else out
+    return rewrite(e, rule)
