@@ -50,3 +50,18 @@ def test_graphics_processing_clusters_run_whole_clusters() -> None:
     target = limits("sm_90a")
     assert (target.clusters(4, 1), target.clusters(8, 2), target.clusters(4, 2)) == (30, 30, 66)
     assert limits("sm_80").clusters(2, 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "cluster"),
+    [("k < len[i]", 1), ("k < end[j]", 1), ("k < 100 * i + 100", 1), ("k < len[0]", 8)],
+    ids=["rows", "columns", "positions of rows", "all"],
+)
+def test_a_condition_on_rows_keeps_the_kernel_between(condition: str, cluster: int) -> None:
+    """``recompute-masked`` needs a kernel between chunks and their combination."""
+    text = TEXT.format(16).replace("N = 4096", "N = 2048").replace("output", "input len: i32[M]\ninput end: i32[N]\noutput")
+    text = text.replace("sum[k]", f"sum[k | {condition}]")
+    made = travel(text, "sm_90a", until="ma-tile").result
+    names = [k.name for k in made.modules["ma-tile"].kernels]
+    assert [k.cluster for k in made.modules["ma-tile"].kernels] == [cluster] * len(names)
+    assert names == (["Y"] if cluster > 1 else ["Y_acc_part", "Y_acc_part_masked", "Y"])
