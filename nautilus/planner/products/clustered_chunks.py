@@ -15,20 +15,21 @@ one wherever the condition divides a tile (predicted for 16 x 4096 x 4096 with l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
 from nautilus.core.expr.nodes import free_vars
 from nautilus.core.fallbacks import Fallbacks
-from nautilus.core.index.sizes import nominal
+from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.types import DType
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.streaming import combining, loaded, reader_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
-from nautilus.scalar.analysis.derived_names import GRID
+from nautilus.scalar.analysis.derived_names import GRID, blocks
 from nautilus.targets.limits import Limits
 
 CLUSTERS = (2, 4, 8)  # blocks; the largest portable cluster has eight
@@ -67,6 +68,9 @@ def _cluster(
         return {}
     if any(dot_of(x) is not None or chunks_of(x) is not None for x in unified[reader].defs):
         return {}
+    clusters = (n for n, p in plans.items() if isinstance(p.mapping, WarpPlan) and p.mapping.cluster > 1)
+    if any(reader_of(unified, n, {x.name: x for x in unified[n].defs}) == reader for n in clusters):
+        return {}  # the reader is part of another cluster
     row, whole = loaded(plan, unified[name], chunks.axis)
     used = plan.mapping.stages * row * plan.axis(chunks.axis).tile + whole
     pushed = number * DType.F32.bytes * prod(a.tile for a in plan.axes if a.role == GRID)
@@ -75,6 +79,9 @@ def _cluster(
     if smem > target.smem_block or _clusters(plan, unified[name], number) > target.clusters(number, resident):
         return {}
     last = combining(plans[reader], unified[reader], parts, plan, number, prod(plan.mapping.warps))
+    known, others = _tiles(last, unified[reader])
+    if _tiles(plan, unified[name]) != (number * known, others):
+        return {}  # a block of the reader has several tiles, as those of a row that it normalises
     mapping = replace(plan.mapping, cluster=number, raster_order="natural")
     return {name: replace(plan, mapping=mapping), reader: last}
 
@@ -87,6 +94,13 @@ def _clusters(plan: KernelPlan, unified: Unified, size: int) -> int:
 def _resident(mapping: WarpPlan, target: Limits) -> int:
     """The blocks of which a multiprocessor holds the registers, where threads use all that they may have."""
     return target.registers_sm // (prod(mapping.warps) * 32 * (target.registers_thread + 1))
+
+
+def _tiles(plan: KernelPlan, unified: Unified) -> tuple[int, Counter[tuple[Extent, int]]]:
+    """The blocks of ``plan``: along axes of known sizes, and the other axes with their tiles."""
+    axes = [(unified.extents[a.name], a.tile) for a in plan.axes if a.role == GRID]
+    known = prod(blocks(e, tile) for e, tile in axes if isinstance(e, int))
+    return known, Counter((e, tile) for e, tile in axes if not isinstance(e, int))
 
 
 def _has_few_rows(plan: KernelPlan, unified: Unified) -> bool:
