@@ -153,14 +153,14 @@ def _cuts(
     if plan is None:
         return
     unified = unify([defs[o] for o in plan.ops], tuple(p.name for p in program.params))
-    loops = [a for a in plan.axes if a.role == LOOP]
-    found = {a.name: e for a in loops if isinstance(e := unified.extents[a.name], int)}
+    known = {a.name: e for a in plan.axes if isinstance(e := unified.extents.get(a.name), int)}  # none made by splits
+    found = {a.name: known[a.name] for a in plan.axes if a.role == LOOP and a.name in known}
     if not found:
         return
     loop = max(found, key=lambda x: found[x])
     ends = [(d.name, at) for d in unified.defs for at, a in enumerate(d.red) if a.name == loop]
     least = 2 if all(len(d.red) == 1 for d in unified.defs) else 1  # elements of a chunk
-    row = {a.name: e for a in plan.axes if a.role != GRID and isinstance(e := unified.extents[a.name], int)}
+    row = {a.name: known[a.name] for a in plan.axes if a.role != GRID and a.name in known}
     least = max(least, sectors(unified.defs, row).get(loop, 1))
     for count in _counts(found[loop] // least, kernel.tiles, many):
         chunks, tile = _chunks(plan.axis(loop).tile, found[loop], count)
