@@ -18,7 +18,7 @@ from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Load, Op, Var, children, free_vars, loads
+from nautilus.core.expr.nodes import Load, Op, Var, children, free_vars, loads, walk
 from nautilus.core.expr.products import strip_conversions, strip_lossless_conversions
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import nominal
@@ -105,7 +105,7 @@ def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict
         alone = (name,)
         plans[alone] = _single(known, name, fallbacks)
         groups[name] = alone
-        apart = (_apart, partial(_copied, defs), partial(_turned, defs))
+        apart = (_apart, partial(_copied, defs), partial(_turned, defs), partial(_scales, defs))
         near = [r for r in graph.readers[name] if not any(rule(defs[name], defs[r]) for rule in apart)]
         merged = graph.union((alone, *(groups[r] for r in near)))
         if len(merged) == 1:
@@ -293,6 +293,17 @@ def _copied(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     factors = map(strip_conversions, children(strip_conversions(reader.value)))
     found = [e for e in factors if isinstance(e, Load) and e.buffer == d.name]
     return bool(found) and terms >= (AGAIN_APART if _is_turned(d, value) else AGAIN) * elements
+
+
+def _scales(defs: dict[str, Def], d: Def, reader: Def) -> bool:
+    """Whether the product ``reader`` has terms under a scale from ``d``, the largest of some elements in memory.
+
+    A loop that finds both multiplies all of its sums in every step, because the scale is not known before.
+    """
+    if not d.is_reduction or dot_of(reader) is None or any(ld.buffer in defs for ld in d.reads()):
+        return False
+    scales = (n for n in walk(reader.value) if isinstance(n, Op) and n.op == "binade")
+    return any(ld.buffer == d.name for n in scales for ld in loads(n))
 
 
 def _is_turned(d: Def, value: Load) -> bool:

@@ -66,3 +66,16 @@ def test_what_the_schedule_says_stays(recorded: Recorder, before: str) -> None:
 def test_there_are_no_other_decisions(recorded: Recorder) -> None:
     with pytest.raises(InternalError, match="nothing before the pass 'split'"):
         PLANNER.decide("split", recorded.modules["fuse"], None)
+
+
+def test_the_largest_scale_of_a_product_has_a_kernel_of_its_own() -> None:
+    """A loop that found it as it goes would multiply all sums of the product in every step."""
+    text = (
+        "dim B = 2, G = 4, N = 512, D = 64\ninput Q: f16[B, G, D]\ninput K: f16[B, N, D]\ninput V: i8[B, N, D]\n"
+        "input s: f32[B, N]\noutput O: f16[B, G, D]\nS[b, g, j] = sum[d](Q[b, g, d] * K[b, j, d])\n"
+        "O[b, g, d] = sum[j](softmax[j](S[b, g, j]) * (s[b, j] * V[b, j, d]))\n"
+    )
+    result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
+    assert result.context.schedule is not None
+    groups = [{n.removesuffix("_part") for n in k.ops} for k in result.context.schedule.kernels]
+    assert {"O_acc_largest"} in groups and not any({"S", "O_acc_largest"} <= g for g in groups)

@@ -11,7 +11,8 @@ an 8-bit tensor beside one of 16 bits, which holds its numbers exactly.  What it
   proves that it cannot overflow f16;
 * else ``narrow<f16>`` of the factor times a power of two, which the sum is divided by.  The power is a constant where
   the proved range is little larger than that of f16.  Otherwise it comes from the largest finite magnitude ``m`` of
-  the factor over the summed axes, a reduction of its own: ``x * (2^14 / binade(m))`` is below 2^15 where x is finite;
+  the factor over the summed axes, a reduction of its own: ``x * (2^14 / binade(m))`` is below 2^15 where x is finite.
+  ``m`` leaves out what is proved to be small, such as probabilities, beside which it is that of the scales alone;
 * else, where a reduction of the factor would need complete results of other reductions over the same elements: both
   factors become ``narrow<tf32>``, f16's mantissa with f32's range.  The tensor loses nothing, because tf32
   holds every f16 and 8-bit number, and MMAs of tf32 have half the rate of f16, 7 times that of ``fmaf``.
@@ -55,7 +56,7 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads
-from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, two_sides
+from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.groups import over_groups, shared_group
 from nautilus.core.passes import CertifyingPass
@@ -81,6 +82,7 @@ _FITS_F16 = 65504.0 * (1 + 2.0**-13)  # rounding errors of f32 below 2^-13 do no
 _MOST_SHIFT = 4  # bits of a constant scale: a small factor loses as many
 _SHORT_AXIS = 256  # elements of the longest axis that a kernel of two products sums over within a tile
 _TOP = 2.0**14  # a scaled factor of f16 is below twice this
+_SMALL = 512.0  # the largest magnitude of probabilities, integers of 8 bits and f8e4m3, that a scale need not know
 _DEPTH = 16  # definitions that are followed from one to the next
 
 
@@ -120,13 +122,16 @@ class Narrow(CertifyingPass[Program]):
 class Scale:
     """A power of two that the factor is divided by.
 
-    ``constant``: the power itself; or, where it is None, ``binade(m) / 2^14`` of the maximum ``m`` of the factor's
-    finite magnitudes, a reduction ``largest`` with the name ``''``, of which the factor has the element at ``index``.
+    ``constant``: the power itself; or, where it is None, ``binade(m) / top`` of the maximum ``m`` of finite magnitudes,
+    a reduction ``largest`` with the name ``''``, of which the factor has the element at ``index``.  They are those of
+    ``part``, a product of some of its factors, where the others are small (``top`` allows for them), else its own.
     """
 
     constant: float | None
     largest: Def | None = None
     index: tuple[Expr, ...] = ()
+    part: Expr | None = None
+    top: float = _TOP
 
     def value(self, name: str, inverse: bool = False) -> Expr:
         """The power, or its inverse, as an expression over the axes of the maximum, which is called ``name``."""
@@ -134,8 +139,18 @@ class Scale:
             return Const(1.0 / self.constant if inverse else self.constant, DType.F32)
         assert self.largest is not None
         m = Load(name, self.index, DType.F32)
-        pair = (Const(_TOP, DType.F32), Op("binade", (m,), DType.F32))
+        pair = (Const(self.top, DType.F32), Op("binade", (m,), DType.F32))
         return Op("div", pair if inverse else pair[::-1], DType.F32)
+
+    def divided(self, x: Expr, name: str) -> Expr:
+        """The factor ``x`` divided by the power."""
+        by = self.value(name, inverse=True)
+        if self.part is None:
+            return Op("mul", (x, by), DType.F32, x.span)
+        parts = factors(x)
+        for used in factors(self.part):
+            parts.remove(used)
+        return product_of([*parts, Op("mul", (self.part, by), DType.F32, x.span)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +165,7 @@ class Side:
         """The factor in f32; ``name``: of the maximum that gives the scale."""
         x, span = self.factor, self.factor.span
         if self.scale is not None:
-            x = Op("mul", (x, self.scale.value(name, inverse=True)), DType.F32, span)
+            x = self.scale.divided(x, name)
         return x if self.dtype is None else Op("cast", (Op("narrow", (x,), self.dtype, span),), DType.F32, span)
 
 
@@ -278,12 +293,21 @@ def _is_of_bytes(d: Def, factor: Expr, tensor: Expr, defs: Mapping[str, Def]) ->
 def _of_two(d: Def, pairs: Sequence[tuple[Expr, Expr]], defs: Mapping[str, Def]) -> Narrowed | None:
     """The product of two computed factors, which both become narrow (module docstring).
 
-    Of several forms of the product, one without a reduction for a scale is first.
+    Of several forms of the product, one without a reduction for a scale is first, then one of which a side is a tensor,
+    which needs no arithmetic for each of its elements.
     """
     if not pairs or d.name in feeding_wide_outputs(defs):
         return None
     found = [x for pair in pairs if (x := _both(d, pair, defs)) is not None]
-    return min(found, key=lambda x: any(s.scale is not None and s.scale.largest for s in x.sides), default=None)
+    return min(found, key=lambda x: (_has_largest(x), not any(_is_element(s.factor) for s in x.sides)), default=None)
+
+
+def _has_largest(x: Narrowed) -> bool:
+    return any(s.scale is not None and s.scale.largest is not None for s in x.sides)
+
+
+def _is_element(e: Expr) -> bool:
+    return isinstance(strip_conversions(e), Load)
 
 
 def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed | None:
@@ -334,6 +358,27 @@ def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale |
     shift = math.ceil(math.log2(top / _FITS_F16)) if math.isfinite(top) else math.inf
     if shift <= _MOST_SHIFT:
         return Scale(2.0**shift)
+    part, small = _unbounded(d, factor, defs)
+    found = None if part is None else _of_largest(d, part, defs)
+    return _of_largest(d, factor, defs) if found is None else replace(found, part=part, top=_TOP / small)
+
+
+def _unbounded(d: Def, factor: Expr, defs: Mapping[str, Def]) -> tuple[Expr | None, float]:
+    """The product of the factors of ``factor`` that are not proved to be small, and a power of two above the others.
+
+    None where there are no others, or only others.
+    """
+    ranges, parts = Ranges(defs, d.axes, d.guard), factors(factor)
+    tops = [magnitude(ranges.of(p))[1] for p in parts]
+    small = [t for t in tops if t <= _SMALL]
+    if len(small) in (0, len(parts)):
+        return None, 1.0
+    above = 2.0 ** max(math.ceil(math.log2(prod(small) or 1.0)), 0)
+    return product_of([p for p, t in zip(parts, tops, strict=True) if t > _SMALL]), above
+
+
+def _of_largest(d: Def, factor: Expr, defs: Mapping[str, Def]) -> Scale | None:
+    """The scale from the largest finite magnitude of ``factor``; None where its maximum has no loop of its own."""
     # A maximum without the condition would let what the condition excludes reach the result.
     held = frozenset() if d.guard is None else free_vars(d.guard)
     par, red = (tuple(a for a in axes if a.name in free_vars(factor) | held) for axes in (d.par, d.red))

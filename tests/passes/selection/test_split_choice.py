@@ -29,6 +29,22 @@ def program(text: str, **dims: int) -> Program:
     return trials_of(request(text, **dims))[0].program
 
 
+LATENT = """\
+dim B = 32, H = 16, N = 4096, R = 512, P = 64, D = 128
+input Qn: bf16[B, H, D]
+input Qp: bf16[B, H, P]
+input Wk: bf16[H, D, R]
+input Wv: bf16[H, R, D]
+input C: bf16[B, N, R]
+input Kp: bf16[B, N, P]
+output O: bf16[B, H, D]
+Q: bf16[b, h, r] = sum[d](Qn[b, h, d] * Wk[h, d, r])
+S[b, h, j] = (sum[r](Q[b, h, r] * C[b, j, r]) + sum[p](Qp[b, h, p] * Kp[b, j, p])) * 0.07
+A: bf16[b, h, r] = sum[j](softmax[j](S[b, h, j]) * C[b, j, r])
+O[b, h, d] = sum[r](A[b, h, r] * Wv[h, r, d])
+"""
+
+
 def schedule_of(result: Result) -> Schedule:
     assert result.context.schedule is not None
     return result.context.schedule
@@ -69,3 +85,9 @@ def test_a_compilation_takes_the_rungs_of_its_trial() -> None:
     result = compile_file(request(text))
     trial = split_choice.choose(program(text), Context(schedule=Schedule()))
     assert trial is not None and result.context.fallbacks == trial.fallbacks
+
+
+def test_a_kernel_that_combines_the_chunks_of_a_split_may_be_split_along_its_own_axes() -> None:
+    """The axis of the chunks, which the rules made, is none of the program that a candidate splits."""
+    compiled = compile_file(request(LATENT))
+    assert compiled.modules["ma-tile"].kernels
