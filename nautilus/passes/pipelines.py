@@ -84,7 +84,7 @@ SCALAR = Stage(
         *("axes.add_unit_axes:AddUnitAxes", "narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes"),
         "axes.collapse_axes:CollapseAxes",
         "axes.scatter:Scatter",
-        "results.store_results:StoreResults",
+        *("results.store_partial_sums:StorePartialSums", "results.store_results:StoreResults"),
         *("axes.delinearize:Delinearize", "axes.orient_products:OrientProducts"),
         "axes.split_residues:SplitResidues",
         *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),

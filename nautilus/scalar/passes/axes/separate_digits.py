@@ -16,6 +16,11 @@ The pass applies to an axis that sums use as ``o // B`` and ``o % B``, in no ten
 inputs may also be read at ``o`` itself.  A temp that does not depend on one of its axes loses it.  Where no temp does,
 and no other order of the sums is faster, the axes stay.
 
+A temp that a definition reads at ``B * x + y`` has an axis for each digit in any case, as where gradients are sums over
+the heads of a group::
+
+    dV[g, j, d] = sum[i, y: B](P[g * B + y, i, j] * dO[g * B + y, i, d])
+
 A dimension of an input or output of which every position is ``B * x + y`` with ``y`` below B becomes two
 (:attr:`~nautilus.core.buffers.Buffer.view_of`).
 """
@@ -25,22 +30,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children, free_vars, rewrite
-from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import PackPlan
-from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.contractions.promises import Promises
 from nautilus.scalar.analysis.definitions import Def, read_defs
+from nautilus.scalar.digits import read_by_digits, viewed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.pack import pack
-from nautilus.scalar.rewriting import axis_assumptions, find_defs, kernel_of, put_defs
+from nautilus.scalar.rewriting import find_defs, put_defs
 
 _PLAIN = ("", 0)  # a use of an axis that is no digit
 
@@ -55,9 +58,12 @@ class SeparateDigits:
 
     def apply(self, program: Program) -> Program:
         """The program with more axes; the same object where factors read no digits."""
-        made = live = Dead().apply(program)
+        live = Dead().apply(program)
+        while (plan := read_by_digits(live)) is not None:
+            program = live = viewed(pack(live, plan), plan.size)
+        made = live
         while (plan := _first(made)) is not None:
-            made = _viewed(pack(made, plan), plan.size)
+            made = viewed(pack(made, plan), plan.size)
         smaller = _without_idle_axes(made)
         useful = smaller is not made or OrderContractions(spec=self.spec).apply(smaller) is not smaller
         return smaller if made is not live and useful else program
@@ -134,59 +140,6 @@ def _uses(e: Expr, axis: str) -> Iterator[tuple[str, int]]:
         case _:
             for x in children(e):
                 yield from _uses(x, axis)
-
-
-def _viewed(program: Program, size: int) -> Program:
-    """``program`` with two dimensions for each one whose positions have two digits, the last of ``size``."""
-    defs = find_defs(program)
-    for b in program.buffers:
-        for k, extent in enumerate(b.shape):
-            if b.space not in (Space.INPUT, Space.OUTPUT) or b.strides is not None or not isinstance(extent, int):
-                continue
-            made = [x for d in defs.values() if (x := _with_digits(d, b.name, k, size)) is not None]
-            if extent % size == 0 and 1 < size < extent and len(made) == len(defs):
-                shape = (*b.shape[:k], extent // size, size, *b.shape[k + 1 :])
-                new = replace(b, shape=shape, view_of=b.view_of or b.shape)
-                buffers = tuple(new if x.name == b.name else x for x in program.buffers)
-                kernels = tuple(kernel_of(_ordered(d, new)) for d in made)
-                return _viewed(replace(program, buffers=buffers, kernels=kernels), size)
-    return program
-
-
-def _with_digits(d: Def, buffer: str, k: int, size: int) -> Def | None:
-    """``d`` with two indices for index ``k`` of ``buffer``; None where one is not the sum of two such digits."""
-    places = {ld.index[k] for ld in d.reads() if ld.buffer == buffer} | ({d.index[k]} if d.name == buffer else set())
-    found = {e: digits for e in places if (digits := _digits(d, e, size)) is not None}
-    if len(found) < len(places):
-        return None
-
-    def rule(e: Expr) -> Expr | None:
-        if not isinstance(e, Load) or e.buffer != buffer:
-            return None
-        return replace(e, index=(*e.index[:k], *found[e.index[k]], *e.index[k + 1 :]))
-
-    value, guard = rewrite(d.value, rule), None if d.guard is None else rewrite(d.guard, rule)
-    at = (*d.index[:k], *found[d.index[k]], *d.index[k + 1 :]) if d.name == buffer else d.at
-    return replace(d, value=value, guard=guard, at=at)
-
-
-def _digits(d: Def, e: Expr, size: int) -> tuple[Expr, Expr] | None:
-    """Quotient and remainder of the position ``e`` by ``size``; None where they have to be computed."""
-    ranges, assumptions = axis_assumptions(d.axes)
-    group, member = (simplify(Op(o, (e, integer(size)), DType.I32), ranges, assumptions) for o in ("floordiv", "mod"))
-    nodes = (n for x in (group, member) for n in _nodes(x))
-    computed = any(isinstance(n, Load) or (isinstance(n, Op) and n.op in ("floordiv", "mod")) for n in nodes)
-    return None if computed else (group, member)
-
-
-def _ordered(d: Def, b: Buffer) -> Def:
-    """``d``, which may write ``b``, with its axes in the order of the buffer where each is an index of it."""
-    if d.name != b.name or d.at is None:
-        return d
-    axes = {a.name: a for a in d.par}
-    names = [e.name for e in d.at if isinstance(e, Var)]
-    whole = len(names) == len(d.at) and sorted(names) == sorted(axes)
-    return replace(d, buffer=b, par=tuple(axes[x] for x in names), at=None) if whole else replace(d, buffer=b)
 
 
 def _without_idle_axes(program: Program) -> Program:

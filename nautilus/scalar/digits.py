@@ -1,0 +1,106 @@
+"""Positions in a dimension as two digits, ``B * x + y`` with ``y`` below B, and the dimension as one for each digit.
+
+The dimension of an input or output keeps its place in memory (:attr:`~nautilus.core.buffers.Buffer.view_of`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, rewrite, walk
+from nautilus.core.index.simplify import linear_in, simplify
+from nautilus.core.schedule import PackPlan
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting import axis_assumptions, find_defs, kernel_of
+
+
+def viewed(program: Program, size: int) -> Program:
+    """``program`` with two dimensions for each one whose positions have two digits, the last of ``size``."""
+    defs = find_defs(program)
+    for b in program.buffers:
+        for k, extent in enumerate(b.shape):
+            if b.space not in (Space.INPUT, Space.OUTPUT) or b.strides is not None or not isinstance(extent, int):
+                continue
+            made = [x for d in defs.values() if (x := _with_digits(d, b.name, k, size)) is not None]
+            if extent % size == 0 and 1 < size < extent and len(made) == len(defs):
+                shape = (*b.shape[:k], extent // size, size, *b.shape[k + 1 :])
+                new = replace(b, shape=shape, view_of=b.view_of or b.shape)
+                buffers = tuple(new if x.name == b.name else x for x in program.buffers)
+                kernels = tuple(kernel_of(_ordered(d, new)) for d in made)
+                return viewed(replace(program, buffers=buffers, kernels=kernels), size)
+    return program
+
+
+def read_by_digits(program: Program) -> PackPlan | None:
+    """The axis of a temp that a definition reads at ``B * x + y`` with axes ``x`` and ``y``, with the extent B of y.
+
+    Every other read of the temp is at such digits as well, or at an axis as a whole.
+    """
+    defs = find_defs(program)
+    for name, d in defs.items():
+        if d.buffer.space is not Space.TEMP or d.at is not None or d.scatter is not None:
+            continue
+        for n, axis in enumerate(d.par):
+            reads = [(r, ld.index[n]) for r in defs.values() for ld in r.reads() if ld.buffer == name]
+            sizes = {found for r, e in reads if (found := _last_digit(r, e)) is not None}
+            b = sizes.pop() if len(sizes) == 1 else 0
+            whole = size(axis) or 0
+            if (
+                b
+                and whole % b == 0
+                and b < whole
+                and all(isinstance(e, Var) or digits_of(r, e, b) is not None for r, e in reads)
+            ):
+                return PackPlan(name, axis.name, b)
+    return None
+
+
+def _last_digit(d: Def, e: Expr) -> int | None:
+    """The extent B of the axis ``y`` of ``d`` where the position ``e`` is ``B * x + y`` with another axis ``x``."""
+    for y in (a for a in d.axes if a.name in free_vars(e)):
+        b, found = size(y), linear_in(e, y.name)
+        if b is None or b < 2 or found is None or found[0] != 1:
+            continue
+        if any(found[1] == calc("mul", Var(x.name), b) for x in d.axes if x is not y):
+            return b
+    return None
+
+
+def _with_digits(d: Def, buffer: str, k: int, size: int) -> Def | None:
+    """``d`` with two indices for index ``k`` of ``buffer``; None where one is not the sum of two such digits."""
+    places = {ld.index[k] for ld in d.reads() if ld.buffer == buffer} | ({d.index[k]} if d.name == buffer else set())
+    found = {e: digits for e in places if (digits := digits_of(d, e, size)) is not None}
+    if len(found) < len(places):
+        return None
+
+    def rule(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer != buffer:
+            return None
+        return replace(e, index=(*e.index[:k], *found[e.index[k]], *e.index[k + 1 :]))
+
+    value, guard = rewrite(d.value, rule), None if d.guard is None else rewrite(d.guard, rule)
+    at = (*d.index[:k], *found[d.index[k]], *d.index[k + 1 :]) if d.name == buffer else d.at
+    return replace(d, value=value, guard=guard, at=at)
+
+
+def digits_of(d: Def, e: Expr, size: int) -> tuple[Expr, Expr] | None:
+    """Quotient and remainder of the position ``e`` by ``size``; None where they have to be computed."""
+    ranges, assumptions = axis_assumptions(d.axes)
+    group, member = (simplify(Op(o, (e, integer(size)), DType.I32), ranges, assumptions) for o in ("floordiv", "mod"))
+    nodes = (n for x in (group, member) for n in walk(x))
+    computed = any(isinstance(n, Load) or (isinstance(n, Op) and n.op in ("floordiv", "mod")) for n in nodes)
+    return None if computed else (group, member)
+
+
+def _ordered(d: Def, b: Buffer) -> Def:
+    """``d``, which may write ``b``, with its axes in the order of the buffer where each is an index of it."""
+    if d.name != b.name or d.at is None:
+        return d
+    axes = {a.name: a for a in d.par}
+    names = [e.name for e in d.at if isinstance(e, Var)]
+    whole = len(names) == len(d.at) and sorted(names) == sorted(axes)
+    return replace(d, buffer=b, par=tuple(axes[x] for x in names), at=None) if whole else replace(d, buffer=b)
