@@ -83,7 +83,7 @@ SCALAR = Stage(
         "operands.scale_products:ScaleProducts",
         *("axes.add_unit_axes:AddUnitAxes", "narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes"),
         "axes.collapse_axes:CollapseAxes",
-        "axes.scatter:Scatter",
+        *("results.sort_rows:SortRows", "axes.scatter:Scatter"),
         *("results.store_partial_sums:StorePartialSums", "results.store_results:StoreResults"),
         *("axes.delinearize:Delinearize", "axes.orient_products:OrientProducts"),
         "axes.split_residues:SplitResidues",

@@ -61,6 +61,14 @@ def test_an_output_beyond_f32_is_out_of_range() -> None:
     assert not in_range(Compiled(spec), InputSet("given", 0, {"X": np.full(2, 3e38)}))
 
 
+def test_sums_that_overflow_with_either_sign_are_not_in_range() -> None:
+    """The sigmoid of a number beyond f32 is one, that of inf - inf is NaN."""
+    spec = load_spec("dim N = 8\ninput X: f32[N], Y: f32[N]\noutput Z: f32\nZ = sigmoid(sum[j](X[j] * Y[j]))\n")
+    for sign, inside in ((1.0, True), (-1.0, False)):
+        x = np.array([3e19, sign * 3e19] * 4)
+        assert on(spec, InputSet("given", 0, {"X": x, "Y": np.array([3e19, 2e19] * 4)})).in_range is inside
+
+
 def test_an_overflow_that_meets_inf_is_not_in_range() -> None:
     """The Spec has inf, a kernel whose term overflows has inf - inf."""
     spec = load_spec("input X: f32[2]\noutput Y: f32[1]\nZ[c] = X[c] * abs(X[c])\nY[i: 1] = sum[c](Z[c])\n")

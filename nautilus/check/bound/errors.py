@@ -377,7 +377,12 @@ class Rounding(Evaluator):
         value = self.summed(e, parts, count, max(count / LANES, short))
         if self.in_parts(e) and self.engine(e) is None:
             value = self.parted(e, value, reduce_array("sum", terms * terms, axes, DType.F64), count)
-        return self.in_range(e, value, lambda: reduce_array("sum", np.abs(terms), axes, DType.F64), terms)
+
+        def sums() -> tuple[Array, Array]:
+            signed, sizes = (reduce_array("sum", x, axes, DType.F64) for x in (terms, np.abs(terms)))
+            return signed, sizes
+
+        return self.in_range(e, value, sums, terms)
 
     def product(self, e: Reduce, left: Array, right: Array) -> Array:
         if not e.dtype.is_float:
@@ -393,15 +398,19 @@ class Rounding(Evaluator):
             value = self.parted(e, value, (left * left) @ (right * right), count)
         if engine is not None and engine.is_float8 and self.how.fast and not self.probe.reals:
             value = self.short(value, (left * left) @ (right * right), count)
-        return self.in_range(e, value, lambda: np.abs(left) @ np.abs(right), left, right)
+        return self.in_range(e, value, lambda: (left @ right, np.abs(left) @ np.abs(right)), left, right)
 
-    def in_range(self, e: Reduce, value: Array, magnitudes: Callable[[], Array], *terms: Array) -> Array:
-        """The sums ``value``, inf where another order of the terms may leave f32 on the way."""
+    def in_range(self, e: Reduce, value: Array, sums: Callable[[], tuple[Array, Array]], *terms: Array) -> Array:
+        """The sums ``value``, inf where another order of the terms may leave f32 on the way, and NaN where terms of
+        either sign do, since these sums may meet.  ``sums``: those of the terms and of their magnitudes.
+        """
         largest = prod(float(np.max(np.abs(x), initial=0.0)) for x in terms)
         if not self.floor(e.dtype) or largest * max(x.size for x in terms) <= LARGEST:
             return value
-        beyond = np.isfinite(value) & (magnitudes() > 2.0 * LARGEST)
-        return np.where(beyond, np.copysign(np.inf, value), value)
+        total, magnitudes = sums()
+        beyond = np.isfinite(value) & (magnitudes > 2.0 * LARGEST)
+        meet = np.isfinite(magnitudes) & (magnitudes - np.abs(total) > 2.0 * LARGEST)
+        return np.where(meet, np.nan, np.where(beyond, np.copysign(np.inf, value), value))
 
     def in_parts(self, e: Reduce) -> bool:
         """Whether the sum of products ``e`` may be one of f32 matrices in parts."""

@@ -1,0 +1,229 @@
+"""``sort-rows``: the rows of a product, each of which has the matrix that an index names, are sorted by that index.
+
+In ``Y[t, n] = sum[k](X[t, k] * W[expert[t], k, n])`` every row has a matrix of its own, so that nothing is shared
+between rows and no matrix units help.  Rows of one matrix that follow each other are a product of matrices.  The pass
+finds the place of each row among the rows sorted by their matrix, keeping their order::
+
+    start[e]  = sum[t | expert[t] < e](1)
+    before[t] = sum[u | u < t and expert[u] == expert[t]](1)
+    place[t]  = start[expert[t]] + before[t]
+    row[p]    = sum[t | place[t] == p](t)
+
+and computes a product for each segment of them, which the planner knows (``planner.products.dots``)::
+
+    S[p, k] = X[row[p], k]
+    Z[p, n] = sum[e, k | start[e] <= p < start[e + 1]](S[p, k] * W[e, k, n])      ;      Y[t, n] = Z[place[t], n]
+
+Rows may have several axes (tokens, and the choices of each), and products with the same index share the order.  Every
+place is clamped, so that no index in memory leads outside of a tensor.
+
+The pass applies where the rows read so much more than all matrices have that :data:`LEAST` bytes are saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.products import factors, strip_conversions
+from nautilus.core.records import dataclass
+from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+
+LEAST = 1 << 28  # bytes that rows read again: the order and the copies take as long as 2^27 of them
+MOST = 1 << 15  # rows, whose places take a time that is quadratic in their number
+
+
+@dataclass(frozen=True, slots=True)
+class SortRows:
+    """Sort the rows of every such product; none where elements must not depend on the number of rows."""
+
+    schedule: Schedule | None = None
+
+    name = "sort-rows"
+
+    def apply(self, program: Program) -> Program:
+        """The program with sorted rows; the same object where there is no such product."""
+        if self.schedule is not None and self.schedule.batch_invariant:
+            return program
+        orders: dict[Expr, _Order] = {}
+        for d in find_defs(program).values():
+            found = _chosen(program, d)
+            if found is not None:
+                program = _sorted(program, d, found, orders)
+        return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A product of rows with matrices that ``index`` names for each point of the axes ``rows``.
+
+    ``row``: the element of the rows; ``matrix``: the element of the matrices, of which there are ``count``.
+    """
+
+    rows: tuple[Axis, ...]
+    index: Expr
+    count: int
+    row: Expr
+    matrix: Expr
+
+    @property
+    def number(self) -> int:
+        """The number of rows."""
+        return prod(size(a) or 0 for a in self.rows)
+
+    def at(self, place: Expr) -> dict[str, Expr]:
+        """The axes of the row with number ``place``."""
+        found: dict[str, Expr] = {}
+        for a in reversed(self.rows):
+            n = size(a) or 1
+            found[a.name] = calc("mod", place, n) if a is not self.rows[0] else place
+            place = calc("floordiv", place, n)
+        return found
+
+    @property
+    def place(self) -> Expr:
+        """The number of the row at its axes."""
+        total: Expr = Var(self.rows[0].name)
+        for a in self.rows[1:]:
+            total = calc("add", calc("mul", total, size(a) or 1), Var(a.name))
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The names of the definitions of an order: ends of the segments, place of each row, row of each place."""
+
+    start: str
+    place: str
+    row: str
+
+
+def _chosen(program: Program, d: Def) -> _Chosen | None:
+    """``d`` as such a product whose rows are worth sorting; None for another definition."""
+    if d.op != "sum" or d.guard is not None or d.at is not None or any(size(a) is None for a in d.axes):
+        return None
+    buffers = {b.name: b for b in program.buffers}
+    parts = factors(d.value)
+    for n, element in enumerate(parts):
+        found = [x for x in (strip_conversions(element),) if isinstance(x, Load)]
+        if len(parts) != 2 or not found:
+            continue
+        gathered = [(k, e) for k, e in enumerate(found[0].index) if loads(e)]
+        if len(gathered) != 1:
+            continue
+        ((k, index),) = gathered
+        count = buffers[found[0].buffer].shape[k]
+        rows = tuple(a for a in d.par if a.name in free_vars(index))
+        matrix = _with(element, index, Var(""))
+        made = _Chosen(rows, index, count if isinstance(count, int) else 0, parts[1 - n], matrix)
+        if _fits(d, made) and _is_worth(d, made, found[0].dtype):
+            return made
+    return None
+
+
+def _with(e: Expr, old: Expr, new: Expr) -> Expr:
+    """``e`` with ``new`` in the place of ``old``."""
+    return rewrite(e, lambda x: new if x == old else None)
+
+
+def _fits(d: Def, c: _Chosen) -> bool:
+    """Whether a matrix has columns, and shares all summed axes and nothing else with a row of at most 16 bits."""
+    rows, red = {a.name for a in c.rows}, {a.name for a in d.red}
+    columns = {a.name for a in d.par} - rows
+    own = free_vars(c.matrix) - {""}
+    stored = _stored(c.row)
+    if stored is None or not c.count or not rows or not columns or free_vars(c.index) - rows:
+        return False
+    return own == columns | red and red <= free_vars(c.row) <= rows | red and bool(free_vars(c.row) & rows)
+
+
+def _stored(e: Expr) -> tuple[DType, Expr] | None:
+    """The type of at most 16 bits in which a factor is stored without rounding it, and its value; None for others."""
+    match e:
+        case Op(op="cast", args=(Op(op="narrow", args=(value,), dtype=dtype),)) if dtype.bits <= 16:
+            return dtype, value
+        case Op(op="cast", args=(Load(dtype=dtype),)) if dtype.is_float and dtype.bits <= 16:
+            return dtype, e
+    return None
+
+
+def _is_worth(d: Def, c: _Chosen, dtype: DType) -> bool:
+    each = prod(size(a) or 0 for a in d.axes if a not in c.rows) * dtype.bytes
+    return c.number <= MOST and (c.number - min(c.number, c.count)) * each >= LEAST
+
+
+def _sorted(program: Program, d: Def, c: _Chosen, orders: dict[Expr, _Order]) -> Program:
+    """``program`` with the rows of ``d`` in the order of ``c``, which joins ``orders``."""
+    p, e = (Var(_unused(d, name)) for name in ("p", "e"))
+    before: list[Def] = []
+    key = calc("add", substitute(c.index, c.at(Var("row"))), integer(c.count))
+    if key not in orders:
+        orders[key], made = _order(program, d, c)
+        before += made
+    order = orders[key]
+    place, group = Axis(p.name, c.number), Axis(e.name, c.count)
+    columns = tuple(a for a in d.par if a not in c.rows)
+    stored = _stored(c.row)
+    assert stored is not None
+    row = _named(program, d, "rows", stored[0], (place, *(a for a in d.red if a.name in free_vars(c.row))), before)
+    at = c.at(Load(order.row, (p,), DType.I32))
+    before.append(replace(row, value=substitute(stored[1], at)))
+    operand = Load(row.name, tuple(Var(a.name) for a in row.par), stored[0])
+    factor: Expr = Op("cast", (operand,), DType.F32, c.row.span)
+    ends = [Load(order.start, (x,), DType.I32) for x in (e, calc("add", e, 1))]
+    inside = conjunction((calc("le", ends[0], p), calc("lt", p, ends[1])))
+    product = _named(program, d, "sorted", d.value.dtype, (place, *columns), before)
+    value = Op("mul", (factor, substitute(c.matrix, {"": e})), d.value.dtype, d.value.span)
+    before.append(replace(product, red=(group, *d.red), op="sum", value=value, guard=inside))
+    found = Load(order.place, (c.place,), DType.I32)
+    read = Load(product.name, (found, *(Var(a.name) for a in columns)), d.value.dtype, d.span)
+    return put_defs(program, d.name, (*before, replace(d, op=None, red=(), value=read)))
+
+
+def _order(program: Program, d: Def, c: _Chosen) -> tuple[_Order, list[Def]]:
+    """The definitions of the order of the rows of ``c``."""
+    made: list[Def] = []
+    r, u, e, p = (Var(_unused(d, name)) for name in ("r", "u", "e", "p"))
+    rows, others, places = (Axis(x.name, c.number) for x in (r, u, p))
+    mine, theirs = (substitute(c.index, c.at(x)) for x in (r, u))
+    one = integer(1)
+    start = _named(program, d, "start", DType.I32, (Axis(e.name, c.count + 1),), made)
+    made.append(replace(start, red=(rows,), op="sum", value=one, guard=calc("lt", mine, e)))
+    earlier = _named(program, d, "before", DType.I32, (rows,), made)
+    alike = conjunction((calc("lt", u, r), calc("eq", theirs, mine)))
+    made.append(replace(earlier, red=(others,), op="sum", value=one, guard=alike))
+    place = _named(program, d, "place", DType.I32, (rows,), made)
+    group = _clamped(mine, c.count - 1)
+    at = calc("add", Load(start.name, (group,), DType.I32), Load(earlier.name, (r,), DType.I32))
+    made.append(replace(place, value=_clamped(at, c.number - 1)))
+    row = _named(program, d, "row", DType.I32, (places,), made)
+    there = calc("eq", Load(place.name, (r,), DType.I32), p)
+    made.append(replace(row, red=(rows,), op="sum", value=r, guard=there))
+    return _Order(start.name, place.name, row.name), made
+
+
+def _clamped(e: Expr, most: int) -> Expr:
+    return calc("min", calc("max", e, 0), most)
+
+
+def _named(program: Program, d: Def, what: str, dtype: DType, par: Sequence[Axis], others: Sequence[Def]) -> Def:
+    """An elementwise definition over ``par`` with a name that neither ``program`` nor ``others`` have."""
+    name = fresh_name(program, f"{d.name}_{what}", [x.name for x in others])
+    buffer = Buffer(name, dtype, tuple(a.extent for a in par), Space.TEMP, d.span)
+    return Def(name, buffer, tuple(par), (), None, Const(0, dtype.compute), None, d.span)
+
+
+def _unused(d: Def, name: str) -> str:
+    """``name`` where ``d`` has no such axis, else a longer one."""
+    while d.axis(name) is not None:
+        name += "_"
+    return name
