@@ -40,12 +40,15 @@ EXCHANGE = 8 << 10  # bytes of shared memory for what warps exchange, and for ba
 def may_hold(axis: str, extent: int, loop: str, dots: Iterable[Dot]) -> bool:
     """Whether a tile may have all elements of ``axis``, which are more than :data:`HELD`.
 
-    It is contracted in a product along ``loop``, or has the columns of one that is contracted over ``loop``.
+    It is contracted in a product along ``loop``, or has the columns of a later one that is contracted over ``loop``.
+    ``dots``: all products, operands first.
     """
-    first = [d for d in dots if loop in (*d.rows, *d.columns)]
-    second = [d for d in dots if d.inner == (loop,)]
-    if not (first and second) or extent <= HELD:
+    places = list(enumerate(dots))
+    before = [n for n, d in places if loop in (*d.rows, *d.columns)]
+    after = [n for n, d in places if d.inner == (loop,)]
+    if not (before and after) or extent <= HELD or max(before) > min(after):
         return False
+    first, second = ([places[n][1] for n in found] for found in (before, after))
     if any(axis in d.inner for d in first):
         return extent <= DEEPEST and all(d.inner == (axis,) for d in first)
     return extent <= COLUMNS and any(axis in (*d.rows, *d.columns) for d in second)
