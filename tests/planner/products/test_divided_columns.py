@@ -18,7 +18,7 @@ O[b, h, i, d] = sum[j](softmax[j](S[b, h, i, j]) * KV[b, j, 1, h, d])
 
 
 def test_keys_and_values_in_one_tensor_have_the_plan_of_two_tensors() -> None:
-    """The contraction of the scores and the columns of the result are one axis then, and no product follows along it."""
+    """The contraction of the scores and the columns of the result are one axis then; no product follows along it."""
     made = compile_file(Request(Path("packed.naut"), text=PACKED, until="scalar")).context.schedule
     assert made is not None
     (plan,) = made.kernels
