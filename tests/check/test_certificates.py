@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from nautilus.check.certificates.places import misplaced
 from nautilus.check.certificates.rules import check
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Op, rewrite
@@ -90,6 +91,17 @@ def test_two_computed_factors_are_made_from_narrow_tensors() -> None:
     assert [name for name, _ in c.bindings] == ["from", "from"]
     assert not check(replace(c, bindings=c.bindings[:1])).ok
     assert not check(replace(c, bindings=(("meets", c.bindings[0][1]), c.bindings[1]))).ok
+
+
+def test_a_narrowed_factor_may_be_apart_in_the_product() -> None:
+    """``(A * W) * s`` has no part ``W * s``, so that the certificate is about the whole element."""
+    text = (
+        "dim M = 5, N = 6, K = 7\ninput A: bf16[M, K]\ninput W: i8[K, N]\ninput s: bf16[N, K]\noutput C: bf16[M, N]\n"
+    )
+    program = Simplify().apply(lower(load_text(text + "C[i, j] = sum[k](A[i, k] * (f32(W[k, j]) - 8) * s[j, k])\n")))
+    after, (certificate,) = Narrow().derive(program)
+    assert check(certificate).ok
+    assert misplaced(certificate, program, after) == ""
 
 
 def test_a_narrowing_that_meets_no_narrow_tensor_fails(found: dict[str, Certificate]) -> None:

@@ -42,7 +42,8 @@ _EXACT |= {f.name for f in FUNCTIONS.values() if f.types is Types.INTEGER}
 class Ranges:
     """Ranges of expressions at the points of ``axes`` where ``guard`` holds, in a program of ``defs``.
 
-    ``given``: ranges of inputs and params, as the spec promises them.
+    ``given``: ranges of inputs and params, as the spec promises them.  ``infinite``: inputs may have infinite elements,
+    so that a finite range is that of a value which never is.
     """
 
     defs: Mapping[str, Def]
@@ -51,6 +52,7 @@ class Ranges:
     depth: int = 0
     memo: dict[int, tuple[Expr, Interval]] = field(default_factory=dict)
     given: Mapping[str, Interval] = field(default_factory=dict)
+    infinite: bool = False
 
     def of(self, e: Expr) -> Interval:
         """The interval of ``e``; ``(-inf, inf)`` where nothing is known."""
@@ -122,8 +124,10 @@ class Ranges:
     def _load(self, e: Load) -> Interval:
         d = self.defs.get(e.buffer)
         if d is None or self.depth > 16 or d.scatter is not None or (d.op is None and d.guard is not None):
-            return _meet(value_limits(e.dtype), self.given.get(e.buffer, EVERYTHING))
-        lo, hi = Ranges(self.defs, d.axes, d.guard, self.depth + 1, given=self.given).of(d.value)
+            whole = EVERYTHING if self.infinite and e.dtype.is_float else value_limits(e.dtype)
+            return _meet(whole, self.given.get(e.buffer, EVERYTHING))
+        inner = Ranges(self.defs, d.axes, d.guard, self.depth + 1, given=self.given, infinite=self.infinite)
+        lo, hi = inner.of(d.value)
         if d.op == "sum":
             count = math.prod(a.extent if isinstance(a.extent, int) else _INF for a in d.red)
             lo, hi = outward((times(min(lo, 0.0), count), times(max(hi, 0.0), count)))
@@ -131,7 +135,8 @@ class Ranges:
             lo, hi = (0.0, 1.0) if lo >= 0 and hi <= 1 else EVERYTHING
         elif d.op in ("max", "min") and nonempty(d) != TRUE:  # an empty domain gives the identity
             lo, hi = (-_INF, hi) if d.op == "max" else (lo, _INF)
-        return _meet(_rounded((lo, hi), e.dtype), value_limits(e.dtype))
+        whole = EVERYTHING if self.infinite and e.dtype.is_float else value_limits(e.dtype)
+        return _meet(_rounded((lo, hi), e.dtype), whole)
 
     # -- relations to reductions ----------------------------------------------------------------------
     def _against_extreme(self, a: Expr, b: Expr) -> Interval:

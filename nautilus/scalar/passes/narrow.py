@@ -55,7 +55,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads, walk
 from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.groups import over_groups, shared_group
@@ -222,10 +222,13 @@ class Narrowed:
         proof = "the range of the factor fits"
         if DType.F16 not in types:
             proof = f"{next(iter(types))} keeps the exponent range of f32"
-        if len(self.computed) == 1:
-            side = self.sides[self.computed[0]]
+        d, side = self.subject, self.sides[self.computed[0]]
+        if len(self.computed) > 1:
+            return self._certificate(d.value, self.element(), proof)
+        if side.factor in walk(d.value):
             return self._certificate(side.factor, side.value(""), proof)
-        return self._certificate(self.subject.value, self.element(), proof)
+        before, after = (Reduce("sum", d.red, d.guard, e, e.dtype, d.span) for e in (d.value, self.element()))
+        return self._certificate(before, after, proof)  # its parts are apart in the product
 
     def _certificate(self, before: Expr, after: Expr, proof: str) -> Certificate:
         d = self.subject

@@ -157,8 +157,11 @@ def _keeps_infinities(
     found = scaled_product(with_joint_digits(made))
     if found is not None and found.group == prod(size(a) or 0 for a in inner.red) == DEPTH:
         return True
+    scale = product_of(scales)
+    if all(map(isfinite, Ranges(defs, made.axes, infinite=True).of(scale))):  # such as a probability
+        return True
     read = [ld for e in scales for ld in loads(e)]
     if not all(ld.buffer in finite or not ld.dtype.is_float or ld.dtype is DType.F8E4M3 for ld in read):
         return False
-    low, high = Ranges(defs, made.axes).of(product_of(scales))
+    low, high = Ranges(defs, made.axes).of(scale)
     return isfinite(low) and isfinite(high)
