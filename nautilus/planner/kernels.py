@@ -328,9 +328,9 @@ def _totals(operand: Def, reader: Def) -> bool:
 
 
 def _mixes(defs: dict[str, Def], ops: Group) -> bool:
-    """Whether one of ``ops`` needs all the chunks of another."""
-    pairs = ((ld.buffer, o) for o in ops for ld in defs[o].reads() if ld.buffer in ops)
-    return any(_apart(defs[p], defs[o]) for p, o in pairs)
+    """Whether one of ``ops`` needs all the chunks of another, or is scaled by it."""
+    pairs = ((defs[ld.buffer], defs[o]) for o in ops for ld in defs[o].reads() if ld.buffer in ops)
+    return any(_apart(p, o) or _scales(defs, p, o) for p, o in pairs)
 
 
 def _large_inputs(defs: dict[str, Def], ops: Group) -> frozenset[str]:

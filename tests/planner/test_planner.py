@@ -79,3 +79,14 @@ def test_the_largest_scale_of_a_product_has_a_kernel_of_its_own() -> None:
     assert result.context.schedule is not None
     groups = [{n.removesuffix("_part") for n in k.ops} for k in result.context.schedule.kernels]
     assert {"O_acc_largest"} in groups and not any({"S", "O_acc_largest"} <= g for g in groups)
+
+
+def test_the_largest_scale_of_a_product_joins_no_other_reader_of_it() -> None:
+    text = (
+        "dim B = 16, G = 4, N = 8192, D = 128\ninput Q: f16[B, G, D]\ninput K: i8[B, N, D]\ninput V: i8[B, N, D]\n"
+        "input s: f32[D]\noutput O: f16[B, G, D]\nS[b, g, j] = sum[d](Q[b, g, d] * s[d] * K[b, j, d])\n"
+        "O[b, g, d] = sum[j](softmax[j](S[b, g, j]) * V[b, j, d])\n"
+    )
+    result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
+    assert result.context.schedule is not None
+    assert not any({"S_sum", "S_sum_largest"} <= {*k.ops} for k in result.context.schedule.kernels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import hypot, prod
 from typing import Final
 
 import numpy as np
@@ -117,8 +117,8 @@ def _figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: boo
     whole, rows = _cut(fixed, _BUDGET // count)
     cut, ranges = shortened(whole, integer_ranges(fixed))
     how = roundings(cut, precision, lengths(fixed), parts)
-    squares = {t.name: 0.0 for t in wanted}
-    sizes = dict(squares)
+    error = {t.name: 0.0 for t in wanted}  # norms over all seeds
+    sizes = dict(error)
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges)
         arrays = {**given.arrays, **rows}
@@ -126,11 +126,11 @@ def _figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: boo
         moved = largest(errors(wide(cut), arrays, given.scalars, {}, how, values))
         for t in wanted:
             elements[t.name] = min(elements[t.name], values[t.name].size)
-            squares[t.name] += moved[t.name].norm ** 2
-            sizes[t.name] += norm(values[t.name]) ** 2
+            error[t.name] = hypot(error[t.name], moved[t.name].norm)
+            sizes[t.name] = hypot(sizes[t.name], norm(values[t.name]))
     out = {}
     for t in wanted:
-        relative = (squares[t.name] / sizes[t.name]) ** 0.5 if sizes[t.name] > 0.0 else 0.0
+        relative = error[t.name] / sizes[t.name] if sizes[t.name] > 0.0 else 0.0
         out[t.name] = margin(elements[t.name]) * relative + unit(t.dtype)
     return out
 

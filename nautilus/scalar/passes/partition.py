@@ -149,7 +149,9 @@ def _picked(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> Loop:
     for loops, s in statements(loop.body):
         if _lasting(s, loop, locals_):
             tiles = {t.var: (0, n - 1) for t in loops if (n := _trips(t))}
-            picks = {c: p for c in _atoms(s.guard) if (p := _every(simplify(c, {**known, **tiles}), loop.var))}
+            inside = {t.var for t in loops}  # all positions of them share an iteration
+            every = {c: _every(simplify(c, {**known, **tiles}), loop.var) for c in _atoms(s.guard)}
+            picks = {c: p for c, p in every.items() if p is not None and not inside & free_vars(p[1])}
             found.update(picks)
             common = set(picks) if common is None else common & set(picks)
     if not common or not _idle(loop, locals_):

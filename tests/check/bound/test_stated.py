@@ -286,3 +286,9 @@ def test_a_condition_that_holds_for_each_row_keeps_a_term_of_it() -> None:
         "O[i, d] = sum[j](softmax[j | j <= i and key[j] == key[i]](X[i, j]) * V[j, d])\n"
     )
     assert stated(load_spec(text))["O"].relative < 1e-4
+
+
+def test_results_near_the_largest_f64_have_a_bound() -> None:
+    """The sum of the squares of such results is inf, which no exception may report."""
+    text = "dim N = 8\ninput X: f32[N], L: f32[N]\noutput Y: f64[N]\nY[i] = exp(f64(X[i]) * 0.0 + 400) * f64(L[i])\n"
+    assert stated(load_spec(text))["Y"].relative >= 0.0
