@@ -29,7 +29,7 @@ from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.stated import stated
 from nautilus.check.coverage import enlarged, missing, with_scatters
 from nautilus.check.input_sets import input_sets
-from nautilus.check.inputs import InputSet, generate, interface, validation_inputs, with_specials
+from nautilus.check.inputs import InputSet, generate, interface, validation_inputs, with_specials, without_ties
 from nautilus.check.levels import Level, Trace
 from nautilus.check.reference import Compiled as Made
 from nautilus.check.reference import OutOfRange, Reference
@@ -46,8 +46,6 @@ from nautilus.passes.dumps import stage_of
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
 
-#: kinds without exact ties, on which discrete outputs of computed floats (an argmax of sums) are compared
-_NO_TIES = frozenset({"random", "large-logits"})
 #: kinds that run on the MA-tile interpreter, which is slow
 _PHYSICAL = frozenset({"random", "large-logits", "ascending", "masked"})
 _PHYSICAL_SECONDS = 4.0  # after a slower run, only random inputs run on the MA-tile interpreter
@@ -390,7 +388,9 @@ class _Check:
 
     def tied(self, name: str, given: InputSet) -> bool:
         """Whether ``name`` is a discrete output that ties in these inputs may decide either way."""
-        return name in self.bounds and self.bounds[name].ties and given.kind not in _NO_TIES
+        if self.made is None or name not in self.bounds or not self.bounds[name].ties:
+            return False
+        return given.kind not in without_ties(self.made.spec)
 
     def close(
         self, level: Level, got: Mapping[str, Array], want: Mapping[str, Array],

@@ -52,8 +52,15 @@ KINDS = (
 #: kinds whose values are drawn one by one
 RANDOM = frozenset({"random", "large-logits", "tiny", "huge", "masked", "unmasked", "garbage"})
 
+_SATURATING = frozenset({"tanh", "sigmoid", "erf"})  # the same value for all large arguments
 _MOST_POINTS = 1 << 24  # of a definition, whose points are all looked at for the kind garbage
 _SMALL = 100  # bound of integers in arithmetic alone; 8-bit integers use their whole range
+
+
+def without_ties(spec: Spec) -> frozenset[str]:
+    """The kinds without exact ties, on which discrete outputs of computed floats (an argmax of sums) are compared."""
+    ops = {n.op for d in spec.definitions for n in walk(d.expr) if isinstance(n, Op)}
+    return frozenset({"random"}) if ops & _SATURATING else frozenset({"random", "large-logits"})
 
 
 @dataclass(frozen=True)

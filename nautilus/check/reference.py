@@ -42,7 +42,8 @@ from nautilus.core.schedule import Schedule
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.spec import Spec, Tensor
 
-_REALS = (Probe(0, False, 8.0, reals=True), Probe(1, True, 8.0, reals=True))
+#: Errors of either sign, of which one moves a number that lies at a tie of a rounding across it, and common ones.
+_REALS = (*(Probe(0, False, size, reals=True) for size in (8.0, -8.0)), Probe(1, True, 8.0, reals=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ def _effects_of(
         own = _single_steps(made, given, bounds, {n: t.rounded for n, t in targets.items()})
         single = frozenset(n for n in wild if bounds[n].stepwise or _is_useful(own[n], bounds[n]))
         targets |= {n: replace(targets[n], allowed=own[n].allowed, each=own[n].each) for n in single}
-    noise = {t.name: reals[t.name].norm if t.dtype.is_float else 0.0 for t in spec.outputs}
+    noise = {t.name: 2.0 * reals[t.name].norm if t.dtype.is_float else 0.0 for t in spec.outputs}  # of both
     ok = all(isfinite(t.allowed) for t in targets.values())
     return Effects(targets, noise, ok, made, given, bounds, single)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.check.inputs import KINDS, generate, integer_ranges, kinds, with_specials
+from nautilus.check.inputs import KINDS, generate, integer_ranges, kinds, with_specials, without_ties
 from nautilus.core.numerics import round_to
 from nautilus.frontend.semantics.check import load_spec
 
@@ -127,3 +127,9 @@ def test_a_recurrence_of_integers_bounds_no_input() -> None:
         "recur s[t: T, i: N] = (1 if s[t - 1, (i + 1) % N] == 2 else 0) if t > 0 else W[i]\nY[i] = s[T - 1, i]\n"
     )
     assert generate(spec).arrays["W"].shape == (4,)
+
+
+def test_large_arguments_of_a_saturating_function_tie() -> None:
+    text = "dim M = 4, N = 8\ninput X: f32[M, N]\noutput Y: i32[M]\nY[i] = argmax[j]({})\n"
+    assert without_ties(load_spec(text.format("X[i, j] * 2"))) == {"random", "large-logits"}
+    assert without_ties(load_spec(text.format("softcap(X[i, j], 30)"))) == {"random"}

@@ -143,3 +143,13 @@ def test_terms_that_leave_the_range_in_one_order_are_out_of_it() -> None:
     assert not ref.in_range
     small = load_text(text.replace("13.0", "12.0"))
     assert reference(Compiled(small), generate(small, "ascending", 0), stated(small)).in_range
+
+
+def test_numbers_at_the_tie_of_a_rounding_differ_between_two_interpreters() -> None:
+    """Half of the largest is 63.5 steps, which ``x * (1 / s)`` and ``x / s`` round to 63 or 64."""
+    text = "dim M = 64, K = 4\ninput X: f32[M, K]\noutput Y: f32[M, K]\n"
+    text += "s[i] = max[k](abs(X[i, k])) / 127\nY[i, k] = round(X[i, k] / s[i]) * s[i]\n"
+    x = np.random.default_rng(0).standard_normal((64, 1)) * np.array([1.0, 0.5, -0.5, 0.25])
+    step = np.abs(x).max(axis=1, keepdims=True) / 127
+    flips = 2.0 * step[:, 0]  # of every element at a tie
+    assert on(load_spec(text), InputSet("given", 0, {"X": x})).noise["Y"] >= 0.5 * np.linalg.norm(flips)

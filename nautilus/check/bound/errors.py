@@ -306,9 +306,9 @@ class Rounding(Evaluator):
             return self.flipped(x, np.ones(())) if self.computed(e) else x
         error = instruction_error(e.op, u, self.how.fast)
         if error > u:  # a stated maximum: nothing is added to it, and the mean of all elements is smaller
-            error = max(u, error / self.probe.size / (_MEAN if self.probe.coherent else 1.0))
+            error = max(u, error / abs(self.probe.size) / (_MEAN if self.probe.coherent else 1.0))
         if self.how.fast and self.d.name in self.how.hardware and not self.probe.reals:
-            error = max(error, _hardware_error(e.op) / self.probe.size)
+            error = max(error, _hardware_error(e.op) / abs(self.probe.size))
         if self.probe.opposed and e.op in ("add", "sub") and self.has_common(e, value):
             return self.offset(x, u)
         return self.moved(x, error, self.floor(dtype)) if error > 0.0 and not _scales(e) else x
