@@ -242,6 +242,8 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, B
     match factor:
         case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
             return dtype
+        case Op(op="cast", args=(Op(op="cast", dtype=dtype),)) if _is_byte(dtype):  # quantised by the spec
+            return dtype
         case Op(op="cast", args=(Load(buffer=name, dtype=dtype, index=index),)) if dtype.is_half:
             along = [e for e in index if free_vars(e) & tile]
             plain = all(isinstance(e, Var) for e in along) and bool(free_vars(index[-1]) & tile)
