@@ -52,6 +52,7 @@ FEW_ROWS = 64  # of a product that is bound by memory
 MOST_TERMS = 1 << 18  # of sums over memory that a block computes before it multiplies them: about 10 microseconds
 ACCUMULATORS = 384  # columns of sums in a tile of 128 rows: two warpgroups then have 192 registers a thread for them
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
+FEW_SCALES = 16
 SPREAD = 1024  # elements along an axis of a product that several blocks share
 #: Definitions in a kernel at most: trying one takes time in proportion to them, and registers do not suffice for more.
 MOST = 32
@@ -296,14 +297,19 @@ def _copied(defs: dict[str, Def], d: Def, reader: Def) -> bool:
 
 
 def _scales(defs: dict[str, Def], d: Def, reader: Def) -> bool:
-    """Whether the product ``reader`` has terms under a scale from ``d``, the largest of some elements in memory.
+    """Whether the product ``reader`` has terms under a scale from ``d``, the largest of a few elements in memory.
 
-    A loop that finds both multiplies all of its sums in every step, because the scale is not known before.
+    A loop that finds both multiplies all of its sums in every step, because the scale is not known before.  To read
+    the elements twice costs little where the product reads :data:`FEW_SCALES` times as many.
     """
     if not d.is_reduction or dot_of(reader) is None or any(ld.buffer in defs for ld in d.reads()):
         return False
     scales = (n for n in walk(reader.value) if isinstance(n, Op) and n.op == "binade")
-    return any(ld.buffer == d.name for n in scales for ld in loads(n))
+    if not any(ld.buffer == d.name for n in scales for ld in loads(n)):
+        return False
+    sizes = {a.name: size(a) or SHORT for a in reader.axes}
+    read = max(prod(sizes.get(x, 1) for x in free_vars(ld)) for ld in reader.reads())
+    return FEW_SCALES * prod(size(a) or SHORT for a in d.axes) <= read
 
 
 def _is_turned(d: Def, value: Load) -> bool:
