@@ -58,14 +58,15 @@ def test_graphics_processing_clusters_run_whole_clusters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "cluster"),
-    [("k < len[i]", 1), ("k < end[j]", 1), ("k < 100 * i + 100", 1), ("k < len[0]", 4)],
+    ("condition", "terms", "cluster"),
+    [("k < len[i]", 4096, 1), ("k < end[j]", 4096, 1), ("k < 100 * i + 100", 4096, 1), ("k < len[0]", 1024, 4)],
     ids=["rows", "columns", "positions of rows", "all"],
 )
-def test_a_condition_on_rows_keeps_the_kernel_between(condition: str, cluster: int) -> None:
+def test_a_condition_on_rows_keeps_the_kernel_between(condition: str, terms: int, cluster: int) -> None:
     """``recompute-masked`` needs a kernel between chunks and their combination."""
-    text = TEXT.format(16).replace("K = 4096", "K = 1024")
-    text = text.replace("output", "input len: i32[M]\ninput end: i32[N]\noutput")
+    text = TEXT.format(16).replace("K = 4096", f"K = {terms}").replace(
+        "output", "input len: i32[M]\ninput end: i32[N]\noutput"
+    )
     text = text.replace("sum[k]", f"sum[k | {condition}]")
     made = travel(text, "sm_90a", until="ma-tile").result
     names = [k.name for k in made.modules["ma-tile"].kernels]

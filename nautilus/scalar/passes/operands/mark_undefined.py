@@ -280,7 +280,7 @@ def _certificate(s: _Relative) -> Certificate:
     proof = "a term is exp(-inf - (-inf)), which is NaN, and there is a term"
     used = free_vars(s.d.guard) if s.d.guard is not None else frozenset[str]()
     points = [(Var(a.name), a.extent) for a in s.d.par if a.name in used]
-    inside = tuple(c for x, n in points for c in (calc("ge", x, integer(0)), calc("lt", x, n)))
+    inside: tuple[Expr, ...] = tuple(c for x, n in points for c in (calc("ge", x, integer(0)), calc("lt", x, n)))
     if s.d.guard is not None:  # a checker that evaluates a few terms sees those rows that have one of these
         some = Reduce("any", s.d.red, s.d.guard, TRUE, DType.BOOL)
         inside += (some if s.where is None else Op("or", (Op("not", (s.where,), DType.BOOL), some), DType.BOOL),)
