@@ -133,7 +133,7 @@ def test_sizes_are_exact(text: str, sizes: dict[str, int]) -> None:
         ("N=9**64**9", "exponent"),
         ("N=1/3", "not an integer"),
         ("N=1//0", "divides by zero"),
-        ("N=M,M=1", "'M' is no size that stands left of it"),
+        ("N=M,M=1", "'M' is no number, and no size that is given before it"),
     ],
 )
 def test_what_is_no_size_is_refused(text: str, reason: str) -> None:
