@@ -135,8 +135,7 @@ def test_a_certifying_pass_says_so_in_its_type() -> None:
             "rolling-update",
             "lazy-rescale",
         ),
-        "chunk-recurrences",
-        "chunk-filters",
+        *("rescale-scans", "chunk-recurrences", "chunk-filters"),
     }
 
 
