@@ -129,6 +129,7 @@ def test_a_certifying_pass_says_so_in_its_type() -> None:
             "join-groups",
             "scale-products",
             "chunk-scans",
+            "rescale-scans",
             "chunk-moments",
             "mark-undefined",
             "split-k-update",
