@@ -260,4 +260,24 @@ SPECS = {
         input seg: i32[N]
         output Y: f32[K]
         Y[k] = max[n | seg[n] == k](X[n])""",
+    "windows by distance": """
+        dim H = 11, W = 20, N = 40
+        input X: f16[H, W]
+        input Z: f32[N]
+        input m: bool[N]
+        output Y: f32[H, W]
+        output V: f32[N]
+        Y[i, j: W] = sum[y, x | abs(y - i) <= 1 and abs(x - j) <= 2](X[y, x])
+        V[i] = max[j | i - 6 < j and j <= i and m[j]](Z[j])""",
+    "running log-sum-exp": """
+        dim B = 3, N = 260
+        input X: f32[B, N]
+        output Y: f32[B, N]
+        Y[b, i] = logsumexp[j | j <= i](X[b, j])""",
+    "any by a key": """
+        dim N = 40, K = 5
+        input b: bool[N]
+        input seg: i32[N]
+        output Y: bool[K]
+        Y[k] = any[n | seg[n] == k](b[n])""",
 }
