@@ -8,6 +8,9 @@ than the second kernel where rows are few.
 All clusters have to run at the same time: a linear layer with 4-bit weights in 32 clusters of 8 blocks, of which 30
 fit, took 17.5 us on an H100, and 11.6 with a second kernel.
 
+Operands of fewer than 16 bits are converted by the warps, which takes longer than to load them: more chunks, in two
+kernels, are faster (weights of 4-bit floats: 14.8 us on an H200 with 8 chunks, 20.8 in clusters of 4 blocks).
+
 A product whose condition differs between rows or columns, ``k < len[i]``, stays two kernels, because the one that
 computes tiles with inf and NaN again (``recompute-masked``) stands between them.  Without it, terms are added one by
 one wherever the condition divides a tile (predicted for 16 x 4096 x 4096 with lengths: 26 us, and 19 with all three).
@@ -20,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.nodes import free_vars
+from nautilus.core.expr.nodes import free_vars, loads
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
@@ -63,6 +66,8 @@ def _cluster(
     if number not in CLUSTERS or not isinstance(number, int) or chunks.tile or dot is None or reader is None:
         return {}
     if d.guard is not None and free_vars(d.guard) & {*dot.rows, *dot.columns}:
+        return {}
+    if any(ld.dtype.bits < DType.F16.bits for ld in loads(d.value)):
         return {}
     if not (isinstance(plan.mapping, WarpPlan) and _has_few_rows(plan, unified[name])) or fallbacks.steps(reader):
         return {}

@@ -36,24 +36,28 @@ def test_several_tiles_of_rows_have_a_second_kernel() -> None:
     assert made is not None and all(k.mapping.cluster == 1 for k in made.kernels if isinstance(k.mapping, WarpPlan))
 
 
-def test_clusters_of_a_second_wave_have_a_second_kernel() -> None:
-    """32 clusters of 8 blocks, of which a multiprocessor holds two: 30 of them run at the same time."""
-    text = """
-dim M = 16, N = 4096, K = 4096, W = 128
-input X: f16[M, K]
-input Q: u4[N, K]
-input s: f16[N, K // W]
-output Y: f16[M, N]
-Y[i, j] = sum[k](X[i, k] * (f16(Q[j, k] - 8) * s[j, k // W]))
-"""
+@pytest.mark.parametrize(("n", "cluster"), [(2048, 1), (1024, 8)], ids=["16 clusters", "8 clusters"])
+def test_clusters_of_a_second_wave_have_a_second_kernel(n: int, cluster: int) -> None:
+    """A block has a multiprocessor for itself, so that 14 clusters of 8 blocks run at the same time."""
+    text = TEXT.format(16).replace("N = 4096", f"N = {n}").lstrip()
+    schedule = Schedule(splits=(SplitPlan("Y_acc", "k", 8, 64),))
+    request = Request(Path("given.naut"), "sm_90a", text=text, schedule=schedule, until="scalar")
+    made = compile_file(request).context.schedule
+    assert made is not None
+    assert [k.mapping.cluster for k in made.kernels if isinstance(k.mapping, WarpPlan)] == [cluster, 1]
+
+
+@pytest.mark.parametrize("dtype", ["u4", "i8", "f8e4m3"])
+def test_operands_that_warps_convert_have_a_second_kernel(dtype: str) -> None:
+    text = TEXT.format(16).replace("W: f16", f"W: {dtype}").replace("W[j, k]", "f16(W[j, k])")
     made = travel(text, "sm_90a", until="scalar").result.context.schedule
-    assert made is not None and made.splits is not None and [s.splits for s in made.splits] == [8]
+    assert made is not None and made.splits and all(k.mapping.engine == "warp" for k in made.kernels)
     assert all(k.mapping.cluster == 1 for k in made.kernels if isinstance(k.mapping, WarpPlan))
 
 
 def test_graphics_processing_clusters_run_whole_clusters() -> None:
     target = limits("sm_90a")
-    assert (target.clusters(4, 1), target.clusters(8, 2), target.clusters(4, 2)) == (30, 30, 66)
+    assert (target.clusters(4, 1), target.clusters(8, 1), target.clusters(8, 2)) == (30, 14, 30)
     assert limits("sm_80").clusters(2, 1) == 0
 
 
