@@ -9,6 +9,10 @@ all the same: it reads their terms once, and the terms that each row leaves out 
 The ends may be in two tensors, ``start[n] <= e < stop[n]``.  Such rows may share terms, as those of the queries of one
 document do, so that products stay products, and may be long: their tiles have :data:`OVERLAPPING` terms at least.
 
+A block with one row of single numbers has steps of :data:`UNEQUAL` times that many terms, up to :data:`WIDEST`, because
+lengths differ: the longest row of a batch, whose time is that of the kernel, takes less time.  Maxima of 4096 segments
+of 256 terms take 6.2 us on an H200 with steps of 256 and of 512, and 50 and 19 us where lengths follow Zipf's law.
+
 A block of one warp with a few thousand elements, of which many share a multiprocessor, hides the latency of positions
 that are read from tensors.
 """
@@ -32,6 +36,7 @@ LONGEST = 2048  # terms of a row on average; longer ones have the rules of dense
 ELEMENTS = 2048  # of a tile
 OVERLAPPING = 64  # terms of a tile of rows that may overlap, at least
 COLUMNS = 128  # of a tile
+UNEQUAL, WIDEST = 4, 512  # average lengths of a row in a step, and its terms at most where the average is lower
 LEAST = 8  # terms of a tile
 ROWS = 8  # of a block, each of which tests the terms of all of them
 TERMS = 128  # of the rows of a block together
@@ -151,6 +156,8 @@ def tiles_of(
         volume *= tiles[x]
     several = min(ROWS, TERMS // average, extents[found.rows] // BLOCKS) if found.disjoint and volume == 1 else 1
     tiles[found.rows] = floor_pow2(max(1, several))
+    alone = found.disjoint and volume == 1 and tiles[found.rows] == 1
     terms = ceil_pow2(average * tiles[found.rows])
+    terms = max(terms, min(UNEQUAL * terms, WIDEST)) if alone else terms
     tiles[found.axis] = min(max(LEAST, ELEMENTS // volume), max(LEAST, terms, 32 // volume))
     return tiles

@@ -52,7 +52,7 @@ def compiled(text: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("text", "axes"), [(SPARSE, {"f": 32, "e": 16}), (SOFTMAX, {"e": 32})], ids=["sparse", "softmax"]
+    ("text", "axes"), [(SPARSE, {"f": 32, "e": 16}), (SOFTMAX, {"e": 64})], ids=["sparse", "softmax"]
 )
 def test_a_block_has_one_row(text: str, axes: dict[str, int]) -> None:
     result = compiled(text)
