@@ -18,9 +18,10 @@ A divisor that stays in the sum does not hide a product of matrices: ``sum_j(a_i
 ``sum_j(a_ij * (b_jk / g_j))``, and ``sum_j(b_jk / g_ij)`` becomes ``sum_j((1 / g_ij) * b_jk)`` where ``1 / g_ij`` is
 proved not to overflow.
 
-A computed factor leaves a sum only once: the sum of what had lost such a factor before keeps it.  In a chain of
-normalised products, ``y = A x; x = y / norm(y)`` step after step, the sums would else grow without bound, and so would
-the factors that each of them owes to all sums before it.
+A factor that is read leaves a sum only once: a sum over elements that had lost such a factor before keeps its own.  In a
+chain of normalised products, ``y = A x; x = y / norm(y)`` step after step, the sums would else grow without bound, and
+so would the factors that each of them owes to all sums before it.  A function between two sums ends a chain, as the
+exponential of a softmax does.
 
 The sum keeps its name where it is a temp, and its readers take the factor; an output's sum moves into
 a temp of its own.  Only floats: integer division does not distribute.
@@ -65,7 +66,7 @@ class Factor(CertifyingPass[Program]):
         certificates: list[Certificate] = []
         if self.schedule is None or self.schedule.factor:
             defs = find_defs(program)
-            bare = set[str]()  # the sums that a computed factor has left
+            bare = set[str]()  # the sums that a factor which is read has left
             for name in [k.name for k in program.kernels]:
                 d = defs.get(name)
                 split = None if d is None else split_sum(d, defs, bare)
@@ -73,7 +74,7 @@ class Factor(CertifyingPass[Program]):
                     continue
                 if split.up or split.down:
                     program = _take_out(program, d, split, certificates)
-                    if not all(map(certainly_finite, (*split.up, *split.down))):
+                    if any(map(loads, (*split.up, *split.down))):
                         bare |= {d.name} if d.buffer.space is Space.TEMP else set()
                 else:
                     program = _with_element(program, d, split, certificates)
@@ -101,15 +102,15 @@ class Split:
 def split_sum(d: Def, defs: Mapping[str, Def], bare: Collection[str] = ()) -> Split | None:
     """The invariant factors of ``d``'s element, or None where there is nothing to take out and it stays as it is.
 
-    ``bare``: the sums that a computed factor has left.
+    ``bare``: the sums that a factor which is read has left.
     """
     if d.op != "sum" or not d.value.dtype.is_float:
         return None
     up, down = _factors(d.value)
     up = [f for f in up if not (isinstance(f, Const) and f.value == 1.0)]
     names = {a.name for a in d.red}
-    again = any(ld.buffer in bare for f in up if free_vars(f) & names for ld in loads(f))
-    fixed_up = tuple(f for f in up if not free_vars(f) & names and not (again and not certainly_finite(f)))
+    again = any(isinstance(x, Load) and x.buffer in bare for x in map(strip_conversions, up) if free_vars(x) & names)
+    fixed_up = tuple(f for f in up if not free_vars(f) & names and not (again and loads(f)))
     moving = [f for f in up if f not in fixed_up]
     ranges = Ranges(defs, d.axes, d.guard)
     fixed_down = tuple(g for g in down if not (again or free_vars(g) & names) and _divides(g, moving, ranges))
