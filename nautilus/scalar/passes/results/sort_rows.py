@@ -17,7 +17,8 @@ and computes a product for each segment of them, which the planner knows (``plan
 Rows may have several axes (tokens, and the choices of each), and products with the same index share the order.  Every
 place is clamped, so that no index in memory leads outside of a tensor.
 
-The pass applies where the rows read so much more than all matrices have that :data:`LEAST` bytes are saved.
+The pass applies where the rows read so much more than all matrices have that :data:`LEAST` bytes are saved.  Rows that
+are sorted already, in groups of :data:`GROUP` or more with one matrix (``expert[t // 128]``), are products of matrices.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.expr.products import factors, strip_conversions
+from nautilus.core.index.groups import quotients
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
@@ -39,6 +41,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
 LEAST = 1 << 28  # bytes that rows read again: the order and the copies take as long as 2^27 of them
+GROUP = 16  # rows of one MMA
 MOST = 1 << 15  # rows, whose places take a time that is quadratic in their number
 
 
@@ -142,6 +145,8 @@ def _fits(d: Def, c: _Chosen) -> bool:
     own = free_vars(c.matrix) - {""}
     stored = _stored(c.row)
     if stored is None or not c.count or not rows or not columns or free_vars(c.index) - rows:
+        return False
+    if any(min(quotients(c.index, a.name)) >= GROUP for a in c.rows):
         return False
     return own == columns | red and red <= free_vars(c.row) <= rows | red and bool(free_vars(c.row) & rows)
 
