@@ -131,6 +131,23 @@ def test_small_groups_of_products_are_not_padded(group: int, channels: int, want
     assert (tiles(kernel)["k"], tiles(kernel)["c"]) == want
 
 
+@pytest.mark.parametrize(
+    ("dtype", "terms", "side"), [("f32", 4, (64, 64)), ("f16", 16, (64, 64)), ("f32", 32, (128, 64))]
+)
+def test_products_of_few_terms_have_small_tiles(dtype: str, terms: int, side: tuple[int, int]) -> None:
+    text = f"""
+        dim M = 4096, N = 4096, K = {terms}
+        input X: {dtype}[M, K]
+        input W: {dtype}[K, N]
+        output Y: {dtype}[M, N]
+        Y[i, j] = sum[k](X[i, k] * W[k, j])
+    """
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="scalar"))
+    assert result.context.schedule is not None
+    (kernel,) = result.context.schedule.kernels
+    assert (tiles(kernel)["i"], tiles(kernel)["j"]) == side
+
+
 @pytest.mark.parametrize(("rows", "warpgroups"), [(1024, 2), (2048, 2), (4096, 3), (32768, 3)])
 def test_narrow_accumulators_have_the_warpgroups_that_need_less_time(rows: int, warpgroups: int) -> None:
     """16 heads: 176 tiles of 192 rows would need two waves of 132 blocks, as 256 tiles of 128 rows do."""

@@ -1,6 +1,7 @@
 """Kernels of matrix products on single warps: tiles of the launch grid, the step of the shared loop, and warps.
 
-Tiles have 128 rows and columns; they are smaller where there are fewer, or where the accumulators are wide.  Products
+Tiles have 128 rows and columns; they are smaller where there are fewer, where the accumulators are wide, or where a
+product has so few terms that several blocks of a multiprocessor should store at the same time.  Products
 of f32 with few terms keep their own sizes, because padding them to matrix instructions takes longer.
 """
 
@@ -21,10 +22,13 @@ MAX_ACCUMULATORS = 26_000  # elements of the 2-D locals of one block
 IN_PARTS = 64  # accumulators of a thread in products of f32 in parts
 WHOLE = 64  # positions that a tile has anyway along other axes of a side, from which on its grid axes are not tiled
 FEW_TERMS = 8  # of a product of f32, the step of its matrix instructions
+FEW = 16  # terms of a product whose blocks mostly store their results
+FEW_TILE = 64  # rows and columns of a tile of such a product (sums over 16 heads: 65 us on an H100, 68 with 128)
 
 
 def add_tiles(g: Draft, grid: list[str]) -> None:
     """Tiles of 128 rows; smaller tiles where there are fewer rows or the accumulators are wide."""
+    most = FEW_TILE if _is_short(g) else 128
     for dot in g.dots.values():
         for side in (dot.rows, dot.columns):
             mine = [x for x in side if x in grid and g.cut_by(x) is None]
@@ -34,7 +38,7 @@ def add_tiles(g: Draft, grid: list[str]) -> None:
             if mine and whole < WHOLE and all(g.tile(x) == 1 for x in mine):
                 best = max(mine, key=lambda x: (min(g.extent(x), 128), mine.index(x)))
                 least = 1 if _is_small(g) else 16
-                g.roles[best] = AxisPlan(best, GRID, max(least, min(128, ceil_pow2(g.extent(best)))))
+                g.roles[best] = AxisPlan(best, GRID, max(least, min(most, ceil_pow2(g.extent(best)))))
     tiled = [x for x in grid if g.tile(x) > 16]
     while tiled and _accumulators(g) > MAX_ACCUMULATORS:
         big = max(tiled, key=g.tile)
@@ -53,6 +57,12 @@ def _is_batch(g: Draft, axis: str) -> bool:
 def _is_small(g: Draft) -> bool:
     """Whether all products are of f32 in full, with few terms: padding them to matrix instructions takes longer."""
     return g.loop is not None and g.extent(g.loop) <= FEW_TERMS and all(full_operands(d) for d in _products(g))
+
+
+def _is_short(g: Draft) -> bool:
+    """Whether the one product has so few terms that blocks mostly store, as several on a multiprocessor do at once."""
+    sums = [d for d in g.defs if d.is_reduction]
+    return len(g.dots) == len(sums) == 1 and g.loop is not None and prod(g.extent(a.name) for a in sums[0].red) <= FEW
 
 
 def _is_thin(g: Draft) -> bool:
