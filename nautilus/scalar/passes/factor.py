@@ -18,9 +18,9 @@ A divisor that stays in the sum does not hide a product of matrices: ``sum_j(a_i
 ``sum_j(a_ij * (b_jk / g_j))``, and ``sum_j(b_jk / g_ij)`` becomes ``sum_j((1 / g_ij) * b_jk)`` where ``1 / g_ij`` is
 proved not to overflow.
 
-A factor that is read leaves a sum only once: a sum over elements that had lost such a factor before keeps its own.  In a
-chain of normalised products, ``y = A x; x = y / norm(y)`` step after step, the sums would else grow without bound, and
-so would the factors that each of them owes to all sums before it.  A function between two sums ends a chain, as the
+Factors that are read leave :data:`CHAIN` sums in a row, and the next one over their elements keeps its own.  In a chain
+of normalised products, ``y = A x; x = y / norm(y)`` step after step, the sums would else grow without bound, and so
+would the factors that each of them owes to all sums before it.  A function between two sums ends a chain, as the
 exponential of a softmax does.
 
 The sum keeps its name where it is a temp, and its readers take the factor; an output's sum moves into
@@ -29,9 +29,11 @@ a temp of its own.  Only floats: integer division does not distribute.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
+from types import MappingProxyType
+from typing import Final
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
@@ -53,6 +55,9 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 _LEAST_DIVISOR = 2.0**-100  # the inverse of a divisor is not near the end of f32
 
 
+CHAIN: Final = 2  # sums in a row that factors leave
+
+
 @dataclass(frozen=True, slots=True)
 class Factor(CertifyingPass[Program]):
     """Take invariant factors out of every sum; ``schedule.factor`` False: none."""
@@ -66,7 +71,7 @@ class Factor(CertifyingPass[Program]):
         certificates: list[Certificate] = []
         if self.schedule is None or self.schedule.factor:
             defs = find_defs(program)
-            bare = set[str]()  # the sums that a factor which is read has left
+            bare: dict[str, int] = {}  # the sums that a factor which is read has left, by how many in a row
             for name in [k.name for k in program.kernels]:
                 d = defs.get(name)
                 split = None if d is None else split_sum(d, defs, bare)
@@ -74,8 +79,8 @@ class Factor(CertifyingPass[Program]):
                     continue
                 if split.up or split.down:
                     program = _take_out(program, d, split, certificates)
-                    if any(map(loads, (*split.up, *split.down))):
-                        bare |= {d.name} if d.buffer.space is Space.TEMP else set()
+                    if any(map(loads, (*split.up, *split.down))) and d.buffer.space is Space.TEMP:
+                        bare[d.name] = 1 + _before(d, bare)
                 else:
                     program = _with_element(program, d, split, certificates)
                 defs = find_defs(program)
@@ -99,17 +104,23 @@ class Split:
         return total
 
 
-def split_sum(d: Def, defs: Mapping[str, Def], bare: Collection[str] = ()) -> Split | None:
+def _before(d: Def, bare: Mapping[str, int]) -> int:
+    """The sums in a row that a factor has left and whose last one is a factor of ``d``'s element."""
+    read = (x for x in map(strip_conversions, _factors(d.value)[0]) if isinstance(x, Load))
+    return max((bare.get(x.buffer, 0) for x in read), default=0)
+
+
+def split_sum(d: Def, defs: Mapping[str, Def], bare: Mapping[str, int] = MappingProxyType({})) -> Split | None:
     """The invariant factors of ``d``'s element, or None where there is nothing to take out and it stays as it is.
 
-    ``bare``: the sums that a factor which is read has left.
+    ``bare``: the sums that a factor which is read has left, by how many in a row.
     """
     if d.op != "sum" or not d.value.dtype.is_float:
         return None
     up, down = _factors(d.value)
     up = [f for f in up if not (isinstance(f, Const) and f.value == 1.0)]
     names = {a.name for a in d.red}
-    again = any(isinstance(x, Load) and x.buffer in bare for x in map(strip_conversions, up) if free_vars(x) & names)
+    again = _before(d, bare) >= CHAIN
     fixed_up = tuple(f for f in up if not free_vars(f) & names and not (again and loads(f)))
     moving = [f for f in up if f not in fixed_up]
     ranges = Ranges(defs, d.axes, d.guard)
