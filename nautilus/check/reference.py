@@ -204,7 +204,8 @@ def _effects_of(
     spec = made.spec
     drawn = _drawn(spec, given, values, bounds)
     kernel, reals = _effects(made, given, drawn, bounds), _effects(made, given, _REALS, bounds)
-    targets = {t.name: _target(t, values[t.name], bounds[t.name], kernel.get(t.name)) for t in spec.outputs}
+    regular = given.kind not in RANDOM
+    targets = {t.name: _target(t, values[t.name], bounds[t.name], kernel.get(t.name), regular) for t in spec.outputs}
     single: frozenset[str] = frozenset()
     wild = [n for n in targets if bounds[n].stepwise or not _is_useful(targets[n], bounds[n])]
     if wild and following_outputs(spec).keys() & set(wild) and stepwise(spec) is not None:
@@ -221,10 +222,14 @@ def _drawn(
 ) -> tuple[Probe, ...]:  # fmt: skip
     fewest = min((values[t.name].size for t in spec.outputs if t.dtype.is_float), default=1)
     chosen = probes(fewest, any(b.left_out for b in bounds.values()))
-    return tuple(replace(p, regular=given.kind not in RANDOM) for p in chosen)
+    if given.kind in RANDOM:
+        return chosen
+    alone = (p for p in chosen if not p.coherent)  # neighbours of different signs are rounded apart from each other
+    return (*(replace(p, regular=True) for p in chosen), *alone)
 
 
-def _target(t: Tensor, values: Array, bound: Bound, effect: Effect | None) -> Target:
+def _target(t: Tensor, values: Array, bound: Bound, effect: Effect | None, regular: bool = False) -> Target:
+    """What ``values`` are compared with; ``regular``: elements may have one error, as where all columns are equal."""
     want = eval_op("cast", [values], t.dtype)
     if not t.dtype.is_float:
         return Target(values, want, 0.0)
@@ -233,7 +238,7 @@ def _target(t: Tensor, values: Array, bound: Bound, effect: Effect | None) -> Ta
     part = bound.cut(want)
     least = floor(t.dtype) * sqrt(max(1, part.size))
     size = 0.0 if effect is None else effect.norm
-    moved = margin(part.size) * size + unit(t.dtype) * norm(part) if bound.relative else 0.0
+    moved = margin(1 if regular else part.size) * size + unit(t.dtype) * norm(part) if bound.relative else 0.0
     stated = bound.relative * norm(part) if isfinite(bound.relative) else 0.0
     return Target(values, want, max(stated, moved) + least)
 
@@ -262,7 +267,10 @@ def _single_steps(
     drawn = _drawn(made.spec, given, values, bounds)
     without = run_spec(kernel.spec, more.arrays, given.scalars, given.sizes)
     moved = largest(errors(kernel.spec, more.arrays, given.scalars, given.sizes, how, without, drawn, bounds))
-    return {t.name: _target(t, values[t.name], bounds[t.name], moved.get(t.name)) for t in made.spec.outputs}
+    regular = given.kind not in RANDOM
+    return {
+        t.name: _target(t, values[t.name], bounds[t.name], moved.get(t.name), regular) for t in made.spec.outputs
+    }
 
 
 def in_range(made: Compiled, given: InputSet) -> bool:

@@ -23,6 +23,21 @@ def test_what_cancels_is_measured_against_its_terms() -> None:
     assert 2.0**-11 * 8 < allowed < 16 * 2.0**-11 * 8  # |error| of 64 elements
 
 
+def test_equal_columns_have_one_error() -> None:
+    """All elements of the result are one sum of rounded products, times a number of the column."""
+    spec = load_spec(
+        "dim M = 17, A = 12, B = 9, C = 8\ninput X: f16[M, C], P: f16[C, A], Q: f16[A, B], R: f16[B, C]\n"
+        "output Y: f16[M, C]\nY[m, e: C] = sum[a, b, c](X[m, c] * P[c, a] * Q[a, b] * R[b, e])\n"
+    )
+    for seed in range(3):
+        given = generate(spec, "constant-columns", seed)
+        ref, x = on(spec, given), given.arrays
+        terms = np.einsum("mc,ca,ab->mcab", x["X"], x["P"], x["Q"])
+        scale = 2.0 ** (13 - np.floor(np.log2(np.abs(terms).max())))
+        moved = np.einsum("mcab,be->me", (terms * scale).astype(np.float16).astype(np.float64) / scale, x["R"])
+        assert np.linalg.norm(moved - ref.values["Y"]) <= ref.allowed["Y"]
+
+
 SINK = """dim M = 8, N = 64, D = 16
 input S: f32[M, N]
 input V: f16[N, D]
