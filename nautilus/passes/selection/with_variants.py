@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from nautilus.core.errors import ScheduleError
+from nautilus.core.errors import DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
 from nautilus.passes.attempts import SPILLED, Resources
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
@@ -26,7 +26,7 @@ def with_variants(
     from nautilus.passes.header import variants_header
     from nautilus.passes.selection.variants import GENERAL, UNALIGNED, find
 
-    dropped = set[str]()
+    dropped, compile_one = set[str](), _once(compile_one)
     while True:
         found = find(request, result, compile_one, dropped)
         if found is None:
@@ -49,3 +49,22 @@ def with_variants(
         if bad <= {GENERAL, UNALIGNED}:
             return None
         dropped |= bad
+
+
+def _once(compile_one: Callable[[Request], Result]) -> Callable[[Request], Result]:
+    """``compile_one``, which compiles equal requests once: every choice begins with the same candidates."""
+    known: list[tuple[Request, Result | Exception]] = []
+
+    def compiled(request: Request) -> Result:
+        made = next((found for asked, found in known if asked == request), None)
+        if made is None:
+            try:
+                made = compile_one(request)
+            except (ScheduleError, UnsupportedError, TargetLimitError, DiagnosticError) as error:
+                made = error
+            known.append((request, made))
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    return compiled
