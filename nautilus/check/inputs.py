@@ -74,6 +74,11 @@ class InputSet:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def regular(self) -> bool:
+        """Whether the elements follow a rule, so that roundings of neighbours may be alike."""
+        return self.kind not in RANDOM
+
+    @property
     def name(self) -> str:
         """The name in a report, such as ``random, seed 3``."""
         return f"{self.kind}, seed {self.seed}"

@@ -35,7 +35,7 @@ from nautilus.check.bound.recurrent import LIMIT, following_outputs
 from nautilus.check.bound.sampling import wide
 from nautilus.check.bound.stepwise import stepwise
 from nautilus.check.compare import floor, norm
-from nautilus.check.inputs import RANDOM, InputSet
+from nautilus.check.inputs import InputSet
 from nautilus.core.numerics import Array, eval_op
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -204,8 +204,9 @@ def _effects_of(
     spec = made.spec
     drawn = _drawn(spec, given, values, bounds)
     kernel, reals = _effects(made, given, drawn, bounds), _effects(made, given, _REALS, bounds)
-    regular = given.kind not in RANDOM
-    targets = {t.name: _target(t, values[t.name], bounds[t.name], kernel.get(t.name), regular) for t in spec.outputs}
+    targets = {
+        t.name: _target(t, values[t.name], bounds[t.name], kernel.get(t.name), given.regular) for t in spec.outputs
+    }
     single: frozenset[str] = frozenset()
     wild = [n for n in targets if bounds[n].stepwise or not _is_useful(targets[n], bounds[n])]
     if wild and following_outputs(spec).keys() & set(wild) and stepwise(spec) is not None:
@@ -222,7 +223,7 @@ def _drawn(
 ) -> tuple[Probe, ...]:  # fmt: skip
     fewest = min((values[t.name].size for t in spec.outputs if t.dtype.is_float), default=1)
     chosen = probes(fewest, any(b.left_out for b in bounds.values()))
-    if given.kind in RANDOM:
+    if not given.regular:
         return chosen
     alone = (p for p in chosen if not p.coherent)  # neighbours of different signs are rounded apart from each other
     return (*(replace(p, regular=True) for p in chosen), *alone)
@@ -267,9 +268,9 @@ def _single_steps(
     drawn = _drawn(made.spec, given, values, bounds)
     without = run_spec(kernel.spec, more.arrays, given.scalars, given.sizes)
     moved = largest(errors(kernel.spec, more.arrays, given.scalars, given.sizes, how, without, drawn, bounds))
-    regular = given.kind not in RANDOM
     return {
-        t.name: _target(t, values[t.name], bounds[t.name], moved.get(t.name), regular) for t in made.spec.outputs
+        t.name: _target(t, values[t.name], bounds[t.name], moved.get(t.name), given.regular)
+        for t in made.spec.outputs
     }
 
 

@@ -136,13 +136,13 @@ class _Schedules:
             fixed = replace(self.plain, dims=dims, keep_runtime=False, verified=False)
             try:
                 schedule = self.compile_one(fixed).context.schedule
-            except _REFUSED:
+            except REFUSED:
                 continue
             if schedule is not None:
                 yield "_".join(f"{dim}{size}" for dim, size in sizes.items()), schedule
 
 
-_REFUSED = (ScheduleError, UnsupportedError, TargetLimitError, DiagnosticError)  # the plan needs fixed sizes
+REFUSED = (ScheduleError, UnsupportedError, TargetLimitError, DiagnosticError)  # the plan needs fixed sizes
 
 
 def _candidates(
@@ -161,7 +161,7 @@ def _candidates(
             if own is None or any(own == other and set(f) <= set(assumed) for other, f in seen):
                 return None
             check_resources(module, replace(result.context, fallbacks=general.context.fallbacks))
-        except _REFUSED:
+        except REFUSED:
             return None
         seen.append((own, assumed))
         return Candidate(name, own, module, assumed)

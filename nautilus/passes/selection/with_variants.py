@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from nautilus.core.errors import DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
+from nautilus.core.errors import ScheduleError
 from nautilus.passes.attempts import SPILLED, Resources
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
@@ -53,6 +53,8 @@ def with_variants(
 
 def _once(compile_one: Callable[[Request], Result]) -> Callable[[Request], Result]:
     """``compile_one``, which compiles equal requests once: every choice begins with the same candidates."""
+    from nautilus.passes.selection.variants import REFUSED
+
     known: list[tuple[Request, Result | Exception]] = []
 
     def compiled(request: Request) -> Result:
@@ -60,7 +62,7 @@ def _once(compile_one: Callable[[Request], Result]) -> Callable[[Request], Resul
         if made is None:
             try:
                 made = compile_one(request)
-            except (ScheduleError, UnsupportedError, TargetLimitError, DiagnosticError) as error:
+            except REFUSED as error:
                 made = error
             known.append((request, made))
         if isinstance(made, Exception):

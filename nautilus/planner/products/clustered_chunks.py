@@ -93,7 +93,7 @@ def _cluster(
 
 def _clusters(plan: KernelPlan, unified: Unified, size: int) -> int:
     """The clusters of ``size`` blocks that ``plan`` has."""
-    return prod(-(-nominal(unified.extents[a.name]) // a.tile) for a in plan.axes if a.role == GRID) // size
+    return prod(blocks(nominal(unified.extents[a.name]), a.tile) for a in plan.axes if a.role == GRID) // size
 
 
 def _resident(mapping: WarpPlan, target: Limits) -> int:

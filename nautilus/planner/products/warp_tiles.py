@@ -23,7 +23,7 @@ IN_PARTS = 64  # accumulators of a thread in products of f32 in parts
 WHOLE = 64  # positions that a tile has anyway along other axes of a side, from which on its grid axes are not tiled
 FEW_TERMS = 8  # of a product of f32, the step of its matrix instructions
 FEW = 16  # terms of a product whose blocks mostly store their results
-FEW_TILE = 64  # rows and columns of a tile of such a product (sums over 16 heads: 65 us on an H100, 68 with 128)
+FEW_TILE = 64  # rows and columns of a tile of such a product (mixed heads: 65 us on an H100, 68 before)
 
 
 def add_tiles(g: Draft, grid: list[str]) -> None:

@@ -35,6 +35,7 @@ from nautilus.core.expr.products import factors, strip_conversions
 from nautilus.core.index.groups import quotients
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
+from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
@@ -228,7 +229,5 @@ def _named(program: Program, d: Def, what: str, dtype: DType, par: Sequence[Axis
 
 
 def _unused(d: Def, name: str) -> str:
-    """``name`` where ``d`` has no such axis, else a longer one."""
-    while d.axis(name) is not None:
-        name += "_"
-    return name
+    """``name``, or with a number where ``d`` has such an axis."""
+    return unused(name, [a.name for a in d.axes], first=2)
