@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Const, Expr, Var, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, substitute
 from nautilus.core.index.simplify import Ranges, bounds
 from nautilus.core.index.sizes import at_most, extent_expr
 from nautilus.core.text.names import unused
@@ -129,6 +130,19 @@ def put_defs(program: Program, name: str, defs: Sequence[Def]) -> Program:
     buffers = (*(new.get(b.name, b) for b in program.buffers), *(b for b in new.values() if b.name not in known))
     kernels = tuple(x for k in program.kernels for x in (map(kernel_of, defs) if k.name == name else (k,)))
     return replace(program, buffers=buffers, kernels=kernels)
+
+
+def in_two_steps(program: Program, d: Def, axes: Sequence[Axis]) -> tuple[Def, Def]:
+    """The partial results of the reduction ``d`` for every element of ``axes``, and the reduction of these.
+
+    ``axes`` are some of the axes that ``d`` reduces.  The condition of ``d`` stays with the partial results.
+    """
+    par = (*axes, *d.par)
+    shape = tuple(a.extent for a in par)
+    buffer = Buffer(fresh_name(program, f"{d.name}_parts"), d.value.dtype, shape, Space.TEMP, d.span)
+    part = replace(d, name=buffer.name, buffer=buffer, par=par, red=tuple(a for a in d.red if a not in axes))
+    total: Expr = Load(buffer.name, tuple(Var(a.name) for a in par), buffer.dtype, d.span)
+    return part, replace(d, red=tuple(axes), value=total, guard=None)
 
 
 def _nest(axes: Sequence[Axis], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

@@ -1,9 +1,10 @@
 """Splits of long reductions by the cost model, where the rules of :mod:`nautilus.planner.cuts` leave the GPU idle.
 
 The candidates are made from the plan of the rules: a kernel with fewer blocks than :data:`FEW` for each multiprocessor
-that takes :data:`WORTH` seconds or more, and whose loop no rule has split, has its longest loop cut into chunks that
-fill the multiprocessors once, twice, four or eight times.  A candidate replaces the choice of the rules where the
-prediction for the whole program, with the kernel that combines the chunks, is shorter by :data:`MARGIN`.
+that takes :data:`WORTH` seconds or more, and whose loop no rule has split, has its outer loop, or its longest where the
+outer one is short, cut into chunks that fill the multiprocessors once, twice, four or eight times.  A candidate
+replaces the choice of the rules where the prediction for the whole program, with the kernel that combines the chunks,
+is shorter by :data:`MARGIN`.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def _idle(first: Trial, defs: dict[str, Def], many: int) -> list[KernelEstimate]
 def _cuts(
     program: Program, defs: dict[str, Def], schedule: Schedule, kernel: KernelEstimate, many: int
 ) -> Iterator[tuple[SplitPlan, ...]]:
-    """The reductions over the longest loop of ``kernel``, in every number of chunks that is worth a trial.
+    """The reductions over the outer or the longest loop of ``kernel``, in every number of chunks worth a trial.
 
     None where the splits of another kernel have changed which definitions are one kernel.
     """
@@ -157,7 +158,8 @@ def _cuts(
     found = {a.name: known[a.name] for a in plan.axes if a.role == LOOP and a.name in known}
     if not found:
         return
-    loop = max(found, key=lambda x: found[x])
+    first = next(iter(found))  # the outer loop: chunks of it leave the accesses of the others as they are
+    loop = first if found[first] * kernel.tiles >= FEW * many else max(found, key=lambda x: found[x])
     ends = [(d.name, at) for d in unified.defs for at, a in enumerate(d.red) if a.name == loop]
     least = 2 if all(len(d.red) == 1 for d in unified.defs) else 1  # elements of a chunk
     row = {a.name: known[a.name] for a in plan.axes if a.role != GRID and a.name in known}

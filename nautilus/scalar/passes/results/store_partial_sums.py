@@ -18,15 +18,13 @@ running results along both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars
+from nautilus.core.expr.nodes import Axis, Load, Var, free_vars
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
-from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import find_defs, in_two_steps, put_defs
 
 MOST = 16  # partial sums of an element: more take longer to store than the products take
 
@@ -43,7 +41,7 @@ class StorePartialSums:
         for d in defs.values():
             axis = _apart(d, defs)
             if axis is not None:
-                program = put_defs(program, d.name, _in_parts(program, d, axis))
+                program = put_defs(program, d.name, in_two_steps(program, d, (axis,)))
         return program
 
 
@@ -68,14 +66,3 @@ def _has(ld: Load, axis: Axis) -> bool:
 
 def _multiplies_matrices(d: Def) -> bool:
     return d.op == "sum" and matrix_product(d.value, [a.name for a in d.par]) is not None
-
-
-def _in_parts(program: Program, d: Def, axis: Axis) -> tuple[Def, Def]:
-    """The partial sums of ``d`` for the elements of ``axis``, and the sum of these."""
-    par = (axis, *d.par)
-    buffer = Buffer(
-        fresh_name(program, f"{d.name}_parts"), d.value.dtype, tuple(a.extent for a in par), Space.TEMP, d.span
-    )
-    part = replace(d, name=buffer.name, buffer=buffer, par=par, red=tuple(a for a in d.red if a is not axis))
-    total: Expr = Load(buffer.name, tuple(Var(a.name) for a in par), buffer.dtype, d.span)
-    return part, replace(d, red=(axis,), value=total, guard=None)

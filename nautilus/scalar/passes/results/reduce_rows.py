@@ -1,0 +1,81 @@
+"""``reduce-rows``: a reduction over rows and along them is done along each row first, where rows have statistics.
+
+Losses are sums over all elements of values that a reduction of their row scales or shifts::
+
+    m[b] = max[v](x[b, v])        Z[b] = sum[v](exp(x[b, v] - m[b]))        L = sum[b, v](f(x[b, v], m[b], Z[b]))
+
+As one reduction over ``b`` and ``v``, ``L`` shares no kernel with the statistics, whose axis ``b`` is parallel, and
+reads ``x`` from memory again.  In two steps the rows are a kernel with the statistics::
+
+    T[b] = sum[v](f(x[b, v], m[b], Z[b]))        L = sum[b](T[b])
+
+Reductions may be associated again (``grammar/README.md``, "Numbers"), and an element of ``T`` has the type of the
+accumulator, so nothing more is rounded.  The conditions stay in the first step: a row without terms has the identity.
+
+It is done for rows that are contiguous in memory, of :data:`LONG` elements or more, if they are :data:`MANY` or more:
+fewer rows would leave the GPU idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from nautilus.core.expr.nodes import Axis, Var, free_vars
+from nautilus.core.expr.products import matrix_product
+from nautilus.core.index.sizes import nominal
+from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting import find_defs, in_two_steps, put_defs
+
+LONG = 32  # elements of a row, one for each thread of a warp
+MANY = 128  # rows, one for most multiprocessors
+_ASSOCIATIVE = ("sum", "prod", "max", "min", "any", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceRows:
+    """Reduce rows that have statistics before the results of rows are reduced."""
+
+    name = "reduce-rows"
+
+    def apply(self, program: Program) -> Program:
+        """The program with one more definition for each such reduction; the same object where there is none."""
+        defs = find_defs(program)
+        for d in defs.values():
+            rows = _rows(d, defs)
+            if rows:
+                program = put_defs(program, d.name, in_two_steps(program, d, rows))
+        return program
+
+
+def _rows(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
+    """The reduced axes of ``d`` that number rows with statistics; none where ``d`` is no such reduction."""
+    if d.op not in _ASSOCIATIVE or d.at is not None or len(d.red) < 2 or _multiplies(d):
+        return ()
+    own = frozenset(a.name for a in d.red)
+    read = [ld for ld in d.reads() if ld.buffer in defs and _is_statistic(defs[ld.buffer], defs)]
+    numbered = {names for ld in read if (names := free_vars(ld) & own) and names != own}
+    if len(numbered) != 1:
+        return ()
+    (names,) = numbered
+    row = [a for a in d.red if a.name not in names]
+    along = {a.name for a in row}
+    near = any(own <= free_vars(ld) and free_vars(ld.index[-1]) & own <= along for ld in d.reads())
+    rows = tuple(a for a in d.red if a.name in names)
+    long = prod(nominal(a.extent) for a in row) >= LONG
+    many = prod(nominal(a.extent) for a in (*d.par, *rows)) >= MANY
+    return rows if near and long and many else ()
+
+
+def _is_statistic(d: Def, defs: Mapping[str, Def]) -> bool:
+    """Whether ``d`` is a reduction, but no product of matrices, or an element made from one."""
+    if d.is_reduction:
+        return not _multiplies(d)
+    own = tuple(Var(a.name) for a in d.par)
+    return any(ld.index == own and _is_statistic(defs[ld.buffer], defs) for ld in d.reads() if ld.buffer in defs)
+
+
+def _multiplies(d: Def) -> bool:
+    return d.op == "sum" and matrix_product(d.value, [a.name for a in d.par]) is not None
