@@ -34,17 +34,25 @@ from math import prod
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Var, free_vars
-from nautilus.core.index.simplify import linear_in
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
-from nautilus.core.types import DType
 from nautilus.planner.draft import Draft
 from nautilus.planner.phases import Phases, passes, phases
 from nautilus.planner.products import warp_tiles
 from nautilus.planner.products.back_to_back import whole_tile
 from nautilus.planner.products.divided_columns import COLUMNS, may_hold
 from nautilus.planner.products.dots import dot_of, half_operands
-from nautilus.planner.rowwise import columns, pairs, rows, segments, shared_operands, terms, turned, windows
+from nautilus.planner.rowwise import (
+    columns,
+    elementwise,
+    pairs,
+    rows,
+    segments,
+    shared_operands,
+    terms,
+    turned,
+    windows,
+)
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
@@ -56,9 +64,8 @@ MAX_TILE = 256  # elements of a whole axis that is in accumulators
 FEW_TERMS = 64  # of a sum of partial results, whose tile may have as many columns as that of the products before it
 MAX_ROW = 8192  # elements of a row that is one tile
 BLOCK = 4096  # elements a block of row-wise work handles
+ELEMENTS, MANY_ELEMENTS = 1024, 2048  # elements of a block of elementwise work, at least and at most
 LEAST = 256  # the same of a small kernel: 8 elements of each thread of a warp
-FEWEST = 4  # elements along which an operand is contiguous, for tiles that read along it
-LINE = 64  # bytes of a line of results whose operand is contiguous along another axis, and elements of a short type
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 SHORT = 1024  # rows of columns that are not worth a split
@@ -231,18 +238,24 @@ def _inner_roles(g: Draft, rest: list[str]) -> None:
 
 
 def _box_roles(g: Draft, rest: list[str], chunked: list[str]) -> None:
-    """Roles of a row of several axes (module docstring)."""
+    """Roles of a row of several axes (module docstring).
+
+    Where the axis that is contiguous in memory does not fit in a tile, the others leave room for :data:`BLOCK` of it.
+    """
     near = sorted(rest, key=lambda x: _nearness(g, x), reverse=True)
-    most = COLUMN_ROWS if _vector_axis(g) not in rest else MAX_ROW
+    fast = _vector_axis(g)
+    most = COLUMN_ROWS if fast not in rest else MAX_ROW
     volume, left = 1, list[str]()
     sectors = turned.sectors(g.defs, {x: g.extent(x) for x in rest})
     for x in near:
         size = ceil_pow2(g.extent(x))
-        if x in chunked or volume * size > most // prod(n for y, n in sectors.items() if y != x and y not in g.roles):
+        room = most // BLOCK if fast in left and fast not in chunked else most
+        full = volume * size > room // prod(n for y, n in sectors.items() if y != x and y not in g.roles)
+        if x in chunked or full:
             left.append(x)
             continue
         g.roles[x], volume = AxisPlan(x, TILE, size), volume * size
-    shared = [x for x in left if len(g.holders(x)) > 1] or [x for x in left if x != _vector_axis(g)] or left
+    shared = [x for x in left if len(g.holders(x)) > 1] or [x for x in left if x != fast] or left
     if chunked or shared:
         g.loop = max(chunked or shared, key=g.extent)
         g.roles[g.loop] = AxisPlan(g.loop, LOOP, 1)
@@ -250,7 +263,7 @@ def _box_roles(g: Draft, rest: list[str], chunked: list[str]) -> None:
         if x != g.loop and (len(g.holders(x)) > 1 or len(g.reducers(x)) != 1):
             raise ScheduleError(f"axis {x} of {g.extent(x)} elements does not fit in a tile")
         if x != g.loop:
-            room = BLOCK if x == _vector_axis(g) else most
+            room = BLOCK if x == fast else most
             room //= prod(n for y, n in sectors.items() if y != x and (y not in g.roles or g.roles[y].role != TILE))
             g.roles[x] = AxisPlan(x, LOOP, min(floor_pow2(max(1, room // volume)), ceil_pow2(g.extent(x))))
 
@@ -349,21 +362,27 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
     if fast in whole and COLUMN_ROWS < _scanned(g) <= columns.LONGEST_COLUMN:
         budget = columns.budget(g.defs, {x: g.extent(x) for x in g.unified.extents if x not in grid}, g.volume())
     if not any(d.is_reduction for d in g.defs):
-        budget = 1024
-        lacking, across = _shared_along(g, grid), _read_along(g, whole)
+        budget = ELEMENTS
+        lacking, across = _shared_along(g, grid), elementwise.read_along(g.defs, {x: g.extent(x) for x in whole})
         if lacking is not None:
             budget = BLOCK
             g.roles[lacking] = AxisPlan(lacking, GRID, min(shared_operands.RESULTS, ceil_pow2(g.extent(lacking))))
             order.remove(lacking)
         elif across is not None:
-            order, line = [across], _line(g.defs[-1].buffer.dtype)
+            order, line = [across], elementwise.line(g.defs[-1].buffer.dtype)
             budget = max(budget, line * line)
             g.roles[last[-1]] = AxisPlan(last[-1], GRID, min(line, ceil_pow2(g.extent(last[-1]))))
-        elif last and last[-1] in order:  # operands along another axis are small
-            order = [last[-1], *(x for x in order if x != last[-1])]
+        else:
+            budget = elementwise.elements(g.defs, {x: g.extent(x) for x in grid}, ELEMENTS, MANY_ELEMENTS)
+            if last and last[-1] in order:  # operands along another axis are small
+                order = [last[-1], *(x for x in order if x != last[-1])]
     for x in order[:2]:
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))
+        if x == order[0] and not any(d.is_reduction for d in g.defs):
+            line = elementwise.LINE // min(d.buffer.dtype.bytes for d in g.defs)
+            beside = max((ceil_pow2(g.extent(y)) for y in order[1:2]), default=1)
+            tile = elementwise.exact(g.extent(x), tile, max(line, room // beside))
         if x == fast and g.loop is not None and g.terms() <= SHORT:
             others = prod(g.extent(y) for y in grid if y != x)
             while tile > FEW_COLUMNS and others * -(-g.extent(x) // tile) < FULL:
@@ -397,33 +416,6 @@ def _whole_columns(g: Draft, grid: list[str], row: dict[str, int]) -> dict[str, 
     blocks = prod(-(-g.extent(x) // least.get(x, 1)) for x in grid)
     few = volume <= BLOCK * 2 and blocks >= FULL and g.extent(fast) >= least[fast]
     return least if few and turned.fits(g.defs, row, least) else {}
-
-
-def _line(dtype: DType) -> int:
-    """Elements of a line of results whose operand is contiguous along another axis.
-
-    Elements of one or two bytes go through shared memory, which pays for whole lines: 8192 x 8192 elements of 16 bits
-    take 70 us on an H200 in tiles of 64 x 64, and 75 us in tiles of 32 x 32.
-    """
-    return LINE if dtype.bytes < 4 else LINE // dtype.bytes
-
-
-def _read_along(g: Draft, whole: list[str]) -> str | None:
-    """The axis of an elementwise kernel along which a large input is contiguous, if its result is along another one.
-
-    Tiles are then short along both, so that reads and writes are whole sectors of memory.
-    """
-    last = g.defs[-1].par[-1].name if g.defs[-1].par else None
-    names = {d.name for d in g.defs}
-    for ld in (ld for d in g.defs for ld in d.reads() if ld.buffer not in names and ld.index):
-        near = ld.index[-1]
-        if last not in whole or last in free_vars(near) or last not in free_vars(ld):
-            continue
-        long = [x for x in whole if g.extent(x) >= FEWEST]
-        steps = {x: abs(form[0]) for x in long if (form := linear_in(near, x)) is not None and form[0]}
-        if steps:
-            return min(steps, key=lambda x: steps[x])
-    return None
 
 
 def _whole_axes(g: Draft, grid: list[str]) -> list[str]:
@@ -479,7 +471,8 @@ def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
         return warp_tiles.mapping(g)
     # 16 to 32 elements a thread, 64 of a long row in registers; elementwise work 8, one vector, or 16 in large tiles.
     shares = _shared_along(g, grid) is not None
-    each = 1024 if shares or any(d.is_reduction for d in g.defs) else 512 if g.volume() >= BLOCK else 256
+    large = BLOCK if elementwise.read_along(g.defs, {x: g.extent(x) for x in _whole_axes(g, grid)}) else MANY_ELEMENTS
+    each = 1024 if shares or any(d.is_reduction for d in g.defs) else 512 if g.volume() >= large else 256
     long = g.loop is None and g.volume() > rows.GENERAL
     each = rows.WARP_OF_BYTES if not long and rows.streams_bytes(g.defs) else each
     warps = rows.warps(g.volume()) if long else max(1, min(16, g.volume() // each))

@@ -53,6 +53,7 @@ MOST_TERMS = 1 << 18  # of sums over memory that a block computes before it mult
 ACCUMULATORS = 384  # columns of sums in a tile of 128 rows: two warpgroups then have 192 registers a thread for them
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
 FEW_SCALES = 16
+LONG_VECTOR = 1 << 16  # elements of a vector that two kernels do not read again
 SPREAD = 1024  # elements along an axis of a product that several blocks share
 #: Definitions in a kernel at most: trying one takes time in proportion to them, and registers do not suffice for more.
 MOST = 32
@@ -346,7 +347,8 @@ def _large_inputs(defs: dict[str, Def], ops: Group) -> frozenset[str]:
         d = defs[o]
         own = len(d.axes) - (chunks_of(d) is not None)
         for ld in d.reads():
-            if ld.buffer not in ops and len(ld.index) >= max(2, own):
+            terms = prod(size(a) or SHORT for a in d.axes)
+            if ld.buffer not in ops and len(ld.index) >= own and (own > 1 or terms >= LONG_VECTOR):
                 found.add(ld.buffer)
     return frozenset(found)
 

@@ -18,8 +18,8 @@ from nautilus.driver import Request, compile_file
         ("Y: f32[M, N]\nY[i, j] = X[i, j] + Z[j, i]", {"i": 64, "j": 16}),  # one of two operands is turned
         ("Y: f32[N, M]\nY[j, i] = X[i, j] * s[j]", {"j": 64, "i": 16}),
         ("Y: f32[M, N]\nY[i, j] = X[i, j] * u[i]", {"j": 1024}),  # a small operand along another axis turns nothing
-        ("Y: f32[M, N]\nY[i, j] = u[i] * s[j]", {"j": 1024}),
-        ("Y: f32[M, N]\nY[i, j] = u[i] + 1.0 * j", {"j": 1024}),
+        ("Y: f32[M, N]\nY[i, j] = u[i] * s[j]", {"j": 2048}),
+        ("Y: f32[M, N]\nY[i, j] = u[i] + 1.0 * j", {"j": 2048}),
         ("Y: f32[N // 2, M]\nY[j, i] = X[i, 2 * j]", {"j": 64, "i": 16}),
     ],
 )

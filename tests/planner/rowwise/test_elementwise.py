@@ -1,0 +1,70 @@
+"""Elementwise kernels: tiles without idle threads, few blocks, and one kernel for results that read the same tensor."""
+
+from __future__ import annotations
+
+import pytest
+
+from nautilus.core.schedule import KernelPlan, WarpPlan
+from nautilus.planner.rowwise.elementwise import exact
+from tests.endtoend.support import complaints, travel
+
+COPY = """
+    dim M = {m}, N = {n}
+    input X: {dtype}[M, N]
+    input w: f32[M]
+    output Y: {dtype}[M, 2, N]
+    Y[i, r: 2, j] = X[i, j] * w[i]
+"""
+
+
+def plans(text: str) -> tuple[KernelPlan, ...]:
+    schedule = travel(text, "sm_90a", until="scalar").result.context.schedule
+    assert schedule is not None
+    return schedule.kernels
+
+
+@pytest.mark.parametrize(
+    ("extent", "most", "least", "tile"),
+    [
+        (320, 512, 64, 64),
+        (1000, 1024, 32, 1024),
+        (257, 512, 32, 32),
+        (257, 512, 512, 512),
+        (33, 64, 64, 64),
+        (48, 64, 16, 16),
+        (5, 8, 32, 8),
+    ],
+)
+def test_little_of_a_tile_is_unused(extent: int, most: int, least: int, tile: int) -> None:
+    assert exact(extent, most, least) == tile
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "dtype", "tiles", "warps"),
+    [
+        (65536, 320, "bf16", {"j": 64, "r": 2}, 4),  # no tile of 512, of which 192 elements would be unused
+        (65536, 512, "bf16", {"j": 512, "r": 2}, 4),
+        (16384, 4096, "bf16", {"j": 2048}, 4),  # the starts of blocks of 1024 elements take longer than their bytes
+        (4096, 1024, "bf16", {"j": 1024}, 4),  # few blocks
+    ],
+)
+def test_tiles(m: int, n: int, dtype: str, tiles: dict[str, int], warps: int) -> None:
+    (plan,) = plans(COPY.format(m=m, n=n, dtype=dtype))
+    found = {a.name: a.tile for a in plan.axes if a.tile > 1}
+    assert {x: found.get(x) for x in tiles} == tiles
+    assert isinstance(plan.mapping, WarpPlan)
+
+
+@pytest.mark.parametrize(("length", "kernels"), [(1 << 17, 1), (1 << 10, 2)])
+def test_results_that_read_the_same_long_vectors_share_a_kernel(length: int, kernels: int) -> None:
+    text = f"""
+        dim N = {length}
+        input p: f32[N]
+        input g: bf16[N], m: bf16[N]
+        output q: f32[N]
+        output n: bf16[N]
+        q[i] = p[i] - sign(0.9 * m[i] + 0.1 * g[i])
+        n[i] = 0.99 * m[i] + 0.01 * g[i]
+    """
+    assert len(plans(text)) == kernels
+    assert complaints(travel(text.replace(str(length), "300"), "sm_90a")) == []
