@@ -214,8 +214,7 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
     """Print a load from global memory to registers, ``vec`` elements an access."""
     dtype = op.result.type.dtype
     name = w.declare(op.result)
-    layout = w.layout(op.result)
-    vec = op.vec if dtype.bytes <= 4 else 1
+    layout, vec = w.layout(op.result), op.vec
     exprs = place_exprs(w, op, op.result.layout)
     if op.repeat is not None:
         _print_repeated_load(w, op, name, exprs)
@@ -302,7 +301,7 @@ def _load_words(
     dtype, spelled = frag.type.dtype, w.array(frag)
     size = vec * dtype.bytes
     if dtype.bytes == 8:
-        word, zero = memory_type(dtype), w.zero(dtype)
+        word, zero = _wide_word(dtype, vec, [w.zero(dtype)] * vec)
     else:
         word = _WORDS[size]
         zero = f"make_{word}({', '.join('0' * (size // 4))})" if size > 4 else "0"
@@ -318,7 +317,8 @@ def _load_words(
             w.line(f"{name}[{plus(at, n)}] = {from_word(piece, dtype)};")
         return
     if dtype.bytes == 8:
-        w.line(f"{name}[{at}] = word;")
+        for n in range(vec):
+            w.line(f"{name}[{plus(at, n)}] = word{f'.{_FIELDS[n]}' if vec > 1 else ''};")
         return
     if spelled.pack > 1 and vec < spelled.pack:
         shift = 8 * dtype.bytes * (start % spelled.pack)
@@ -335,6 +335,14 @@ def _load_words(
         for k in range(per):
             piece = field if per == 1 else f"({field} >> {8 * dtype.bytes * k})"
             w.line(f"{name}[{plus(at, n * per + k)}] = {from_word(piece, dtype)};")
+
+
+def _wide_word(dtype: DType, vec: int, values: Sequence[str]) -> tuple[str, str]:
+    """The C type of ``vec`` elements of 64 bits in memory, and its value of ``values``."""
+    if vec == 1:
+        return memory_type(dtype), values[0]
+    word = "double2" if dtype.is_float else "longlong2"
+    return word, f"make_{word}({', '.join(values)})"
 
 
 def from_word(text: str, dtype: DType) -> str:
@@ -360,8 +368,7 @@ def print_global_store(w: Writer, op: ma.GlobalStore) -> None:
     frag = op.value
     if frag.type.dtype is not buffer.dtype:
         frag = print_cast(w, frag, buffer.dtype)
-    name, layout = w.name(frag), w.layout(frag)
-    vec = op.vec if buffer.dtype.bytes <= 4 else 1
+    name, layout, vec = w.name(frag), w.layout(frag), op.vec
     exprs = place_exprs(w, op, frag.layout)
     with w.registers("r", layout.registers, vec) as r, w.positions(frag.layout, exprs, r):
         pointer = global_pointer(w, op.buffer, op.index, frag.layout, r)
@@ -394,7 +401,8 @@ def _store_text(w: Writer, frag: ma.Frag, name: str, r: str, vec: int, pointer: 
     dtype, spelled = frag.type.dtype, w.array(frag)
     size = vec * dtype.bytes
     if dtype.bytes == 8:
-        return f"*reinterpret_cast<{memory_type(dtype)}*>({pointer}) = {name}[{r}];"
+        word, value = _wide_word(dtype, vec, [f"{name}[{plus(r, n)}]" for n in range(vec)])
+        return f"*reinterpret_cast<{word}*>({pointer}) = {value};"
     if size < 4:
         parts = [to_word(w.element_at(frag, plus(r, n)), dtype) for n in range(vec)]
         bits = " | ".join(p if n == 0 else f"{p} << {8 * dtype.bytes * n}" for n, p in enumerate(parts))

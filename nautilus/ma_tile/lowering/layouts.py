@@ -24,9 +24,17 @@ from math import gcd, prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
+from nautilus.core.index.linear import Linear
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
-from nautilus.ma_tile.analysis.access import RefAxes, affine, contiguous_axis, repeated_width, vector_width
+from nautilus.ma_tile.analysis.access import (
+    RefAxes,
+    affine,
+    contiguous_axis,
+    offset,
+    repeated_width,
+    vector_width,
+)
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, a_layout, acc_layout, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.lowering.dots import DotPlan
@@ -35,6 +43,7 @@ from nautilus.vr_tile.subtiles import combined
 
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
 WORD = 4  # bytes of a register
+LINE = 128  # bytes of a line of L1
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
 #: (place, axis or None for copies, size); strides grow in order of appearance.
@@ -136,6 +145,8 @@ def collect(
 
     Of the axes of a window (``X[2 * x + r]``) the kept one counts, unless a vector holds the reduced one: lanes along a
     reduced axis exchange values.  Neighbouring lanes then read neighbouring windows, so it has no vectors.
+    Nor has the axis of a load that is a few elements apart along it (``X[j, 0]`` and ``X[j, 1]``) vectors of more than
+    a register: each of its instructions would touch as many lines of L1 as a vector has elements.
 
     Without products, stores of whole vectors limit the width to theirs.  With more elements in a thread, neighbouring
     lanes would write every other 16 bytes, which are halves of the 32-byte sectors of memory; a load of such halves
@@ -144,7 +155,7 @@ def collect(
     weight: dict[str, int] = {}
     vec: dict[str, int] = {}
     whole: dict[str, int] = {}  # narrowest whole vectors of stores
-    windows: set[str] = set()
+    windows, apart = set[str](), dict[str, int]()  # widest vectors along axes of loads a few elements apart
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     tiles: dict[tuple[str, ...], None] = {}
     keyed, words = set[str](), set[str]()
@@ -160,8 +171,10 @@ def collect(
         if isinstance(op, StoreOp) and op.combiner is not None:
             keyed |= {x for e in op.index for n in walk(e) if isinstance(n, Ref) for x in refs.get(n.name, ())}
         axis = contiguous_axis(buffer, op.index, type_.names, refs)
-        limit = 1 if buffer.dtype.bytes > WORD else max(1, vector_bytes // buffer.dtype.bytes)
+        limit = max(1, vector_bytes // buffer.dtype.bytes)
         if axis is None and isinstance(op, LoadOp):
+            strided = _strided(offset(buffer, op.index), type_.names, buffer.dtype.bytes)
+            apart |= {x: min(n, apart.get(x, n)) for x, n in strided.items()}
             runs = {x: repeated_width(buffer, op.index, op.mask, x, limit, refs)[0] for x in type_.names}
             axis = next((x for x, run in runs.items() if run > 1 and x not in reduced), None)
             if axis is not None:
@@ -180,10 +193,17 @@ def collect(
         times = _STORES if isinstance(op, StoreOp) and not dots else 1
         weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes * times
         vec[axis] = max(vec.get(axis, 1), width)
-        if isinstance(op, StoreOp) and not dots and width == limit > 2:
+        if isinstance(op, StoreOp) and not dots and width == limit > (2 if buffer.dtype.bytes <= WORD else 1):
             whole[axis] = min(width, whole.get(axis, width))
-    vec = {x: 1 if x in windows else min(v, whole.get(x, v)) for x, v in vec.items()}
+    narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
+    vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
     return LayoutCost(weight, vec, tuple(tiles), frozenset(keyed), frozenset(words))
+
+
+def _strided(form: Linear, axes: Iterable[str], width: int) -> dict[str, int]:
+    """The axes along which elements of ``width`` bytes are apart, but in one line of L1: the widest vectors there."""
+    near = (x for x in axes if abs(form.slope(x)) > 1 and abs(form.slope(x)) * width < LINE)
+    return dict.fromkeys(near, max(1, WORD // width))
 
 
 def _beside(index: Sequence[Expr], axis: str, kept: Sequence[str]) -> str | None:

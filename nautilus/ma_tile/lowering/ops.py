@@ -263,7 +263,7 @@ class Lowering(ABC):
     def _vec(self, name: str, index: tuple[Expr, ...], mask: Expr | None, layout: FragLayout, type_: TileType) -> int:
         buffer = self.buffers[name]
         axis = contiguous_axis(buffer, index, type_.names, self.refs)
-        if axis is None or buffer.dtype.bytes > 4:
+        if axis is None:
             return 1
         limit = min(register_run(layout, axis), max(1, self.mapping.vector_bytes // buffer.dtype.bytes))
         return vector_width(buffer, index, mask, axis, limit, self.refs)

@@ -27,6 +27,14 @@ struct alignas(16) uint4 {
 };
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+struct alignas(16) longlong2 {
+    long long x, y;
+};
+struct alignas(16) double2 {
+    double x, y;
+};
+inline longlong2 make_longlong2(long long x, long long y) { return {x, y}; }
+inline double2 make_double2(double x, double y) { return {x, y}; }
 
 namespace host {
 

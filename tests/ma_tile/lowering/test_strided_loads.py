@@ -1,0 +1,49 @@
+"""Vectors of loads and stores: elements of 64 bits have them, and axes along which loads are a few elements apart do not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.ir.ops import GlobalLoad, GlobalStore, walk_ops
+from tests.endtoend.support import complaints, travel
+
+BOXES = """
+    dim M = {n}, N = {n}
+    input A: f32[M, 4], B: f32[N, 4]
+    output Y: f32[M, N]
+    Y[i, j] = max(min(A[i, 2], B[j, 2]) - max(A[i, 0], B[j, 0]), 0)
+"""
+WIDE = """
+    dim N = {n}
+    input a: {dtype}[N], b: i32[N]
+    output c: {dtype}[N], d: u8[N]
+    c[i] = a[i] * 3 + b[i]
+    d[i] = u8(b[i] & 255)
+"""
+
+
+def test_loads_of_fields_have_neighbouring_lanes_at_neighbouring_rows(tmp_path: Path) -> None:
+    result = compile_file(Request(tmp_path / "boxes.naut", "sm_90a", text=BOXES.format(n=512)))
+    (kernel,) = result.modules["ma-tile"].kernels
+    layouts = {n: layout for n, layout in kernel.layouts.items()}
+    along = [m for layout in layouts.values() for m in layout.lane if m.axis == "j"]
+    assert along and all(m.stride == 1 for m in along)
+    assert complaints(travel(BOXES.format(n=37), "sm_90a")) == []
+
+
+@pytest.mark.parametrize(("dtype", "word"), [("i64", "longlong2"), ("f64", "double2")])
+def test_elements_of_64_bits_are_loaded_and_stored_in_pairs(dtype: str, word: str, tmp_path: Path) -> None:
+    result = compile_file(Request(tmp_path / "wide.naut", "sm_90a", text=WIDE.format(n=1 << 17, dtype=dtype)))
+    found = {
+        op.buffer: op.vec
+        for k in result.modules["ma-tile"].kernels
+        for op in walk_ops(k.body)
+        if isinstance(op, GlobalLoad | GlobalStore)
+    }
+    assert found == {"a": 2, "b": 2, "c": 2, "d": 2}
+    assert len(re.findall(rf"reinterpret_cast<(?:const )?{word}\*>", result.cuda)) == 2
+    assert complaints(travel(WIDE.format(n=301, dtype=dtype), "sm_90a")) == []
