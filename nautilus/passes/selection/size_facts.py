@@ -2,7 +2,9 @@
 
 * *Bounds*: a loop over an axis of any length reads its elements again for each reduction that depends on an earlier
   one, as a softmax does.  Under a bound the row may stay in the registers of a block.  The planner knows which rows
-  fit; the bounds are tried where a loop over the size reads what is read elsewhere too (:func:`read_again`).
+  fit; the bounds are tried where a loop over the size reads what is read elsewhere too (:func:`read_again`), where the
+  tile of a row is as long as the bound of the spec (:func:`whole_rows`), and where running results are in chunks
+  (:func:`chunked_scans`): a short row then needs neither the registers nor the kernels of a long one.
 * *Divisors*: rows start at multiples of 16 bytes only where the last size of a tensor is a multiple of a vector
   (:func:`whole_vectors`).  Wide loads and copy units need that, and so does a temp whose rows are along a contracted
   axis of operands of 8 bits.
@@ -13,12 +15,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-from nautilus.core.expr.nodes import Expr, Param, Reduce, free_vars, loads, walk
+from nautilus.core.expr.nodes import Expr, Op, Param, Reduce, free_vars, loads, walk
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.schedule.dispatch import SizeFact
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Dim, Spec
-from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, MemModule, MemOp, walk_ops
+from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, MemModule, MemOp, ScanOp, walk_ops
 from nautilus.targets.limits import VECTOR_BYTES
 
 _BYTES = frozenset({DType.F8E4M3, DType.F8E5M2, DType.I8, DType.U8})
@@ -42,6 +44,28 @@ def read_again(module: MemModule) -> frozenset[str]:
                 loops.append((op, inside))
     found = ((op, b) for op, inside in loops for b, n in inside.items() if reads[b] > n)
     return frozenset(name for op, _ in found for name in _sizes(op.hi))
+
+
+def whole_rows(module: MemModule) -> frozenset[str]:
+    """The runtime sizes that end rows which are one tile, of more elements than the least bound."""
+    masked = ((op, op.mask) for k in module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad))
+    return frozenset(x for op, mask in masked if mask is not None for e in walk(mask) for x in _ends(op, e))
+
+
+def _ends(op: GlobalLoad, e: Expr) -> Collection[str]:
+    """The sizes in the comparison ``e`` of nothing but axes of the tile of ``op``."""
+    long = {a.name for a in op.result.type.axes if a.size > BOUNDS[0]}
+    names = free_vars(e)
+    return _sizes(e) if isinstance(e, Op) and e.op in ("lt", "le") and names and names <= long else frozenset()
+
+
+def chunked_scans(module: MemModule) -> frozenset[str]:
+    """The runtime sizes along which running results are in chunks, which other kernels combine."""
+    if len(module.kernels) < 2:
+        return frozenset()
+    scans = [k for k in module.kernels if any(isinstance(op, ScanOp) for op in walk_ops(k.body))]
+    masks = (op.mask for k in scans for op in walk_ops(k.body) if isinstance(op, GlobalLoad))
+    return frozenset(x for mask in masks if mask is not None for x in _sizes(mask))
 
 
 def _loaded(op: MemOp) -> Counter[str]:

@@ -175,8 +175,9 @@ def _candidates(
     else:
         seen.append((first.schedule, ()))
     yield first
-    repeated = size_facts.read_again(first.module)
-    short = [d for d in schedules.spec.launch_dims[:VARIED] if d.name in repeated]
+    rules = (size_facts.read_again, size_facts.whole_rows, size_facts.chunked_scans)
+    rows = frozenset[str]().union(*(rule(first.module) for rule in rules))
+    short = [d for d in schedules.spec.launch_dims[:VARIED] if d.name in rows]
     others = [
         *(made(begin + name, plan) for name, plan in schedules.fixed() if all(plan != s for s, _ in seen)),
         *(made(f"{begin}{d.name}_to_{f.most}", None, (f,)) for d in short for f in size_facts.bounds(d)),

@@ -155,6 +155,24 @@ def test_rows_that_are_read_again_stay_in_registers_under_a_bound(text: str, bou
     check_dispatch(Choice(tuple(v.module for v in found.sized), found.dispatch, compile_file(given).modules["ma-tile"]))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a[i] = max[j](abs(X[i, j]))\nY[i, j] = X[i, j] / a[i]", id="a tile as long as the bound"),
+        pytest.param("Y[i, j: N] = sum[k | k <= j](X[i, k])", id="chunks of running results"),
+    ],
+)
+def test_a_short_row_has_neither_the_tile_nor_the_chunks_of_a_long_one(text: str) -> None:
+    sizes = "dim M = 64, N = runtime <= 16384\nassume N % 8 == 0\ninput X: f32[M, N]\noutput Y: f32[M, N]\n"
+    given = request(sizes + text + "\n")
+    found = find(given, compile_file(given), compile_file)
+    assert found is not None
+    short, long = (found.sized[chosen(found.dispatch, {"N": n})] for n in (512, 16384))
+    assert short.assumed and short.assumed[0].holds(512) and not short.assumed[0].holds(16384)
+    seconds = [estimate(at_sizes(v.module, {"N": 512}), "sm_90a").seconds for v in (short, long)]
+    assert seconds[0] < seconds[1]
+
+
 def test_whole_vectors_are_asked_for_first() -> None:
     given = request(PLAIN_ROWS)
     found = find(given, compile_file(given), compile_file)
