@@ -1,4 +1,4 @@
-"""Vectors of loads and stores: elements of 64 bits have them, and axes along which loads are a few elements apart do not."""
+"""Vectors of loads and stores: elements of 64 bits have them, axes along which loads are elements apart do not."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ WIDE = """
 def test_loads_of_fields_have_neighbouring_lanes_at_neighbouring_rows(tmp_path: Path) -> None:
     result = compile_file(Request(tmp_path / "boxes.naut", "sm_90a", text=BOXES.format(n=512)))
     (kernel,) = result.modules["ma-tile"].kernels
-    layouts = {n: layout for n, layout in kernel.layouts.items()}
-    along = [m for layout in layouts.values() for m in layout.lane if m.axis == "j"]
+    along = [m for layout in kernel.layouts.values() for m in layout.lane if m.axis == "j"]
     assert along and all(m.stride == 1 for m in along)
     assert complaints(travel(BOXES.format(n=37), "sm_90a")) == []
 
