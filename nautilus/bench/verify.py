@@ -11,7 +11,8 @@ There are two references, because an output may have a hundred million elements:
   finite.
 
 Narrow types overflow: an element that is inf on one side and close to the largest number on the other is a rounding
-difference, not an error.
+difference, not an error.  A definition whose values leave the range of f32 has inf there in the reference of rows as
+well, and then the other reference, which keeps such values, is not compared.
 
 A recurrence may amplify errors until no reference of its own run is close to a right result.  Where the stated bound is
 that of single steps, sampled rows are those of steps from the states that the contender's own result shows
@@ -30,7 +31,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from math import isfinite, sqrt
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -46,12 +47,13 @@ from nautilus.check.compare import differences, exact, overflown, relative, with
 from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.frontend.interp import run_spec
+from nautilus.frontend.interp import Evaluate, exactly, run_spec
 from nautilus.frontend.restrict import Chosen, Restricted, restrict, sampled
-from nautilus.frontend.spec import Spec
+from nautilus.frontend.spec import Definition, Spec
 
 PEER_SLACK = 4.0
 COLUMNS = 512
+_LARGEST = float(np.finfo(np.float32).max)
 _TIES = 1 / 200  # allowed share of different integers where computed floats decide them
 T = TypeVar("T")
 #: evaluates every output of the spec in float64 (integers: int64); returns None where the spec cannot be translated
@@ -79,7 +81,8 @@ class References:
     """The references: sampled rows in float64, and all elements (``whole``) where PyTorch is installed.
 
     ``single``: the reference of outputs whose bound is that of single steps.  ``each``: the allowed errors of the
-    elements of sampled rows, for outputs whose stated bound leaves the largest errors out.
+    elements of sampled rows, for outputs whose stated bound leaves the largest errors out.  ``overflow``: a definition
+    has values beyond the range of f32.
     """
 
     spec: Spec
@@ -89,6 +92,7 @@ class References:
     bounds: Mapping[str, Bound]
     single: SingleSteps | None = None
     each: Mapping[str, Array] = field(default_factory=dict)
+    overflow: bool = False
 
 
 def references(
@@ -103,10 +107,30 @@ def references(
     everything = whole() if whole is not None else None
     chosen = sampled(spec, seed, last=0 if everything is None else COLUMNS)
     cut = restrict(spec, chosen)
-    rows = _evaluated(cut, raw, scalars, {t.name: t.dtype for t in spec.inputs})
+    in_range = _InRange()
+    rows = _evaluated(cut, raw, scalars, {t.name: t.dtype for t in spec.inputs}, evaluate=in_range)
     steps = stepwise(spec) if any(b.stepwise for b in bounds.values()) else None
     single = None if steps is None else SingleSteps(steps, restrict(steps.spec, chosen), raw, scalars)
-    return References(spec, cut, rows, everything, bounds, single, _of_each(spec, chosen, raw, scalars, bounds))
+    each = _of_each(spec, chosen, raw, scalars, bounds)
+    return References(spec, cut, rows, everything, bounds, single, each, in_range.left)
+
+
+@dataclass
+class _InRange:
+    """Evaluates definitions in float64, but for values beyond the range of f32, which are inf; ``left``: some were."""
+
+    left: bool = False
+
+    def __call__(self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
+        made, seen = exactly(d, buffers, params)
+        if d.expr.dtype is not DType.F32:
+            return made, seen
+        beyond = np.isfinite(made) & (np.abs(made) > _LARGEST)
+        if not beyond.any():
+            return made, seen
+        self.left = True
+        made, seen = (np.where(beyond, np.copysign(np.inf, made), x) for x in (made, seen))
+        return made, seen
 
 
 def _of_each(
@@ -124,12 +148,12 @@ def _of_each(
 
 def _evaluated(
     cut: Restricted, raw: Mapping[str, Array], scalars: Mapping[str, float | int | bool], types: Mapping[str, DType],
-    plain: frozenset[str] = frozenset(),
+    plain: frozenset[str] = frozenset(), evaluate: Evaluate | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of ``cut`` on raw storage ``raw`` and on the ``plain`` arrays in it, rounded."""
     exact = plain | cut.rows.keys()
     arrays = {n: x if n in exact else from_storage(x, types[n]) for n, x in cut.arrays(raw).items()}
-    found = run_spec(cut.spec, arrays, scalars)
+    found = run_spec(cut.spec, arrays, scalars, evaluate=evaluate)
     return {t.name: round_to(found[t.name], t.dtype) for t in cut.spec.outputs}
 
 
@@ -146,7 +170,7 @@ def judge(known: References, outputs: Mapping[str, Array], is_peer: bool) -> Ver
         bound = known.bounds[t.name]
         rows = single[t.name] if bound.stepwise else known.rows[t.name]
         verdicts = [_rows(known, t.name, t.dtype, outputs[t.name], rows, slack)]
-        if bound.grows:
+        if bound.grows or known.overflow:
             pass
         elif known.whole is not None:
             verdicts.append(_everything(t.name, t.dtype, outputs[t.name], known.whole[t.name], bound, slack))

@@ -101,6 +101,18 @@ def test_what_rounding_makes_overflow_is_not_wrong() -> None:
         assert judge(known, outputs, is_peer=False).ok is ok, (want, got)
 
 
+def test_an_intermediate_result_that_leaves_the_range_of_f32_is_inf_for_its_readers() -> None:
+    text = "dim M = 3, N = 4\ninput X: f32[M, N]\noutput Y: f32[M]\nP[i, j] = exp(X[i, j])\n"
+    spec = load_text(text + "Y[i] = sum[j](P[i, j]) * 1e-20\n")
+    raw = {"X": storage_array(np.array([[1.0, 2, 3, 4], [95, 1, 1, 1], [1, 1, 1, 1]]), DType.F32)}
+    known = references(spec, raw, {}, stated(spec), 0)
+    finite = np.exp(np.array([[1.0, 2, 3, 4], [95, 1, 1, 1], [1, 1, 1, 1]])).sum(1) * 1e-20
+    right = np.where([False, True, False], np.inf, finite)
+    assert known.overflow and np.array_equal(np.isinf(known.rows["Y"]), np.isinf(right))
+    assert judge(known, {"Y": storage_array(right, DType.F32)}, is_peer=False).ok
+    assert not judge(known, {"Y": storage_array(finite, DType.F32)}, is_peer=False).ok
+
+
 def test_fewer_columns_are_sampled_where_the_whole_is_there() -> None:
     text = TEXT.format(t="f16", o="f16").replace("N = 96", "N = 2000")
     spec = load_text(text)
