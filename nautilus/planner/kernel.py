@@ -248,7 +248,7 @@ def _box_roles(g: Draft, rest: list[str], chunked: list[str]) -> None:
     volume, left = 1, list[str]()
     sectors = turned.sectors(g.defs, {x: g.extent(x) for x in rest})
     for x in near:
-        size = ceil_pow2(g.extent(x))
+        size = elementwise.short(g.extent(x)) if x == fast else ceil_pow2(g.extent(x))
         room = most // BLOCK if fast in left and fast not in chunked else most
         full = volume * size > room // prod(n for y, n in sectors.items() if y != x and y not in g.roles)
         if x in chunked or full:

@@ -20,7 +20,7 @@ from math import prod
 
 from nautilus.core.expr.nodes import Load, Op, free_vars, walk
 from nautilus.core.index.simplify import linear_in
-from nautilus.core.tiles import floor_pow2
+from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.targets.memory_rates import MEMORY, START
@@ -30,6 +30,8 @@ OPERATIONS = 2.5e13  # operations a second, of all threads
 MANY = 8192  # blocks, which every multiprocessor has dozens of; fewer have too little to hide
 WASTE = 8  # at most one part in so many of the tiles along an axis is unused
 LINE = 128  # bytes of the shortest tile along contiguous memory
+VECTOR = 4  # elements of f32 that one instruction loads
+REGISTERS = 32  # elements of a short row in a thread
 FEWEST = 4  # elements along which an operand is contiguous, for tiles that read along it
 TURNED = 64  # bytes of a line of results whose operand is contiguous along another axis, and elements of a short type
 
@@ -46,6 +48,19 @@ def exact(extent: int, most: int, least: int) -> int:
         best = min(best, tile, key=lambda t: _unused(extent, t))
         tile //= 2
     return best
+
+
+def short(extent: int) -> int:
+    """The tile along contiguous memory of a short row: a power of two, or all elements in vectors of 4.
+
+    A power of two would leave more than one part in :data:`WASTE` of it unused, and a thread has :data:`REGISTERS`
+    elements of the row at most: the lanes of a row are a power of two that divides its vectors.
+    """
+    tile = ceil_pow2(extent)
+    vectors = extent // VECTOR
+    lanes = vectors & -vectors
+    whole = extent % VECTOR == 0 and extent <= REGISTERS * min(32, lanes)
+    return extent if whole and (tile - extent) * WASTE > tile else tile
 
 
 def _unused(extent: int, tile: int) -> int:

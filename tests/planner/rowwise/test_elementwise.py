@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nautilus.core.schedule import KernelPlan, WarpPlan
-from nautilus.planner.rowwise.elementwise import exact
+from nautilus.planner.rowwise.elementwise import exact, short
 from tests.endtoend.support import complaints, travel
 
 COPY = """
@@ -37,6 +37,24 @@ def plans(text: str) -> tuple[KernelPlan, ...]:
 )
 def test_little_of_a_tile_is_unused(extent: int, most: int, least: int, tile: int) -> None:
     assert exact(extent, most, least) == tile
+
+
+@pytest.mark.parametrize(("extent", "tile"), [(20, 20), (30, 32), (28, 32), (33, 64), (48, 48), (100, 128), (19, 32)])
+def test_a_short_row_is_whole_vectors_or_a_power_of_two(extent: int, tile: int) -> None:
+    assert short(extent) == tile
+
+
+def test_a_sum_over_short_rows_has_their_elements_in_registers() -> None:
+    text = """
+        dim N = {n}, C = 20
+        input X: f32[N, C]
+        input y: i32[N]
+        output L: f32
+        L = sum[n, c](log1p(exp(-abs(X[n, c]))) * (1 if y[n] == c else 0.25))
+    """
+    plan, *_ = plans(text.format(n=1 << 20))
+    assert plan.axis("c").tile == 20
+    assert complaints(travel(text.format(n=333), "sm_90a")) == []
 
 
 @pytest.mark.parametrize(
