@@ -154,7 +154,7 @@ MA_TILE = Stage(
         "grid.persistent_grid:PersistentGrid",
         "mma.ping_pong:PingPong",
         "copies.vector_steps:VectorSteps",
-        "copies.prefetch_steps:PrefetchSteps",
+        *("copies.prefetch_steps:PrefetchSteps", "copies.stage_steps:StageSteps"),
         "finalise.sink_indices:SinkIndices",
         "finalise.dead_fragments:DeadFragments",
         "finalise.allocate_shared:AllocateShared",

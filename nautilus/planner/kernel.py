@@ -379,10 +379,11 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
     for x in order[:2]:
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))
-        if x == order[0] and not any(d.is_reduction for d in g.defs):
-            line = elementwise.LINE // min(d.buffer.dtype.bytes for d in g.defs)
-            beside = max((ceil_pow2(g.extent(y)) for y in order[1:2]), default=1)
-            tile = elementwise.exact(g.extent(x), tile, max(line, room // beside))
+        elements = not any(d.is_reduction for d in g.defs)
+        if x == order[0] and (elements or x == fast):
+            line = (elementwise.LINE if elements else 2 * SECTOR) // min(d.buffer.dtype.bytes for d in g.defs)
+            beside = room // max((ceil_pow2(g.extent(y)) for y in order[1:2]), default=1) if elements else 1
+            tile = elementwise.exact(g.extent(x), tile, max(line, beside))
         if x == fast and g.loop is not None and g.terms() <= SHORT:
             others = prod(g.extent(y) for y in grid if y != x)
             while tile > FEW_COLUMNS and others * -(-g.extent(x) // tile) < FULL:

@@ -42,14 +42,17 @@ class Access:
     vec: int
 
 
-def whole_sectors(access: Access, gain: float, warps: int, vector_bytes: int) -> tuple[FragLayout, int] | None:
+def whole_sectors(
+    access: Access, gain: float, warps: int, vector_bytes: int, least: int = LEAST
+) -> tuple[FragLayout, int] | None:
     """The layout and the vector width in which ``access`` touches fewer sectors; None where it has no such layout.
 
-    ``gain``: sectors that it then touches, at most, as a share of those that it touches in its own layout.
+    ``gain``: sectors that it then touches, at most, as a share of those that it touches in its own layout; ``least``:
+    elements of the tile.
     """
     axes, buffer = access.type_.axes, access.buffer
     exprs = access.index if access.mask is None else (*access.index, access.mask)
-    if prod(access.type_.shape) < LEAST or buffer.dtype.bytes > 4:
+    if prod(access.type_.shape) < least or buffer.dtype.bytes > 4:
         return None
     if any(isinstance(n, Ref | Load) for e in exprs for n in walk(e)):
         return None

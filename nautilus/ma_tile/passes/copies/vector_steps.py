@@ -17,8 +17,9 @@ step, as before.
 
 An access qualifies if the number of the step is in its last index alone, with the factor 1 or -1, its vectors are
 aligned whatever the sizes, and, for a store, if the kernel does not load the tensor.  A loop that has such a
-load or store with lanes in another direction is changed; others keep their form.  ``V`` elements fill a sector of
-:data:`SECTOR` bytes, or fewer where the loop is long (:data:`COMPUTED`).
+load or store with lanes in another direction is changed; others keep their form.  ``V`` elements are
+:data:`ROW` bytes of a row, half as many where there are few steps, or fewer where the loop is long
+(:data:`COMPUTED`).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, stored, va
 from nautilus.ma_tile.passes.copies.prefetch_steps import is_steps
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, layout_name, uniform_ranges, with_variables
 
-SECTOR = 32  # bytes that memory delivers together
+ROW = 64  # bytes of a row in an iteration: two sectors
 VECTOR = 16  # bytes of an instruction
 COMPUTED = 512  # registers of the results of all ops in the steps of an iteration, at most
 LEAST = 4  # vectors of a loop that is worth the rewrite
@@ -104,12 +105,13 @@ def _size(kernel: MemKernel, loop: ForOp, buffers: Mapping[str, Buffer]) -> int:
     along = [buffers[x.buffer].dtype.bytes for x in _accesses(loop) if _slope(x, loop.var)]
     if not along or not isinstance(loop.lo, Const) or any(isinstance(x, ForOp) for x in loop.body):
         return 1
-    size = SECTOR // min(along)
+    steps = int(loop.hi.value) - int(loop.lo.value) if isinstance(loop.hi, Const) else None
+    size = ROW // min(along)
+    if steps is not None and steps < LEAST * size:
+        size //= 2
     while size > 1 and size * made > COMPUTED:
         size //= 2
-    if isinstance(loop.hi, Const) and int(loop.hi.value) - int(loop.lo.value) < LEAST * size:
-        return 1
-    return size
+    return 1 if steps is not None and steps < LEAST * size else size
 
 
 def _accesses(loop: ForOp) -> Iterator[GlobalLoad | GlobalStore]:

@@ -1,0 +1,126 @@
+"""``stage-steps``: what a loop of steps stores in parts of sectors goes through shared memory.
+
+A lane that has a row of its own stores the elements of several steps with vectors (``vector-steps``).  The vectors of
+one instruction lie in as many rows as there are lanes, and each of them fills half a sector of 32 bytes at most, which
+takes several times as long to write as a whole one (:mod:`nautilus.ma_tile.analysis.sectors`).  Through shared memory,
+neighbouring lanes store neighbouring vectors of a row::
+
+    st.global Y[b, t * 16 + v], %h vec 4           st.shared steps_Y, %h
+                                                   %h_rows = ld.shared steps_Y
+                                                   st.global Y[b, t * 16 + v], %h_rows vec 4
+
+``synchronize`` puts the barriers between the two and before the next iteration.  A store is not changed where it
+combines with what is in memory, where its index or mask reads fragments, where its block has more than
+:data:`WARPS` warps, which would wait for each other, where shared memory has no room, or where the sectors that it
+touches would not be fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass as mutable
+from dataclasses import replace
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import Const
+from nautilus.core.records import dataclass
+from nautilus.core.text.names import fresh
+from nautilus.core.tiles import TileType
+from nautilus.core.types import DType
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import (
+    ForOp,
+    GlobalStore,
+    MapOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    SharedLoad,
+    SharedStore,
+    Slot,
+    Smem,
+)
+from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
+from nautilus.ma_tile.lowering.exchange import STORES, Access, Staging, stage_between, whole_sectors
+from nautilus.ma_tile.passes.copies.prefetch_steps import is_steps
+from nautilus.ma_tile.rewriting.renaming import Names, layout_name
+from nautilus.targets.limits import VECTOR_BYTES, limits
+
+WARPS = 1  # of a block, whose barriers cost little
+LEAST = 256  # elements of a tile
+_ZERO = Const(0, DType.I32)
+
+
+@dataclass(frozen=True, slots=True)
+class StageSteps:
+    """Stage the stores of steps that write parts of sectors."""
+
+    name = "stage-steps"
+
+    def apply(self, module: MemModule) -> MemModule:
+        """The module with staged stores; the same object where there are none."""
+        buffers = {b.name: b for b in module.buffers}
+        room = limits(module.target).smem_block // 4  # of the least number of blocks on a multiprocessor
+        return each_kernel(module, lambda k: _staged(k, buffers, room))
+
+
+def _staged(kernel: MemKernel, buffers: Mapping[str, Buffer], room: int) -> MemKernel:
+    if kernel.warps > WARPS:
+        return kernel
+    work = _Stores(kernel, buffers, room, dict(kernel.layouts), Names(kernel), {})
+
+    def loop(op: MemOp) -> tuple[MemOp, ...]:
+        return (replace(op, body=rebuild(op.body, work.store)),) if isinstance(op, ForOp) and is_steps(op) else (op,)
+
+    body = rebuild(kernel.body, loop)
+    if not work.new:
+        return kernel
+    return replace(kernel, layouts=work.layouts, smem=(*kernel.smem, *work.new.values()), body=body)
+
+
+@mutable(slots=True)
+class _Stores:
+    """The stores of one kernel.  ``new``: the stages, by the type and the form of their tiles."""
+
+    kernel: MemKernel
+    buffers: Mapping[str, Buffer]
+    room: int
+    layouts: dict[str, FragLayout]
+    names: Names
+    new: dict[tuple[DType, Staging], Smem]
+
+    def store(self, op: MemOp) -> tuple[MemOp, ...]:
+        """The ops that replace ``op``."""
+        if not isinstance(op, GlobalStore) or op.combiner is not None:
+            return (op,)
+        buffer, own = self.buffers[op.buffer], self.layouts[op.value.layout]
+        kind = TileType(buffer.dtype, op.value.type.axes)
+        found = whole_sectors(
+            Access(buffer, op.index, op.mask, kind, own, op.vec), STORES, self.kernel.warps, VECTOR_BYTES, LEAST
+        )
+        if found is None:
+            return (op,)
+        stage = stage_between(kind, own, found[0])
+        smem = self.stage(buffer, stage)
+        if smem is None:
+            return (op,)
+        out, value = list[MemOp](), op.value
+        if value.type.dtype is not buffer.dtype:
+            value = replace(self.names.frag(value, str(buffer.dtype)), type=kind)
+            out.append(MapOp(value, "cast", (op.value,), op.span))
+        name = layout_name(self.layouts, found[0], f"{op.value.layout}_rows")
+        rows = replace(self.names.frag(value, "rows"), layout=name)
+        slot = Slot(smem.name, _ZERO)
+        out += [SharedStore(slot, value, stage.store, span=op.span), SharedLoad(rows, slot, stage.load, op.span)]
+        return (*out, replace(op, value=rows, vec=found[1]))
+
+    def stage(self, buffer: Buffer, stage: Staging) -> Smem | None:
+        """The shared memory of such tiles; None where there is no room."""
+        key = (buffer.dtype, stage)
+        if key not in self.new:
+            used = sum(s.bytes for s in (*self.kernel.smem, *self.new.values()))
+            if used + stage.bytes(buffer.dtype) > self.room:
+                return None
+            name = fresh(f"steps_{buffer.name}", {s.name for s in (*self.kernel.smem, *self.new.values())})
+            self.new[key] = Smem(name, buffer.dtype, stage.axes, 1, 0, stage.pad)
+        return self.new[key]
