@@ -72,7 +72,8 @@ SCALAR = Stage(
     passes=_passes(
         "nautilus.scalar.passes",
         "recurrences.unroll_recurrences:UnrollRecurrences",
-        *("recurrences.join_recurrences:JoinRecurrences", "recurrences.chunk_recurrences:ChunkRecurrences"),
+        *("recurrences.scan_recurrences:ScanRecurrences", "recurrences.join_recurrences:JoinRecurrences"),
+        "recurrences.chunk_recurrences:ChunkRecurrences",
         "recurrences.chunk_filters:ChunkFilters",
         "simplify:Simplify",
         *("inline:Inline", "simplify:Simplify"),
