@@ -222,6 +222,10 @@ HELPERS: Mapping[str, Helper] = {
         "template <class T> __device__ __forceinline__ T wrapping_abs(T a) { return a < 0 ? (T)(0 - (u64)a) : a; }"
     ),
     **{name: Helper(_OF_TWO.format(name, body)) for name, body in _BODIES.items()},
+    "power": Helper(
+        "// x to the power y.  A scalar exponent is the same in all threads, so that a square costs one product.\n"
+        "__device__ __forceinline__ float power(float x, float y) { return y == 2.0f ? x * x : powf(x, y); }"
+    ),
     "int_pow": Helper(
         "template <class T> __device__ __forceinline__ T int_pow(T a, T n) "
         "{ if (n < 0) return a == 1 ? 1 : a == -1 ? (n & 1 ? -1 : 1) : 0; "

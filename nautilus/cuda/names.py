@@ -37,7 +37,8 @@ _MACROS = _words("""
 
 #: Types and functions that the emitted text mentions.
 _USED = _words("""
-    f16 bf16 u16 u32 u64 TensorMap size_t int2 int4 uint2 uint4 float2 float4 make_uint2 make_uint4 threadIdx
+    f16 bf16 u16 u32 u64 TensorMap size_t int2 int4 uint2 uint4 float2 float4 longlong2 double2 make_uint2 make_uint4
+    make_longlong2 make_double2 threadIdx
     blockIdx blockDim gridDim min max abs fabs fabsf floor floorf ceil ceilf rint rintf round exp expf exp2 exp2f
     log logf log2 log2f sin sinf cos cosf tanh tanhf erf erff pow powf sqrt sqrtf rsqrt rsqrtf fma fmaf fmod fmodf
     atomicAdd main

@@ -73,7 +73,7 @@ _EXPONENTIALS = (
         "pow", "x to the power y; of integers, a negative exponent truncates towards zero",
         arity=2, types=Types.NUMBER, numpy="arrays.power", python=lambda x, y: x**y,
         interval=iv.within(*iv.EVERYTHING), ulps=(8, 2), slots=100, special=2,
-        derivative=("y * pow(x, y - 1.0)", "pow(x, y) * log(x)"), c=Call("powf", "pow", "int_pow"),
+        derivative=("y * pow(x, y - 1.0)", "pow(x, y) * log(x)"), c=Call("power", "pow", "int_pow"),
         torch="({0} ** {1})", symbol="**",
     ),
     _function(
