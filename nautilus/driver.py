@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.index.simplify import forget
-from nautilus.cost.registers import may_spill
 from nautilus.passes.attempts import Repeated, Resources, check_resources, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input
@@ -25,8 +24,9 @@ from nautilus.passes.instruments import Verify
 from nautilus.passes.manager import Instrument, Pipeline, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
-from nautilus.passes.selection.with_variants import with_variants
-from nautilus.targets.limits import limits
+from nautilus.passes.selection.assembly import Refused, refusal
+from nautilus.passes.selection.checked import Checked
+from nautilus.passes.selection.with_variants import may_vary, with_variants
 
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
@@ -46,23 +46,25 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
 def _compile(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
     """:func:`compile_file` as a part of another compilation, such as a variant, whose simplifications it knows."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
-    lookup_failure, repeated, spec = "", Repeated(), None
+    lookup_failure, repeated, spec, refused = "", Repeated(), None, request.refused
     while True:
         result = Result(request.context)
         try:
             checks = [Verify()] if request.verified else []
-            pipeline = Pipeline([*checks, repeated, *instruments])
+            known = [Refused(refused)] if request.refused else []
+            pipeline = Pipeline([*checks, repeated, *known, *instruments])
             start, after = read_input(request, result, pipeline, spec)
             _run_stages(result, start, after, request.until, pipeline)
             if MA_TILE.name in result.modules and not request.gives_kernels:
                 check_resources(result.modules[MA_TILE.name], result.context, result.tuned)
             if accept is not None:
                 accept(result)
-            result.lookup_failure = lookup_failure
+            result.lookup_failure, result.refused = lookup_failure, refused
             return result
         except (ScheduleError, UnsupportedError) as error:
             again = error is repeated.error  # before the result has a schedule
             schedule = repeated.planned if again else result.context.schedule
+            refused += refusal(error, result.context.schedule)
             request = next_request(request, result.tuned, error, again, schedule)
             spec = result.modules.get(SPEC.name)
             accepted = error.kernel in request.fallbacks.spilling
@@ -71,58 +73,46 @@ def _compile(request: Request, instruments: Sequence[Instrument] = (), accept: A
 
 
 def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tuple[Result, Compiled]:
-    """:func:`compile_file`, then NVRTC; a kernel that ptxas cannot make fast fails like one that a pass refuses."""
-    from nautilus.runtime.nvrtc import build
+    """:func:`compile_file`, then NVRTC; a kernel that ptxas cannot make fast fails like one that a pass refuses.
+
+    Where variants may follow, whose text has the kernels again, ptxas sees only kernels in doubt before.
+    """
+    from nautilus.runtime.nvrtc import build, check
 
     built: list[Compiled] = []
+    checked = Checked(request, check, _to_cuda)
 
     def assemble(made: Result) -> Sequence[Resources]:
         built.append(build(made.cuda_module, made.context.arch))
         return built[-1].resources
 
     def accept(result: Result) -> None:
-        note_spills(request, result, result.cuda_module, assemble(result))
+        if may_vary(request, result):
+            checked.accept(result)
+        else:
+            note_spills(request, result, result.cuda_module, assemble(result))
 
     result = compile_file(request, instruments, accept)
-    general = built[-1]
+    if not may_vary(request, result):
+        return result, built[-1]
     found = with_variants(request, result, _compile, assemble)
-    return (result, general) if found is None else (found, built[-1])
+    if found is None:
+        assemble(result)
+    return found or result, built[-1]
 
 
 def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
     """:func:`compile_file` with the schedule that :func:`build_cubin` ends at, so that every output is of one kernel.
 
-    ptxas runs only where there are warpgroup MMAs, or where so many fragments are live that registers may spill.  A
+    ptxas sees only kernels with warpgroup MMAs, and those with so many live fragments that registers may spill.  A
     schedule or a dump that was given is kept, with the failure in the result's ``ptxas_failure``; where NVRTC is not
     installed, its ``unchecked`` says so.
     """
-    from nautilus.passes.selection.variant_resources import variant_resources
-    from nautilus.runtime.nvrtc import check, has_wgmma
+    from nautilus.runtime.nvrtc import check
 
-    accepted: Sequence[Resources] = ()
-
-    def accept(result: Result) -> None:
-        nonlocal accepted
-        accepted = ()
-        whole = _to_cuda(result, request.until) if request.is_spec or CUDA.name in result.modules else None
-        if whole is None:
-            return
-        serialised, arch = has_wgmma(whole.cuda), whole.context.arch
-        try:
-            if serialised or may_spill(whole.modules[MA_TILE.name], limits(arch)):
-                reason, accepted = check(whole.cuda_module, arch)
-                result.unchecked = reason if serialised else ""
-                note_spills(request, result, whole.cuda_module, accepted)
-        except ScheduleError as error:
-            if not request.gives_kernels:
-                raise
-            result.ptxas_failure = str(error)
-
-    def assemble(made: Result) -> Sequence[Resources]:
-        return variant_resources(made, result.modules[MA_TILE.name], accepted, check)
-
-    result = compile_file(request, instruments, accept)
-    return with_variants(request, result, _compile, assemble) or result
+    checked = Checked(request, check, _to_cuda)
+    result = compile_file(request, instruments, checked.accept)
+    return with_variants(request, result, _compile, checked.assemble) or result
 
 
 def _to_cuda(result: Result, until: str) -> Result | None:

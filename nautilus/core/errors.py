@@ -225,7 +225,11 @@ class ScheduleError(NautilusError):
         super().__init__(": ".join([*places, *([field] if field else []), reason]))
 
 
-class SpillError(ScheduleError):
+class AssemblerError(ScheduleError):
+    """ptxas makes a kernel that is right but slow: it serialises wgmma instructions or spills their accumulators."""
+
+
+class SpillError(AssemblerError):
     """ptxas spills registers of a kernel, which is right but slow: a smaller plan is better, if there is one."""
 
 

@@ -84,18 +84,18 @@ class Estimate:
         return out
 
 
-def estimate(ma_module: MemModule, arch: str) -> Estimate:
-    """The estimate of ``ma_module`` on ``arch``."""
+def estimate(ma_module: MemModule, arch: str, registers: Sequence[int] = ()) -> Estimate:
+    """The estimate of ``ma_module`` on ``arch``; ``registers``: of its kernels, where they were estimated before."""
     m, target = machine(arch), limits(arch)
-    kernels = tuple(_kernel(ma_module, k, m, target) for k in ma_module.kernels)
+    found = registers or [estimate_registers(k, target) for k in ma_module.kernels]
+    kernels = tuple(_kernel(ma_module, k, n, m, target) for k, n in zip(ma_module.kernels, found, strict=True))
     return Estimate(
         sum(k.seconds for k in kernels), sum(k.dram_bytes for k in kernels), sum(k.flops for k in kernels), kernels
     )
 
 
-def _kernel(module: MemModule, kernel: MemKernel, m: Machine, target: Limits) -> KernelEstimate:
+def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, target: Limits) -> KernelEstimate:
     work = count(module, kernel)
-    registers = estimate_registers(kernel, target)
     resident = occupancy(kernel, registers, target)
     persistent = work.order != "none"
     blocks = _blocks(work, kernel, m) if persistent else work.tiles

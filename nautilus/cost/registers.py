@@ -51,9 +51,9 @@ def kernel_fault(k: MemKernel, target: Limits) -> tuple[str, str] | None:
     return None
 
 
-def may_spill(module: MemModule, target: Limits) -> bool:
-    """Whether fragments of a kernel need so many registers that ptxas may spill some (:data:`DOUBT`)."""
-    return any(peak(k, body) > DOUBT * cap for k in module.kernels for _, body, cap in bodies(k, target))
+def may_spill(kernel: MemKernel, target: Limits) -> bool:
+    """Whether fragments of ``kernel`` need so many registers that ptxas may spill some (:data:`DOUBT`)."""
+    return any(peak(kernel, body) > DOUBT * cap for _, body, cap in bodies(kernel, target))
 
 
 def _kind(body: tuple[MemOp, ...]) -> str:

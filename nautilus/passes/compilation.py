@@ -7,9 +7,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from nautilus.core.errors import AssemblerError
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.schedule.dispatch import Dispatch, SizeFact, chosen, leaves
 from nautilus.core.types import DType
 from nautilus.cuda.host.choice import Choice
@@ -24,6 +25,14 @@ Lookup: TypeAlias = Callable[[Any, Context], Schedule | None]  # of a Spec
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A plan of a kernel that ptxas refused, whatever the order of its tiles is."""
+
+    plan: KernelPlan
+    error: AssemblerError
+
+
+@dataclass(frozen=True)
 class Request:
     """The input and the options of a compilation. ``until`` names the last stage.
 
@@ -34,6 +43,7 @@ class Request:
     for tensors that are not aligned joins them.  ``unaligned``: strides that are given at launch, and the addresses of
     their tensors, are not promised to be multiples of 16 bytes.  ``assumed``: facts about runtime sizes beside those of
     the spec.  ``verified``: the verifier runs behind every pass; not where the schedule alone is the result.
+    ``refused``: plans that ptxas refused, which are not tried again.
     """
 
     path: Path
@@ -52,6 +62,7 @@ class Request:
     unaligned: bool = False
     assumed: tuple[SizeFact, ...] = ()
     verified: bool = True
+    refused: tuple[Refusal, ...] = ()
 
     @property
     def is_spec(self) -> bool:
@@ -137,8 +148,8 @@ class Result:
     ``tuned``: ``lookup`` found the schedule.  ``lookup_failure``: the reason why the schedule that it found was not
     used.  ``unchecked``: the reason why ptxas did not check the warpgroup MMAs.  ``ptxas_failure``: the failure of the
     warpgroup MMAs of a given schedule or dump in ptxas.  ``spills``: the kernels that spill registers, as far as
-    ptxas assembled them, with the bytes a thread.  ``variants``: what the CUDA text holds instead of the MA-tile module
-    alone.
+    ptxas assembled them, with the bytes a thread.  ``refused``: plans of the attempts before that ptxas refused.
+    ``variants``: what the CUDA text holds instead of the MA-tile module alone.
     """
 
     context: Context
@@ -148,6 +159,7 @@ class Result:
     unchecked: str = ""
     ptxas_failure: str = ""
     spills: tuple[tuple[str, int], ...] = ()
+    refused: tuple[Refusal, ...] = ()
     variants: Variants | None = None
 
     @property

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from nautilus.core.errors import ScheduleError, ToolchainError
+from nautilus.core.errors import AssemblerError, ToolchainError
 from nautilus.core.records import dataclass
 from nautilus.cuda.module import CudaModule
 
@@ -66,7 +66,7 @@ def build(module: CudaModule, arch: str, form: str = "cubin", line_info: str = "
 def check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
     """Let ptxas check ``module``: the resources of its kernels, or the reason why that is not possible.
 
-    Raises ScheduleError as :func:`refuse_serialised` does, and ToolchainError where the text does not compile.
+    Raises AssemblerError as :func:`refuse_serialised` does, and ToolchainError where the text does not compile.
     """
     try:
         return "", build(module, arch).resources
@@ -89,7 +89,7 @@ def compile_cuda(
     ``more``: further options of NVRTC.
 
     Raises ToolchainError with the compiler's log where the text does not compile, and without one
-    where NVRTC is missing or too old for ``arch``; ScheduleError as :func:`refuse_serialised` does.
+    where NVRTC is missing or too old for ``arch``; AssemblerError as :func:`refuse_serialised` does.
     """
     nvrtc = _bindings()
     target = arch if form == "cubin" else arch.replace("sm_", "compute_")
@@ -116,7 +116,7 @@ def compile_cuda(
 def refuse_serialised(text: str, log: str, kernels: Mapping[str, str]) -> None:
     """Refuse a kernel whose wgmma instructions are serialised or whose accumulators spill, since both are slow.
 
-    ``kernels`` maps symbols to names in the schedule.  Raises ScheduleError for a kernel in which ptxas waits after
+    ``kernels`` maps symbols to names in the schedule.  Raises AssemblerError for a kernel in which ptxas waits after
     each wgmma (C7510 to C7516 and C76xx in the log) or spills registers.
     """
     if not has_wgmma(text):
@@ -127,12 +127,12 @@ def refuse_serialised(text: str, log: str, kernels: Mapping[str, str]) -> None:
             quoted = frozenset(_QUOTED.findall(line))
             symbol = next((r.kernel for r in resources if r.kernel in quoted), "")
             reason = f"ptxas serialises wgmma instructions ({m[1]}: {line.strip()})"
-            raise ScheduleError(reason, kernel=kernels.get(symbol, symbol))
+            raise AssemblerError(reason, kernel=kernels.get(symbol, symbol))
     for r in resources:
         if r.spill_stores and "wgmma_" in text[_defined(text, r.kernel) :].partition('extern "C"')[0]:
             spilled = f"{r.registers} registers, {r.spill_stores} bytes spilled"
             reason = f"ptxas has too few registers for the wgmma instructions ({spilled})"
-            raise ScheduleError(reason, kernel=kernels.get(r.kernel, r.kernel))
+            raise AssemblerError(reason, kernel=kernels.get(r.kernel, r.kernel))
 
 
 def has_wgmma(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import hypot, prod
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,8 @@ _FAR: Final = 16  # the excess over the budget at which sums are shortened by tw
 _NODES: Final = 16  # operations of a definition that count as one
 _GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed indices only
 _LONGEST: Final = 1 << 14  # terms of a sum in the sampled evaluation
+_TERMS: Final = 32  # terms along an axis that sums keep
+_FEWEST: Final = 4  # the same where sums of sums over several axes exceed the budget by far
 RUNTIME: Final = 1024  # the size of a dim that is known only at launch and has no smaller bound
 INPUTS: Final = 6  # sets of inputs for an output of few elements
 #: Where terms may cancel: more elements, for which sums that cancel belong to rows, and to columns.
@@ -160,14 +163,23 @@ def shorter_sums(program: Spec, chosen: Chosen, budget: int) -> Restricted:
     """``program`` at ``chosen`` or fewer elements, with sums of so few terms that its work is within ``budget``."""
     extents = {a.extent for _, e in _reductions(program) for a in e.axes if isinstance(a.extent, int)}
     most = min(max(extents, default=1), _LONGEST)
-    while True:
+
+    def shorter() -> tuple[Restricted, int]:
         kept = {n: _terms(program, chosen, n, most) for n in sorted(extents) if n > most}
         same = {t.name: _same_indices(t, chosen.get(t.name, {}), kept) for t in program.outputs}
-        cut = min((restrict(program, c, kept) for c in (chosen, same)), key=lambda r: work(r.spec))
-        points = work(cut.spec)
-        if most <= 32 or points <= budget:
-            return cut
+        found = ((r, work(r.spec)) for r in (restrict(program, c, kept) for c in (chosen, same)))
+        return min(found, key=itemgetter(1))
+
+    cut, points = shorter()
+    while points > budget and most > _TERMS:
         most //= 2 if points < _FAR * budget else 4
+        cut, points = shorter()
+    while points > _FAR * budget and most > _FEWEST:
+        before, most = (cut, points), most // 2
+        cut, points = shorter()
+        if 2 * points > before[1]:
+            return before[0]  # the work is not that of sums
+    return cut
 
 
 def _terms(program: Spec, chosen: Mapping[str, Mapping[int, Array]], extent: int, most: int) -> Array:

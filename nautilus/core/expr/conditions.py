@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Const, Expr, Op
+from nautilus.core.expr.nodes import NEGATED, Const, Expr, Op
 from nautilus.core.types import DType
 
 TRUE = Const(True, DType.BOOL)
@@ -34,4 +34,33 @@ def conjunction(conditions: Iterable[Expr | None]) -> Expr | None:
     total: Expr | None = None
     for part in dict.fromkeys(p for whole in conditions for p in conjuncts(whole)):
         total = part if total is None else calc("and", total, part)
+    return total
+
+
+def negated(e: Expr) -> Expr:
+    """``not e``, pushed into integer comparisons (of floats it is not: NaN)."""
+    match e:
+        case Const(value=value):
+            return FALSE if value else TRUE
+        case Op(op="not", args=(a,)):
+            return a
+        case Op(op=op, args=(a, _)) if op in NEGATED and a.dtype.is_int:
+            return Op(NEGATED[op], e.args, DType.BOOL)
+    return calc("not", e)
+
+
+def disjuncts(e: Expr) -> tuple[Expr, ...]:
+    """The parts of a disjunction, left to right."""
+    if isinstance(e, Op) and e.op == "or":
+        return (*disjuncts(e.args[0]), *disjuncts(e.args[1]))
+    return (e,)
+
+
+def joined(op: str, parts: Sequence[Expr], empty: Const) -> Expr:
+    """``parts`` under the operation ``op`` of two; ``empty`` for none."""
+    if not parts:
+        return empty
+    total = parts[0]
+    for p in parts[1:]:
+        total = Op(op, (total, p), DType.BOOL)
     return total

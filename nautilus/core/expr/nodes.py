@@ -41,16 +41,18 @@ SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 class _Nested:
     """An expression with sub-expressions.  It stores what would otherwise be found by traversing all of them again and
-    again: its hash, its loads, its free variables and the facts about its sizes.
+    again: its hash, its loads, its free variables, the facts about its sizes, its details and its linear form.
 
     These are no fields of the dataclass, so a copy does not have them, and they are not pickled.
     """
 
-    __slots__ = ("_free", "_hash", "_loads", "_sizes")
+    __slots__ = ("_details", "_free", "_hash", "_linear", "_loads", "_sizes")
+    _details: tuple[object, ...]
     _free: frozenset[str]
     _hash: int
+    _linear: object
     _loads: tuple[Load, ...]
-    _sizes: tuple[object, ...]
+    _sizes: tuple[tuple[str, object], ...]
 
     def _kept_hash(self, *parts: object) -> int:
         try:
@@ -77,6 +79,12 @@ class Var:
     name: str
     dtype: DType = DType.I32
     span: Span = SPAN
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Var and self.name == other.name and self.dtype is other.dtype
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,11 @@ class Load(_Nested):
     dtype: DType
     span: Span = SPAN
 
+    def __eq__(self, other: object) -> bool:
+        if self is other or type(other) is not Load:
+            return self is other
+        return self.buffer == other.buffer and self.dtype is other.dtype and self.index == other.index
+
     def __hash__(self) -> int:
         return self._kept_hash(self.buffer, self.index, self.dtype)
 
@@ -122,6 +135,11 @@ class Op(_Nested):
     args: tuple[Expr, ...]
     dtype: DType
     span: Span = SPAN
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or type(other) is not Op:
+            return self is other
+        return self.op == other.op and self.dtype is other.dtype and self.args == other.args
 
     def __hash__(self) -> int:
         return self._kept_hash(self.op, self.args, self.dtype)
@@ -224,17 +242,18 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
     """``e`` with its direct sub-expressions replaced by ``new``; ``e`` itself if they are the same."""
-    if all(a is b for a, b in zip(children(e), new, strict=True)):
+    for a, b in zip(children(e), new, strict=True):
+        if a is not b:
+            break
+    else:
         return e
-    match e:
-        case Load():
-            return Load(e.buffer, new, e.dtype, e.span)
-        case Op():
-            return Op(e.op, new, e.dtype, e.span)
-        case Reduce():
-            return replace(e, cond=new[0] if len(new) == 2 else None, body=new[-1])
-        case _:
-            return e
+    kind = type(e)
+    if kind is Op:
+        return Op(e.op, new, e.dtype, e.span)  # type: ignore[union-attr]
+    if kind is Load:
+        return Load(e.buffer, new, e.dtype, e.span)  # type: ignore[union-attr]
+    assert isinstance(e, Reduce)
+    return replace(e, cond=new[0] if len(new) == 2 else None, body=new[-1])
 
 
 def walk(e: Expr) -> Iterator[Expr]:
@@ -246,16 +265,28 @@ def walk(e: Expr) -> Iterator[Expr]:
     stack = [e]
     while stack:
         node = stack.pop()
-        if id(node) in seen:
+        at = id(node)
+        if at in seen:
             continue
-        seen.add(id(node))
+        seen.add(at)
         yield node
         if kids := children(node):
-            stack.extend(kids[::-1])
+            stack += kids[::-1]
 
 
 def details(e: Expr) -> tuple[object, ...]:
     """What equal expressions may differ in: their spans, facts about sizes, and the sign of zero."""
+    if not isinstance(e, _Nested):
+        return _details(e)
+    try:
+        return e._details
+    except AttributeError:
+        found = _details(e)
+        object.__setattr__(e, "_details", found)
+        return found
+
+
+def _details(e: Expr) -> tuple[object, ...]:
     out: list[object] = []
     source: Source | None = None
     for n in walk(e):
@@ -276,14 +307,14 @@ def _facts(p: Param) -> tuple[object, ...]:
     return p.most, p.least, p.multiple, p.device
 
 
-def sizes(e: Expr) -> tuple[object, ...]:
-    """The facts about the params in ``e``, in which equal expressions may differ."""
+def sizes(e: Expr) -> tuple[tuple[str, object], ...]:
+    """The names of the params in ``e``, with the facts about them, in which equal expressions may differ."""
     if not isinstance(e, _Nested):
-        return _facts(e) if isinstance(e, Param) else ()
+        return ((e.name, _facts(e)),) if isinstance(e, Param) else ()
     try:
         return e._sizes
     except AttributeError:
-        found = tuple(_facts(n) for n in walk(e) if isinstance(n, Param))
+        found = tuple(dict.fromkeys((n.name, _facts(n)) for n in walk(e) if isinstance(n, Param)))
         object.__setattr__(e, "_sizes", found)
         return found
 
@@ -293,17 +324,18 @@ def rewrite(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     if not children(e):
         return rule(e) or e
     done: dict[int, Expr] = {}
-    stack = [(e, False)]
+    stack = [e]
     while stack:
-        node, ready = stack.pop()
+        node = stack[-1]
         if id(node) in done:
+            stack.pop()
             continue
         kids = children(node)
-        if not ready and kids:
-            stack.append((node, True))
-            stack.extend((k, False) for k in kids)
+        if todo := [k for k in kids if id(k) not in done]:
+            stack += todo
             continue
-        built = with_children(node, tuple(done[id(k)] for k in kids))
+        stack.pop()
+        built = with_children(node, tuple([done[id(k)] for k in kids])) if kids else node
         new = rule(built)
         done[id(node)] = built if new is None else new
     return done[id(e)]

@@ -99,17 +99,31 @@ def atom(e: Expr) -> Linear:
 
 def linear(e: Expr, other: Callable[[Expr], Linear] = atom) -> Linear:
     """``e`` as a linear combination; ``other`` tells what the parts that are not linear stand for."""
-    match e:
-        case Const(value=value):
-            return constant(int(value))
-        case Op(op="add", args=(a, b)):
-            return linear(a, other) + linear(b, other)
-        case Op(op="sub", args=(a, b)):
-            return linear(a, other) - linear(b, other)
-        case Op(op="neg", args=(a,)):
-            return linear(a, other).scale(-1)
-        case Op(op="mul", args=(a, b)):
-            x, y = linear(a, other), linear(b, other)
+    if isinstance(e, Op) and e.op in _LINEAR:
+        if other is not atom:
+            return _linear(e, other)
+        kept: Linear | None = getattr(e, "_linear", None)
+        if kept is None:
+            kept = _linear(e, atom)
+            if e not in kept.terms:  # else it would hold itself
+                object.__setattr__(e, "_linear", kept)
+        return kept
+    return constant(int(e.value)) if isinstance(e, Const) else other(e)
+
+
+_LINEAR = frozenset({"add", "sub", "neg", "mul"})
+
+
+def _linear(e: Op, other: Callable[[Expr], Linear]) -> Linear:
+    match e.op:
+        case "add":
+            return combine(linear(e.args[0], other), linear(e.args[1], other), 1)
+        case "sub":
+            return combine(linear(e.args[0], other), linear(e.args[1], other), -1)
+        case "neg":
+            return linear(e.args[0], other).scale(-1)
+        case "mul":
+            x, y = linear(e.args[0], other), linear(e.args[1], other)
             if not y.terms:
                 return x.scale(y.const)
             if not x.terms:

@@ -17,11 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import gcd
 from typing import TypeAlias
 
-from nautilus.core.expr.build import calc
-from nautilus.core.expr.conditions import FALSE, TRUE, conjuncts
+from nautilus.core.expr.conditions import FALSE, TRUE, conjuncts, disjuncts, joined, negated
 from nautilus.core.expr.nodes import (
     COMPARISONS,
-    NEGATED,
     Const,
     Expr,
     Op,
@@ -61,37 +59,66 @@ __all__ = [
 
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]
 
-#: results of :func:`simplify`; passes simplify the same repeatedly
-_SIMPLIFIED: dict[tuple[object, ...], Expr] = {}
-_REMEMBERED = 1 << 13
+
+class _Known:
+    """A simplifier, its results by expression and details, and the facts about the sizes that it has met.
+
+    Equal expressions may differ in these facts, and those of one name are the same within a compilation.
+    """
+
+    __slots__ = ("facts", "results", "simplifier")
+
+    def __init__(self, ranges: Ranges, given: tuple[Expr, ...]) -> None:
+        self.simplifier = _Simplifier(ranges, facts_of(given, ranges))
+        self.results: dict[tuple[object, ...], Expr] = {}
+        self.facts: dict[str, object] = {}
+
+    def agrees(self, e: Expr) -> bool:
+        """Whether the sizes in ``e`` are those that this simplifier knows, or unknown to it."""
+        return all(self.facts.setdefault(name, facts) == facts for name, facts in sizes(e))
+
+
+#: simplifiers by ranges and conditions; passes simplify the same repeatedly, and much of the rest in the same way
+_KNOWN: dict[tuple[object, ...], _Known] = {}
+_REMEMBERED = 1 << 8
 
 
 def simplify(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Expr:
     """The canonical form of ``e`` under ``ranges`` and ``given`` (module docstring)."""
-    given = tuple(given)
+    known = _known(e, ranges or {}, tuple(given))
     if not children(e):
-        return _Simplifier(ranges or {}, facts_of(given, ranges or {})).expr(e)
-    key = (e, details(e), tuple((ranges or {}).items()), given, tuple([sizes(g) for g in given]))
-    found = _SIMPLIFIED.get(key)
+        return known.simplifier.expr(e)
+    key = (e, details(e))
+    found = known.results.get(key)
     if found is None:
-        if len(_SIMPLIFIED) >= _REMEMBERED:
-            _SIMPLIFIED.clear()
-        found = _SIMPLIFIED[key] = _Simplifier(ranges or {}, facts_of(given, ranges or {})).expr(e)
+        found = known.results[key] = known.simplifier.expr(e)
     return found
 
 
 def forget() -> None:
     """Forget all results, so that those of a compilation share the same objects whatever ran before it."""
-    _SIMPLIFIED.clear()
+    _KNOWN.clear()
 
 
 def bounds(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Interval:
     """Least and greatest value of integer ``e``, inclusive; None where unbounded or unknown."""
-    return _Simplifier(ranges or {}, facts_of(given, ranges or {})).bounds(e)
+    return _known(e, ranges or {}, tuple(given)).simplifier.bounds(e)
+
+
+def _known(e: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> _Known:
+    key = (given, *ranges.items())
+    found = _KNOWN.get(key)
+    if found is None or not all(map(found.agrees, (e, *given))):
+        if len(_KNOWN) >= _REMEMBERED:
+            _KNOWN.clear()
+        found = _KNOWN[key] = _Known(dict(ranges), given)
+        for x in (e, *given):
+            found.agrees(x)
+    return found
 
 
 class _Simplifier:
-    """One simplification: its ranges, its facts and what it has already done."""
+    """Simplifications under the same ranges and facts, and what they have found."""
 
     def __init__(self, ranges: Ranges, facts: tuple[Linear, ...], depth: int = 0) -> None:
         self.ranges = ranges
@@ -204,7 +231,7 @@ class _Simplifier:
             case Op(op="min" | "max" as op, args=(x, y)):
                 return intervals.extreme(op, self.bounds(x), self.bounds(y))
             case Op(op="select", args=(c, x, y)):
-                return intervals.union(self.under(c).bounds(x), self.under(_negate(c)).bounds(y))
+                return intervals.union(self.under(c).bounds(x), self.under(negated(c)).bounds(y))
             case Op(op=op, args=args) if op in _BITWISE:
                 return intervals.bitwise(op, [self.bounds(x) for x in args], a.dtype)
             case Op(op="cast", args=(x,)) if x.dtype.is_int and x.dtype.bits <= a.dtype.bits:
@@ -416,19 +443,19 @@ class _Simplifier:
                 if new not in kept:
                     kept.append(new)
                     here = here.under(new)
-        return _join("and", kept, TRUE)
+        return joined("and", kept, TRUE)
 
     def _or(self, e: Op) -> Expr:
         kept: list[Expr] = []
         here = self
-        for part in _disjuncts(e):
+        for part in disjuncts(e):
             new = here.expr(part)
             if new == TRUE:
                 return TRUE
             if new != FALSE and new not in kept:
                 kept.append(new)
-                here = here.under(_negate(new))
-        return _join("or", kept, FALSE)
+                here = here.under(negated(new))
+        return joined("or", kept, FALSE)
 
     def _not(self, e: Op) -> Expr:
         new = self.expr(e.args[0])
@@ -436,8 +463,8 @@ class _Simplifier:
             parts = tuple(Op("not", (a,), DType.BOOL) for a in new.args)
             return self.expr(Op("or" if new.op == "and" else "and", parts, DType.BOOL))
         if isinstance(new, Op) and new.op in COMPARISONS and new.args[0].dtype.is_int:
-            return self.expr(_negate(new))
-        return _negate(new)
+            return self.expr(negated(new))
+        return negated(new)
 
     def _select(self, e: Op) -> Expr:
         cond = self.expr(e.args[0])
@@ -445,7 +472,7 @@ class _Simplifier:
             return self.expr(e.args[1])
         if cond == FALSE:
             return self.expr(e.args[2])
-        a, b = self.under(cond).expr(e.args[1]), self.under(_negate(cond)).expr(e.args[2])
+        a, b = self.under(cond).expr(e.args[1]), self.under(negated(cond)).expr(e.args[2])
         return a if a == b else with_children(e, (cond, a, b))
 
     def _reduce(self, e: Reduce) -> Expr:
@@ -466,30 +493,3 @@ _HOLDS = {f.name: f.python for f in FUNCTIONS.values() if f.types is Types.COMPA
 
 def _compare(op: str, a: Linear, b: Linear, dtype: DType) -> Expr:
     return Op(op, (lin.build(a, dtype), lin.build(b, dtype)), DType.BOOL)
-
-
-def _negate(e: Expr) -> Expr:
-    """``not e``, pushed into integer comparisons (of floats it is not: NaN)."""
-    match e:
-        case Const(value=value):
-            return FALSE if value else TRUE
-        case Op(op="not", args=(a,)):
-            return a
-        case Op(op=op, args=(a, _)) if op in NEGATED and a.dtype.is_int:
-            return Op(NEGATED[op], e.args, DType.BOOL)
-    return calc("not", e)
-
-
-def _disjuncts(e: Expr) -> tuple[Expr, ...]:
-    if isinstance(e, Op) and e.op == "or":
-        return (*_disjuncts(e.args[0]), *_disjuncts(e.args[1]))
-    return (e,)
-
-
-def _join(op: str, parts: list[Expr], empty: Const) -> Expr:
-    if not parts:
-        return empty
-    total = parts[0]
-    for p in parts[1:]:
-        total = Op(op, (total, p), DType.BOOL)
-    return total

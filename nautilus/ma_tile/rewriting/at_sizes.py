@@ -9,14 +9,32 @@ from functools import lru_cache
 from nautilus.core.expr.nodes import Const, Expr, Param, rewrite, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import Extent, as_extent
-from nautilus.core.ops import Kind, Rules, map_fields, map_regions
+from nautilus.core.ops import Kind, Rules, map_fields, map_regions, regions
+from nautilus.core.records.memo import by_identity
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, Slot
+from nautilus.ma_tile.ir.traverse import expressions
 
 
 @lru_cache(maxsize=1 << 14)
 def _params(e: Expr) -> frozenset[str]:
     """The names of the params in ``e``; the same expressions are evaluated at many sizes."""
     return frozenset(n.name for n in walk(e) if isinstance(n, Param))
+
+
+@by_identity(64)
+def _sized(kernel: MemKernel) -> frozenset[int]:
+    """The identities of the ops of ``kernel`` that have params in expressions, or ops inside that do."""
+    found = set[int]()
+
+    def visit(body: tuple[MemOp, ...]) -> bool:
+        for op in body:
+            inside = [visit(x) for x in regions(op)]
+            if any(inside) or any(map(_params, expressions(op))):
+                found.add(id(op))
+        return not found.isdisjoint(map(id, body))
+
+    visit(kernel.body)
+    return frozenset(found)
 
 
 def at_sizes(module: MemModule, sizes: Mapping[str, int]) -> MemModule:
@@ -43,12 +61,17 @@ def at_sizes(module: MemModule, sizes: Mapping[str, int]) -> MemModule:
 
     rules: Rules = {Kind.EXPR: expr, Kind.SLOT: slot, Kind.OPERAND: slot}
 
-    def ops(body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
-        return tuple(map_regions(map_fields(op, rules), ops) for op in body)
+    def ops(body: tuple[MemOp, ...], sized: frozenset[int]) -> tuple[MemOp, ...]:
+        if sized.isdisjoint(map(id, body)):
+            return body
+        return tuple(
+            map_regions(map_fields(op, rules), lambda inner: ops(inner, sized)) if id(op) in sized else op
+            for op in body
+        )
 
     def kernel(k: MemKernel) -> MemKernel:
         decode = tuple((name, expr(e)) for name, e in k.decode)
-        return replace(k, blocks=expr(k.blocks), decode=decode, body=ops(k.body))
+        return replace(k, blocks=expr(k.blocks), decode=decode, body=ops(k.body, _sized(k)))
 
     buffers = tuple(
         replace(

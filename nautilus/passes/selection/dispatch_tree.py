@@ -16,8 +16,10 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.schedule.dispatch import Dispatch, SizeFact, Threshold, compared, leaves
 from nautilus.cost.model import estimate
+from nautilus.cost.registers import estimate_registers
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
+from nautilus.targets.limits import limits
 
 LEVELS = 4  # thresholds one below the other in the decision tree
 SAVES = 0.1  # least logarithm of the ratio of times that a variant or a threshold saves, summed over the grid
@@ -59,6 +61,7 @@ class Predicted:
     def __init__(self, candidates: Sequence[Candidate], arch: str) -> None:
         self.candidates, self.arch = candidates, arch
         self.known = dict[tuple[int, tuple[int, ...]], float]()
+        self.registers = [tuple(estimate_registers(k, limits(arch)) for k in c.module.kernels) for c in candidates]
 
     def of(self, n: int, sizes: Point) -> float:
         return exp(self.log(n, sizes))
@@ -68,8 +71,11 @@ class Predicted:
         if key not in self.known:
             c = self.candidates[n]
             legal = c.holds(sizes)
-            self.known[key] = log(estimate(at_sizes(c.module, sizes), self.arch).seconds) if legal else inf
+            self.known[key] = log(self._seconds(n, sizes)) if legal else inf
         return self.known[key]
+
+    def _seconds(self, n: int, sizes: Point) -> float:
+        return estimate(at_sizes(self.candidates[n].module, sizes), self.arch, self.registers[n]).seconds
 
     def most(self, n: int, size: str) -> int:
         """The largest value of ``size`` at which candidate ``n`` is legal."""

@@ -8,28 +8,31 @@ runtime sizes.  It is right at every size at which its facts hold, and most vari
    spec with runtime sizes; one that is refused there is dropped.  The planner also plans the spec with runtime sizes
    under bounds (:mod:`.size_facts`).
 2. The cost model predicts every variant on a grid of sizes (:data:`GRID`), and :mod:`.dispatch_tree` makes a tree.
-3. Where rows are whole vectors only at some sizes, the first two steps are done again under that fact; the launcher
-   tests first whether it holds.
+3. Where rows are whole vectors only at some sizes, and the kernels differ under that fact, the first two steps are done
+   again under it; the launcher tests first whether it holds.
 
 All dims beyond the first :data:`VARIED` have their nominal sizes meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import lcm
 
-from nautilus.core.errors import DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
+from nautilus.core.errors import AssemblerError, DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
 from nautilus.core.index.sizes import MAX_DIM, NOMINAL
+from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.schedule.dispatch import Dispatch, Divided, SizeFact, leaves, renumbered
 from nautilus.frontend.sizes import holds, nearest
 from nautilus.frontend.spec import Dim, Spec
 from nautilus.passes.attempts import check_resources
-from nautilus.passes.compilation import Prediction, Request, Result, Variant, Variants
+from nautilus.passes.compilation import Prediction, Refusal, Request, Result, Variant, Variants
+from nautilus.passes.pipelines import MA_TILE, SCALAR
 from nautilus.passes.selection import size_facts
+from nautilus.passes.selection.assembly import is_refused, refusal
 from nautilus.passes.selection.dispatch_tree import SAVES, Candidate, Point, Predicted, best, decision_tree, kept
 
 VARIED = 3  # dims whose sizes vary
@@ -48,16 +51,42 @@ ALIGNED = "aligned"  # begins the names of those whose rows are whole vectors
 Compile = Callable[[Request], Result]
 
 
-def find(request: Request, general: Result, compile_one: Compile, without: Collection[str] = ()) -> Variants | None:
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A variant that ptxas refused, and its plan of that kernel, which others with its ``divisors`` may have too."""
+
+    name: str
+    divisors: frozenset[SizeFact]
+    refusals: tuple[Refusal, ...]
+
+    def has(self, c: Candidate) -> bool:
+        """Whether ``c`` is that variant, or has its plan.  The plan of the general variant was accepted before."""
+        same = c.name != GENERAL and _divisors(c.assumed) == self.divisors and is_refused(c.schedule, self.refusals)
+        return same or c.name == self.name
+
+
+def dropped_by(v: Variant, kernel: str) -> Iterator[Dropped]:
+    """``v``, if ``kernel`` is one of its kernels, which ptxas refused."""
+    name = kernel.removeprefix(f"{v.module.name}.")
+    if name != kernel:
+        error = AssemblerError("ptxas refused it for a variant", kernel=name)
+        yield Dropped(v.name, _divisors(v.assumed), refusal(error, v.schedule))
+
+
+def _divisors(facts: Iterable[SizeFact]) -> frozenset[SizeFact]:
+    return frozenset(f for f in facts if f.multiple > 1)
+
+
+def find(request: Request, general: Result, compile_one: Compile, without: Collection[Dropped] = ()) -> Variants | None:
     """The variants of ``general``, the result of ``request``; None where it serves all sizes and strides.
 
-    ``compile_one`` runs the passes to the end of MA-tile IR.  ``without``: names of variants that failed later.
+    ``compile_one`` runs the passes to the end of MA-tile IR, or of Scalar IR.  ``without``: what failed later.
     """
     spec: Spec | None = general.modules.get("spec")
     if request.variants < 2 or spec is None or request.schedule is not None or general.context.schedule is None:
         return None
     sized = None if general.tuned or not spec.launch_dims else _sized(request, general, spec, compile_one, without)
-    whole = Candidate(GENERAL, general.context.schedule, general.modules["ma-tile"])
+    whole = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
     own = _unaligned(request, spec, whole.module.name, compile_one)
     if own is None:
         return sized
@@ -67,15 +96,15 @@ def find(request: Request, general: Result, compile_one: Compile, without: Colle
 
 
 def _sized(
-    request: Request, general: Result, spec: Spec, compile_one: Compile, without: Collection[str]
+    request: Request, general: Result, spec: Spec, compile_one: Compile, without: Collection[Dropped]
 ) -> Variants | None:
     """The variants by sizes; None where one schedule serves all of them."""
-    schedules = _Schedules(request, spec, compile_one)
+    schedules = _Schedules(replace(request, refused=general.refused), spec, compile_one)
     divisors = size_facts.whole_vectors(spec)
     families = [(), *([divisors] if divisors else [])]
     candidates, members = list[Candidate](), list[list[int]]()
     for facts in families:
-        found = [c for c in _candidates(request, general, schedules, facts) if c.name not in without]
+        found = [c for c in _candidates(request, general, schedules, facts) if not any(d.has(c) for d in without)]
         members.append([*range(len(candidates), len(candidates) + len(found))])
         candidates += found
     if len(candidates) < 2:
@@ -117,29 +146,32 @@ def _variant(c: Candidate, name: str) -> Variant:
 
 
 class _Schedules:
-    """The schedules of the planner at fixed sizes, each with its name; they are made once."""
+    """The schedules of the planner at fixed sizes; each is made once."""
 
     def __init__(self, request: Request, spec: Spec, compile_one: Compile) -> None:
-        self.plain = replace(request, lookup=None, variants=1, until="ma-tile")
+        self.plain = replace(request, lookup=None, variants=1, until=MA_TILE.name)
         self.spec, self.compile_one = spec, compile_one
-        self.found: list[tuple[str, Schedule]] | None = None
+        self.found = dict[tuple[str, str], Schedule | None]()
 
-    def fixed(self) -> list[tuple[str, Schedule]]:
-        if self.found is None:
-            self.found = [*self._made()]
-        return self.found
-
-    def _made(self) -> Iterator[tuple[str, Schedule]]:
+    def points(self) -> Iterator[tuple[str, Point]]:
+        """The sizes, with their names."""
         for sizes in _points(self.spec, _grids(self.spec, PLANNED)):
-            rest = {d.name: nearest(d, NOMINAL) for d in self.spec.launch_dims if d.name not in sizes}
-            dims = {**self.plain.dims, **rest, **sizes}
-            fixed = replace(self.plain, dims=dims, keep_runtime=False, verified=False)
-            try:
-                schedule = self.compile_one(fixed).context.schedule
-            except REFUSED:
-                continue
-            if schedule is not None:
-                yield "_".join(f"{dim}{size}" for dim, size in sizes.items()), schedule
+            yield "_".join(f"{dim}{size}" for dim, size in sizes.items()), sizes
+
+    def fixed(self, name: str, sizes: Point, until: str) -> Schedule | None:
+        """The schedule at ``sizes``, of a compilation to the end of stage ``until``, which must not refuse it."""
+        if (name, until) not in self.found:
+            self.found[name, until] = self._made(sizes, until)
+        return self.found[name, until]
+
+    def _made(self, sizes: Point, until: str) -> Schedule | None:
+        rest = {d.name: nearest(d, NOMINAL) for d in self.spec.launch_dims if d.name not in sizes}
+        dims = {**self.plain.dims, **rest, **sizes}
+        fixed = replace(self.plain, dims=dims, keep_runtime=False, verified=False, until=until)
+        try:
+            return self.compile_one(fixed).context.schedule
+        except REFUSED:
+            return None
 
 
 REFUSED = (ScheduleError, UnsupportedError, TargetLimitError, DiagnosticError)  # the plan needs fixed sizes
@@ -153,23 +185,39 @@ def _candidates(
     begin = f"{ALIGNED}_" if facts else ""
     seen = list[tuple[Schedule, tuple[SizeFact, ...]]]()
 
-    def made(name: str, schedule: Schedule | None, more: tuple[SizeFact, ...] = ()) -> Candidate | None:
+    def compiled(name: str, schedule: Schedule | None, more: tuple[SizeFact, ...] = ()) -> Candidate | None:
         assumed = (*facts, *more)
-        try:
-            result = schedules.compile_one(replace(schedules.plain, schedule=schedule, assumed=assumed))
-            own, module = result.context.schedule, result.modules["ma-tile"]
-            if own is None or any(own == other and set(f) <= set(assumed) for other, f in seen):
-                return None
-            check_resources(module, replace(result.context, fallbacks=general.context.fallbacks))
-        except REFUSED:
+        result = schedules.compile_one(replace(schedules.plain, schedule=schedule, assumed=assumed))
+        own, module = result.context.schedule, result.modules[MA_TILE.name]
+        if own is None or any(own == other and set(f) <= set(assumed) for other, f in seen):
             return None
+        check_resources(module, replace(result.context, fallbacks=general.context.fallbacks))
         seen.append((own, assumed))
         return Candidate(name, own, module, assumed)
 
-    first = Candidate(GENERAL, general.context.schedule, general.modules["ma-tile"])
+    def made(name: str, more: tuple[SizeFact, ...] = ()) -> Candidate | None:
+        try:
+            return compiled(name, None, more)
+        except REFUSED:
+            return None
+
+    def fixed(name: str, sizes: Point) -> Candidate | None:
+        """A plan that is refused at runtime sizes may be refused at fixed ones too, where another one follows."""
+        tried: Schedule | None = None
+        for until in (SCALAR.name, MA_TILE.name):
+            plan = schedules.fixed(name, sizes, until)
+            if plan is None or plan == tried or any(plan == s for s, _ in seen):
+                return None
+            try:
+                return compiled(begin + name, plan)
+            except REFUSED:
+                tried = plan
+        return None
+
+    first = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
     if facts:
-        found = made(ALIGNED, None)
-        if found is None:
+        found = made(ALIGNED)
+        if found is None or found.module.kernels == general.modules[MA_TILE.name].kernels:  # no access is wider
             return
         first = found
     else:
@@ -179,8 +227,8 @@ def _candidates(
     rows = frozenset[str]().union(*(rule(first.module) for rule in rules))
     short = [d for d in schedules.spec.launch_dims[:VARIED] if d.name in rows]
     others = [
-        *(made(begin + name, plan) for name, plan in schedules.fixed() if all(plan != s for s, _ in seen)),
-        *(made(f"{begin}{d.name}_to_{f.most}", None, (f,)) for d in short for f in size_facts.bounds(d)),
+        *(fixed(name, sizes) for name, sizes in schedules.points()),
+        *(made(f"{begin}{d.name}_to_{f.most}", (f,)) for d in short for f in size_facts.bounds(d)),
     ]
     yield from (c for c in others if c is not None)
 
@@ -218,6 +266,6 @@ def _unaligned(request: Request, spec: Spec, name: str, compile_one: Callable[[R
     """The variant for any strides and addresses; None where no tensor has strides with a promise about them."""
     if request.unaligned or not any(p.multiple > 1 for p in spec.stride_params):
         return None
-    made = compile_one(replace(request, lookup=None, variants=1, until="ma-tile", unaligned=True))
+    made = compile_one(replace(request, lookup=None, variants=1, until=MA_TILE.name, unaligned=True))
     assert made.context.schedule is not None
-    return _variant(Candidate(UNALIGNED, made.context.schedule, made.modules["ma-tile"]), name)
+    return _variant(Candidate(UNALIGNED, made.context.schedule, made.modules[MA_TILE.name]), name)

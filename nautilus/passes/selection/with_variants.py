@@ -17,16 +17,17 @@ def with_variants(
 ) -> Result | None:  # fmt: skip
     """``result`` with the variants that the launcher chooses from; None where there are none.
 
-    ``assemble`` lets ptxas check their text.  A variant that it cannot make fast is dropped, and the others are chosen
-    again.  The variant for unaligned tensors is kept with spilled registers: no other one serves them.
+    ``assemble`` lets ptxas check their text.  A variant that it cannot make fast is dropped, with those of the same
+    plan, and the others are chosen again.  The variant for unaligned tensors is kept with spilled registers: no other
+    one serves them.
     """
-    if request.variants < 2 or request.until != CUDA.name:
+    if not may_vary(request, result):
         return None
     from nautilus.cuda.variants import lower_variants
     from nautilus.passes.header import variants_header
-    from nautilus.passes.selection.variants import GENERAL, UNALIGNED, find
+    from nautilus.passes.selection.variants import GENERAL, UNALIGNED, Dropped, dropped_by, find
 
-    dropped, compile_one = set[str](), _once(compile_one)
+    dropped, compile_one = list[Dropped](), _once(compile_one)
     while True:
         found = find(request, result, compile_one, dropped)
         if found is None:
@@ -45,10 +46,18 @@ def with_variants(
             refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in own]
         if not refused:
             return made
-        bad = {v.name for v in found.all if any(k.startswith(f"{v.module.name}.") for k in refused)}
-        if bad <= {GENERAL, UNALIGNED}:
+        bad = [d for v in found.all for name in refused for d in dropped_by(v, name)]
+        if {d.name for d in bad} <= {GENERAL, UNALIGNED}:
             return None
-        dropped |= bad
+        dropped += bad
+
+
+def may_vary(request: Request, result: Result) -> bool:
+    """Whether the text of ``result`` may have variants: by sizes, or for strides that make no promise."""
+    spec = result.modules.get(SPEC.name)
+    if request.variants < 2 or request.until != CUDA.name or request.schedule is not None or spec is None:
+        return False
+    return bool(spec.launch_dims or spec.stride_params)
 
 
 def _once(compile_one: Callable[[Request], Result]) -> Callable[[Request], Result]:

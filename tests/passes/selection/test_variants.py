@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from nautilus.core.errors import InternalError
+from nautilus.core.errors import AssemblerError, InternalError
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold, chosen, leaves
 from nautilus.cost.model import estimate
@@ -21,9 +22,11 @@ from nautilus.driver import Request, Result, compile_file
 from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.passes.compilation import Variants
-from nautilus.passes.selection import dispatch_tree, variants
-from nautilus.passes.selection.variant_resources import variant_resources
-from nautilus.passes.selection.variants import find
+from nautilus.passes.selection import dispatch_tree, size_facts, variants
+from nautilus.passes.selection.assembly import doubtful, is_refused, refusal
+from nautilus.passes.selection.checked import KernelResources, variant_resources
+from nautilus.passes.selection.dispatch_tree import Candidate
+from nautilus.passes.selection.variants import dropped_by, find
 from nautilus.passes.selection.with_variants import with_variants
 from nautilus.runtime.nvrtc import Resources
 
@@ -96,9 +99,60 @@ def test_predictions_are_those_of_the_modules(found: Variants) -> None:
 
 
 def test_a_variant_that_failed_is_left_out(product: tuple[Request, Result], found: Variants) -> None:
-    failed = {found.all[0].name}
-    again = find(*product, compile_file, failed)
-    assert again is None or failed.isdisjoint(v.name for v in again.all)
+    failed = found.all[0]
+    kernel = next(k.name for k in failed.module.kernels if k.name in {p.name for p in failed.schedule.kernels})
+    assert not [*dropped_by(failed, f"other.{kernel}")]
+    again = find(*product, compile_file, [*dropped_by(failed, f"{failed.module.name}.{kernel}")])
+    assert again is None or failed.name not in [v.name for v in again.all]
+
+
+def test_so_are_those_with_its_plan_in_another_order_of_tiles(found: Variants) -> None:
+    failed = found.all[-1]
+    (dropped,) = dropped_by(failed, f"{failed.module.name}.{failed.schedule.kernels[0].name}")
+
+    def candidate(name: str, **mapping: Any) -> Candidate:
+        first, *others = failed.schedule.kernels
+        plans = (replace(first, mapping=replace(first.mapping, **mapping)), *others)
+        return Candidate(name, replace(failed.schedule, kernels=plans), failed.module, failed.assumed)
+
+    assert dropped.has(candidate("same", l2_supertiles=64, raster_group=3))
+    assert not dropped.has(candidate("other", min_blocks=7)) and dropped.has(candidate(failed.name, min_blocks=7))
+    assert not dropped.has(candidate(variants.GENERAL))
+    aligned = replace(candidate("aligned"), assumed=(SizeFact("M", multiple=8),))
+    assert not dropped.has(aligned)
+
+
+def test_a_plan_that_ptxas_refused_is_not_planned_again(product: tuple[Request, Result]) -> None:
+    given, general = product
+    schedule = general.context.schedule
+    assert schedule is not None
+    first = schedule.kernels[0]
+    refused = refusal(AssemblerError("too few registers", kernel=first.name), schedule)
+    again = compile_file(replace(given, refused=refused)).context
+    assert again.schedule is not None and again.fallbacks.steps(first.name) > 0
+    assert not is_refused(again.schedule, refused) and is_refused(schedule, refused)
+    assert not is_refused(schedule, refused, frozenset({first.name}))  # whose spills are accepted
+
+
+def test_kernels_that_are_the_same_for_whole_vectors_have_no_variants_for_them() -> None:
+    text = """
+    dim B = runtime, N = 4096
+    input X: f16[B, N]
+    input len: i32[B]
+    output Y: f16[B, N]
+    Y[b, j] = X[b, j] / max[k | k < len[b]](abs(X[b, k]))
+    """
+    given = request(dedent(text))
+    general = compile_file(given)
+    assert size_facts.whole_vectors(general.modules["spec"])
+    asked: list[Request] = []
+
+    def compile_one(one: Request) -> Result:
+        asked.append(one)
+        return compile_file(one)
+
+    find(given, general, compile_one)
+    assert len([one for one in asked if one.assumed]) == 1
 
 
 @pytest.mark.parametrize(
@@ -274,13 +328,21 @@ def test_the_assembler_sees_the_kernels_of_each_variant_once(product: tuple[Requ
 
     made = with_variants(given, general, compile_file, lambda made: ())
     assert made is not None and made.variants is not None
-    first, *others = [v.module for v in made.variants.all]
-    whole = replace(first, name="whole")
-    known = [Resources(symbol, 255, 0, 8, 8, 0) for symbol in kernel_symbols(whole)]
-    found = variant_resources(made, whole, known, check)
-    assert [(r.kernel, r.spill_stores) for r in found] == [(symbol, 8) for symbol in kernel_symbols(first)]
+    modules = [v.module for v in made.variants.all]
+    first = next(m for m in modules if doubtful(m, "sm_90a"))
+    others = [m for m in modules if m is not first and doubtful(m, "sm_90a")]
+    whole, known = replace(first, name="whole"), KernelResources()
+    known.add(whole, [Resources(symbol, 255, 0, 8, 8, 0) for symbol in kernel_symbols(whole)])
+    assert others
+    found = variant_resources(made, known, check)
+    doubted = {k.name for k in doubtful(first, "sm_90a")}
+    symbols = [symbol for symbol, name in kernel_symbols(first).items() if name in doubted]
+    assert doubted and [(r.kernel, r.spill_stores) for r in found] == [(symbol, 8) for symbol in symbols]
     assert {name.partition(".")[0] for name in shown[0].kernels.values()} == {m.name for m in others}
     assert all(f"{symbol}(" in shown[0].text and f"{symbol}(" in made.cuda for symbol in shown[0].kernels)
+    for m in others:
+        known.add(m, [Resources(symbol, 255, 0, 0, 0, 0) for symbol in shown[0].kernels])
+    assert variant_resources(made, known, check) and len(shown) == 1
 
 
 @dataclass(frozen=True)

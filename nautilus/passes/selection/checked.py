@@ -1,0 +1,114 @@
+"""What ptxas reports of the kernels of a compilation and of its variants, each of which it assembles once.
+
+Most kernels of the general variant are those of the compilation without variants, which ptxas has assembled, and
+variants have kernels in common.  Kernels that are not in doubt (:mod:`.assembly`) are not assembled, nor are those for
+unaligned tensors without wgmma instructions: they are kept with spilled registers (:mod:`.variants`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import field, replace
+from typing import TypeAlias
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.records import dataclass
+from nautilus.cuda.module import CudaModule
+from nautilus.cuda.names import kernel_symbols
+from nautilus.cuda.variants import lower_kernels
+from nautilus.ma_tile.analysis.consumers import uses_wgmma
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule
+from nautilus.passes.attempts import Resources, note_spills
+from nautilus.passes.compilation import Request, Result
+from nautilus.passes.pipelines import CUDA, MA_TILE
+from nautilus.passes.selection.assembly import doubtful, text_of
+
+Check: TypeAlias = Callable[[CudaModule, str], "tuple[str, Sequence[Resources]]"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The resources of a kernel that ptxas has assembled under another symbol."""
+
+    kernel: str
+    registers: int
+    spill_stores: int
+
+
+@dataclass
+class KernelResources:
+    """The resources of kernels that ptxas has assembled, whatever their symbols are."""
+
+    found: list[tuple[MemKernel, Resources]] = field(default_factory=list)
+
+    def add(self, module: MemModule, resources: Iterable[Resources]) -> None:
+        """Remember what ptxas said of kernels of ``module``."""
+        kernels = {symbol: k for k in module.kernels for symbol in _symbols(module, k)}
+        self.found += [(kernels[r.kernel], r) for r in resources if r.kernel in kernels]
+
+    def of(self, kernel: MemKernel) -> Resources | None:
+        """The resources of an equal kernel; None where ptxas has assembled none."""
+        return next((r for k, r in self.found if k is kernel or k == kernel), None)
+
+
+class Checked:
+    """What ptxas says of the kernels in doubt of the last attempt of ``request``, and of its variants.
+
+    ``check`` runs ptxas.  ``to_cuda``: a result with the modules down to CUDA; None where no lowering leads there.
+    """
+
+    def __init__(self, request: Request, check: Check, to_cuda: Callable[[Result, str], Result | None]) -> None:
+        self.request, self.check, self.to_cuda = request, check, to_cuda
+        self.known = KernelResources()
+
+    def accept(self, result: Result) -> None:
+        """Raise ScheduleError for a kernel that ptxas makes slow."""
+        request = self.request
+        emitted = request.is_spec or CUDA.name in result.modules
+        whole = self.to_cuda(result, request.until) if emitted else None
+        kernels = () if whole is None else doubtful(whole.modules[MA_TILE.name], whole.context.arch)
+        if whole is None or not kernels:
+            return
+        module = whole.modules[MA_TILE.name]
+        try:
+            text = text_of(module, kernels)
+            reason, found = self.check(text, whole.context.arch)
+            self.known.add(module, found)
+            result.unchecked = reason if any(map(uses_wgmma, kernels)) else ""
+            note_spills(request, result, text, found)
+        except ScheduleError as error:
+            if not request.gives_kernels:
+                raise
+            result.ptxas_failure = str(error)
+
+    def assemble(self, made: Result) -> list[Resources]:
+        """The resources of the kernels in doubt of all variants of ``made``."""
+        return variant_resources(made, self.known, self.check)
+
+
+def variant_resources(made: Result, known: KernelResources, check: Check) -> list[Resources]:
+    """The resources of the kernels of ``made``'s variants, as far as they are in doubt, under their symbols.
+
+    ``known``: those of kernels that were assembled before, to which this adds; ``check``: runs ptxas.  Raises
+    ScheduleError where ptxas serialises wgmma instructions.
+    """
+    assert made.variants is not None
+    arch, unaligned = made.context.arch, made.variants.unaligned
+    asked = [(v.module, doubtful(v.module, arch, v is not unaligned)) for v in made.variants.all]
+    todo = [(m, tuple(k for k in kernels if known.of(k) is None)) for m, kernels in asked]
+    if parts := [replace(m, kernels=kernels) for m, kernels in todo if kernels]:
+        resources = check(lower_kernels(parts), arch)[1]
+        for m in parts:
+            known.add(m, resources)
+    return [r for m, kernels in asked for k in kernels for r in _renamed(m, k, known)]
+
+
+def _renamed(module: MemModule, kernel: MemKernel, known: KernelResources) -> Iterator[Resources]:
+    found = known.of(kernel)
+    if found is not None:
+        yield from (_Known(symbol, found.registers, found.spill_stores) for symbol in _symbols(module, kernel))
+
+
+def _symbols(module: MemModule, kernel: MemKernel) -> list[str]:
+    """The symbol of ``kernel`` in ``module``."""
+    return [symbol for symbol, name in kernel_symbols(module).items() if name == kernel.name]
