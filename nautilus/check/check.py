@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import pairwise
 from math import inf
-from time import perf_counter
+from time import process_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,90 +27,35 @@ import numpy as np
 from nautilus.check import compare, device, levels
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.stated import stated
-from nautilus.check.coverage import enlarged, missing, with_scatters
-from nautilus.check.input_sets import input_sets
+from nautilus.check.input_sets import Clock, input_sets
 from nautilus.check.inputs import InputSet, generate, interface, validation_inputs, with_specials, without_ties
 from nautilus.check.levels import Level, Trace
 from nautilus.check.reference import Compiled as Made
 from nautilus.check.reference import OutOfRange, Reference
 from nautilus.check.report import Outcome, Report
-from nautilus.check.sizes import Variant, spec_at, variants
+from nautilus.check.sizes import Variant
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, first_line
 from nautilus.core.numerics import Array, Mode
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, Result, build_cubin, compile_checked
 from nautilus.frontend.spec import Spec
-from nautilus.passes.dumps import stage_of
 
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
 
 #: kinds that run on the MA-tile interpreter, which is slow
 _PHYSICAL = frozenset({"random", "large-logits", "ascending", "masked"})
-_PHYSICAL_SECONDS = 4.0  # after a slower run, only random inputs run on the MA-tile interpreter
+_PHYSICAL_SECONDS = 1.0  # after a slower run, only random inputs run on the MA-tile interpreter
 _VALIDATION_SECONDS = 8.0  # of the validator, and of the MA-tile interpreter; later passes are not decided
 _TWO = 2.0  # bounds by which two levels may differ, of which each is within one of the reference
 _TIED = 0.01  # allowed share of different elements of discrete outputs of computed floats
+_SHARE = 0.4  # of the time of a check, for every step on random inputs, and for the validators behind all inputs
 _STEP_SECONDS = 15.0  # of comparing every step; the steps behind are compared together
 
 
-def check_spec(
-    request: Request,
-    *,
-    seed: int = 0,
-    device: str = "auto",
-    full_size: bool = False,
-    only: Sequence[str] | None = None,
-    steps: bool = True,
-) -> Report:
-    """Check the compilation that ``request`` describes.
-
-    ``device``: cpu, cuda (a missing GPU is a failure) or auto.  ``full_size`` keeps the declared sizes.  ``only``
-    restricts the kinds of inputs.  Without ``steps`` only the result of the GPU is checked.  A runtime dim in
-    ``request.dims`` stays one, and the check is at that value.  Raises DiagnosticError for an invalid spec.
-    """
-    report = Report(str(request.path), request.arch)
-    if stage_of(request.path).name != "spec":
-        _Check(report, request, None, seed, device, only, steps).run()
-        return report
-    request = replace(request, keep_runtime=True)
-    found = variants(lambda dims: spec_at(request, dims), request.dims, full_size)
-    if steps:
-        declared = _Check(report, request, None, seed, device, only)  # the requested compilation at its own sizes
-        declared.compile()
-        declared.certificates()
-        declared.index_sets()
-        request = with_scatters(request, declared.trace.levels)
-    made = []
-    for v in found:
-        sized = replace(request, dims={**request.dims, **v.dims})
-        made.append(_Check(report, sized, v, seed, device, only, steps, validates=steps and v is found[0]))
-        made[-1].run()
-    if steps and not full_size:
-        _check_larger(declared, found, [c.trace.levels for c in made])
-    return report
-
-
-def _check_larger(declared: _Check, found: Sequence[Variant], checked: list[list[Level]]) -> None:
-    """Check larger sizes while they reach passes that only the ``declared`` sizes use, and name those that are left."""
-    request, report = declared.request, declared.report
-    lacking = missing(declared.trace.levels, checked)
-    for v in enlarged(lambda dims: spec_at(request, dims), request.dims, found, lacking):
-        sized = replace(request, dims={**request.dims, **v.dims})
-        larger = _Check(report, sized, v, declared.seed, "cpu", ("random",), validates=False)
-        larger.compile()
-        if lacking != (left := missing(declared.trace.levels, [*checked, larger.trace.levels])):
-            larger.run()
-            checked, lacking = [*checked, larger.trace.levels], left
-    if lacking:
-        said = "it acts at the declared sizes and at none of the checked ones"
-        for subject in lacking:
-            declared.add("pass", subject, "skip", said)
-
-
 @dataclass
-class _Check:
+class Check:
     """The check of one compilation at one set of sizes; ``variant`` is None for a dump, which has no Spec."""
 
     report: Report
@@ -121,6 +66,7 @@ class _Check:
     only: Sequence[str] | None
     compares: bool = True
     validates: bool = True
+    clock: Clock = field(default_factory=Clock)
     trace: Trace = field(default_factory=Trace)
     bounds: Mapping[str, Bound] = field(default_factory=dict)
     made: Made | None = None  # unless the compilation starts from a dump
@@ -143,10 +89,15 @@ class _Check:
             schedule = self.trace.levels[-1].context.schedule
             self.made = Made(spec, self.request.precision, schedule)
             self.bounds = stated(spec, self.request.precision, schedule)
-        sets = [*input_sets(spec, self.made, self.bounds, self.seed, self.only)]
-        for given, ref in sets if self.compares else ():
-            with self.ranged(given):
-                self.steps(given, ref)
+        sets = []
+        for given, ref in input_sets(spec, self.made, self.bounds, self.seed, self.only):
+            sets.append((given, ref))
+            if self.compares:
+                with self.ranged(given):
+                    self.steps(given, ref)
+            if self.clock.left <= _SHARE * self.clock.seconds:
+                self.add("result", "inputs", "skip", f"the time of the check is over behind {given.name}")
+                break
         if self.validates:
             self.index_sets()
             self.validation(spec)
@@ -229,7 +180,8 @@ class _Check:
         def approximated(level: Level) -> list[str]:
             return [name for name, b in self.bounds.items() if b.grows or self.approximated(name, level)]
 
-        found = verdicts(self.trace.levels, inputs, numbers, self.seed, approximated, _VALIDATION_SECONDS)
+        seconds = self.clock.part(0.5, _VALIDATION_SECONDS).seconds
+        found = verdicts(self.trace.levels, inputs, numbers, self.seed, approximated, seconds)
         for level, verdict in found:
             status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
             message, label = verdict.detail, verdict.label
@@ -243,7 +195,8 @@ class _Check:
         ref = next((r for g, r in sets if (g.kind, g.seed) == (given.kind, given.seed)), None)
         both = (given, with_specials(spec, given))
         allowed = dict if ref is None else (lambda: ref.allowed)
-        for level, verdict in same_bits(self.trace.levels, both, allowed, _VALIDATION_SECONDS):
+        seconds = self.clock.part(1.0, _VALIDATION_SECONDS).seconds
+        for level, verdict in same_bits(self.trace.levels, both, allowed, seconds):
             status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
             how = {"kind": given.kind, "seed": given.seed, "verdict": verdict.label}
             self.add("validation", level.subject, status, verdict.detail, **how)
@@ -280,19 +233,19 @@ class _Check:
             return left is None or right is None or self.agree(a, left, right, given, ref, subject)
 
         if (given.kind, given.seed) == ("random", self.seed):
-            self.every_step(real, pair)
+            self.every_step(real, pair, self.clock.part(_SHARE, _STEP_SECONDS).seconds)
         elif not pair(real[0], real[-1], None):
             self.every_step(real, pair, inf)
         elif len(real) > 1:
             self.add("lowering", f"{real[0].stage} -> {real[-1].stage}", "ok", kind=given.kind, seed=given.seed)
         self.typed_steps(given, ref, real[-1], [x for x in chain if x.stage == "ma-tile"], outputs)
 
-    def every_step(self, levels: list[Level], pair: Any, seconds: float = _STEP_SECONDS) -> None:
+    def every_step(self, levels: list[Level], pair: Any, seconds: float) -> None:
         """Compare neighbouring levels; after ``seconds`` the last two that are compared are farther apart, unless they
         disagree."""
-        started = perf_counter()
+        started = process_time()
         for n, (a, b) in enumerate(pairwise(levels), 1):
-            if perf_counter() - started > seconds and b is not levels[-1] and pair(a, levels[-1], None):
+            if process_time() - started > seconds and b is not levels[-1] and pair(a, levels[-1], None):
                 for rest in levels[n:]:
                     self.add(rest.check, rest.subject, "ok", "compared together with the steps behind it")
                 return
@@ -306,9 +259,9 @@ class _Check:
         if values is not None and ref is not None and not self.close(above, values, ref.rounded, given, ref, False):
             self.find_typed_fault(given, ref, outputs)
         if below and given.kind in _PHYSICAL and not (self.slow and given.kind != "random"):
-            started = perf_counter()
+            started = process_time()
             got = outputs(below[-1], "typed", report=False)
-            self.slow |= perf_counter() - started > _PHYSICAL_SECONDS
+            self.slow |= process_time() - started > _PHYSICAL_SECONDS
             if got is not None and (values is None or self.close(below[-1], got, values, given, ref, False, _TWO)):
                 last, values = below[-1], got
                 self.add("lowering", f"{above.stage} -> ma-tile", "ok", kind=given.kind, seed=given.seed)
@@ -364,6 +317,10 @@ class _Check:
         for name, dtype in levels.output_types(a.module):
             if self.tied(name, given) or (name in self.bounds and self.bounds[name].grows):
                 continue
+            if not dtype.is_float:
+                found = self.differs_exactly(name, right[name], left[name], ref)
+                fine = self.agreed(found, name, given, subject) and fine
+                continue
             slack = 0.0 if ref is not None else 1e-6 * compare.norm(left[name])
             truth = ref.values[name] if ref is not None else None
             found = compare.same_reals(right[name], left[name], dtype, slack, truth)
@@ -371,16 +328,28 @@ class _Check:
                 ref.needs_range()
                 slack = ref.allowed[name] if self.approximated(name, subject) else ref.noise[name]
                 found = compare.same_reals(right[name], left[name], dtype, slack, truth)
-            fine = fine and found is None
-            if found is not None and subject is not None:
-                message = f"{name}{found.text}"
-                self.add(
-                    subject.check, subject.subject, "fail", message, kind=given.kind, seed=given.seed,
-                    output=name, index=found.index, measured=found.measured,
-                )  # fmt: skip
+            fine = self.agreed(found, name, given, subject) and fine
         if fine and subject is not None:
             self.add(subject.check, subject.subject, "ok", kind=given.kind, seed=given.seed)
         return fine
+
+    def agreed(self, found: compare.Difference | None, name: str, given: InputSet, subject: Level | None) -> bool:
+        """Whether there is no difference; one is a failure of the step ``subject`` unless that is None."""
+        if found is not None and subject is not None:
+            how = {"kind": given.kind, "seed": given.seed, "output": name}
+            text = f"{name}{found.text}"
+            self.add(
+                subject.check, subject.subject, "fail", text, index=found.index, measured=found.measured, **how
+            )  # fmt: skip
+        return found is None
+
+    def differs_exactly(
+        self, name: str, got: Array, want: Array, ref: Reference | None
+    ) -> compare.Difference | None:  # fmt: skip
+        """How output ``name`` of integers or bools differs where computed floats close to a tie do not decide."""
+        ties = ref is not None and name in self.bounds and self.bounds[name].ties
+        free = (lambda: ref.undecided()[name]) if ref is not None and ties else None
+        return compare.exact(got, want, self.share(name), self.step(name), free)
 
     def approximated(self, name: str, step: Level | None) -> bool:
         """Whether ``step`` (None: any) may change the value of ``name`` over the reals by a stated error."""
@@ -404,7 +373,7 @@ class _Check:
             if dtype.is_float:
                 found = self.differs(name, got, want, ref, bounds)
             else:
-                found = compare.exact(got[name], want[name], self.share(name), self.step(name))
+                found = self.differs_exactly(name, got[name], want[name], ref)
             fine = fine and found is None
             if found is not None and report:
                 self.add(
@@ -448,7 +417,7 @@ class _Check:
                 self.add(check, subject, "skip", f"the error of {name} is {bound.text}", **common)
                 continue
             if mine.dtype.kind != "f":
-                found = compare.exact(mine, want, self.share(name), bound.step)
+                found = self.differs_exactly(name, mine, want, ref)
                 measured, allowed = (0.0 if found is None else found.measured), 0.0
             else:
                 truth = bound.cut(target.truth)

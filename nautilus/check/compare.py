@@ -6,6 +6,7 @@ Errors are Frobenius norms: ``|got - want| / |want|`` over the elements that are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
 
 import numpy as np
@@ -99,17 +100,24 @@ def floor(dtype: DType) -> float:
     return max(2.0**least if FORMATS[dtype].least <= -126 else 0.0, 2.0 ** (least - dtype.mantissa))
 
 
-def exact(got: Array, want: Array, share: float = 0.0, step: float = np.inf) -> Difference | None:
-    """Compare integers or bools; ``share`` of the elements may differ, by up to ``step``.
+def exact(
+    got: Array, want: Array, share: float = 0.0, step: float = np.inf, free: Callable[[], Array] | None = None
+) -> Difference | None:
+    """Compare integers or bools; ``share`` of the elements may differ, by up to ``step``, and so may those in ``free``.
 
     Floats close to a tie decide about these.
     """
     if np.shape(got) != np.shape(want):
         return _shapes(got, want)
     wrong = np.asarray(got) != np.asarray(want)
+    if not wrong.any():
+        return None
+    far = np.zeros((), bool)
     if np.isfinite(step):
-        share = 0.0 if np.any(np.abs(np.asarray(got, np.int64) - np.asarray(want, np.int64)) > step) else share
-    if np.count_nonzero(wrong) <= share * wrong.size:
+        far = np.abs(np.asarray(got, np.int64) - np.asarray(want, np.int64)) > step
+    if free is not None:
+        wrong &= far | ~free()
+    if np.count_nonzero(wrong) <= (0.0 if far.any() else share) * wrong.size:
         return None
     return _difference(got, want, wrong, float("inf"))
 

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from math import inf
+from time import process_time
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.inputs import InputSet, generate, kinds
 from nautilus.check.reference import Compiled, Reference, in_range, reference
+from nautilus.core.records import dataclass
 from nautilus.frontend.spec import Spec
 
 _HALVINGS = (0, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112)  # tried halvings of the largest number
 _MARGIN = 6  # further halvings once everything is finite
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A time that a part of a check may take, in seconds of the processor."""
+
+    seconds: float = inf
+    started: float = field(default_factory=process_time)
+
+    @property
+    def left(self) -> float:
+        """What is left of the time."""
+        return max(0.0, self.seconds - (process_time() - self.started))
+
+    def part(self, share: float, most: float = inf) -> Clock:
+        """The clock of a part that may take a ``share`` of what is left."""
+        return Clock(min(share * self.left, most))
 
 
 def input_sets(

@@ -29,7 +29,7 @@ from nautilus.check import compare
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.each import of_each
 from nautilus.check.bound.errors import Probe, roundings, unit
-from nautilus.check.bound.probes import PROBES, Effect, errors, largest, margin, probes
+from nautilus.check.bound.probes import PROBES, Effect, errors, largest, margin, moves, probes
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.recurrent import LIMIT, following_outputs
 from nautilus.check.bound.sampling import wide
@@ -44,6 +44,9 @@ from nautilus.frontend.spec import Spec, Tensor
 
 #: Errors of either sign, of which one moves a number that lies at a tie of a rounding across it, and common ones.
 _REALS = (*(Probe(0, False, size, reals=True) for size in (8.0, -8.0)), Probe(1, True, 8.0, reals=True))
+
+#: Errors that move a computed number across a value at which an integer or a bool changes, if it is close to it.
+_DECIDING = tuple(Probe(n, False, 4.0) for n in range(10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +128,13 @@ class Reference:
     """What a result on one input set is compared with.
 
     ``quick``: by output, with the error that the stated bound alone allows; ``effects``: finds the rest once.
+    ``undecided``: finds the elements of integers and bools about which the roundings decide on these inputs.
     """
 
     quick: Mapping[str, Target]
     bounds: Mapping[str, Bound]
     effects: Callable[[], Effects]
+    undecided: Callable[[], Mapping[str, Array]]
 
     def target(self, name: str, got: Mapping[str, Array]) -> Target:
         """What output ``name`` of the result ``got`` is compared with.
@@ -195,7 +200,15 @@ def reference(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> R
         target, bound = _target(t, values[t.name], bounds[t.name], None), bounds[t.name]
         useful = not bound.left_out and _is_useful(target, bound)
         quick[t.name] = target if useful else replace(target, allowed=0.0)
-    return Reference(quick, bounds, cache(lambda: _effects_of(made, given, bounds, values)))
+    return Reference(
+        quick, bounds, cache(lambda: _effects_of(made, given, bounds, values)),
+        cache(lambda: _undecided(made, given, values)),
+    )  # fmt: skip
+
+
+def _undecided(made: Compiled, given: InputSet, values: Mapping[str, Array]) -> Mapping[str, Array]:
+    how = roundings(made.program, made.precision)
+    return moves(made.program, given.arrays, given.scalars, given.sizes, how, values, _DECIDING)
 
 
 def _effects_of(
@@ -269,8 +282,7 @@ def _single_steps(
     without = run_spec(kernel.spec, more.arrays, given.scalars, given.sizes)
     moved = largest(errors(kernel.spec, more.arrays, given.scalars, given.sizes, how, without, drawn, bounds))
     return {
-        t.name: _target(t, values[t.name], bounds[t.name], moved.get(t.name), given.regular)
-        for t in made.spec.outputs
+        t.name: _target(t, values[t.name], bounds[t.name], moved.get(t.name), given.regular) for t in made.spec.outputs
     }
 
 

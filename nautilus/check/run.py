@@ -1,24 +1,94 @@
-"""The entry point of the command line to :mod:`nautilus.check.check`."""
+"""The entry points of ``nautilusc check``: one compilation, and one with all of its variants."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from nautilus.check.check import check_spec
-from nautilus.check.report import Report
+from nautilus.check.check import Check
+from nautilus.check.coverage import enlarged, missing, with_scatters
+from nautilus.check.input_sets import Clock
+from nautilus.check.levels import Level
+from nautilus.check.report import Outcome, Report
+from nautilus.check.sizes import Variant, spec_at, variants
 from nautilus.driver import Request, compile_checked
+from nautilus.passes.dumps import stage_of
 from nautilus.passes.selection.variants import GENERAL, UNALIGNED
+
+_SECONDS = 30.0  # of a check; what is left out then is a skipped outcome
+_OF_VARIANTS = 0.4  # the share of that for all variants together, where there are some
+
+
+def check_spec(
+    request: Request,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    full_size: bool = False,
+    only: Sequence[str] | None = None,
+    steps: bool = True,
+    seconds: float = _SECONDS,
+) -> Report:
+    """Check the compilation that ``request`` describes.
+
+    ``device``: cpu, cuda (a missing GPU is a failure) or auto.  ``full_size`` keeps the declared sizes.  ``only``
+    restricts the kinds of inputs.  Without ``steps`` only the result of the GPU is checked.  A runtime dim in
+    ``request.dims`` stays one, and the check is at that value.  ``seconds``: what random inputs at the first sizes
+    leave of this time of the processor is for the other sizes and inputs.  Raises DiagnosticError for an invalid spec.
+    """
+    report, clock = Report(str(request.path), request.arch), Clock(seconds)
+    if stage_of(request.path).name != "spec":
+        Check(report, request, None, seed, device, only, steps).run()
+        return report
+    request = replace(request, keep_runtime=True)
+    found = variants(lambda dims: spec_at(request, dims), request.dims, full_size)
+    if steps:
+        declared = Check(report, request, None, seed, device, only)  # the requested compilation at its own sizes
+        declared.compile()
+        declared.certificates()
+        declared.index_sets()
+        request = with_scatters(request, declared.trace.levels)
+    made = []
+    for n, v in enumerate(found):
+        if n and not clock.left:
+            report.add(Outcome("compile", "sizes", "skip", f"the time of the check is over; {v.text}"))
+            continue
+        sized, part = replace(request, dims={**request.dims, **v.dims}), clock.part(max(0.5, 1 / (len(found) - n)))
+        made.append(Check(report, sized, v, seed, device, only, steps, validates=steps and n == 0, clock=part))
+        made[-1].run()
+    if steps and not full_size:
+        _check_larger(declared, found, [c.trace.levels for c in made], clock)
+    return report
+
+
+def _check_larger(declared: Check, found: Sequence[Variant], checked: list[list[Level]], clock: Clock) -> None:
+    """Check larger sizes while they reach passes that only the ``declared`` sizes use, and name those that are left."""
+    request, report = declared.request, declared.report
+    lacking = missing(declared.trace.levels, checked)
+    for v in enlarged(lambda dims: spec_at(request, dims), request.dims, found, lacking) if clock.left else ():
+        sized = replace(request, dims={**request.dims, **v.dims})
+        larger = Check(report, sized, v, declared.seed, "cpu", ("random",), validates=False)
+        larger.compile()
+        if lacking != (left := missing(declared.trace.levels, [*checked, larger.trace.levels])):
+            larger.run()
+            checked, lacking = [*checked, larger.trace.levels], left
+    if lacking:
+        said = "it acts at the declared sizes and at none of the checked ones"
+        for subject in lacking:
+            declared.add("pass", subject, "skip", said)
 
 
 def check(request: Request, *, seed: int = 0, device: str = "auto", full_size: bool = False) -> Report:
-    """Check one compilation, and every variant of it; see :func:`nautilus.check.check.check_spec`."""
+    """Check one compilation, and every variant of it; see :func:`check_spec`."""
     one = replace(request, variants=1)
-    report = check_spec(one, seed=seed, device=device, full_size=full_size)
     found = compile_checked(replace(request, keep_runtime=True)).variants if request.variants > 1 else None
-    for v in found.all if found is not None else ():
-        if v.name != GENERAL:
-            own = replace(one, schedule=v.schedule, assumed=v.assumed)
-            changed = replace(one, unaligned=True) if v.name == UNALIGNED else own
-            checked = check_spec(changed, seed=seed, device=device, full_size=full_size)
-            report.outcomes += (replace(o, subject=f"{o.subject} of variant {v.name}") for o in checked.outcomes)
+    every = [v for v in found.all if v.name != GENERAL] if found is not None else []
+    first = (1.0 - _OF_VARIANTS if every else 1.0) * _SECONDS
+    report = check_spec(one, seed=seed, device=device, full_size=full_size, seconds=first)
+    for v in every:
+        own = replace(one, schedule=v.schedule, assumed=v.assumed)
+        changed = replace(one, unaligned=True) if v.name == UNALIGNED else own
+        seconds = _OF_VARIANTS * _SECONDS / len(every)
+        checked = check_spec(changed, seed=seed, device=device, full_size=full_size, seconds=seconds)
+        report.outcomes += (replace(o, subject=f"{o.subject} of variant {v.name}") for o in checked.outcomes)
     return report

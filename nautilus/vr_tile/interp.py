@@ -1,7 +1,8 @@
 """The interpreter of the VR-tile IR in numpy.
 
-A tile is an array with one dimension per axis of its type, in the type's order; grid points and loop
-iterations run in Python, tiles at once.  Modes:
+A tile is an array with one dimension per axis of its type, in the type's order.  Loop iterations run in Python; tiles,
+and tiles of many points of the grid, run at once.  Points whose loop has fewer iterations than that of others wait:
+they access no memory, and their carried values stay.  Modes:
 
 * ``real``: floats are float64 and ``narrow`` is skipped (``core.expr.nodes``); ``cast`` and stores round;
 * ``typed``: every operation rounds to its result type; ``dot`` accumulates in its result's type.
@@ -14,12 +15,24 @@ least value (integers) or false, so that an element without a store is visible.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from math import prod
 
 import numpy as np
 
 from nautilus.core.buffers import Buffer, Space, extents
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Ref, Var, identity
+from nautilus.core.expr.nodes import (
+    COMBINERS,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Ref,
+    Var,
+    free_vars,
+    identity,
+    walk,
+)
 from nautilus.core.functions.parts import PARTS, product_of_parts
 from nautilus.core.numerics import Array, Mode, combine_at, eval_op, reduce_array, round_to
 from nautilus.core.tiles import TileAxis, TileType
@@ -40,8 +53,14 @@ from nautilus.vr_tile.ir import (
     TileOp,
     Value,
     ValueOp,
+    operands,
+    results,
+    walk_ops,
 )
 from nautilus.vr_tile.text import format_op
+
+_SCALAR = TileType(DType.I32)
+_ELEMENTS = 1 << 17  # of a value, for the points of a grid that run together
 
 
 class TileRunError(RuntimeError):
@@ -73,15 +92,24 @@ def run_module(
 
 
 class _Run:
-    """State of one run: memory, loop variables and SSA values."""
+    """State of one run: memory, and the loop variables and SSA values of the points that run together.
+
+    Points of a grid run together, as many as have tiles of :data:`_ELEMENTS`.  Every value has a leading dimension for
+    them, of size 1 where it is the same for all, and so has a variable that is not an int.
+    """
 
     def __init__(self, m: TileModule, params: Mapping[str, int | float | bool], mode: Mode) -> None:
         self.module = m
         self.params = params
         self.mode = mode
         self.memory: dict[str, Array] = {}
-        self.vars: dict[str, int] = {}
+        self.vars: dict[str, int | Array] = {}
         self.values: dict[str, tuple[TileType, Array]] = {}
+        self.active: Array | None = None  # the points that run the loops around; None: all
+        self.fixed: dict[tuple[int, int], Array] = {}
+        self.moving: dict[int, bool] = {}
+        self.loops: frozenset[str] = frozenset()
+        self.orders: dict[tuple[int, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     # -- memory -------------------------------------------------------------------------------
     def allocate(self, b: Buffer, inputs: Mapping[str, Array]) -> None:
@@ -96,60 +124,104 @@ class _Run:
             raise TileRunError(f"input {b.name} has shape {data.shape}, declared {declared}")
         self.memory[b.name] = round_to(data.reshape(shape), b.dtype)
 
-    def where(self, op: LoadOp | StoreOp, t: TileType) -> tuple[tuple[Array, ...], Array]:
-        """Index arrays of the access and its mask, both of the tile's shape; out of range is an error."""
+    def where(self, op: LoadOp | StoreOp, t: TileType) -> tuple[tuple[Array, ...], Array | None]:
+        """Index arrays of the access and its mask (None: true), which broadcast; out of range is an error."""
         buf = self.memory[op.buffer]
-        mask = np.ones(t.shape, bool) if op.mask is None else self.expr(op.mask, t).astype(bool)
+        mask = None if op.mask is None else self.expr(op.mask, t).astype(bool)
+        if self.active is not None:
+            active = self.active.reshape(-1, *[1] * len(t.axes))
+            mask = active if mask is None else mask & active
         index: list[Array] = []
         for dim, e in enumerate(op.index):
             at = self.expr(e, t)
-            bad = mask & ((at < 0) | (at >= buf.shape[dim]))
+            bad = (at < 0) | (at >= buf.shape[dim])
             if bad.any():
-                worst = at[bad].flat[0]
-                vars_ = ", ".join(f"{k}={v}" for k, v in self.vars.items())
-                raise TileRunError(
-                    f"{op.buffer} has extent {buf.shape[dim]} in dimension {dim}, accessed at {worst}"
-                    f" ({vars_}): {format_op(op)}"
-                )
-            index.append(np.where(mask, at, 0))
+                if mask is None or (bad & mask).any():
+                    self.outside(op, dim, at, bad if mask is None else bad & mask)
+                at = np.where(bad, 0, at)
+            index.append(at)
         return tuple(index), mask
+
+    def outside(self, op: LoadOp | StoreOp, dim: int, at: Array, bad: Array) -> None:
+        """Raise the error of an access whose index ``at`` in dimension ``dim`` is outside where ``bad``."""
+        where = tuple(int(n[0]) for n in np.nonzero(bad))
+        worst = np.broadcast_to(at, bad.shape)[where]
+        vars_ = ", ".join(f"{k}={v if isinstance(v, int) else v.flat[where[0]]}" for k, v in self.vars.items())
+        extent = self.memory[op.buffer].shape[dim]
+        raise TileRunError(
+            f"{op.buffer} has extent {extent} in dimension {dim}, accessed at {worst} ({vars_}): {format_op(op)}"
+        )
 
     # -- expressions ---------------------------------------------------------------------------
     def expr(self, e: Expr, t: TileType) -> Array:
-        """The value of an index or mask at every point of ``t``, broadcast to its shape."""
-        with np.errstate(all="ignore"):
-            return np.broadcast_to(self.eval(e, t), t.shape)
+        """The value of an index or mask over the points and the axes of ``t``, of size 1 where it does not vary.
+
+        A value without loop variables and SSA values is found once.
+        """
+        if self.moves(e):
+            return self.eval(e, t)
+        key = (id(e), id(t))
+        if key not in self.fixed:
+            self.fixed[key] = self.eval(e, t)
+        return self.fixed[key]
+
+    def moves(self, e: Expr) -> bool:
+        """Whether ``e`` has loop variables, SSA values or elements of memory."""
+        if id(e) not in self.moving:
+            own = any(isinstance(n, Load | Ref) for n in walk(e))
+            self.moving[id(e)] = own or bool(free_vars(e) & self.loops)
+        return self.moving[id(e)]
 
     def eval(self, e: Expr, t: TileType) -> Array:
         match e:
             case Const(value=value, dtype=dtype):
-                return self.constant(value, dtype)
+                return self.spanned(self.constant(value, dtype), t)
             case Var(name=name):
                 if name in t.names:
                     at = t.names.index(name)
-                    shape = [1] * len(t.axes)
-                    shape[at] = t.shape[at]
+                    shape = [1] * (1 + len(t.axes))
+                    shape[1 + at] = t.shape[at]
                     return np.arange(t.shape[at]).reshape(shape)
-                return np.asarray(self.vars[name], np.int64)
+                return self.spanned(np.asarray(self.vars[name], np.int64), t)
             case Param(name=name, dtype=dtype):
-                return self.constant(self.params[name], dtype)
+                return self.spanned(self.constant(self.params[name], dtype), t)
             case Ref(name=name):
                 return self.spread(name, t)
             case Load(buffer=buffer, index=index):  # of a loop bound
-                return np.asarray(self.memory[buffer][tuple(int(self.eval(i, t)) for i in index)])
+                return self.element(buffer, [self.expr(i, t) for i in index])
             case Op(op=op, args=args, dtype=dtype):
-                return eval_op(op, [self.eval(a, t) for a in args], dtype, self.mode)
+                return eval_op(op, [self.expr(a, t) for a in args], dtype, self.mode)
             case _:
                 raise TileRunError(f"not an index expression: {e!r}")
+
+    def element(self, buffer: str, index: Sequence[Array]) -> Array:
+        """An element that a loop bound reads; points outside of the loops around have any place."""
+        data = self.memory[buffer]
+        for at, n in zip(index, data.shape, strict=True):
+            bad = (at < 0) | (at >= n)
+            if (bad if self.active is None else bad & self.active.reshape(-1, *[1] * (at.ndim - 1))).any():
+                raise TileRunError(f"{buffer} is read outside of its {n} elements by a loop bound")
+        return np.asarray(data[tuple(np.clip(at, 0, n - 1) for at, n in zip(index, data.shape, strict=True))])
+
+    @staticmethod
+    def spanned(x: Array, t: TileType) -> Array:
+        """``x``, one value or one for each point, with a dimension for every axis of ``t``."""
+        return x.reshape(-1, *[1] * len(t.axes))
 
     def spread(self, name: str, t: TileType) -> Array:
         """Value ``name`` with a dimension for every axis of ``t`` (1 where it lacks the axis)."""
         own, data = self.values[name]
-        order = [own.names.index(n) for n in t.names if n in own.names]
-        if len(order) != len(own.names):
-            raise TileRunError(f"%{name} has an axis that its user lacks")
-        shape = [own.shape[own.names.index(n)] if n in own.names else 1 for n in t.names]
-        return data.transpose(order).reshape(shape)
+        if own.axes == t.axes:
+            return data
+        key = (id(own), id(t))
+        if key not in self.orders:
+            order = [own.names.index(n) for n in t.names if n in own.names]
+            if len(order) != len(own.names):
+                raise TileRunError(f"%{name} has an axis that its user lacks")
+            shape = [own.shape[own.names.index(n)] if n in own.names else 1 for n in t.names]
+            self.orders[key] = (0, *(1 + p for p in order)), tuple(shape)
+        order_, shape_ = self.orders[key]
+        return data.transpose(order_).reshape(len(data), *shape_)
 
     def constant(self, value: int | float | bool, dtype: DType) -> Array:
         """A number of type ``dtype``: rounded to it, but for floats in mode ``real``."""
@@ -159,11 +231,18 @@ class _Run:
     # -- ops -----------------------------------------------------------------------------------
     def kernel(self, k: TileKernel) -> None:
         with np.errstate(all="ignore"):
-            scalar = TileType(DType.I32)
-            extents = [range(int(self.eval(g.extent, scalar))) for g in k.grid]
-            for point in product(*extents):
-                self.vars = {g.var: p for g, p in zip(k.grid, point, strict=True)}
-                self.values = {}
+            self.vars, self.values, self.fixed, self.moving = {}, {}, {}, {}
+            self.loops = frozenset()
+            counts = [int(self.eval(g.extent, _SCALAR).item()) for g in k.grid]
+            ops = [*walk_ops(k.body)]
+            self.loops = frozenset(op.var for op in ops if isinstance(op, ForOp))
+            largest = max((prod(v.type.shape) for op in ops for v in (*results(op), *operands(op))), default=1)
+            together = max(1, _ELEMENTS // largest)
+            total = prod(counts)
+            for first in range(0, total, together):
+                at = np.unravel_index(np.arange(first, min(total, first + together)), counts) if counts else ()
+                self.vars = {g.var: p for g, p in zip(k.grid, at, strict=True)}
+                self.values, self.fixed, self.active = {}, {}, None
                 self.block(k.body)
 
     def block(self, body: Sequence[TileOp]) -> None:
@@ -177,26 +256,25 @@ class _Run:
                     self.define(op.result, self.compute(op))
 
     def define(self, v: Value, data: Array) -> None:
-        self.values[v.name] = (v.type, np.broadcast_to(data, v.type.shape))
+        shape = (len(data) if data.ndim else 1, *v.type.shape)
+        self.values[v.name] = (v.type, data if data.shape == shape else np.broadcast_to(data, shape))
 
     def compute(self, op: ValueOp) -> Array:
         t = op.result.type
         match op:
             case ConstOp(value=value):
-                return self.constant(value, t.dtype)
+                return self.spanned(self.constant(value, t.dtype), t)
             case IndexOp(expr=expr):
                 return self.expr(expr, t)
             case ParamOp(param=param):
-                return self.constant(self.params[param], t.dtype)
+                return self.spanned(self.constant(self.params[param], t.dtype), t)
             case LoadOp():
-                index, mask = self.where(op, t)
-                got = self.memory[op.buffer][index] if self.memory[op.buffer].size else np.zeros(t.shape)
-                return np.where(mask, got, np.zeros((), got.dtype))
+                return self.load(op)
             case MapOp(op=name, args=args):
                 return eval_op(name, [self.spread(a.name, t) for a in args], t.dtype, self.mode)
             case ReduceOp(combiner=combiner, arg=arg, axes=axes):
                 data = self.values[arg.name][1]
-                dims = tuple(arg.type.names.index(a) for a in axes)
+                dims = tuple(1 + arg.type.names.index(a) for a in axes)
                 rest = TileType(t.dtype, tuple(a for a in arg.type.axes if a.name not in axes))
                 return _reorder(reduce_array(combiner, data, dims, t.dtype, self.mode), rest, t)
             case ScanOp():
@@ -204,9 +282,21 @@ class _Run:
             case DotOp():
                 return self.dot(op)
 
+    def load(self, op: LoadOp) -> Array:
+        t = op.result.type
+        index, mask = self.where(op, t)
+        data = self.memory[op.buffer]
+        if not index:
+            got = self.spanned(data, t)
+        elif data.size:
+            got = data[index]
+        else:
+            got = np.zeros(np.broadcast_shapes(*(i.shape for i in index)), data.dtype)
+        return got if mask is None else np.where(mask, got, np.zeros((), got.dtype))
+
     def scan(self, op: ScanOp) -> Array:
         """Combine neighbours at distances 1, 2, 4 and so on, so that a sum has the error of a tree."""
-        t, dim = op.result.type, op.arg.type.names.index(op.axis)
+        t, dim = op.result.type, 1 + op.arg.type.names.index(op.axis)
         data = np.moveaxis(self.values[op.arg.name][1], dim, 0)
         data, binary, distance = data[::-1] if op.reverse else data, COMBINERS[op.combiner].binary, 1
         while distance < len(data):
@@ -220,20 +310,14 @@ class _Run:
         return _reorder(made, TileType(t.dtype, renamed), t)
 
     def dot(self, op: DotOp) -> Array:
-        """einsum over named axes, operands widened to the accumulator's type first."""
-        letters: dict[str, str] = {}
-        for v in (op.a, op.b):
-            for n in v.type.names:
-                letters.setdefault(n, chr(ord("a") + len(letters)))
+        """Sums of products over named axes, operands widened to the accumulator's type first."""
         t = op.result.type
-        terms = ["".join(letters[n] for n in v.type.names) for v in (op.a, op.b)]
         wide = [eval_op("cast", [self.values[v.name][1]], t.dtype, self.mode) for v in (op.a, op.b)]
         if self.mode == "typed" and t.dtype is DType.F32:
             wide = [w.astype(np.float32) for w in wide]
-        subscripts = f"{terms[0]},{terms[1]}->{''.join(letters[n] for n in t.names)}"
 
         def product(a: Array, b: Array) -> Array:
-            return np.asarray(np.einsum(subscripts, a, b, optimize=True))
+            return contracted(a, op.a.type.names, b, op.b.type.names, t.names)
 
         if op.mask is not None and not all(np.isfinite(w).all() for w in wide):
             total = self.masked_sum(op, wide)
@@ -255,49 +339,97 @@ class _Run:
         def aligned(data: Array, have: TileType) -> Array:
             order = [n for n in names if n in have.names]
             sizes = [axes[n].size if n in have.names else 1 for n in names]
-            return data.transpose([have.names.index(n) for n in order]).reshape(sizes)
+            return data.transpose(0, *(1 + have.names.index(n) for n in order)).reshape(len(data), *sizes)
 
-        a, b = (aligned(w, v.type) for w, v in zip(sides, (op.a, op.b), strict=True))
-        products = np.where(aligned(self.values[op.mask.name][1], op.mask.type), a * b, np.zeros((), a.dtype))
-        return np.asarray(products.sum(axis=tuple(range(len(op.result.type.names), len(names)))))
+        every = [(w, v.type) for w, v in zip(sides, (op.a, op.b), strict=True)]
+        every.append((self.values[op.mask.name][1], op.mask.type))
+        a, b, mask = (aligned(*x) for x in every)
+        gone = tuple(range(len(op.result.type.names), len(names)))
+
+        def at(x: Array, p: int) -> Array:
+            return np.asarray(x[p if len(x) > 1 else 0])
+
+        points = max(len(a), len(b), len(mask))
+        zero = np.zeros((), a.dtype)
+        return np.stack([
+            np.where(at(mask, p), at(a, p) * at(b, p), zero).sum(axis=gone) for p in range(points)
+        ])  # fmt: skip
 
     def store(self, op: StoreOp) -> None:
         t = op.value.type
         index, mask = self.where(op, t)
         dtype = self.module.buffer(op.buffer).dtype
         data = self.values[op.value.name][1]
+        if op.combiner is None and (t.dtype is not dtype or dtype is dtype.compute):
+            data = eval_op("cast", [data], dtype, self.mode)  # else it is of this type, or was narrowed to it
+        arrays = [*index, data, *([] if mask is None else [mask])]
+        shape = np.broadcast_shapes(*(x.shape for x in arrays))
+        data, at = np.broadcast_to(data, shape), tuple(np.broadcast_to(i, shape) for i in index)
+        if mask is not None:
+            live = np.broadcast_to(mask, shape)
+            data, at = data[live], tuple(i[live] for i in at)
         if op.combiner is not None:
-            live = tuple(i[mask] for i in index)
-            combine_at(op.combiner, self.memory[op.buffer], live, data[mask], dtype, self.mode)
-            return
-        if t.dtype is not dtype or dtype is dtype.compute:  # else the value is of this type, or was narrowed to it
-            data = eval_op("cast", [data], dtype, self.mode)
-        if op.index:
-            self.memory[op.buffer][tuple(i[mask] for i in index)] = np.broadcast_to(data, t.shape)[mask]
-        elif mask:
-            self.memory[op.buffer][...] = data
+            combine_at(op.combiner, self.memory[op.buffer], at, data, dtype, self.mode)
+        elif op.index:
+            self.memory[op.buffer][at] = data
+        elif data.size:
+            self.memory[op.buffer][...] = data.flat[-1]
 
     def loop(self, op: ForOp) -> None:
-        scalar = TileType(DType.I32)
-        lo, hi = int(self.eval(op.lo, scalar)), int(self.eval(op.hi, scalar))
+        lo, hi = (self.expr(e, _SCALAR).reshape(-1) for e in (op.lo, op.hi))
+        lo, count = np.broadcast_arrays(lo, hi - lo)
         current = [self.values[init.name][1] for _, init in op.carried]
-        outer = self.values
-        for step in range(lo, hi):
+        outer, around = self.values, self.active
+        live = count if around is None else np.where(around, count, 0)
+        same = bool((lo == lo[0]).all())
+        for step in range(max(0, int(live.max(initial=0)))):
             self.values = dict(outer)
-            self.vars[op.var] = step
+            self.vars[op.var] = int(lo[0]) + step if same else lo + step
+            runs = step < live
+            self.active = None if runs.all() else runs
             for (arg, _), data in zip(op.carried, current, strict=True):
                 self.define(arg, data)
             self.block(op.body)
-            current = [self.values[y.name][1] for y in op.yields]
+            made = [self.values[y.name][1] for y in op.yields]
+            if self.active is not None:
+                made = [
+                    np.where(runs.reshape(-1, *[1] * (x.ndim - 1)), x, old)
+                    for x, old in zip(made, current, strict=True)
+                ]
+            current = made
         self.vars.pop(op.var, None)
-        self.values = outer
+        self.values, self.active = outer, around
         for result, data in zip(op.results, current, strict=True):
             self.define(result, data)
 
 
+def contracted(a: Array, a_names: Sequence[str], b: Array, b_names: Sequence[str], names: Sequence[str]) -> Array:
+    """The sum of products over the named axes that are not in ``names``, in whose order the result is.
+
+    Both operands have a leading dimension for the points that run together.  ``numpy.matmul`` computes a product of
+    matrices for each of them.
+    """
+    both = [n for n in names if n in a_names and n in b_names]
+    rows, columns = ([n for n in names if n in x and n not in both] for x in (a_names, b_names))
+    shared = [n for n in a_names if n in b_names and n not in names]
+    size = dict(zip(a_names, a.shape[1:], strict=True)) | dict(zip(b_names, b.shape[1:], strict=True))
+
+    def matrices(x: Array, have: Sequence[str], left: Sequence[str], right: Sequence[str]) -> Array:
+        order = (0, *(1 + have.index(n) for n in (*both, *left, *right)))
+        shape = [len(x), *(size[n] for n in both), *(prod(size[n] for n in part) for part in (left, right))]
+        return x.transpose(order).reshape(shape)
+
+    made = np.matmul(matrices(a, a_names, rows, shared), matrices(b, b_names, shared, columns))
+    found = [*both, *rows, *columns]
+    result = made.reshape(len(made), *(size[n] for n in found))
+    return np.asarray(result.transpose(0, *(1 + found.index(n) for n in names)))
+
+
 def _reorder(data: Array, have: TileType, want: TileType) -> Array:
-    """``data`` over the axes of ``have``, transposed to the order of ``want``."""
-    return data.transpose([have.names.index(n) for n in want.names]) if have.names != want.names else data
+    """``data`` over points and the axes of ``have``, transposed to the order of ``want``."""
+    if have.names == want.names:
+        return data
+    return data.transpose(0, *(1 + have.names.index(n) for n in want.names))
 
 
 def _wide(dtype: DType) -> DType:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nautilus.check.check import check_spec
 from nautilus.check.report import Outcome, Report
+from nautilus.check.run import check_spec
 from nautilus.cli.main import main
 from nautilus.core.errors import DiagnosticError
 from nautilus.driver import Request, compile_file
@@ -195,3 +195,27 @@ def test_a_missing_gpu_is_said_or_is_a_failure() -> None:
         (found,) = [o for o in report.outcomes if o.check == "gpu"]
         assert found.status == status
         assert report.exit_code == (status == "fail")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["Y: bool[i, j] = f32(X[i, j]) / 7 * 7 >= f32(X[i, j])", "Y[i, j] = i8(round(f32(X[i, j]) / 3 * 1.5))"],
+    ids=["comparison", "rounding"],
+)
+def test_integers_at_ties_of_computed_numbers_may_differ(value: str) -> None:
+    kind = "bool" if "bool" in value else "i8"
+    report = checked(f"dim M = 30, N = 77\ninput X: i32[M, N]\noutput Y: {kind}[M, N]\n{value}\n", "random")
+    assert report.ok, report.text()
+
+
+def test_an_argmin_among_equal_numbers_may_have_any_of_their_places() -> None:
+    text = "dim M = 30, N = 77\ninput X: i32[M, N]\noutput Z: i32[M]\nZ[i] = argmin[j](abs(f32(X[i, j]) / 49 - 1))\n"
+    report = checked(text, "random")
+    assert report.ok, report.text()
+
+
+def test_the_time_of_a_check_ends_behind_random_inputs() -> None:
+    report = checked(ROWS, seconds=0.0)
+    assert report.ok, report.text()
+    assert {o.kind for o in report.outcomes if o.check == "result" and o.kind} == {"random"}
+    assert any(o.status == "skip" and "time of the check is over" in o.message for o in report.outcomes)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nautilus.check.check import check_spec
 from nautilus.check.coverage import enlarged, missing
 from nautilus.check.levels import Trace
+from nautilus.check.run import check_spec
 from nautilus.check.sizes import spec_at, variants
 from nautilus.driver import Request, compile_file
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from nautilus.check.check import check_spec
 from nautilus.check.levels import Trace
 from nautilus.check.report import Report
+from nautilus.check.run import check_spec
 from nautilus.driver import Request, compile_file
 from nautilus.passes.dumps import CERTIFICATE, dump_header
 from nautilus.passes.instruments import certificate_of, text_of

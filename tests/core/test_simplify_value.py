@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Const, Expr, Op, Param, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, walk
 from nautilus.core.expr.simplify import simplify_value, widens
 from nautilus.core.numerics import Array, eval_op
 from nautilus.core.text.expressions import format_expr, parse_expr
@@ -146,3 +146,15 @@ def test_a_power_too_large_for_memory_is_left_to_run_time() -> None:
     assert simplify_value(big) == big
     float_ = Op("pow", (Const(2.0, F32), Const(100_000.0, F32)), F32)
     assert simplify_value(float_) == float_
+
+
+def test_a_division_stays_where_its_last_bit_decides() -> None:
+    """91 / 14 is 6.5, a tie; 91 * (1 / 14) is not."""
+    x, c = Load("X", (Var("i"),), DType.F32), Const(14.0, DType.F32)
+    quotient = Op("div", (x, c), DType.F32)
+    assert simplify_value(Op("round", (quotient,), DType.F32)) == Op("round", (quotient,), DType.F32)
+    assert "div" not in {n.op for n in walk(simplify_value(quotient)) if isinstance(n, Op)}
+    root = Op("div", (Op("sqrt", (x,), DType.F32), c), DType.F32)  # has a rounding of its own
+    assert "div" not in {n.op for n in walk(simplify_value(Op("round", (root,), DType.F32))) if isinstance(n, Op)}
+    top = Op("eq", (quotient, Load("T", (), DType.F32)), DType.BOOL)  # T may be the largest such quotient
+    assert "div" not in {n.op for n in walk(simplify_value(top)) if isinstance(n, Op)}

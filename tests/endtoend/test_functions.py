@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.check.check import check_spec
+from nautilus.check.run import check_spec
 from nautilus.core.functions import NAMED
 from nautilus.driver import Request
 from tests.check.elementary import ELEMENTARY

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.check.check import check_spec
+from nautilus.check.run import check_spec
 from nautilus.core.errors import NautilusError
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec

@@ -14,8 +14,8 @@ import pytest
 
 from nautilus.check import compare, device
 from nautilus.check.bound.stated import stated
-from nautilus.check.check import check_spec
 from nautilus.check.inputs import InputSet, generate
+from nautilus.check.run import check_spec
 from nautilus.check.sizes import large, variants
 from nautilus.core.numerics import Array, eval_op, round_to
 from nautilus.driver import Request, compile_file

@@ -61,6 +61,18 @@ def errors(
         yield found
 
 
+def moves(
+    program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, int | float | bool], sizes: Mapping[str, int],
+    how: Roundings, values: Mapping[str, Array], probes: Sequence[Probe],
+) -> dict[str, Array]:  # fmt: skip
+    """The elements of each output of integers or bools that one of ``probes`` changes."""
+    found = {n: np.zeros(x.shape, bool) for n, x in values.items() if x.dtype.kind != "f"}
+    for probe in probes if found else ():
+        moved = run(program, arrays, scalars, sizes, how, probe)
+        found = {n: f | (moved[n] != values[n]) for n, f in found.items()}
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """``norm``: the largest norm of the errors of an output, inf where that of an element is; ``each``: the largest

@@ -4,7 +4,8 @@ Applied: ``x * 1``, ``x + 0``, ``x - 0``, ``x / c`` -> ``x * (1 / c)``, constant
 small powers as products and roots, ``neg neg``, ``select`` of a constant, conversions that undo or
 repeat an exact one, ``and``/``or`` with a constant, ``max(x, -inf)``, ``expm1(x) + 1`` -> ``exp(x)`` (also behind a
 ``select``), which is cheaper and accurate for x far below 0.  Not applied, because inf and NaN
-disagree: ``x * 0``, ``x - x``, ``x / x``, ``not (a < b)`` on floats.  A folded f32 constant keeps its
+disagree: ``x * 0``, ``x - x``, ``x / x``, ``not (a < b)`` on floats.  A division stays where its last bit may decide
+(:mod:`nautilus.core.expr.quotients`).  A folded f32 constant keeps its
 float64 value ("f32 or better").
 """
 
@@ -14,13 +15,22 @@ import math
 from collections.abc import Callable, Mapping
 
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, children, rewrite
+from nautilus.core.expr.quotients import decided
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.types import DType, holds
 
 
 def simplify_value(e: Expr) -> Expr:
     """``e`` simplified bottom-up by the rules of the module docstring."""
-    return rewrite(e, _rule)
+    if not decided(e):
+        return rewrite(e, _rule)
+    e = rewrite(e, lambda n: None if _is_quotient(n) else _rule(n))
+    kept = decided(e)
+    return rewrite(e, lambda n: None if n in kept else _rule(n))
+
+
+def _is_quotient(e: Expr) -> bool:
+    return isinstance(e, Op) and e.op == "div"
 
 
 def _rule(e: Expr) -> Expr | None:

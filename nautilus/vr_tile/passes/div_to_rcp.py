@@ -19,18 +19,35 @@ exponentials themselves leave the range of f32 within 2 binades.
 
 Division by a constant becomes multiplication by its inverse, also under strict if the inverse is exact (a power of
 two).
+
+A quotient of two numbers without roundings stays where a function that jumps depends on it, such as ``round``, because
+its last bit may decide (:mod:`nautilus.core.expr.quotients`).
 """
 
 from __future__ import annotations
 
 import math
 
+from nautilus.core.expr.quotients import EXACT, is_power_of_two, jumps
 from nautilus.core.functions.intervals import Interval, magnitude
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.value_range import Ranges, value_ranges
-from nautilus.vr_tile.ir import ForOp, MapOp, ReduceOp, TileKernel, TileModule, TileOp, Value, walk_ops
+from nautilus.vr_tile.ir import (
+    ConstOp,
+    ForOp,
+    IndexOp,
+    LoadOp,
+    MapOp,
+    ParamOp,
+    ReduceOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+    Value,
+    walk_ops,
+)
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
 
@@ -50,14 +67,18 @@ class DivToRcp:
         if not any(isinstance(op, MapOp) and op.op == "div" for op in walk_ops(k.body)):
             return k
         ranges = value_ranges(k) if self.precision == "fast" else Ranges()
-        return Peephole(k).run(lambda p, op: self._rule(p, op, ranges))
+        read = _read_by_jumps(k)
+        return Peephole(k).run(lambda p, op: self._rule(p, op, ranges, read))
 
-    def _rule(self, p: Peephole, op: TileOp, ranges: Ranges) -> Value | None:
+    def _rule(self, p: Peephole, op: TileOp, ranges: Ranges, read: frozenset[str]) -> Value | None:
         if not (isinstance(op, MapOp) and op.op == "div" and op.result.type.dtype is DType.F32):
             return None
         x, r = op.args
         c = p.constant(r)
-        if c is not None and (self.precision == "fast" or _is_power_of_two(c)) and _invertible(c):
+        exact = c is not None and is_power_of_two(c)
+        if not exact and op.result.name in read and _is_exact(p, x) and _is_exact(p, r):
+            return None
+        if c is not None and (self.precision == "fast" or exact) and _invertible(c):
             return p.map("mul", [x, p.const(1.0 / float(c), r.type)])
         if self.precision != "fast" or c is not None:
             return None
@@ -70,6 +91,29 @@ class DivToRcp:
                 x, r = p.map("mul_unless_one" if skipped else "mul", [x, scale]), p.map("mul", [r, scale])
             return p.map("mul", [x, p.map("rcp", [r])])
         return None
+
+
+def _read_by_jumps(k: TileKernel) -> frozenset[str]:
+    """The values from which elementwise operations lead to a function that jumps."""
+    ops = [*walk_ops(k.body)]
+    constants = {op.result.name for op in ops if isinstance(op, ConstOp)}
+    found: set[str] = set()
+    for op in reversed(ops):
+        if isinstance(op, MapOp):
+            made, fixed = op.result, any(a.name in constants for a in op.args)
+            leads = made.name in found
+            found |= {a.name for a in op.args if leads or jumps(op.op, made.type.dtype, a.type.dtype, fixed)}
+    return frozenset(found)
+
+
+def _is_exact(p: Peephole, v: Value) -> bool:
+    """Whether no rounding lies between what is loaded and ``v``."""
+    match p.producer(v):
+        case LoadOp() | ConstOp() | ParamOp() | IndexOp():
+            return True
+        case MapOp(op=name, args=args, result=made):
+            return not made.type.dtype.is_float or (name in EXACT and all(_is_exact(p, a) for a in args))
+    return False
 
 
 def _ordinary(r: Interval) -> bool:
@@ -108,7 +152,3 @@ def _scale(p: Peephole, r: Value) -> Value:
 
 def _invertible(c: float) -> bool:
     return math.isfinite(c) and 2.0**-125 <= abs(c) <= 2.0**125
-
-
-def _is_power_of_two(c: float) -> bool:
-    return c != 0 and math.isfinite(c) and abs(math.frexp(c)[0]) == 0.5

@@ -12,10 +12,10 @@ from nautilus.bench.verify import judge, references
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.stated import stated
 from nautilus.check.bound.stepwise import stepwise
-from nautilus.check.check import check_spec
 from nautilus.check.compare import relative
 from nautilus.check.inputs import InputSet
 from nautilus.check.reference import Compiled, reference
+from nautilus.check.run import check_spec
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.driver import Request
 from nautilus.frontend.interp import run_spec
