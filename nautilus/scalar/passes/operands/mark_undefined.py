@@ -10,7 +10,7 @@ Both forms are equal where the domain is not empty.  It has its first element if
 condition holds there; a size known only at launch and a condition on other axes become part of the select.  Where a
 condition leaves the first element out, as that of a window, the one that the domain is not empty
 (:mod:`nautilus.scalar.analysis.domains`) becomes part of it.  Where that has no closed form, because a condition reads
-memory along a reduced axis or relates two of them, the sum may still be 0 instead of NaN.
+memory along a reduced axis or relates two of them, a reduction ``any_j(condition)`` finds it beside the sum.
 
 A reader that is NaN for the sum 0 already, such as ``acc / sum`` with the sum 0 in both, stays as it is.
 """
@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from nautilus.core.buffers import Space
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
@@ -52,7 +52,15 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import nonempty
 from nautilus.scalar.ir import Loop, Program, Store, Update
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
-from nautilus.scalar.rewriting import axis_assumptions, find_defs, map_kernels, map_statements, with_body
+from nautilus.scalar.rewriting import (
+    axis_assumptions,
+    find_defs,
+    fresh_name,
+    kernel_of,
+    map_kernels,
+    map_statements,
+    with_body,
+)
 
 #: Operations whose result is NaN where an argument is.
 _ARITHMETIC: Final = frozenset(
@@ -66,13 +74,15 @@ _NAN: Final = float("nan")
 class _Relative:
     """The sum ``d`` of exponentials relative to the extreme ``of``, which it reads as ``load``.
 
-    ``where``: the domain is not empty; None: always.
+    ``where``: the domain is not empty; None: always.  ``found``: the definition that finds it, where it has no closed
+    form.
     """
 
     d: Def
     of: Def
     load: Load
     where: Expr | None
+    found: Def | None = None
 
     @property
     def undefined(self) -> Expr:
@@ -99,11 +109,11 @@ class MarkUndefined(CertifyingPass[Program]):
         """The program with marked readers, and a certificate for each sum that has one."""
         certificates: list[Certificate] = []
         defs = find_defs(program)
-        found = {s.d.name: s for d in defs.values() if (s := _relative(d, defs)) is not None}
+        found = {s.d.name: s for d in defs.values() if (s := _relative(program, d, defs)) is not None}
         for s in [s for s in found.values() if s.d.buffer.space is Space.OUTPUT]:
             raw = inner_sum(program, s.d, s.d.value)
             read = Load(raw.name, s.d.index, raw.buffer.dtype)
-            program = with_inner_sum(program, s.d, raw, s.marked(read), [])
+            program = with_inner_sum(program, s.d, raw, s.marked(read), [] if s.found is None else [s.found])
             certificates.append(_certificate(found.pop(s.d.name)))
         marked: set[str] = set()
 
@@ -121,11 +131,14 @@ class MarkUndefined(CertifyingPass[Program]):
             return stmt if same else replace(stmt, value=value, guard=guard)
 
         program = map_kernels(program, lambda k: with_body(k, map_statements(k.body, rule)))
+        for s in (found[n] for n in sorted(marked)):
+            if s.found is not None:
+                program = _with_def_before(program, s.found, s.d.name)
         certificates += [_certificate(found[n]) for n in sorted(marked)]
         return program, tuple(certificates)
 
 
-def _relative(d: Def, defs: Mapping[str, Def]) -> _Relative | None:
+def _relative(program: Program, d: Def, defs: Mapping[str, Def]) -> _Relative | None:
     """What ``d`` is relative to, if every term of it is NaN where that is infinite, and it has a term."""
     if d.op != "sum" or d.at is not None or not d.value.dtype.is_float:
         return None
@@ -139,14 +152,25 @@ def _relative(d: Def, defs: Mapping[str, Def]) -> _Relative | None:
             continue
         if free_vars(load) & {a.name for a in d.red} or not _has_exponent(d, of, load):
             continue
-        mine = {a.name for a in d.red}
-        if any(free_vars(ld) & mine for c in conjuncts(d.guard) for ld in loads(c)):
-            continue
         where = _has_term(d)
         if where is None:
-            continue
+            some = _some(program, d)
+            return _Relative(d, of, load, Load(some.name, d.index, DType.BOOL), some)
         return _Relative(d, of, load, None if where == TRUE else where)
     return None
+
+
+def _with_def_before(program: Program, new: Def, name: str) -> Program:
+    """``program`` with the definition ``new`` in front of the kernel ``name``."""
+    kernels = (x for k in program.kernels for x in ((kernel_of(new), k) if k.name == name else (k,)))
+    return replace(program, buffers=(*program.buffers, new.buffer), kernels=tuple(kernels))
+
+
+def _some(program: Program, d: Def) -> Def:
+    """Whether the domain of the sum ``d`` has an element, as a definition."""
+    name = fresh_name(program, f"{d.name}_some")
+    buffer = Buffer(name, DType.BOOL, d.buffer.shape, Space.TEMP, d.buffer.span)
+    return replace(d, name=name, buffer=buffer, op="any", value=TRUE)
 
 
 def _has_term(d: Def) -> Expr | None:
@@ -154,6 +178,9 @@ def _has_term(d: Def) -> Expr | None:
 
     It is that of the first term, which is short, where that holds for all rows.
     """
+    mine = {a.name for a in d.red}
+    if any(free_vars(ld) & mine for c in conjuncts(d.guard) for ld in loads(c)):
+        return None
     ranges, assumptions = axis_assumptions(d.par)
     begin = {a.name: integer(0) for a in d.red}
     first = [simplify(substitute(c, begin), ranges, assumptions) for c in conjuncts(d.guard)]
@@ -276,12 +303,15 @@ def _certificate(s: _Relative) -> Certificate:
     extreme = Reduce(s.of.op, s.of.red, guard, value, s.load.dtype)
     total = Reduce("sum", s.d.red, s.d.guard, s.d.value, s.d.value.dtype)
     before = rewrite(total, lambda e: extreme if e == s.load else None)
-    after = rewrite(s.marked(total), lambda e: extreme if e == s.load else None)
+    some = Reduce("any", s.d.red, s.d.guard, TRUE, DType.BOOL)
+    after = rewrite(s.marked(total), lambda e: extreme if e == s.load else some if s.found and e == s.where else None)
     proof = "a term is exp(-inf - (-inf)), which is NaN, and there is a term"
     used = free_vars(s.d.guard) if s.d.guard is not None else frozenset[str]()
     points = [(Var(a.name), a.extent) for a in s.d.par if a.name in used]
     inside: tuple[Expr, ...] = tuple(c for x, n in points for c in (calc("ge", x, integer(0)), calc("lt", x, n)))
     if s.d.guard is not None:  # a checker that evaluates a few terms sees those rows that have one of these
-        some = Reduce("any", s.d.red, s.d.guard, TRUE, DType.BOOL)
-        inside += (some if s.where is None else Op("or", (Op("not", (s.where,), DType.BOOL), some), DType.BOOL),)
+        if s.where is None:
+            inside += (some,)
+        elif s.found is None:
+            inside += (Op("or", (Op("not", (s.where,), DType.BOOL), some), DType.BOOL),)
     return Certificate("mark-undefined", s.d.name, before, after, (), inside, (), proof, s.d.span)
