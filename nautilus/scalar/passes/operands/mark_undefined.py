@@ -72,28 +72,35 @@ _NAN: Final = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class _Relative:
-    """The sum ``d`` of exponentials relative to the extreme ``of``, which it reads as ``load``.
+    """The sum ``d`` of exponentials relative to the extreme ``of``, which its terms have as ``top``.
 
+    ``top`` has the value ``at``: an element of ``of``, or the extreme of one and of other numbers, such as a sink.
     ``where``: the domain is not empty; None: always.  ``found``: the definition that finds it, where it has no closed
     form.
     """
 
     d: Def
     of: Def
-    load: Load
+    top: Expr
+    at: Expr
     where: Expr | None
     found: Def | None = None
+
+    @property
+    def places(self) -> dict[str, Expr]:
+        """The indices of the element of ``of``, by the axes of ``of``."""
+        return _places(self.of, self.at)
 
     @property
     def undefined(self) -> Expr:
         """Whether an element of ``d`` is NaN because its extreme is infinite; over the axes of ``d``."""
         assert self.of.op is not None
-        infinite = Op("eq", (self.load, identity(self.of.op, self.load.dtype)), DType.BOOL)
+        infinite = Op("eq", (self.top, identity(self.of.op, self.top.dtype)), DType.BOOL)
         return infinite if self.where is None else calc("and", infinite, self.where)
 
     def marked(self, value: Expr) -> Expr:
         """``value`` of ``d`` with NaN where it is undefined: the difference of the extreme from itself."""
-        nan: Expr = Op("sub", (self.load, self.load), self.load.dtype)
+        nan: Expr = Op("sub", (self.top, self.top), self.top.dtype)
         if nan.dtype is not value.dtype:
             nan = Op("cast", (nan,), value.dtype)
         return Op("select", (self.undefined, nan, value), value.dtype)
@@ -142,22 +149,46 @@ def _relative(program: Program, d: Def, defs: Mapping[str, Def]) -> _Relative | 
     """What ``d`` is relative to, if every term of it is NaN where that is infinite, and it has a term."""
     if d.op != "sum" or d.at is not None or not d.value.dtype.is_float:
         return None
-    if any(isinstance(n, Op) and n.op not in _ARITHMETIC - {"max", "min"} for n in _maths(d.value)):
-        return None
-    for load in loads(d.value):
-        of = defs.get(load.buffer)
-        if of is None or of.op not in ("max", "min") or of.at is not None or len(of.red) != len(d.red):
+    for top in (e for e in _maths(d.value) if isinstance(e, Load) or (isinstance(e, Op) and e.op in ("max", "min"))):
+        of, at = _extreme(top, defs)
+        if of is None or len(of.red) != len(d.red):
             continue
         if any(isinstance(a.extent, int) and a.extent < 1 for a in d.red):
             continue
-        if free_vars(load) & {a.name for a in d.red} or not _has_exponent(d, of, load):
+        if free_vars(top) & {a.name for a in d.red} or not _has_exponent(d, of, top, at):
+            continue
+        if any(isinstance(n, Op) and n.op not in _ARITHMETIC - {"max", "min"} for n in _maths(d.value, top)):
             continue
         where = _has_term(d)
         if where is None:
             some = _some(program, d)
-            return _Relative(d, of, load, Load(some.name, d.index, DType.BOOL), some)
-        return _Relative(d, of, load, None if where == TRUE else where)
+            return _Relative(d, of, top, at, Load(some.name, d.index, DType.BOOL), some)
+        return _Relative(d, of, top, at, None if where == TRUE else where)
     return None
+
+
+def _extreme(top: Expr, defs: Mapping[str, Def]) -> tuple[Def | None, Expr]:
+    """The reduction that ``top`` is an element of, or the extreme of one and of other numbers; and its value."""
+    d, value = (defs.get(top.buffer) if isinstance(top, Load) else None), top
+    if isinstance(top, Load) and d is not None and d.at is None and d.guard is None and d.op is None:
+        value = substitute(d.value, {a.name: i for a, i in zip(d.par, top.index, strict=True)})
+    op = value.op if isinstance(value, Op) and value.op in ("max", "min") else None
+    for x in _sides(value, op) if op is not None else (top,):
+        of = defs.get(x.buffer) if isinstance(x, Load) else None
+        if of is not None and of.at is None and of.op in ((op,) if op is not None else ("max", "min")):
+            return of, value if op is not None else top
+    return None, top
+
+
+def _sides(e: Expr, op: str | None) -> tuple[Expr, ...]:
+    """The numbers of which ``e`` is the extreme by ``op``."""
+    return tuple(x for a in e.args for x in _sides(a, op)) if isinstance(e, Op) and e.op == op else (e,)
+
+
+def _places(of: Def, at: Expr) -> dict[str, Expr]:
+    """The indices by the axes of ``of`` of its element in ``at``, the value of a load (:func:`_extreme`)."""
+    read = next(x for x in loads(at) if x.buffer == of.name)
+    return {a.name: i for a, i in zip(of.par, read.index, strict=True)}
 
 
 def _with_def_before(program: Program, new: Def, name: str) -> Program:
@@ -193,26 +224,26 @@ def _has_term(d: Def) -> Expr | None:
     return None if never else conjunction((*undecided, *sizes)) or TRUE
 
 
-def _maths(e: Expr) -> Iterator[Expr]:
-    """The nodes of ``e`` without those of indices."""
-    yield e
-    if not isinstance(e, Load):
-        for c in children(e):
-            yield from _maths(c)
+def _maths(e: Expr, without: Expr | None = None) -> Iterator[Expr]:
+    """The nodes of ``e`` without those of indices, and without those of the expression ``without``."""
+    if e != without:
+        yield e
+        for c in () if isinstance(e, Load) else children(e):
+            yield from _maths(c, without)
 
 
-def _has_exponent(d: Def, of: Def, load: Load) -> bool:
+def _has_exponent(d: Def, of: Def, top: Expr, at: Expr) -> bool:
     """Whether ``d`` has a factor ``exp(c * (x - r))`` with the element ``x`` of ``of`` and its result ``r``."""
-    places = {a.name: i for a, i in zip(of.par, load.index, strict=True)}
+    places = _places(of, at)
     own = {a.name: Var(b.name) for a, b in zip(of.red, d.red, strict=True) if a.extent == b.extent}
     theirs = {substitute(c, {**places, **own}) for c in conjuncts(of.guard)}
     if len(own) != len(of.red) or not theirs <= set(conjuncts(d.guard)):
         return False
     element = substitute(of.value, {**places, **own})
     assert of.op is not None
-    infinite = identity(of.op, load.dtype)
-    at = rewrite(d.value, lambda e: infinite if e in (load, element) else None)
-    return _is_nan(_folded(at))
+    infinite = identity(of.op, top.dtype)
+    value = rewrite(d.value, lambda e: infinite if e in (top, element) else None)
+    return _is_nan(_folded(value))
 
 
 def _read(e: Expr, found: Mapping[str, _Relative]) -> Expr | None:
@@ -239,10 +270,10 @@ def _with_sums(value: Expr, found: Mapping[str, _Relative], x: float) -> Expr:
             continue
         assert s.of.op is not None
         at = {a.name: i for a, i in zip(s.d.par, e.index, strict=True)}
-        load = substitute(s.load, at)
-        infinite = identity(s.of.op, s.load.dtype)
-        places = {a.name: i for a, i in zip(s.of.par, load.index, strict=True)} if isinstance(load, Load) else {}
-        known |= {e: Const(x, e.dtype), load: infinite}
+        top, extreme = substitute(s.top, at), substitute(s.at, at)
+        infinite = identity(s.of.op, s.top.dtype)
+        places = _places(s.of, extreme)
+        known |= {e: Const(x, e.dtype), top: infinite, **dict.fromkeys(_sides(extreme, s.of.op), infinite)}
         patterns.append((substitute(s.of.value, places), frozenset(a.name for a in s.of.red), infinite))
 
     def rule(e: Expr) -> Expr | None:
@@ -297,14 +328,15 @@ def _same(a: Expr, b: Expr) -> bool:
 
 def _certificate(s: _Relative) -> Certificate:
     assert s.of.op is not None
-    places = {a.name: i for a, i in zip(s.of.par, s.load.index, strict=True)}
+    places = s.places
     guard = None if s.of.guard is None else substitute(s.of.guard, places)
     value = substitute(s.of.value, places)
-    extreme = Reduce(s.of.op, s.of.red, guard, value, s.load.dtype)
+    found = Reduce(s.of.op, s.of.red, guard, value, s.top.dtype)
+    extreme = rewrite(s.at, lambda e: found if isinstance(e, Load) and e.buffer == s.of.name else None)
     total = Reduce("sum", s.d.red, s.d.guard, s.d.value, s.d.value.dtype)
-    before = rewrite(total, lambda e: extreme if e == s.load else None)
+    before = rewrite(total, lambda e: extreme if e == s.top else None)
     some = Reduce("any", s.d.red, s.d.guard, TRUE, DType.BOOL)
-    after = rewrite(s.marked(total), lambda e: extreme if e == s.load else some if s.found and e == s.where else None)
+    after = rewrite(s.marked(total), lambda e: extreme if e == s.top else some if s.found and e == s.where else None)
     proof = "a term is exp(-inf - (-inf)), which is NaN, and there is a term"
     used = free_vars(s.d.guard) if s.d.guard is not None else frozenset[str]()
     points = [(Var(a.name), a.extent) for a in s.d.par if a.name in used]
