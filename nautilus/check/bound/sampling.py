@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import hypot, prod
+from math import hypot, inf, isfinite, prod
 from operator import itemgetter
 from typing import Final
 
@@ -18,7 +18,7 @@ from nautilus.check.bound.errors import roundings, unit
 from nautilus.check.bound.probes import FEW, errors, largest, margin
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
-from nautilus.core.expr.nodes import Load, Param, Reduce, free_vars, walk
+from nautilus.core.expr.nodes import Load, Op, Param, Reduce, free_vars, walk
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array, distinct
 from nautilus.core.types import DType
@@ -50,7 +50,8 @@ def figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool
 
     None of them needs a recurrence (:mod:`nautilus.check.bound.recurrent`).
     """
-    out = {n: Bound(x) for n, x in _figures(program, precision, wanted, parts).items()}
+    found = _figures(program, precision, wanted, parts).items()
+    out = {n: Bound(x, rare_inputs=0.0 if isfinite(x) else 1.0) for n, x in found}
     return out | _of_cancelling(program, precision, wanted, parts) if may_cancel(program) else out
 
 
@@ -133,7 +134,8 @@ def _figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: boo
             sizes[t.name] = hypot(sizes[t.name], norm(values[t.name]))
     out = {}
     for t in wanted:
-        relative = error[t.name] / sizes[t.name] if sizes[t.name] > 0.0 else 0.0
+        none = inf if error[t.name] > 0.0 else 0.0  # relative to a sum whose terms cancel to 0
+        relative = error[t.name] / sizes[t.name] if sizes[t.name] > 0.0 else none
         out[t.name] = margin(elements[t.name]) * relative + unit(t.dtype)
     return out
 
@@ -185,11 +187,22 @@ def shorter_sums(program: Spec, chosen: Chosen, budget: int) -> Restricted:
 def _terms(program: Spec, chosen: Mapping[str, Mapping[int, Array]], extent: int, most: int) -> Array:
     """The terms of sums over ``extent`` indices: ``most`` of them, and those at which outputs are ``chosen``.
 
-    A condition such as ``j <= i and key[j] == key[i]`` then keeps a term for each index ``i``.
+    A condition such as ``j <= i and key[j] == key[i]`` then keeps a term for each index ``i``.  Where the terms are read
+    in either direction, as in ``sum[j](X[j] - X[N - 1 - j])``, there is the mirror image of each, with which it may
+    cancel.
     """
     spaced = np.linspace(0, extent - 1, most).astype(np.int64)
     shared = (chosen.get(t.name, {}).get(p) for t in program.outputs for p, n in enumerate(t.shape) if n == extent)
-    return distinct(np.concatenate([spaced, *(x for x in shared if x is not None)]))
+    kept = np.concatenate([spaced, *(x for x in shared if x is not None)])
+    return distinct(np.concatenate([kept, extent - 1 - kept]) if _is_mirrored(program, extent) else kept)
+
+
+def _is_mirrored(program: Spec, extent: int) -> bool:
+    """Whether an element is read at a position that falls along a reduced axis of ``extent`` indices."""
+    names = {a.name for _, e in _reductions(program) for a in e.axes if a.extent == extent}
+    indices = (i for d in program.definitions for e in walk(d.expr) if isinstance(e, Load) for i in e.index)
+    falling = (n.args[-1] for i in indices for n in walk(i) if isinstance(n, Op) and n.op in ("sub", "neg"))
+    return any(free_vars(x) & names for x in falling)
 
 
 def _same_indices(t: Tensor, chosen: Mapping[int, Array], kept: Mapping[int, Array]) -> dict[int, Array]:

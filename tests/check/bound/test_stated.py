@@ -14,7 +14,7 @@ from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.interp import run_spec
-from nautilus.frontend.semantics.check import load_spec
+from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.passes.pipelines import SCALAR
 
 HEAD = "dim M = 512, N = 512, K = 512\n"
@@ -292,3 +292,17 @@ def test_results_near_the_largest_f64_have_a_bound() -> None:
     """The sum of the squares of such results is inf, which no exception may report."""
     text = "dim N = 8\ninput X: f32[N], L: f32[N]\noutput Y: f64[N]\nY[i] = exp(f64(X[i]) * 0.0 + 400) * f64(L[i])\n"
     assert stated(load_spec(text))["Y"].relative >= 0.0
+
+
+def test_terms_that_cancel_with_their_mirror_images_have_them_in_a_short_sum() -> None:
+    text = "dim M = 64, N = 4096\ninput A: f32[M, N]\noutput S: f32[M]\noutput Y: f32[M, N]\n"
+    text += "S[j] = sum[i](A[j, i] - A[j, N - 1 - i] + 0.001)\nY[j, i] = A[j, i] * 2.5\n"
+    found = stated(load_text(text))["S"].relative
+    assert found > 4e-6  # the error of a sum in f32 is 3e-6
+
+
+def test_a_sum_that_cancels_to_0_has_no_bound() -> None:
+    text = "dim M = 256, N = 512\ninput X: f16[M, N]\noutput Y: f32[M]\nY[i] = sum[k](X[i, k] - mean[j](X[i, j]))\n"
+    found = stated(load_text(text))["Y"]
+    assert found.relative == float("inf")
+    assert found.text == "not bounded, because terms cancel in many elements"
