@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import isfinite
+
+import numpy as np
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import inexact, roundings, rounds_at_store
@@ -13,6 +16,7 @@ from nautilus.check.bound.recurrent import following_outputs, recurrent_bounds
 from nautilus.check.bound.sampling import figures
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, walk
 from nautilus.core.functions import FUNCTIONS
+from nautilus.core.numerics import round_to
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.spec import Spec, Tensor
 
@@ -36,7 +40,8 @@ def _stated(spec: Spec, precision: str, schedule: Schedule) -> Mapping[str, Boun
     program = rounded(spec, precision, schedule)
     computed = roundings(program, precision).computed
     exact = {d.name: _is_exact(program, d.name, computed) for d in program.definitions}
-    wanted = [t for t in spec.outputs if t.dtype.is_float and not exact[t.name]]
+    rounded_numbers = {t.name for t in spec.outputs if _rounds_numbers(program, t.name)}
+    wanted = [t for t in spec.outputs if t.dtype.is_float and (not exact[t.name] or t.name in rounded_numbers)]
     found = _bounds(program, precision, wanted, schedule.decompose_operands)
     out: dict[str, Bound] = {}
     for t in spec.outputs:
@@ -68,6 +73,13 @@ def _is_exact(program: Spec, name: str, computed: frozenset[str]) -> bool:
     d = program.definition(name)
     loads = {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
     return not (loads & computed or any(inexact(e) for e in walk(d.expr)) or rounds_at_store(program, d))
+
+
+def _rounds_numbers(program: Spec, name: str) -> bool:
+    """Whether an output may be a number of the spec that its type does not have, such as 0.1."""
+    d = program.definition(name)
+    numbers = (n for n in walk(d.expr) if isinstance(n, Const) and n.dtype.is_float and isfinite(n.value))
+    return d.stored.is_float and any(float(round_to(np.asarray(n.value), d.stored)) != n.value for n in numbers)
 
 
 def _rounds_last(program: Spec, name: str, computed: frozenset[str]) -> bool:
