@@ -187,9 +187,8 @@ def shorter_sums(program: Spec, chosen: Chosen, budget: int) -> Restricted:
 def _terms(program: Spec, chosen: Mapping[str, Mapping[int, Array]], extent: int, most: int) -> Array:
     """The terms of sums over ``extent`` indices: ``most`` of them, and those at which outputs are ``chosen``.
 
-    A condition such as ``j <= i and key[j] == key[i]`` then keeps a term for each index ``i``.  Where the terms are read
-    in either direction, as in ``sum[j](X[j] - X[N - 1 - j])``, there is the mirror image of each, with which it may
-    cancel.
+    A condition such as ``j <= i and key[j] == key[i]`` then keeps a term for each index ``i``.  Where terms are read in
+    either direction, as in ``sum[j](X[j] - X[N - 1 - j])``, there is the mirror image of each, which may cancel it.
     """
     spaced = np.linspace(0, extent - 1, most).astype(np.int64)
     shared = (chosen.get(t.name, {}).get(p) for t in program.outputs for p, n in enumerate(t.shape) if n == extent)
