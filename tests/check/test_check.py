@@ -219,3 +219,9 @@ def test_the_time_of_a_check_ends_behind_random_inputs() -> None:
     assert report.ok, report.text()
     assert {o.kind for o in report.outcomes if o.check == "result" and o.kind} == {"random"}
     assert any(o.status == "skip" and "time of the check is over" in o.message for o in report.outcomes)
+
+
+def test_a_sum_that_cancels_to_0_is_judged_by_its_residues() -> None:
+    text = "dim M = 7, N = 100\ninput X: f32[M, N]\noutput Z: f32[M]\n"
+    report = checked(text + "Z[i] = sum[j](exp(X[i, j]) - exp(X[i, N - 1 - j]))\n", "random")
+    assert report.ok, report.text()
