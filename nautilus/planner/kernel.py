@@ -328,7 +328,7 @@ def _other_role(g: Draft, x: str) -> AxisPlan:
 
 def _is_held_whole(g: Draft, x: str, loop: str) -> bool:
     """Whether :mod:`.products.divided_columns` gives a tile along ``loop`` all elements of ``x``."""
-    if not g.divided or not may_hold(x, g.extent(x), loop, g.dots.values()):
+    if not g.divided or not may_hold(x, g.extent, loop, g.dots.values()):
         return False
     return all(half_operands(d) for d in g.defs if d.name in g.dots)
 

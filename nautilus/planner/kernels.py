@@ -51,6 +51,7 @@ LONGER = 4096  # the same of reductions whose results another reduction combines
 FEW_ROWS = 64  # of a product that is bound by memory
 MOST_TERMS = 1 << 18  # of sums over memory that a block computes before it multiplies them: about 10 microseconds
 ACCUMULATORS = 384  # columns of sums in a tile of 128 rows: two warpgroups then have 192 registers a thread for them
+PARTS = 1 << 18  # of results in chunks, whose combination takes longer than the launch of one more kernel
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
 FEW_SCALES = 16
 LONG_VECTOR = 1 << 16  # elements of a vector that two kernels do not read again
@@ -107,7 +108,8 @@ def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict
         alone = (name,)
         plans[alone] = _single(known, name, fallbacks)
         groups[name] = alone
-        apart = (_apart, partial(_copied, defs), partial(_turned, defs), partial(_scales, defs))
+        rules = (_combines, _copied, _turned, _scales)
+        apart = (_apart, *(partial(rule, defs) for rule in rules))
         near = [r for r in graph.readers[name] if not any(rule(defs[name], defs[r]) for rule in apart)]
         merged = graph.union((alone, *(groups[r] for r in near)))
         if len(merged) == 1:
@@ -268,6 +270,18 @@ def _apart(operand: Def, reader: Def) -> bool:
     if operand.scatter is not None or reader.scatter is not None:
         return True
     return (chunks_of(operand) is not None and chunks_of(reader) is None) or _totals(operand, reader)
+
+
+def _combines(defs: dict[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``reader`` multiplies elements ``d``, each of which combines chunks, :data:`PARTS` in all.
+
+    The kernel that combines them has a block for each row, and that of a product has few blocks.
+    """
+    if d.is_reduction or dot_of(reader) is None:
+        return False
+    found = [defs[ld.buffer] for ld in d.reads() if ld.buffer in defs and defs[ld.buffer].is_reduction]
+    chunked = [s for s in found if any(chunks_of(defs[ld.buffer]) for ld in s.reads() if ld.buffer in defs)]
+    return any(prod(size(a) or SHORT for a in s.axes) >= PARTS for s in chunked)
 
 
 def _turned(defs: dict[str, Def], d: Def, reader: Def) -> bool:

@@ -4,8 +4,10 @@ The rule of the pass ``inline`` substitutes every elementwise definition into it
 the result then computes the operand again, in the loop that should do nothing but multiply.  A definition is a
 candidate where it is stored in a type of at most 16 bits, has arithmetic of its own or ends a reduction, and is an
 operand of a product with :data:`~nautilus.scalar.passes.operands.store_operands.AGAIN` times as many terms as it has
-elements.  All candidates of a program are stored together, since a product reaches the faster engine only if both of
-its operands are tensors; then each alone, if together they are not faster.
+elements.  What ends a chain of reductions, as the result of attention that a product projects, is a candidate in every
+type and before every product: where the reader computes it, the reductions that it reads have no kernel in common.  All
+candidates of a program are stored together, since a product reaches the faster engine only if both of
+its operands are tensors; then each alone.
 """
 
 from __future__ import annotations
@@ -42,33 +44,44 @@ def choose(program: Program, context: Context) -> Trial | None:
     first = split_choice.priced_after(program, context, _BEFORE)
     if first is None:
         return None
+    best = first
     for stored in _sets(found):
         inline = tuple(n for n in schedule.inline if n not in stored)
         made = split_choice.priced_after(program, replace(context, schedule=replace(schedule, inline=inline)), _BEFORE)
-        if made is not None and made.seconds < (1 - MARGIN) * first.seconds:
-            return made
-    return first
+        if made is not None and made.seconds < min(best.seconds, (1 - MARGIN) * first.seconds):
+            best = made
+    return best
 
 
 def candidates(defs: Mapping[str, Def], inline: tuple[str, ...]) -> tuple[str, ...]:
     """The definitions among ``inline`` that products compute again for each of their tiles."""
     found: dict[str, None] = {}
+    ends = _ends(defs, inline)
     for d in defs.values():
-        if d.op == "sum" and isinstance(value := strip_conversions(d.value), Op) and value.op == "mul":
+        if (factors := _factors(d)):
             terms = prod(size(a) or 1 for a in d.axes)
-            found |= dict.fromkeys(n for e in value.args for n in _stored(e, defs, inline, terms))
+            found |= dict.fromkeys(n for e in factors for n in _stored(e, defs, inline, terms, ends))
     return tuple(n for n in inline if n in found)
 
 
-def _stored(e: Expr, defs: Mapping[str, Def], inline: tuple[str, ...], terms: int) -> Iterator[str]:
-    """The candidates that a factor of a product of ``terms`` terms reads, nearest first."""
+def _factors(d: Def) -> tuple[Expr, ...]:
+    """The factors of the terms of ``d``, a sum of products; () where it is none."""
+    value = strip_conversions(d.value)
+    return value.args if d.op == "sum" and isinstance(value, Op) and value.op == "mul" else ()
+
+
+def _stored(
+    e: Expr, defs: Mapping[str, Def], inline: tuple[str, ...], terms: int, ends: frozenset[str]
+) -> Iterator[str]:
+    """The candidates that a factor of a product of ``terms`` terms reads, nearest first; ``ends``: those of chains."""
     for ld in (n for n in walk(e) if isinstance(n, Load) and n.buffer in inline):
         d = defs[ld.buffer]
         elements = prod(size(a) or 1 for a in d.par)
-        if d.buffer.dtype.is_float and d.buffer.dtype.bytes <= 2 and _computes(d, defs) and terms >= AGAIN * elements:
+        again = d.buffer.dtype.bytes <= 2 and _computes(d, defs) and terms >= AGAIN * elements
+        if d.buffer.dtype.is_float and (again or d.name in ends):
             yield d.name
         else:
-            yield from _stored(d.value, defs, inline, terms)
+            yield from _stored(d.value, defs, inline, terms, ends)
 
 
 def _computes(d: Def, defs: Mapping[str, Def]) -> bool:
@@ -76,6 +89,33 @@ def _computes(d: Def, defs: Mapping[str, Def]) -> bool:
     value = strip_conversions(d.value)
     made = defs.get(value.buffer) if isinstance(value, Load) else None
     return isinstance(value, Op) or (made is not None and made.is_reduction)
+
+
+def _ends(defs: Mapping[str, Def], inline: tuple[str, ...]) -> frozenset[str]:
+    """The definitions that end a chain of reductions.
+
+    Such a definition is made from a reduction with all of its axes, whose terms are made from another reduction, and
+    no other reductions than products read it: those of a softmax belong to the chain of the scores.
+    """
+    others = [d for d in defs.values() if d.is_reduction and not _factors(d)]
+    within = {ld.buffer for d in others for ld in d.reads()}
+    for name in reversed(inline):
+        within |= {ld.buffer for ld in defs[name].reads()} if name in within else set()
+    last = {
+        d.name: [r for r in _reductions(d, defs, inline) if len(r.par) == len(d.par)]
+        for d in (defs[name] for name in inline if name not in within)
+    }
+    chained = {name for name, found in last.items() for r in found if any(True for _ in _reductions(r, defs, inline))}
+    return frozenset(chained)
+
+
+def _reductions(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...]) -> Iterator[Def]:
+    """The reductions that ``d`` reads, through definitions that are inlined."""
+    for name in dict.fromkeys(ld.buffer for ld in d.reads() if ld.buffer in defs):
+        if defs[name].is_reduction:
+            yield defs[name]
+        elif name in inline:
+            yield from _reductions(defs[name], defs, inline)
 
 
 def _sets(found: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -14,7 +14,7 @@ The step of the loop is what shared memory holds in two stages.  A tensor that b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
 
 from nautilus.core.expr.nodes import Load, Var, free_vars
@@ -37,21 +37,22 @@ STAGES = 2
 EXCHANGE = 8 << 10  # bytes of shared memory for what warps exchange, and for barriers
 
 
-def may_hold(axis: str, extent: int, loop: str, dots: Iterable[Dot]) -> bool:
+def may_hold(axis: str, extent: Callable[[str], int], loop: str, dots: Iterable[Dot]) -> bool:
     """Whether a tile may have all elements of ``axis``, which are more than :data:`HELD`.
 
     It is contracted in a product along ``loop``, or has the columns of a later one that is contracted over ``loop``.
-    ``dots``: all products, operands first.
+    Several products along ``loop``, which are added, hold their contracted elements side by side.
+    ``extent``: that of an axis; ``dots``: all products, operands first.
     """
     places = list(enumerate(dots))
     before = [n for n, d in places if loop in (*d.rows, *d.columns)]
     after = [n for n, d in places if d.inner == (loop,)]
-    if not (before and after) or extent <= HELD or max(before) > min(after):
+    if not (before and after) or extent(axis) <= HELD or max(before) > min(after):
         return False
     first, second = ([places[n][1] for n in found] for found in (before, after))
     if any(axis in d.inner for d in first):
-        return extent <= DEEPEST and all(d.inner == (axis,) for d in first)
-    return extent <= COLUMNS and any(axis in (*d.rows, *d.columns) for d in second)
+        return all(len(d.inner) == 1 for d in first) and sum(extent(x) for d in first for x in d.inner) <= DEEPEST
+    return extent(axis) <= COLUMNS and any(axis in (*d.rows, *d.columns) for d in second)
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,6 +241,25 @@ ATTENTION = {
         output O: f16[B, H, M, D]
         {S}
         O[b, h, i, d] = sum[j](softmax[j | j < len[b]](S[b, h, i, j]) * V[b, h, j, d])"""),
+    "latent keys of many heads": """
+        dim H = 64, N = 150, R = 272, P = 32
+        input Ql: f16[H, R]
+        input Qp: f16[H, P]
+        input C: f16[N, R]
+        input Kp: f16[N, P]
+        output O: f16[H, R]
+        S[h, j] = (sum[r](Ql[h, r] * C[j, r]) + sum[p](Qp[h, p] * Kp[j, p])) * 0.06
+        O[h, r] = sum[j](softmax[j](S[h, j]) * C[j, r])""",
+    "sinks and a window that a scalar bounds": """
+        dim H = 2, M = runtime <= 4096, D = 64
+        input Q: bf16[M, H, D]
+        input K: bf16[M, D]
+        input V: bf16[M, D]
+        scalar win: i32 = 60
+        output O: bf16[M, H, D]
+        S[h, i, j] = sum[d](Q[i, h, d] * K[j, d]) / 8
+        P[h, i, j] = softmax[j | j <= i and (i - j < win or j < 4)](S[h, i, j])
+        O[i, h, d] = sum[j](P[h, i, j] * V[j, d])""",
     "a stored product feeds another": """
         dim M = 150, K = 160, L = 136, N = 72
         input A: f16[M, K]

@@ -20,6 +20,7 @@ def planned(
 module one {{
   input A: {dtype}[{shape}]
   output C: f32[4]
+  param first: i32
   kernel C grid(h: 4, i0: 3) axes({tile}) {{
     %p = load A[h, 0, 0] : {dtype}
     %a = load A[{index}] {f"where {where}" if where else ""} : {dtype}[{tile}]
@@ -68,6 +69,15 @@ def test_tiles_start_at_multiples_of_16_bytes_of_a_row(first: str) -> None:
 )
 def test_masks_that_say_inside_the_buffer(where: str) -> None:
     assert isinstance(planned("h, i0 * 128 + i, k", where), TmaBox)
+
+
+def test_a_position_that_a_scalar_bounds() -> None:
+    """Nothing is known of the scalar, so that its sum with a constant may wrap: the mask names the index itself."""
+    start = "max(2 - (first + 62) // 64, 1)"
+    index = f"select(i0 < {start}, i0 - {start} + 1, i0) * 128 + i"
+    assert isinstance(planned(f"h, {index}, k", f"{index} >= 0 and {index} < 300"), TmaBox)
+    said = "the mask of the load from A is not the buffer's own bounds"
+    assert planned(f"h, {index}, k", f"{index} < 300 and i0 * 128 + i < first + 200") == said
 
 
 @pytest.mark.parametrize(

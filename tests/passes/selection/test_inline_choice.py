@@ -63,6 +63,17 @@ output Y: bf16[M, E]
 O: bf16[h, i, d] = sum[c](X[h, i, c] * V[h, c, d])
 Y[i, e] = sum[h, d](O[h, i, d] * W[h, d, e])
 """
+PROJECTED = """
+dim H = 16, M = 64, N = 512, D = 64, E = 96
+input Q: bf16[H, M, D]
+input K: bf16[H, N, D]
+input V: bf16[H, N, D]
+input W: bf16[H, D, E]
+output Y: bf16[H, M, E]
+S: bf16[h, i, j] = sum[d](Q[h, i, d] * K[h, j, d]) / 8
+A: bf16[h, i, d] = sum[j](softmax[j](S[h, i, j]) * V[h, j, d])
+Y[h, i, e] = sum[d](A[h, i, d] * W[h, d, e])
+"""
 TYPED = GATED.replace("{type}", ": bf16")
 
 
@@ -72,7 +83,8 @@ def request(text: str, schedule: Schedule | None = None) -> Request:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(TYPED, ("H",)), (GATED.replace("{type}", ""), ()), (ATTENTION, ()), (COPY, ()), (ENDED, ("O",))],
+    [(TYPED, ("H",)), (GATED.replace("{type}", ""), ()), (ATTENTION, ()), (COPY, ()), (ENDED, ("O",)),
+     (PROJECTED, ("A",))],
 )
 def test_candidates_are_small_computed_and_read_often(text: str, expected: tuple[str, ...]) -> None:
     origin = trials_of(request(text, Schedule(inline=())))[0].origin

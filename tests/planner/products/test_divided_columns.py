@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from nautilus.core.schedule import AxisPlan
 from nautilus.driver import Request, compile_file
 
@@ -24,3 +26,38 @@ def test_keys_and_values_in_one_tensor_have_the_plan_of_two_tensors() -> None:
     (plan,) = made.kernels
     assert plan.mapping.engine == "warpgroup"
     assert plan.axis("j") == AxisPlan("j", "loop", 128)
+
+
+LATENT = """\
+dim B = 32, H = {heads}, N = 4096, R = {deep}, P = 64, D = 128
+input Ql: bf16[B, H, R]
+input Qp: bf16[B, H, P]
+input C: bf16[B, N, R]
+input Kp: bf16[B, N, P]
+input Wv: bf16[H, R, D]
+output O: bf16[B, H, D]
+S[b, h, j] = sum[r](Ql[b, h, r] * C[b, j, r]) + sum[p](Qp[b, h, p] * Kp[b, j, p])
+A: bf16[b, h, r] = sum[j](softmax[j](S[b, h, j]) * C[b, j, r])
+O[b, h, d] = sum[r](A[b, h, r] * Wv[h, r, d])
+"""
+
+
+def latent(heads: int, deep: int) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Definitions and engine of each kernel."""
+    text = LATENT.format(heads=heads, deep=deep)
+    made = compile_file(Request(Path("latent.naut"), text=text, until="scalar")).context.schedule
+    assert made is not None
+    return {k.name: (k.ops, k.mapping.engine) for k in made.kernels}
+
+
+@pytest.mark.parametrize(("heads", "engine"), [(16, "warp"), (128, "warpgroup")])
+def test_scores_of_two_products_are_contracted_side_by_side(heads: int, engine: str) -> None:
+    """The result in chunks is combined by a kernel of its own, which has more blocks than the last product."""
+    kernels = latent(heads, 512)
+    assert kernels["A_acc_part"] == (("S_sum", "S_sum_2", "A_max_part", "A_sum_part", "A_acc_part"), engine)
+    assert kernels["A"][0] == ("A_max", "A_sum", "A_acc", "A") and kernels["O"][0] == ("O_acc", "O")
+
+
+def test_shared_memory_holds_576_contracted_elements_in_all() -> None:
+    assert "S_sum" in latent(16, 528)
+
