@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import combinations
 from math import prod
 
@@ -108,9 +108,7 @@ def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict
         alone = (name,)
         plans[alone] = _single(known, name, fallbacks)
         groups[name] = alone
-        rules = (_combines, _copied, _turned, _scales)
-        apart = (_apart, *(partial(rule, defs) for rule in rules))
-        near = [r for r in graph.readers[name] if not any(rule(defs[name], defs[r]) for rule in apart)]
+        near = [r for r in graph.readers[name] if not _is_apart(defs, defs[name], defs[r])]
         merged = graph.union((alone, *(groups[r] for r in near)))
         if len(merged) == 1:
             continue
@@ -263,6 +261,11 @@ def _join_siblings(
         if plan is not None and len(plan.phases) <= apart and grid * 4 >= min(sizes) and not idle:
             plans[merged], large[merged] = plan, _large_inputs(defs, merged)
             groups.update(dict.fromkeys(merged, merged))
+
+
+def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
+    """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
+    return _apart(d, reader) or any(rule(defs, d, reader) for rule in (_combines, _copied, _turned, _scales))
 
 
 def _apart(operand: Def, reader: Def) -> bool:
