@@ -147,6 +147,21 @@ SPECS = {
         output O: f16[H, M, C]
         S[h, i, j] = (sum[c](Q[h, i, c] * KV[j, c]) + sum[r](Qr[h, i, r] * Kr[j, r])) / sqrt(C + R)
         O[h, i, c] = sum[j](softmax[j | j <= i + N - M](S[h, i, j]) * KV[j, c])""",
+    "gradients of queries and of slopes": """
+        dim B = 2, H = 2, M = 70, D = 16
+        input Q: bf16[B, H, M, D]
+        input K: bf16[B, H, M, D]
+        input V: bf16[B, H, M, D]
+        input G: bf16[B, H, M, D]
+        input L: f32[B, H, M]
+        input slope: f32[H]
+        output dQ: bf16[B, H, M, D]
+        output ds: f32[H]
+        S[b, h, i, j] = sum[d](Q[b, h, i, d] * K[b, h, j, d]) / 4 + tanh(slope[h]) * (j - i) / 8
+        P[b, h, i, j] = exp(S[b, h, i, j] - abs(L[b, h, i]) - 4) if j <= i and i - j < 20 else 0
+        dS[b, h, i, j] = P[b, h, i, j] * sum[d](G[b, h, i, d] * V[b, h, j, d])
+        dQ[b, h, i, d] = sum[j](dS[b, h, i, j] * K[b, h, j, d]) / 4
+        ds[h] = sum[b, i, j](dS[b, h, i, j] * (j - i))""",
     "eight-bit keys with scales": """
         dim H = 2, M = 17, N = 40, D = 32
         input Q: f16[H, M, D]
