@@ -14,7 +14,7 @@ The axis is the shortest one that the condition does not have, of at most :data:
 on it.  The factors read no reduction over either axis, such as the maximum of a softmax, of which one kernel computes
 running results along both.
 
-A total beside a chain of products, such as the gradient of a slope beside that of queries, has one loop with the chain::
+A total beside a chain of products, as the gradient of a slope beside that of queries, has one loop with the chain::
 
     dQ[i, d] = sum[j](exp(S[i, j]) * K[j, d])        ;    g[] = sum[i, j](exp(S[i, j]) * (j - i))
     T[i] = sum[j](exp(S[i, j]) * (j - i))            ;    g[] = sum[i](T[i])
