@@ -15,7 +15,7 @@ from itertools import product
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
-from nautilus.cuda.text.matrix import mma, wgmma
+from nautilus.cuda.text.matrix import mma, mma_f64, wgmma
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,6 +445,7 @@ HELPERS: Mapping[str, Helper] = {
     "ldmatrix_x2_trans": _ldmatrix("ldmatrix_x2_trans", 2, trans=True),
     "mma_m16n8k16_f16": _matrix("mma_m16n8k16_f16", "m16n8k16.row.col.f32.f16.f16.f32", 4, 2, "float", "f"),
     "mma_m16n8k16_bf16": _matrix("mma_m16n8k16_bf16", "m16n8k16.row.col.f32.bf16.bf16.f32", 4, 2, "float", "f"),
+    "mma_m16n8k8_f64": Helper(mma_f64("mma_m16n8k8_f64")),
     "mma_m16n8k8_tf32": _matrix("mma_m16n8k8_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32", 4, 2, "float", "f"),
     **{
         name: _matrix(name, f"m16n8k32.row.col.f32.{a}.{b}.f32", 4, 2, "float", "f")

@@ -67,7 +67,8 @@ def build(text: str, module: MemModule, given: InputSet, folder: Path, *, planne
     """
     source, target = folder / "kernel.cpp", folder / "kernel"
     source.write_text(translate(text) + _main(module, given, planned))
-    _compile([*_KERNEL, "-c", str(source), "-o", f"{target}.o"])
+    arch = "".join(c for c in module.target if c.isdigit())
+    _compile([*_KERNEL, f"-D__CUDA_ARCH__={arch}0", "-c", str(source), "-o", f"{target}.o"])
     _compile([f"{target}.o", *map(str, _machine()), "-o", str(target)])
     return Program(target, module)
 

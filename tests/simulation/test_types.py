@@ -57,6 +57,8 @@ PRODUCTS = {
     "f8e4m3, warps": (product("f8e4m3", "f32", transposed=True), "sm_89"),
     "f8e5m2, warps, columns": (product("f8e5m2", "f8e5m2"), "sm_120"),
     "tf32, warpgroup": (product("tf32", "f32", transposed=True), "sm_90a"),
+    "f64, warps": (product("f64", "f64"), "sm_80"),
+    "f64, warps, both along the terms": (product("f64", "f64", transposed=True), "sm_90a"),
     "tf32, warps": (product("tf32", "f32"), "sm_80"),
     "f32": (product("f32", "f32"), "sm_80"),
     "f64": (product("f64", "f64"), "sm_90a"),

@@ -25,7 +25,7 @@ from nautilus.ma_tile.ir.layout import FragLayout, tile_shape
 if missing := sorted(n for n, i in MMA.items() if i.parts == 1 and "mma_" + n.replace(".", "_") not in HELPERS):
     raise TypeError(f"no helpers of {', '.join(missing)}")
 
-_A_REGS, _B_REGS = 4, 2  # 32-bit registers of one A and one B fragment, the same for every instruction
+_A_REGS, _B_REGS = 4, 2  # registers of one A and one B fragment, of 32 bits (64 of f64), the same for every instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def print_steps(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], call
     w.line("#pragma unroll")
     with w.braces(f"for (int k = 0; k < {t.steps}; ++k)"):
         if isinstance(op.a, ma.Slot):
-            w.line(f"u32 a[{t.row_tiles}][{_A_REGS}];")
+            w.line(f"{_word(t)} a[{t.row_tiles}][{_A_REGS}];")
             fetch_a(w, op.a, t, lanes, op.result.layout, "k", "a")
         count = 2 if op.paired else 1
         for first, last in ((0, t.col_tiles // count * count), (t.col_tiles // count * count, t.col_tiles)):
@@ -73,7 +73,7 @@ def print_steps(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], call
             w.line("#pragma unroll")
             with w.braces(f"for (int n = {first}; n < {last}; n += {group})"):
                 if isinstance(op.b, ma.Slot):
-                    w.line(f"u32 b[{group}][{_B_REGS}];")
+                    w.line(f"{_word(t)} b[{group}][{_B_REGS}];")
                     _fetch_group(w, op.b, t, lanes, op.result.layout, group)
                 for offset in range(group):
                     n = plus("n", offset)
@@ -87,10 +87,15 @@ def print_steps(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], call
                         w.line(f"{call}(&{acc}[({n} + {t.col_tiles} * m) * 4], {a}, {b});")
 
 
+def _word(t: Tiling) -> str:
+    """The C type of a register of an operand."""
+    return "double" if t.instr.acc is DType.F64 else "u32"
+
+
 def _registers(w: Writer, operand: ma.Frag, at: str) -> str:
     """The registers of a fragment from ``at`` on; those of tf32 are declared as floats."""
     text = f"&{w.name(operand)}[{at}]"
-    return text if w.array(operand).type == "u32" else f"reinterpret_cast<const u32*>({text})"
+    return text if w.array(operand).type in ("u32", "double") else f"reinterpret_cast<const u32*>({text})"
 
 
 def _fetch_group(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], layout: str, group: int) -> None:
@@ -106,9 +111,9 @@ def print_steps_ahead(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane]
     """Print the k-steps so that the fragments of step k + ahead are read before the MMAs of step k."""
     ahead, stages = op.ahead, op.ahead + 1
     if isinstance(op.a, ma.Slot):
-        w.line(f"u32 a[{stages}][{t.row_tiles}][{_A_REGS}];")
+        w.line(f"{_word(t)} a[{stages}][{t.row_tiles}][{_A_REGS}];")
     if isinstance(op.b, ma.Slot):
-        w.line(f"u32 b[{stages}][{t.col_tiles}][{_B_REGS}];")
+        w.line(f"{_word(t)} b[{stages}][{t.col_tiles}][{_B_REGS}];")
     for n in range(ahead):
         fetch(w, op, t, lanes, str(n), str(n))
     a = f"a[k % {stages}][m]" if isinstance(op.a, ma.Slot) else _registers(w, op.a, f"(k + {t.steps} * m) * {_A_REGS}")
@@ -345,7 +350,10 @@ def fetch_plain(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target
         for n in range(p):
             pointer = _generic(w, slot, {axis: rows, t.k: plus(first, n)})
             parts.append(f"*reinterpret_cast<const {memory_type(buffer.dtype)}*>({pointer})")
-        text = pack_text(w, parts, buffer.dtype, buffer.dtype) if p > 1 else to_word(parts[0], buffer.dtype)
+        if _word(t) == "double":
+            text = parts[0]
+        else:
+            text = pack_text(w, parts, buffer.dtype, buffer.dtype) if p > 1 else to_word(parts[0], buffer.dtype)
         w.line(f"{target}[{x}] = {text};")
 
 

@@ -17,6 +17,29 @@ def mma(name: str, ptx: str, a: int, b: int, acc: str, reg: str) -> str:
     )
 
 
+def mma_f64(name: str) -> str:
+    """``d += a . b`` of 16 x 8 x 8 doubles: one instruction since sm_90, four with a quarter of the rows and terms before.
+
+    Both are chains of fused multiply-adds in the order of the terms.
+    """
+
+    def call(shape: str, d: list[int], a: list[int], b: list[int]) -> str:
+        ins = [*(f'"d"(a[{i}])' for i in a), *(f'"d"(b[{i}])' for i in b)]
+        places = iter(f"%{i}" for i in range(len(d) + len(ins)))
+        groups = [", ".join(next(places) for _ in group) for group in (d, a, b)]
+        regs = ", ".join(f"{{{g}}}" for g in (*groups, groups[0]))
+        outs = ", ".join(f'"+d"(d[{i}])' for i in d)
+        ptx = f"mma.sync.aligned.{shape}.row.col.f64.f64.f64.f64"
+        return f'    asm volatile("{ptx} {regs};" : {outs} : {", ".join(ins)});\n'
+
+    quarters = [call("m8n8k4", [2 * m, 2 * m + 1], [m + 2 * k], [k]) for k in range(2) for m in range(2)]
+    return (
+        f"__device__ __forceinline__ void {name}(double* d, const double* a, const double* b) {{\n"
+        f"#if __CUDA_ARCH__ >= 900\n{call('m16n8k8', [*range(4)], [*range(4)], [*range(2)])}"
+        f"#else\n{''.join(quarters)}#endif\n}}"
+    )
+
+
 def _element(instr: str) -> str:
     """The operand types of ``instr`` as part of the name of its helper."""
     return "".join(instr.split(".")[1:])

@@ -13,7 +13,7 @@ from the address of each row's start, so a wrong swizzle permutes chunks; other 
 element by element.  What software decides, the rows and columns a warp starts at, comes from the
 declared layout of the result.
 
-Arithmetic: products are exact, sums are f32 (i32 for integers); tf32 drops 13 low bits.  f32 operands are
+Arithmetic: products are exact, sums are f32 (i32 for integers, f64 for f64); tf32 drops 13 low bits.  f32 operands are
 multiplied in two parts of tf32 (``core.functions.parts``).
 """
 
@@ -86,6 +86,8 @@ def multiply(a: Array, b: Array, dtype: DType, acc: DType) -> Array:
         if acc.is_int:
             exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
             return np.asarray(exact.astype(np.int64).astype(np.int32))
+        if dtype is DType.F64:
+            return np.asarray(np.matmul(a, b))
         if dtype is DType.TF32:
             a, b = truncated(a), truncated(b)
         if dtype is DType.F32:

@@ -14,7 +14,7 @@ from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 
 E4M3, E5M2, S8, U8 = (frozenset({t}) for t in (DType.F8E4M3, DType.F8E5M2, DType.I8, DType.U8))
-_STEP_BITS = 256  # of one row of an operand that an instruction contracts, the same for every element type
+_STEP_BITS, _STEP_BITS_F64 = 256, 512  # of one row of an operand that an instruction contracts
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def check_instructions(name: str, table: Mapping[str, Instruction], without: fro
         if any((i.acc is DType.I32) is t.is_float for t in i.operands):
             raise TypeError(f"{name}: {key} has sums of {i.acc.value}")
         for t in i.operands | (i.right or frozenset()):
-            if i.pack != FORMATS[t].pack or i.k * FORMATS[t].bits != _STEP_BITS:
+            if i.pack != FORMATS[t].pack or i.k * FORMATS[t].bits != (_STEP_BITS_F64 if t is DType.F64 else _STEP_BITS):
                 raise TypeError(f"{name}: {key} does not fit elements of {t.value}")
 
 
@@ -134,6 +134,7 @@ MMA: Mapping[str, MmaInstr] = {
     "m16n8k16.f16": MmaInstr(16, 8, 16, frozenset({DType.F16}), DType.F32, 2),
     "m16n8k16.bf16": MmaInstr(16, 8, 16, frozenset({DType.BF16}), DType.F32, 2),
     "m16n8k8.tf32": MmaInstr(16, 8, 8, frozenset({DType.TF32}), DType.F32, 1),
+    "m16n8k8.f64": MmaInstr(16, 8, 8, frozenset({DType.F64}), DType.F64, 1),
     "m16n8k8.tf32x2": MmaInstr(16, 8, 8, frozenset({DType.F32}), DType.F32, 1, parts=2),
     "m16n8k32.e4m3": MmaInstr(16, 8, 32, E4M3, DType.F32, 4, short=True),
     "m16n8k32.e5m2": MmaInstr(16, 8, 32, E5M2, DType.F32, 4, short=True),
@@ -144,7 +145,7 @@ MMA: Mapping[str, MmaInstr] = {
     "m16n8k32.s8.u8": MmaInstr(16, 8, 32, S8, DType.I32, 4, right=U8),
     "m16n8k32.u8.s8": MmaInstr(16, 8, 32, U8, DType.I32, 4, right=S8),
 }
-check_instructions("MMA", MMA, WITHOUT_WGMMA - {DType.F32})
+check_instructions("MMA", MMA, WITHOUT_WGMMA - {DType.F32, DType.F64})
 
 
 def acc_layout(m: str, n: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:

@@ -35,9 +35,14 @@ def ordered(axes: Sequence[TileAxis], last: str | None) -> tuple[TileAxis, ...]:
     return tuple(a for a in axes if a.name != last) + tuple(a for a in axes if a.name == last)
 
 
+_BANKS, _ROW_F64 = 128, 32  # bytes of all banks, and those that half a warp reads of one of four rows of f64
+
+
 def place(axes: tuple[TileAxis, ...], dtype: DType, instr: str, k: str) -> Placement:
     """Shared placement of an operand of ``instr`` (``fma``, or a name in MMA) with contracted axis ``k``."""
     row = axes[-1].size * dtype.bytes if axes else dtype.bytes
+    if instr != "fma" and dtype.bytes == 8:
+        return Placement(axes, 0, _ROW_F64 + -row % _BANKS)
     if instr != "fma" and (dtype.bytes == 2 or axes[-1].name == k):
         for width in (128, 64, 32):
             if row % width == 0:

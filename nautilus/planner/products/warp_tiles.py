@@ -13,6 +13,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import free_vars
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
+from nautilus.core.types import DType
 from nautilus.planner.draft import Draft
 from nautilus.planner.products.dots import full_operands, step_within
 from nautilus.scalar.analysis.definitions import Def
@@ -83,7 +84,7 @@ def _accumulators(g: Draft) -> int:
             continue
         tiles = [64 if a.name == g.loop else g.tile(a.name) for a in d.par]
         if sum(t > 1 for t in tiles) >= 2:
-            v = 1
+            v = 2 if d.buffer.dtype is DType.F64 else 1  # registers
             for t in tiles:
                 v *= t
             total += v
@@ -111,18 +112,20 @@ def mapping(g: Draft) -> WarpPlan:
     )
     if both:
         few = (2 if most >= 32 and not _is_thin(g) else 1, 2)
-        full = any(full_operands(d) for d in _products(g))
+        full = any(full_operands(d) or d.buffer.dtype is DType.F64 for d in _products(g))
         return WarpPlan(warps=_more_warps(g, few) if full else few, stages=3, raster_order="grouped")
     grid_of_warps = (max(1, min(8, most // 16)), 1)
     return WarpPlan(warps=grid_of_warps, stages=2, raster_order="longest-first" if _uneven(g) else "natural")
 
 
 def _more_warps(g: Draft, warps: tuple[int, int]) -> tuple[int, int]:
-    """More warps for products in parts, which have a second array beside their accumulators (:data:`IN_PARTS`)."""
+    """More warps for products in parts, which have a second array beside their accumulators (:data:`IN_PARTS`), and
+    for those of f64, whose accumulators have two registers."""
     down, across = warps
+    each = 2 if any(d.buffer.dtype is DType.F64 for d in _products(g)) else 1
     for dot in g.dots.values():
         m, n = (prod(g.tile(x) for x in side) for side in (dot.rows, dot.columns))
-        while m * n > 32 * IN_PARTS * down * across and down * across < 16:
+        while m * n * each > 32 * IN_PARTS * down * across and down * across < 16:
             down, across = (2 * down, across) if m // down > n // across else (down, 2 * across)
     return down, across
 

@@ -126,9 +126,42 @@ static void accumulate(const vector<float>& a, const vector<float>& b, vector<u3
     for (size_t n = 0; n < d.size(); ++n) d[n] = as<u32>((float)sum[n]);
 }
 
+// MMAs of f64, whose terms are added one after the other by fused multiply-adds: m16n8k8, and m8n8k4.
+static void mma_f64(Frame& f, const Instruction& i) {
+    const string end = ".row.col.f64.f64.f64.f64";
+    const bool wide = i.name == "mma.sync.aligned.m16n8k8" + end;
+    if (!wide && i.name != "mma.sync.aligned.m8n8k4" + end) fault("%s is not known", i.name.c_str());
+    const size_t halves = wide ? 2 : 1;  // of rows, and of terms
+    if (i.args.size() != 4 || i.args[0].items.size() != 2 * halves || i.args[1].items.size() != halves * halves ||
+        i.args[2].items.size() != halves || i.args[3].items.size() != 2 * halves)
+        fault("%s: operands", i.name.c_str());
+    meet(f.site, i.name, &f, [&](Warp& w) {
+        double a[16][8], b[8][8], d[16][8];
+        for (int lane = 0; lane < 32; ++lane) {
+            Frame& own = *(Frame*)w.data[lane];
+            const int group = lane / 4, member = lane % 4;
+            for (size_t r = 0; r < halves * halves; ++r)
+                a[group + 8 * (int)(r % halves)][member + 4 * (int)(r / halves)] = as<double>(own.get(i.args[1].items[r]));
+            for (size_t r = 0; r < halves; ++r) b[member + 4 * (int)r][group] = as<double>(own.get(i.args[2].items[r]));
+            for (size_t r = 0; r < 2 * halves; ++r)
+                d[group + 8 * (int)(r / 2)][2 * member + (int)(r % 2)] = as<double>(own.get(i.args[3].items[r]));
+        }
+        for (size_t m = 0; m < 8 * halves; ++m)
+            for (size_t k = 0; k < 4 * halves; ++k)
+                for (int n = 0; n < 8; ++n) d[m][n] = fma(a[m][k], b[k][n], d[m][n]);
+        for (int lane = 0; lane < 32; ++lane)
+            for (size_t r = 0; r < 2 * halves; ++r)
+                ((Frame*)w.data[lane])->set(i.args[0].items[r], as<u64>(d[lane / 4 + 8 * (int)(r / 2)][lane % 4 * 2 + (int)(r % 2)]));
+    });
+}
+
 static void mma(Frame& f, const Instruction& i) {
     const auto& p = i.parts;  // mma sync aligned m16n8k16 row col f32 f16 f16 f32
     if (p.size() != 10) fault("%s is not known", i.name.c_str());
+    if (p[7] == "f64") {
+        mma_f64(f, i);
+        return;
+    }
     const Type type = type_of(p[7]), other = type_of(p[8]);
     const bool integer = is_integer(type);
     const string acc = integer ? "s32" : "f32";
