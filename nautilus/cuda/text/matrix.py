@@ -18,7 +18,7 @@ def mma(name: str, ptx: str, a: int, b: int, acc: str, reg: str) -> str:
 
 
 def mma_f64(name: str) -> str:
-    """``d += a . b`` of 16 x 8 x 8 doubles: one instruction since sm_90, four with a quarter of the rows and terms before.
+    """``d += a . b`` of 16 x 8 x 8 doubles: one instruction since sm_90, four of half the rows and terms before.
 
     Both are chains of fused multiply-adds in the order of the terms.
     """

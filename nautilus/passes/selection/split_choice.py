@@ -76,7 +76,8 @@ def choose(program: Program, context: Context) -> Trial | None:
         assert best is not None
         base = best
         for cuts in _cuts(program, defs, base.schedule, kernel, many):
-            found = attempt(program, _with(context, base, cuts), _BEFORE)
+            # the kernel of the chunks has another name, and needs the rungs of the whole one again
+            found = attempt(program, _with(context, base, cuts), _BEFORE, ATTEMPTS if base.fallbacks.taken else 1)
             if found is None or found.seconds > STEP * best.seconds:
                 break  # more chunks only add partial results
             best = found

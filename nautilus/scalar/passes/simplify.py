@@ -1,7 +1,8 @@
 """``simplify``: indices, guards and values in canonical form, nothing moved between statements.
 
 Indices and guards by :mod:`nautilus.core.index.simplify` under the ranges of the loops around (a guard that
-always holds goes away), values by ``simplify_value`` (a division by a number becomes a product).
+always holds goes away), values by ``simplify_value`` (a division by a number becomes a product) and
+``bit_fields``.
 A value is simplified knowing its guard, and so is the position of a store.  The position of an update keeps the form
 of that of the store which initialises it.  A ``select`` with the identity inside an update becomes its
 guard (:mod:`nautilus.scalar.analysis.masking`).  Loops are left alone.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from nautilus.core.expr.bit_fields import bit_fields
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Expr, loads
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify, simplify_value
@@ -64,6 +66,6 @@ def _round(s: Store | Update, ranges: Ranges, assumptions: tuple[Expr, ...]) -> 
     return replace(
         s,
         index=tuple(simplify(i, wide, place) for i in s.index),
-        value=simplify_value(simplify(value, wide, given)),
+        value=simplify_value(bit_fields(simplify(value, wide, given), wide)),
         guard=None if guard == TRUE else guard,
     )

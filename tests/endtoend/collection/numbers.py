@@ -3,6 +3,17 @@
 # ruff: noqa: E501 (lines of specs)
 
 SPECS = {
+    "halves of bytes and bytes of words by division": """
+        dim M = 20, N = 24, K = 48
+        input A: f16[M, K]
+        input W: u8[N, K // 2]
+        input Z: i32[K // 4, N]
+        output C: f32[M, N]
+        output D: f32[M, N]
+        w: f16[j, k: K] = f32(i32(W[j, k // 2]) // (16 if k % 2 == 1 else 1) % 16 - 8)
+        z: f16[k: K, j] = f32(Z[k // 4, j] // 256 ** (k % 4) % 256 - 128) / 16
+        C[i, j] = sum[k](A[i, k] * w[j, k])
+        D[i, j] = sum[k](A[i, k] * z[k, j])""",
     "every float type": """
         dim M = 5, N = 33
         input A: f64[M, N]
