@@ -46,11 +46,18 @@ def both_ends(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return first, last
 
 
+PARTS = 4  # boxes of one buffer that a tile reads far from each other
+
+
 class Reads:
-    """The boxes of each buffer that tiles read; filled in the order of the kernel's ops."""
+    """The boxes of each buffer that tiles read; filled in the order of the kernel's ops.
+
+    Reads of one buffer are one box, except where they are further apart than they are long, as the columns of a gate
+    and of what it scales: ``boxes`` has the name of a buffer and the number of the box.
+    """
 
     def __init__(self, buffers: Mapping[str, Buffer]) -> None:
-        self.boxes: dict[str, Access] = {}
+        self.boxes: dict[tuple[str, int], Access] = {}
         self._buffers = buffers
         self._places: dict[str, tuple[Expr, int]] = {}  # by fragment: position in its tensor, elements of the tensor
 
@@ -94,12 +101,27 @@ class Reads:
         low, high = {a: np.asarray(0) for a in sizes}, {a: np.asarray(n - 1) for a, n in sizes.items()}
         places = (first, second, before, last) if ranged else (first,)
         points = [[estimated(e, at | tile) for e in index] for at in places for tile in (low, high)]
-        if (known := self.boxes.get(buffer)) is not None:
+        new = _around(points, extents)
+        number = next((n for n in range(PARTS) if not self._is_far(new, self.boxes.get((buffer, n)))), PARTS - 1)
+        if (known := self.boxes.get((buffer, number))) is not None:
             points += [known.lows, known.highs]
-            extents = [max(n, m) for n, m in zip(extents, known.extents, strict=True)]
-        by_axis = list(zip(*points, strict=True))
-        self.boxes[buffer] = Access(
-            [reduce(np.minimum, values) for values in by_axis],
-            [reduce(np.maximum, values) for values in by_axis],
-            extents,
-        )
+            new = _around(points, [max(n, m) for n, m in zip(extents, known.extents, strict=True)])
+        self.boxes[buffer, number] = new
+
+    @staticmethod
+    def _is_far(new: Access, known: Access | None) -> bool:
+        """Whether the boxes of all tiles are further apart along an axis than either is long; False without a box."""
+        if known is None:
+            return False
+        for low, high, other_low, other_high in zip(new.lows, new.highs, known.lows, known.highs, strict=True):
+            gap = np.maximum(low - other_high, other_low - high)
+            if np.all(gap > np.maximum(high - low, other_high - other_low) + 1):
+                return True
+        return False
+
+
+def _around(points: list[list[Any]], extents: list[int]) -> Access:
+    """The smallest box with all of ``points``."""
+    by_axis = list(zip(*points, strict=True))
+    lows, highs = ([reduce(f, values) for values in by_axis] for f in (np.minimum, np.maximum))
+    return Access(lows, highs, extents)

@@ -41,8 +41,9 @@ def traffic(module: MemModule, work: Work, slots: int, m: Machine) -> Traffic:
     scale = work.tiles / n
     consumers = 1 if work.separate_tiles or work.specialised else work.consumers
     l2 = float(np.mean(work.consumer.read)) * work.tiles * consumers
-    boxes = [_Box.of(module, name, a, n) for name, a in work.loads.items()]
-    total = sum(_once(b.distinct * scale, _size(module, name), m) for name, b in zip(work.loads, boxes, strict=True))
+    boxes = [_Box.of(module, name, a, n) for (name, _), a in work.loads.items()]
+    sizes = [_size(module, name) for name, _ in work.loads]
+    total = sum(_once(b.distinct * scale, size, m) for size, b in zip(sizes, boxes, strict=True))
     waves = np.arange(n, dtype=np.int64) // max(1, slots)
     read = total if total <= m.l2_bytes else _dram_reads(boxes, waves, m.l2_bytes) * scale
     read += _read_again(work, boxes, slots, m.l2_bytes) * work.tiles

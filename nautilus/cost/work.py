@@ -82,7 +82,7 @@ class Work:
 
     tiles: int
     consumer: Counts
-    loads: dict[str, Access]
+    loads: dict[tuple[str, int], Access]
     consumers: int
     warps: int  # of one consumer
     separate_tiles: bool  # each consumer works on a tile of its own (CUTLASS: pingpong)

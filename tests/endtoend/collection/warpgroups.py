@@ -45,6 +45,14 @@ PRODUCTS = {
         input c: f16[N]
         output Y: f32[M, N]
         Y[i, j] = sum[k](A[i, k] * B[k, j]) * r[i] + c[j]"""),
+    "a gate beside what it scales": """
+        dim M = 200, K = 160, F = 136
+        const F2 = 2 * F
+        input X: f16[M, K]
+        input W: f16[F2, K]
+        output H: f16[M, F]
+        Y[m, f] = sum[k](X[m, k] * W[f, k])
+        H[m, f: F] = Y[m, f] * sigmoid(Y[m, f + F])""",
     "two outputs of one product": _product("""
         input c: f32[N]
         output Y: f16[M, N]

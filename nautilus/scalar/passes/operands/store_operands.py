@@ -50,10 +50,11 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.interleaved import element, position
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, substitute, walk
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, identity, loads, substitute, walk
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.index.divisors import divisor
 from nautilus.core.index.groups import over_groups
+from nautilus.core.index.linear import linear_in
 from nautilus.core.index.sizes import Extent, extent_expr, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
@@ -246,8 +247,9 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, B
             return dtype
         case Op(op="cast", args=(Load(buffer=name, dtype=dtype, index=index),)) if dtype.is_half:
             along = [e for e in index if free_vars(e) & tile]
-            plain = all(isinstance(e, Var) for e in along) and bool(free_vars(index[-1]) & tile)
-            return None if plain and _has_whole_rows(buffers[name]) else dtype
+            plain = all(_is_step(e) for e in along) and bool(free_vars(index[-1]) & tile)
+            whole = _has_whole_rows(buffers[name]) and _offset(index[-1]) * dtype.bytes % VECTOR_BYTES == 0
+            return None if plain and whole else dtype
         case Op(op="cast", args=(Load(buffer=name, dtype=dtype, index=index),)) if _is_byte(dtype):
             plain = all(isinstance(e, Var) for e in index if free_vars(e) & tile)
             loaded = bool(free_vars(index[-1]) & deep) and _has_whole_rows(buffers[name])
@@ -255,6 +257,19 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, B
         case Op(op=op, dtype=DType.F32) if op != "cast":
             return DType.F32
     return None
+
+
+def _is_step(e: Expr) -> bool:
+    """Whether ``e`` is a variable, or a constant away from one: boxes start anywhere along axes other than the last."""
+    names = free_vars(e)
+    form = linear_in(e, next(iter(names))) if len(names) == 1 else None
+    return form is not None and form[0] == 1 and isinstance(form[1], Const)
+
+
+def _offset(e: Expr) -> int:
+    """The constant of a position that :func:`_is_step` accepts, else 0."""
+    form = linear_in(e, next(iter(free_vars(e)))) if _is_step(e) else None
+    return int(form[1].value) if form is not None and isinstance(form[1], Const) else 0
 
 
 def _has_whole_rows(buffer: Buffer) -> bool:

@@ -25,6 +25,7 @@ Its partial results are over the axis over which another definition reduces what
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, rewrite
 from nautilus.core.expr.products import matrix_product

@@ -1,0 +1,125 @@
+"""``separate-columns``: a product whose readers need two of its columns for each element becomes two products.
+
+The columns of a gate and of what it scales often stand side by side in one matrix::
+
+    Y[m, f: 2 * F] = sum[k](X[m, k] * W[f, k])                 ;    H[m, f] = gelu(Y[m, f]) * Y[m, f + F]
+
+    G[m, f] = sum[k](X[m, k] * W[f, k])
+    U[m, f] = sum[k](X[m, k] * W[f + F, k])                    ;    H[m, f] = gelu(G[m, f]) * U[m, f]
+
+A kernel then has tiles of both products at the positions of the result, so ``Y`` is not stored.  Every read of the
+product is at a variable of its reader along that axis, or a constant away from it, at two places in all, and no
+column is computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nautilus.core.buffers import Space
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Const, Expr, Load, Var, rewrite, substitute
+from nautilus.core.expr.products import matrix_product
+from nautilus.core.index.simplify import linear_in, simplify
+from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.rewriting import all_defs, fresh_name, put_defs
+
+_PLACES = 2  # columns of one result: tiles of more products are narrow
+
+
+@dataclass(frozen=True, slots=True)
+class SeparateColumns:
+    """Separate the columns of products that readers combine."""
+
+    name = "separate-columns"
+
+    def apply(self, program: Program) -> Program:
+        """The program with two products for each such one; the same object where there is none."""
+        live = Dead().apply(program)
+        for name in all_defs(live) or ():
+            defs = all_defs(live)
+            found = None if defs is None else _places(defs[name], defs)
+            if defs is not None and found is not None:
+                live = program = _separated(live, defs[name], defs, found)
+        return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Axis number ``at`` of a product is read at ``offsets`` from positions below ``extent``."""
+
+    at: int
+    extent: int
+    offsets: tuple[int, ...]
+
+
+def _places(d: Def, defs: Mapping[str, Def]) -> _Places | None:
+    """The places of the columns of the product ``d`` that its readers combine; None unless there are two."""
+    product = d.op == "sum" and matrix_product(d.value, [a.name for a in d.par]) is not None
+    if not product or d.scatter is not None or d.buffer.space is not Space.TEMP or d.buffer.support is not None:
+        return None
+    reads = [(r, ld) for r in defs.values() for ld in r.reads() if ld.buffer == d.name]
+    moved = {n for _, ld in reads for n, e in enumerate(ld.index) if not isinstance(e, Var)}
+    if len(moved) != 1:
+        return None
+    (at,) = moved
+    found = [_place(r, ld, at) for r, ld in reads]
+    offsets = sorted({p[0] for p in found if p is not None})
+    extents = {p[1] for p in found if p is not None}
+    whole = size(d.par[at])
+    if None in found or len(offsets) != _PLACES or len(extents) != 1 or whole is None:
+        return None
+    (extent,) = extents
+    apart = offsets[0] >= 0 and offsets[1] - offsets[0] >= extent and offsets[1] + extent <= whole
+    return _Places(at, extent, tuple(offsets)) if apart else None
+
+
+def _place(reader: Def, ld: Load, at: int) -> tuple[int, int] | None:
+    """How far ``ld`` is from an axis of ``reader`` along axis ``at``, and the extent of that; None: other reads."""
+    others = [e for n, e in enumerate(ld.index) if n != at]
+    for a in reader.axes:
+        form, extent = linear_in(ld.index[at], a.name), size(a)
+        if form is None or form[0] != 1 or not isinstance(form[1], Const) or Var(a.name) in others:
+            continue
+        return None if extent is None else (int(form[1].value), extent)
+    return None
+
+
+def _separated(program: Program, d: Def, defs: Mapping[str, Def], places: _Places) -> Program:
+    """``program`` with a product for each place of ``d``."""
+    names: dict[int, str] = {}
+    made: list[Def] = []
+    for offset in places.offsets:
+        names[offset] = d.name if not made else fresh_name(program, f"{d.name}_beside")
+        made.append(_columns(d, names[offset], places, offset))
+    out = put_defs(program, d.name, made)
+    for r in defs.values():
+
+        def rule(n: Expr, reader: Def = r) -> Expr | None:
+            if not isinstance(n, Load) or n.buffer != d.name:
+                return None
+            place = _place(reader, n, places.at)
+            assert place is not None, "every read of the product has a place"
+            index = list(n.index)
+            index[places.at] = simplify(calc("sub", n.index[places.at], place[0]))
+            return replace(n, buffer=names[place[0]], index=tuple(index))
+
+        value = rewrite(r.value, rule)
+        guard = None if r.guard is None else rewrite(r.guard, rule)
+        if value is not r.value or guard is not r.guard:
+            out = put_defs(out, r.name, (replace(r, value=value, guard=guard),))
+    return out
+
+
+def _columns(d: Def, name: str, places: _Places, offset: int) -> Def:
+    """The columns of ``d`` from ``offset`` on, as definition ``name``."""
+    axis = d.par[places.at]
+    moved: dict[str, Expr] = {axis.name: calc("add", Var(axis.name), offset)} if offset else {}
+    par = tuple(replace(a, extent=places.extent) if a is axis else a for a in d.par)
+    buffer = replace(d.buffer, name=name, shape=tuple(a.extent for a in par))
+    guard = None if d.guard is None else substitute(d.guard, moved)
+    return replace(d, name=name, buffer=buffer, par=par, value=substitute(d.value, moved), guard=guard)
