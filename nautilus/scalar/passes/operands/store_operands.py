@@ -130,7 +130,23 @@ def _is_held(program: Program, d: Def, made: Operand) -> bool:
     sources = [defs[ld.buffer] for ld in loads(made.factor) if ld.buffer in defs]
     products = [s for s in sources if s.op == "sum" and isinstance(v := unscaled(s), Op) and v.op == "mul"]
     used = {a.name for a in made.axes}
-    return bool(products) and prod(nominal(a.extent) for a in d.axes if a.name not in used) <= HELD
+    narrow = prod(nominal(a.extent) for a in d.axes if a.name not in used) <= HELD
+    return bool(products) and narrow and not _needs_whole_rows(d, made.factor, products, defs)
+
+
+def _needs_whole_rows(d: Def, factor: Expr, products: Sequence[Def], defs: Mapping[str, Def]) -> bool:
+    """Whether ``factor`` has a reduction of one of ``products`` along an axis of the result of ``d``.
+
+    Such a reduction, as that of a softmax in the gradient of its weights, is known before the loop of ``d`` only where
+    another kernel has computed the product, which then is in memory.
+    """
+    names = {s.name for s in products}
+    along = {ld.buffer: free_vars(ld) for ld in loads(factor) if ld.buffer in defs and defs[ld.buffer].is_reduction}
+    whole = frozenset[str]().union(*(used for name, used in along.items() if name in names)) & {a.name for a in d.par}
+    others = (name for name in along if name not in names)
+    return any(
+        not whole <= along[name] and any(ld.buffer in names for ld in defs[name].reads()) for name in others
+    )
 
 
 def _has_digits(ld: Load, d: Def) -> bool:
