@@ -73,7 +73,7 @@ SCALAR = Stage(
         "nautilus.scalar.passes",
         "recurrences.unroll_recurrences:UnrollRecurrences",
         *("recurrences.scan_recurrences:ScanRecurrences", "recurrences.join_recurrences:JoinRecurrences"),
-        "recurrences.chunk_recurrences:ChunkRecurrences",
+        *("recurrences.chunk_matrix_states:ChunkMatrixStates", "recurrences.chunk_recurrences:ChunkRecurrences"),
         "recurrences.chunk_filters:ChunkFilters",
         "simplify:Simplify",
         *("inline:Inline", "simplify:Simplify"),

@@ -37,7 +37,8 @@ from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update,
 def parts(program: Program) -> tuple[tuple[Kernel, ...], ...]:
     """The kernels of ``program`` in order: in turn those between recurrences, and recurrences that may run together.
 
-    A part of the first kind may be empty.  Without recurrences there is one part.
+    A part of the first kind may be empty.  Without recurrences there is one part.  A kernel between recurrences is in
+    the part of its first reader where it can be, so that the two may become one.
     """
     level: dict[str, int] = {}
     found: dict[int, list[Kernel]] = {0: []}
@@ -45,7 +46,15 @@ def parts(program: Program) -> tuple[tuple[Kernel, ...], ...]:
         at = max((level[b] for b in reads_of(k) if b in level), default=0)
         at += is_recurrence(k) != bool(at % 2)
         level |= dict.fromkeys(writes_of(k), at)
-        found.setdefault(at, []).append(k)
+    readers: dict[str, int] = {}  # the part of the first reader of each tensor
+    for k in reversed(program.kernels):
+        at = min(level[b] for b in writes_of(k))
+        if not is_recurrence(k):
+            first = min((readers[b] for b in writes_of(k) if b in readers), default=at)
+            at = first - first % 2
+        for b in reads_of(k):
+            readers[b] = min(readers.get(b, at), at)
+        found.setdefault(at, []).insert(0, k)
     return tuple(tuple(found.get(n, ())) for n in range(max(found) + 1))
 
 

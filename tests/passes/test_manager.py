@@ -136,7 +136,7 @@ def test_a_certifying_pass_says_so_in_its_type() -> None:
             "rolling-update",
             "lazy-rescale",
         ),
-        *("rescale-scans", "chunk-recurrences", "chunk-filters"),
+        *("rescale-scans", "chunk-matrix-states", "chunk-recurrences", "chunk-filters"),
     }
 
 

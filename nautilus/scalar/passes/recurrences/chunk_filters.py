@@ -29,9 +29,10 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import is_recurrence
-from nautilus.scalar.analysis.linear_states import Filter, filter_state
+from nautilus.scalar.analysis.states.exponents import LEAST
+from nautilus.scalar.analysis.states.linear_states import Filter, filter_state
 from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, extent
-from nautilus.scalar.passes.recurrences.chunk_recurrences import LEAST, ChunkKernels, chunk_length
+from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkKernels, chunk_length
 from nautilus.scalar.recurrences import Form, form_of
 from nautilus.scalar.rewriting import fresh_name
 

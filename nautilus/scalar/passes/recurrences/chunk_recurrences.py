@@ -1,8 +1,8 @@
 """``chunk-recurrences``: the steps of a linear recurrence run in chunks at the same time.
 
 The steps of a recurrence run one after another, so that few independent positions leave the GPU idle.  Where all states
-are linear (:mod:`nautilus.scalar.analysis.linear_states`), ``h = a * h' + b``, chunks of ``C`` steps are linear maps
-``h -> f * h + r`` of the state before them::
+are linear (:mod:`nautilus.scalar.analysis.states.linear_states`), ``h = a * h' + b``, chunks of ``C`` steps are linear
+maps ``h -> f * h + r`` of the state before them::
 
     f[n], r[n]        each chunk by itself: the factor, and what its steps give from no state
     H[n] = f[n] * H[n - 1] + r[n]             the states at the ends of chunks, one after another
@@ -53,14 +53,14 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
-from nautilus.scalar.analysis.linear_states import Filter, State, linear_states, steps_back
+from nautilus.scalar.analysis.states.exponents import LEAST
+from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, steps_back
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.recurrences import Form, form_of
 from nautilus.scalar.rewriting import find_defs, fresh_name, map_statements
 from nautilus.targets.memory_rates import LAUNCH
 
-LEAST = 2.0**-100  # of the magnitude of a factor that is not 0
 STEP = 0.05  # microseconds of a step of a recurrence, at least
 RATE = 4.0e6  # bytes of memory in a microsecond
 GAIN = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
@@ -90,7 +90,7 @@ class ChunkRecurrences(CertifyingPass[Program]):
         for k in program.kernels:
             form = form_of(k) if is_recurrence(k) else None
             states = None if form is None else linear_states(form)
-            if form is None or states is None or not all(_bounded(program, form, s, given) for s in states):
+            if form is None or states is None or not all(bounded(program, form, s, given) for s in states):
                 continue
             length = self.length or chunk_length(program, form, states)
             steps = extent(form.step)
@@ -124,11 +124,11 @@ def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
         if form is None or states is None or not (length := chunk_length(program, form, states)):
             continue
         given = promised_ranges(spec)
-        open_ = [s for s in states if not _bounded(program, form, s, given)]
+        open_ = [s for s in states if not bounded(program, form, s, given)]
         known = {b.name for b in program.buffers if b.space is Space.INPUT} | {p.name for p in program.params}
         names = {n for s in open_ for n in _names(s)} & known
         unit = given | dict.fromkeys(names, (-1.0, 1.0))
-        if open_ and all(_bounded(program, form, s, unit) for s in open_):
+        if open_ and all(bounded(program, form, s, unit) for s in open_):
             (first, *_) = open_
             out.append(Fenced(first.name, tuple(sorted(names)), extent(form.step) or 0, length, first.store.span))
     return tuple(out)
@@ -140,7 +140,7 @@ def _names(state: State) -> set[str]:
     return {ld.buffer for ld in loads(factor)} | {e.name for e in walk(factor) if isinstance(e, Param)}
 
 
-def _bounded(program: Program, form: Form, state: State, given: Mapping[str, tuple[float, float]]) -> bool:
+def bounded(program: Program, form: Form, state: State, given: Mapping[str, tuple[float, float]]) -> bool:
     """Whether the factor of a step is proved to be at most 1 in magnitude, where ``given`` bounds inputs.
 
     An integer wraps, in any order of the same operations.

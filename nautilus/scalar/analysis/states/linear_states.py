@@ -43,20 +43,20 @@ class State:
 
     def factor(self, x: Expr) -> Expr:
         """The terms with the state, with ``x`` in place of it."""
-        made = _factor(self.value, self.before, x)
+        made = linear_part(self.value, self.before, x)
         assert made is not None
         return made
 
     @property
     def rest(self) -> Expr:
         """The terms without the state."""
-        found = _rest(self.value, self.before)
+        found = other_part(self.value, self.before)
         return number(0, self.value.dtype) if found is None else found
 
     @property
     def forgets(self) -> Expr | None:
         """Where a choice leaves the state out; None where none does."""
-        return _forgets(self.value, self.before)
+        return left_out(self.value, self.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Filter:
     @property
     def terms(self) -> tuple[Expr, ...]:
         """The terms with earlier results, under the conditions that leave some out in the first steps."""
-        return tuple(t for ld in self.befores if (t := _factor(self.value, ld, ld)) is not None)
+        return tuple(t for ld in self.befores if (t := linear_part(self.value, ld, ld)) is not None)
 
     @property
     def order(self) -> int:
@@ -91,7 +91,7 @@ class Filter:
         """The terms without earlier results."""
         value: Expr | None = self.value
         for ld in self.befores:
-            value = None if value is None else _rest(value, ld)
+            value = None if value is None else other_part(value, ld)
         return number(0, self.value.dtype) if value is None else value
 
 
@@ -125,7 +125,7 @@ def filter_state(form: Form) -> Filter | None:
         if len(same) > 1 or any(_without(ld.index, p) != _without(store.index, p) for ld in same):
             return None
         ld = same[0] if same else Load(store.buffer, at, value.dtype, store.span)
-        factor = _factor(value, ld, number(1, value.dtype)) if same else number(0, value.dtype)
+        factor = linear_part(value, ld, number(1, value.dtype)) if same else number(0, value.dtype)
         known = None if factor is None else _constant(factor, ranges)
         if known is None:
             return None
@@ -201,7 +201,7 @@ def _state(form: Form, stores: Stores, name: str) -> State | None:
     at = inside[0].index
     if steps_back(form, {name: store.index}, inside[0]) != 1 or not all(isinstance(e, Var) for e in _without(at, p)):
         return None
-    if _without(at, p) != _without(store.index, p) or _factor(value, inside[0], number(1, value.dtype)) is None:
+    if _without(at, p) != _without(store.index, p) or linear_part(value, inside[0], number(1, value.dtype)) is None:
         return None
     return State(store, own, value, inside[0])
 
@@ -245,7 +245,7 @@ def _step(form: Form, ld: Load) -> int:
 # -- the parts of a value -------------------------------------------------------------------------
 
 
-def _factor(e: Expr, state: Load, x: Expr) -> Expr | None:
+def linear_part(e: Expr, state: Load, x: Expr) -> Expr | None:
     """The terms of ``e`` with ``state``, which ``x`` replaces; None where there are none, or ``e`` is not linear."""
     if e == state:
         return x
@@ -254,7 +254,7 @@ def _factor(e: Expr, state: Load, x: Expr) -> Expr | None:
     zero = number(0, e.dtype)
     match e.op, e.args:
         case "add" | "sub", (a, b):
-            left, right = _factor(a, state, x), _factor(b, state, x)
+            left, right = linear_part(a, state, x), linear_part(b, state, x)
             if (left is None and state in loads(a)) or (right is None and state in loads(b)):
                 return None
             if left is None or right is None:
@@ -262,26 +262,26 @@ def _factor(e: Expr, state: Load, x: Expr) -> Expr | None:
                 return one if left is not None or e.op == "add" or one is None else Op("neg", (one,), e.dtype)
             return Op(e.op, (left, right), e.dtype)
         case "neg", (a,):
-            inner = _factor(a, state, x)
+            inner = linear_part(a, state, x)
             return None if inner is None else Op("neg", (inner,), e.dtype)
         case "mul", (a, b) if state not in loads(a) or state not in loads(b):
             first = state in loads(a)
-            inner = _factor(a if first else b, state, x)
+            inner = linear_part(a if first else b, state, x)
             if inner == number(1, e.dtype):
                 return b if first else a
             return None if inner is None else Op("mul", (inner, b) if first else (a, inner), e.dtype)
         case "div", (a, b) if state not in loads(b) and e.dtype.is_float:
-            inner = _factor(a, state, x)
+            inner = linear_part(a, state, x)
             return None if inner is None else Op("div", (inner, b), e.dtype)
         case "select", (c, a, b) if state not in loads(c):
-            left, right = _factor(a, state, x), _factor(b, state, x)
+            left, right = linear_part(a, state, x), linear_part(b, state, x)
             if (left is None and state in loads(a)) or (right is None and state in loads(b)):
                 return None
             return Op("select", (c, left or zero, right or zero), e.dtype)
     return None
 
 
-def _rest(e: Expr, state: Load) -> Expr | None:
+def other_part(e: Expr, state: Load) -> Expr | None:
     """The terms of the linear ``e`` without ``state``; None where there are none."""
     if e == state:
         return None
@@ -289,37 +289,37 @@ def _rest(e: Expr, state: Load) -> Expr | None:
         return e
     match e.op, e.args:
         case "add" | "sub", (a, b):
-            left, right = _rest(a, state), _rest(b, state)
+            left, right = other_part(a, state), other_part(b, state)
             if left is None or right is None:
                 return left if right is None else right if e.op == "add" else Op("neg", (right,), e.dtype)
             return Op(e.op, (left, right), e.dtype)
         case "neg" | "div", (a, *others):
-            inner = _rest(a, state)
+            inner = other_part(a, state)
             return None if inner is None else Op(e.op, (inner, *others), e.dtype)
         case "mul", (a, b):
             first = state in loads(a)
-            inner = _rest(a if first else b, state)
+            inner = other_part(a if first else b, state)
             return None if inner is None else Op("mul", (inner, b) if first else (a, inner), e.dtype)
         case "select", (c, a, b):
-            left, right = _rest(a, state), _rest(b, state)
+            left, right = other_part(a, state), other_part(b, state)
             zero = number(0, e.dtype)
             return Op("select", (c, left or zero, right or zero), e.dtype)
     raise AssertionError(f"{e.op} is not linear")
 
 
-def _forgets(e: Expr, state: Load) -> Expr | None:
+def left_out(e: Expr, state: Load) -> Expr | None:
     """Where a choice in the linear ``e`` leaves out ``state``; None where none does."""
     if not isinstance(e, Op):
         return None
     inner = [a for a in e.args if state in loads(a)]
     if e.op == "select":
         c, a, b = e.args
-        left, right = (_forgets(x, state) if state in loads(x) else Const(True, DType.BOOL) for x in (a, b))
+        left, right = (left_out(x, state) if state in loads(x) else Const(True, DType.BOOL) for x in (a, b))
         if left is None and right is None:
             return None
         no = Const(False, DType.BOOL)
         return calc("select", c, left or no, right or no)
-    found = [_forgets(a, state) for a in inner]
+    found = [left_out(a, state) for a in inner]
     if not found or any(f is None for f in found):
         return None
     return found[0] if len(found) == 1 else calc("and", *(f for f in found if f is not None))

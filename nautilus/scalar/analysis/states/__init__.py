@@ -1,0 +1,1 @@
+"""The states of recurrences: what a step makes of the state before it."""

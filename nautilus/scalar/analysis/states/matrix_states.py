@@ -1,0 +1,311 @@
+"""Recurrences whose state is a matrix, which only sums of products read.
+
+A *matrix state* is the only state of its recurrence and linear (:mod:`.linear_states`)::
+
+    S[p, t, d, e] = a[p, t] * S[p, t - 1, d, e] + b[p, t] * x[p, t, d] * u[p, t, e]
+    y[p, t, e]    = sum[d](q[p, t, d] * S[p, t, d, e]) * g[p, t, e] + rest[p, t, e]     the readers, also of S[t - 1]
+
+The *rows* ``d`` are the axes over which every reader sums, the *columns* ``e`` those on which neither the decay ``a``
+nor ``x`` nor ``q`` depends, and ``p`` are the others.  Each of them may be several axes or, for ``p``, none.  A state
+of a step is not read in any other way, and it is 0 before the first step.
+
+Positions.  Recurrences run upwards or downwards.  All expressions here are over the *position* ``t`` of a step in its
+tensors, which is ``T - 1 - step`` in a recurrence that runs downwards.
+
+Infinities.  The sums over earlier steps are taken over products with ``q``, which is outside of them in the
+recurrence.  An infinite number must not enter a sum (:mod:`nautilus.scalar.analysis.contractions.terms`), so a reader
+says whether its ``q`` may be infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from nautilus.core.buffers import Space
+from nautilus.core.expr.build import calc, integer, number
+from nautilus.core.expr.conditions import FALSE, TRUE
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, substitute
+from nautilus.core.expr.products import factors, product_of
+from nautilus.core.index.linear import linear
+from nautilus.core.index.simplify import Ranges, simplify, simplify_value
+from nautilus.core.records import dataclass
+from nautilus.core.source import Span
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.terms import never_infinite
+from nautilus.scalar.analysis.definitions import Def, read_def, rename_axes, size
+from nautilus.scalar.analysis.states.linear_states import State, left_out, linear_part, other_part
+from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, Update, extent
+from nautilus.scalar.recurrences import Form, nests
+from nautilus.scalar.rewriting import axis_assumptions, map_statements, substituted
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A sum over the rows of the state, ``sum[d](inside * S) * outside + rest``, which ``target`` holds.
+
+    ``before``: it reads the state of the step before.  ``rest``: the element of the same sum that has no state, which
+    ``inside`` multiplies where ``inside`` may be infinite; None where there is none.  ``finite``: ``inside`` never is.
+    """
+
+    target: Def
+    inside: Expr
+    outside: Expr | None
+    before: bool
+    rest: Expr | None
+    finite: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixState:
+    """A matrix state (module docstring).  ``decay``, ``scale``: ``a`` and ``b``, None where they are 1.
+
+    ``members``: the definitions of a step but that of the state, in order.
+    """
+
+    name: str
+    time: Axis
+    reverse: bool
+    outer: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    decay: Expr | None
+    scale: Expr | None
+    x: Expr
+    u: Expr
+    members: tuple[Reader | Def, ...]
+    span: Span
+
+    @property
+    def readers(self) -> tuple[Reader, ...]:
+        return tuple(m for m in self.members if isinstance(m, Reader))
+
+
+def matrix_state(program: Program, form: Form, state: State, finite: Collection[str]) -> MatrixState | None:
+    """The matrix state of a recurrence whose only state is ``state``; None where it is none.
+
+    ``finite``: the inputs that hold no inf.
+    """
+    loops = (*form.shared, *state.own)
+    sizes = {x.var: extent(x) for x in (*loops, form.step)}
+    if any(n is None for n in sizes.values()) or state.value.dtype is not DType.F32:
+        return None
+    axes = {name: Axis(name, n) for name, n in sizes.items() if n is not None}
+    places = _Places(form, axes)
+    added = _added(places, state)
+    names = [e.name for e in state.store.index if isinstance(e, Var) and e.name != form.step.var]
+    stored = program.buffer(state.name).space is not Space.TEMP
+    if added is None or stored or sorted(names) != sorted(x.var for x in loops):
+        return None
+    role = form.roles[state.name].index(form.step.var)
+    members = _members(program, places, state, role, finite)
+    if members is None or not (found := tuple(m for m in members if isinstance(m, Reader))):
+        return None
+    rows = {frozenset(a.name for a in m.target.red) for m in found}
+    if len(rows) != 1:
+        return None
+    decay = places.later(state.factor(number(1, state.value.dtype)))
+    return _parted(places, state, members, next(iter(rows)), added, decay)
+
+
+def _parted(
+    places: _Places, state: State, members: Sequence[Reader | Def], rows: frozenset[str], added: Expr, decay: Expr
+) -> MatrixState | None:
+    """The matrix state whose steps add the product ``added``; None where the axes are not those of matrices."""
+    parts = _factors(added)
+    left = [f for f in parts if free_vars(f) & rows]
+    right = [f for f in parts if not free_vars(f) & rows]
+    inside = [m.inside for m in members if isinstance(m, Reader)]
+    bound = frozenset[str]().union(*(free_vars(e) for e in (*left, *inside, decay)))
+    loops = [x.var for x in (*places.form.shared, *state.own)]
+    columns = [n for n in loops if n not in rows and n not in bound]
+    if not columns or not left or free_vars(decay) & rows or not all(free_vars(q) & rows for q in inside):
+        return None
+    outer = [n for n in loops if n not in rows and n in bound]
+    middle = [f for f in right if free_vars(f).isdisjoint(columns)]
+    right = [f for f in right if f not in middle]
+    if not right:
+        return None
+
+    def axes(names: Sequence[str]) -> tuple[Axis, ...]:
+        return tuple(places.axes[n] for n in names)
+
+    one = number(1, state.value.dtype)
+    return MatrixState(
+        state.name, places.axes[places.time], places.form.reverse, axes(outer), axes([n for n in loops if n in rows]),
+        axes(columns), None if decay == one else decay, product_of(middle) if middle else None,
+        product_of(left), product_of(right),
+        tuple(members), state.store.span,
+    )  # fmt: skip
+
+
+# -- positions ------------------------------------------------------------------------------------
+
+
+class _Places:
+    """Expressions of the steps of a recurrence over positions; ``axes``: the loops of its state."""
+
+    def __init__(self, form: Form, axes: dict[str, Axis]) -> None:
+        self.form, self.axes, self.time = form, axes, form.step.var
+        self.steps = size(axes[self.time]) or 0
+        self.at: Expr = calc("sub", self.steps - 1, Var(self.time)) if form.reverse else Var(self.time)
+        known, _ = axis_assumptions(axes.values())
+        self.ranges: Ranges = {v: (lo, max(hi, lo + 1)) for v, (lo, hi) in known.items()}  # no variable is a number
+        last = self.steps - 1
+        self.after_first: Ranges = {
+            **self.ranges,
+            self.time: (0, max(last - 1, 1)) if form.reverse else (1, max(last, 2)),
+        }
+        self.first = integer(last if form.reverse else 0)
+
+    def everywhere(self, e: Expr) -> Expr:
+        """``e`` at the position ``time``."""
+        return _simple(substitute(e, {self.time: self.at}), self.ranges)
+
+    def later(self, e: Expr) -> Expr:
+        """``e`` at the position ``time`` of a step that is not the first one."""
+        return _simple(substitute(e, {self.time: self.at}), self.after_first)
+
+    def at_first(self, e: Expr) -> Expr:
+        """``e``, an expression over positions, at the position of the first step."""
+        return _simple(substitute(e, {self.time: self.first}), self.ranges)
+
+    def among(self, later: bool) -> Ranges:
+        """The positions of all steps; ``later``: of all but the first one."""
+        return self.after_first if later else self.ranges
+
+    def definitions(self, program: Program) -> tuple[Def, ...]:
+        """The definitions of a step over positions, in order."""
+        form = self.form
+
+        def rule(_: tuple[object, ...], s: Store | Update) -> Store | Update:
+            guard = None if s.guard is None else _simple(s.guard, self.ranges)
+            index = tuple(simplify(i, self.ranges) for i in s.index)
+            return replace(s, index=index, value=_simple(s.value, self.ranges), guard=guard)
+
+        out = []
+        for nest in nests(form.step.body):
+            body: tuple[Stmt, ...] = map_statements(substituted(nest, {self.time: self.at}), rule)
+            for x in (form.step, *reversed(form.shared)):
+                body = (replace(x, kind=Kind.PAR, body=body),)
+            out.append(read_def(program, Kernel(self.time, (), body, form.step.span)))
+        return tuple(out)
+
+
+def _simple(e: Expr, ranges: Ranges) -> Expr:
+    return simplify_value(simplify(e, ranges))
+
+
+# -- what a step adds -----------------------------------------------------------------------------
+
+
+def _added(places: _Places, state: State) -> Expr | None:
+    """What each step adds to the state, over positions; None where the first step adds something else."""
+    if state.forgets is None or places.later(state.forgets) != FALSE:
+        return None
+    rest = _without_zeros(places.later(state.rest))
+    first = _without_zeros(places.at_first(places.everywhere(state.rest)))
+    alone = places.at_first(places.everywhere(state.forgets)) == TRUE
+    return rest if alone and first == places.at_first(rest) else None
+
+
+def _without_zeros(e: Expr) -> Expr:
+    """``e`` without terms that have a factor 0: what is left of ``a * S'`` where a condition leaves out ``S'``.
+
+    Where ``a`` is NaN in such a step, the product of the factors up to any later step is.
+    """
+    zero = number(0, e.dtype)
+    match e:
+        case Op(op="add" | "sub" as name, args=(a, b)):
+            left, right = _without_zeros(a), _without_zeros(b)
+            if right == zero:
+                return left
+            if left == zero:
+                return right if name == "add" else Op("neg", (right,), e.dtype)
+            return Op(name, (left, right), e.dtype)
+        case Op(op="mul") if zero in factors(e):
+            return zero
+    return e
+
+
+def _factors(e: Expr) -> list[Expr]:
+    """The factors of ``e``; a sign is a factor, and a condition that leaves out the whole product is one of the first.
+
+    The zero of that condition is structural: the product is absent.
+    """
+    match e:
+        case Op(op="mul", args=(a, b)):
+            return [*_factors(a), *_factors(b)]
+        case Op(op="neg", args=(a,)):
+            return [*_factors(a), number(-1, e.dtype)]
+        case Op(op="select", args=(c, a, b)) if b == number(0, e.dtype):
+            first, *others = _factors(a)
+            return [Op("select", (c, first, b), e.dtype), *others]
+    return [e]
+
+
+# -- the readers ----------------------------------------------------------------------------------
+
+
+def _members(
+    program: Program, places: _Places, state: State, role: int, finite: Collection[str]
+) -> tuple[Reader | Def, ...] | None:
+    """The definitions of a step but that of the state, in order; None where one reads the state in another way.
+
+    ``role``: the axis of the state's tensor that counts steps.
+    """
+    members: list[Reader | Def] = []
+    for d in places.definitions(program):
+        if d.name == state.name:
+            continue
+        reads = [ld for ld in d.reads() if ld.buffer == state.name]
+        reader = _reader(places, state, role, d, reads[0], finite) if len(reads) == 1 else None
+        if d.at is not None or (reads and reader is None):
+            return None
+        members.append(reader or d)
+    return tuple(members)
+
+
+def _reader(places: _Places, state: State, role: int, d: Def, ld: Load, finite: Collection[str]) -> Reader | None:
+    """``d``, which reads the state at ``ld``, as a reader with the names of the axes of the state."""
+    far = linear(ld.index[role]) - linear(Var(places.time))
+    back = far.const if places.form.reverse else -far.const
+    names = {places.time: places.time}
+    for n, (own, e) in enumerate(zip(state.store.index, ld.index, strict=True)):
+        if n != role:
+            if not isinstance(own, Var) or not isinstance(e, Var) or e.name in names:
+                return None
+            names[e.name] = own.name
+    apart = d.op != "sum" or ld not in loads(d.value) or set(names) != {a.name for a in d.axes}
+    if apart or far.terms or back not in (0, 1):
+        return None
+    whole = rename_axes(d, names)
+    (read,) = (x for x in whole.reads() if x.buffer == state.name)
+    one = number(1, whole.value.dtype)
+    factor, rest = linear_part(whole.value, read, one), other_part(whole.value, read)
+    forgets, ranges = left_out(whole.value, read), places.among(later=back == 1)
+    guard = TRUE if whole.guard is None else simplify(whole.guard, ranges)
+    if factor is None or guard != TRUE or (forgets is not None and simplify(forgets, ranges) != FALSE):
+        return None
+    simple = _simple(factor, ranges)
+    summed = {a.name for a in whole.red}
+    inside = [f for f in _factors(simple) if free_vars(f) & summed]
+    outside = [f for f in _factors(simple) if not free_vars(f) & summed]
+    if not inside:
+        return None
+    zero = number(0, whole.value.dtype)
+    left = zero if rest is None else _without_zeros(_simple(rest, places.ranges))
+    bounded = all(never_infinite(f, finite) for f in inside)
+    if not bounded and left != zero:
+        others = _factors(left)
+        if any(others.count(f) != 1 for f in inside):
+            return None
+        left = product_of([f for f in others if f not in inside] or [one])
+    return Reader(
+        whole,
+        product_of(inside),
+        product_of(outside) if outside and outside != [one] else None,
+        back == 1,
+        None if left == zero else left,
+        bounded,
+    )

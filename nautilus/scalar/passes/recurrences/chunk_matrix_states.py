@@ -1,0 +1,189 @@
+"""``chunk-matrix-states``: recurrences with a matrix state are products of matrices in chunks of steps.
+
+A recurrence with a matrix state (:mod:`nautilus.scalar.analysis.states.matrix_states`)::
+
+    S[p, t, d, e] = a[p, t] * S[p, t - 1, d, e] + x[p, t, d] * u[p, t, e]
+    y[p, t, e]    = sum[d](q[p, t, d] * S[p, t, d, e])
+
+runs its steps one after another on whole states.  In chunks of ``C`` steps, with ``G(s, t)`` the product of ``a`` over
+the steps behind ``s`` up to ``t``, the same numbers are::
+
+    Z[p, n, d, e]  = sum[s in chunk n](G(s, end of n) * x[s, d] * u[s, e])              a product of matrices
+    S0[p, n, d, e] = G(chunk n - 1) * S0[p, n - 1, d, e] + Z[p, n - 1, d, e]            a recurrence over chunks
+    y[p, t, e]     = G(start of n, t) * sum[d](q[t, d] * S0[n, d, e])                   a product of matrices
+                   + sum[s in chunk n, s <= t](G(s, t) * sum[d](q[t, d] * x[s, d]) * u[s, e])     a chain of two
+
+``n`` is the chunk of ``t``.  A reader of ``S[t - 1]`` has the products up to the step before, and the sum over
+``s < t``.  One chunk alone has the last sum only.  Steps that run downwards have the chunks in the other order.
+
+When it is right.
+
+* ``|a| <= 1`` is proved, as in ``chunk-recurrences``, and ``a = exp(w)`` by its form
+  (:mod:`nautilus.scalar.analysis.states.exponents`).  ``G`` is the exponential of a difference of running sums of ``w``
+  inside a chunk, of which each term is at least -:data:`MOST`.  A sum may be much larger than the difference, so that
+  its roundings would be errors of ``G`` that a product of the factors has not.  So the sums are those of two parts: of
+  multiples of ``1 / UNIT``, whose sums are exact, and of what they leave, which is at most ``0.5 / UNIT``.  Where all
+  operands have 16 bits and computed ones are rounded to 16 bits, ``G`` among them, the sums are those of ``w`` itself.
+* ``G`` is at least ``LEAST``, so that an infinite state stays infinite, and what that adds is too small to matter
+  beside the state.
+* inf and NaN in ``x``, ``u`` and ``a`` are in the same results as before: a step behind ``t`` is left out of the sum by
+  its condition.
+* ``q`` enters the sum over ``s``, which an infinite number must not.  Where it may be infinite, a row ``q[p, t]`` with
+  such an element is replaced: by the sign of infinite elements, and by the others times ``LEAST``, so that NaN stays,
+  and so does inf in the state.  The result times inf is what the infinite elements make of the state.
+* No step leaves the state out by a condition.
+
+``S0`` is stored as bf16 where ``q`` is, as ``narrow`` would round it in the product.
+
+When it is faster.  The rule compares the time of the kernels, by their bytes and products, with that of the steps.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.build import integer
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, substitute
+from nautilus.core.passes import CertifyingPass
+from nautilus.core.records import dataclass
+from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs, promised_ranges
+from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
+from nautilus.scalar.analysis.states.exponents import exponent
+from nautilus.scalar.analysis.states.linear_states import linear_states
+from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
+from nautilus.scalar.ir import Kernel, Program
+from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length
+from nautilus.scalar.recurrences import form_of
+from nautilus.scalar.state_chunks import Found, StateChunks, multiplied, short_type, volume
+from nautilus.targets.memory_rates import LAUNCH
+
+MOST: Final = 128.0  # of the magnitude of an exponent: exp(-128) is 0 in f32
+LENGTHS: Final = (64, 128, 256)  # steps of a chunk, of which the rule takes the best
+GAIN: Final = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
+ELEMENT: Final = 2.3e-6  # microseconds of a step of an element of a state, where all multiprocessors have steps (H200)
+_LEAST_AXIS = 16  # elements of rows and columns, at least
+_MOST_AXIS = 256  # at most: a kernel of two products has them in a tile
+_SHORT_FLOPS, _LONG_FLOPS = 4.0e8, 4.0e7  # operations in a microsecond, of 16 bits and of f32
+_KERNELS = 7  # launches, about
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMatrixStates(CertifyingPass[Program]):
+    """Compute recurrences with a matrix state by products of matrices.
+
+    ``spec``: the Spec, whose facts bound inputs and scalars.  ``length``: the steps of a chunk of every recurrence (for
+    tests); 0: what the rule says.  ``strict``, or ``schedule.narrow`` False: states are not rounded.
+    """
+
+    spec: Promises | None = None
+    schedule: Schedule | None = None
+    strict: bool = False
+    length: int = 0
+
+    name = "chunk-matrix-states"
+    sees_recurrences = True
+
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with products in place of recurrences, and a certificate for each of them."""
+        certificates: list[Certificate] = []
+        rounds = not self.strict and (self.schedule is None or self.schedule.narrow)
+        for k in [k for k in program.kernels if is_recurrence(k)]:
+            found = matrix_recurrence(program, k, self.spec)
+            length = 0 if found is None else self.length or chosen_length(program, k, found.state)
+            if found is None or not length:
+                continue
+            program = StateChunks(program, k, found, length, rounds).program()
+            certificates += [_certificate(found, r) for r in found.state.readers]
+        return program, tuple(certificates)
+
+
+def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None) -> Found | None:
+    """The matrix state of the recurrence ``k`` that may be computed in chunks; None where there is none."""
+    form = form_of(k)
+    states = None if form is None else linear_states(form)
+    if form is None or states is None or len(states) != 1:
+        return None
+    m = matrix_state(program, form, states[0], finite_inputs(spec))
+    elsewhere = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
+    if m is None or m.name in elsewhere or not bounded(program, form, states[0], promised_ranges(spec)):
+        return None
+    if m.decay is None:
+        return Found(m, None)
+    w = exponent(m.decay)
+    if w is None:
+        return None
+    least = Const(-MOST, w.dtype)
+    return Found(m, Op("max", (w, least), w.dtype))
+
+
+# -- the cost -------------------------------------------------------------------------------------
+
+
+def chosen_length(program: Program, k: Kernel, m: MatrixState) -> int:
+    """The steps of a chunk; 0 where the recurrence is faster as it is."""
+    form = form_of(k)
+    states = None if form is None else linear_states(form)
+    assert form is not None and states is not None
+    steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
+    if not (_LEAST_AXIS <= d <= _MOST_AXIS and _LEAST_AXIS <= e <= _MOST_AXIS):
+        return 0
+    least = p * steps * d * e * ELEMENT
+    whole = max(steps * STEP, least)
+    if cut := chunk_length(program, form, states):
+        whole = min(whole, max(2 * least, (2 * cut + steps / cut) * STEP))
+    times = {n: _time(m, n) for n in LENGTHS if n < 2 * steps}
+    best = min(times, key=lambda n: times[n], default=0)
+    return best if best and times[best] < GAIN * whole else 0
+
+
+def _time(m: MatrixState, length: int) -> float:
+    """The predicted time in microseconds with chunks of ``length`` steps."""
+    steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
+    chunks = -(-steps // length)
+    short = short_type(m) is not None
+    size = 2 if short else 4
+    states = p * chunks * d * e if chunks > 1 else 0
+    readers = len(m.readers)
+    bytes_ = size * p * steps * (d + e) * (2 + readers) + states * (8 + 2 * size)
+    flops = readers * p * steps * (d + e) * (length + 128) + (4 * p * steps * d * e if chunks > 1 else 0)
+    work = bytes_ / RATE + flops / (_SHORT_FLOPS if short else _LONG_FLOPS)
+    launches = LAUNCH * (_KERNELS if chunks > 1 else 3)
+    return work + launches + (length + chunks) * STEP
+
+
+# -- the certificate ------------------------------------------------------------------------------
+
+
+def _certificate(found: Found, r: Reader) -> Certificate:
+    """Two steps from any state, contracted: what they are one after another, and by products."""
+    m = found.state
+    own = tuple(Var(a.name) for a in (*m.outer, *m.rows, *m.columns))
+    state = Load(m.name, own, DType.F32, m.span)
+    one, two = ({m.time.name: integer(n)} for n in (1, 2))
+    right = m.u if m.scale is None else multiplied(m.scale, m.u)
+    steps = [(substitute(m.x, at), substitute(right, at)) for at in (one, two)]
+    decays = [None if m.decay is None else substitute(m.decay, at) for at in (one, two)]
+    powers = [None if found.exponent is None else substitute(found.exponent, at) for at in (one, two)]
+    q = substitute(r.inside, two)
+
+    def summed(e: Expr) -> Expr:
+        return Reduce("sum", m.rows, None, e, DType.F32, m.span)
+
+    stepped: Expr = state
+    for a, (x, u) in zip(decays, steps, strict=True):
+        stepped = Op("add", (stepped if a is None else multiplied(a, stepped), multiplied(x, u)), DType.F32)
+    (x1, u1), (x2, u2) = steps
+    carried, first = summed(multiplied(q, state)), multiplied(summed(multiplied(q, x1)), u1)
+    if powers[0] is not None and powers[1] is not None:
+        both = Op("add", (powers[0], powers[1]), DType.F32)
+        carried = multiplied(Op("exp", (both,), DType.F32), carried)
+        first = multiplied(Op("exp", (powers[1],), DType.F32), first)
+    inside = Op("add", (first, multiplied(summed(multiplied(q, x2)), u2)), DType.F32)
+    after = Op("add", (carried, inside), DType.F32)
+    proof = "sums of products are bilinear, and the product of exponentials is that of the sum of their exponents"
+    return Certificate(
+        "chunk-matrix-states", r.target.name, summed(multiplied(q, stepped)), after, (), (), (), proof, m.span
+    )

@@ -1,0 +1,347 @@
+"""The definitions of a matrix state in chunks of steps, for ``chunk-matrix-states``, which says what they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc, integer, number
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, substitute
+from nautilus.core.expr.products import factors, product_of, strip_conversions
+from nautilus.core.records import dataclass
+from nautilus.core.text.names import unused
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.states.exponents import LEAST
+from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, statements
+from nautilus.scalar.rewriting import fresh_name, kernel_of
+
+UNIT: Final = 256.0  # coarse parts of exponents are multiples of 1 / UNIT; sums of 512 of at most 128 are exact in f32
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A matrix state whose decay is ``exp(exponent)``; no exponent: it does not decay."""
+
+    state: MatrixState
+    exponent: Expr | None
+
+
+def short_type(m: MatrixState) -> DType | None:
+    """The type of 16 bits of elements in all products of matrices; None where one has none, or they differ."""
+    sides = (m.x, m.u, *(r.inside for r in m.readers))
+    found = [
+        {x.dtype for f in factors(e) if isinstance(x := strip_conversions(f), Load) and x.dtype.is_half} for e in sides
+    ]
+    types = frozenset[DType]().union(*found)
+    return next(iter(types)) if all(found) and len(types) == 1 else None
+
+
+def volume(axes: Sequence[Axis]) -> int:
+    return prod(a.extent for a in axes if isinstance(a.extent, int))
+
+
+class StateChunks:
+    """The definitions that replace the recurrence ``k`` in chunks of ``length`` steps.
+
+    ``rounds``: computed operands may have the 16 bits of what they are multiplied by.
+    """
+
+    def __init__(self, program: Program, k: Kernel, found: Found, length: int, rounds: bool) -> None:
+        self.given, self.kernel, self.m, self.w, self.length = program, k, found.state, found.exponent, length
+        m = self.m
+        self.steps = volume((m.time,))
+        self.count = -(-self.steps // length)
+        self.dtype = DType.F32
+        taken = {loop.var for loops_, _ in statements(k.body) for loop in loops_}
+        self.t = m.time.name
+        self.s = unused(f"{self.t}_from", taken)
+        self.chunk = unused(f"{self.t}_chunk", taken | {self.s})
+        self.place = unused(f"{self.t}_step", taken | {self.s, self.chunk})
+        self.source = unused(f"{self.t}_until", taken | {self.s, self.chunk, self.place})
+        self.buffers: list[Buffer] = []
+        self.kernels: list[Kernel] = []
+        self.short = short_type(m) if rounds else None
+        self.varies = self.w is not None and self.t in free_vars(self.w)
+        self.decaying = tuple(a for a in m.outer if self.w is not None and a.name in free_vars(self.w))
+        self.sums: tuple[str, ...] = ()  # of exponents, in parts
+
+    def program(self) -> Program:
+        """The program with the definitions in place of the steps."""
+        m = self.m
+        if self.varies:
+            self.running()
+        states = self.states() if self.count > 1 else None
+        for x in m.members:
+            if isinstance(x, Reader):
+                self.reader(x, states)
+            else:
+                self.kernels.append(kernel_of(x))
+        kernels = [x for k in self.given.kernels for x in (self.kernels if k is self.kernel else [k])]
+        known = tuple(b for b in self.given.buffers if b.name != m.name)
+        return replace(self.given, buffers=(*known, *self.buffers), kernels=tuple(kernels))
+
+    # -- products of the decay --------------------------------------------------------------------
+    def running(self) -> None:
+        """The running sums of exponents in each chunk, in parts (module docstring)."""
+        m, w = self.m, self.w
+        assert w is not None
+        u, c = Var(self.source), Var(self.place)
+        at = calc("add", calc("mul", Var(self.chunk), self.length), u)
+        inside = calc("lt", at, self.steps) if self.steps % self.length else None
+        guard = conjunction((calc("le", *((c, u) if m.reverse else (u, c))), inside))
+        par = (*self.decaying, self.axis(self.chunk, self.count), self.axis(self.place, self.length))
+        red = (self.axis(self.source, self.length),)
+        w = substitute(w, {self.t: at})
+        if self.short is not None:
+            self.sums = (self.define("exponent", par, w, red, guard).name,)
+            return
+        scaled = Op("round", (Op("mul", (w, Const(UNIT, self.dtype)), self.dtype),), self.dtype)
+        coarse = Op("mul", (scaled, Const(1.0 / UNIT, self.dtype)), self.dtype)
+        fine = Op("sub", (w, coarse), self.dtype)
+        parts = (("exponent_coarse", coarse), ("exponent_fine", fine))
+        self.sums = tuple(self.define(name, par, part, red, guard).name for name, part in parts)
+
+    def power(self, e: Expr | None) -> Expr | None:
+        """The product of factors whose exponents add to ``e``."""
+        if e is None:
+            return None
+        least = Op("max", (e, Const(math.log(LEAST), self.dtype)), self.dtype)
+        return Op("exp", (least,), self.dtype)
+
+    def until(self, t: Expr, before: bool = False) -> tuple[Expr, ...]:
+        """The parts of the sum of exponents in the chunk of ``t``, to its step; ``before``: to the step before it."""
+        place: Expr = calc("mod", t, self.length)
+        far = 0 if not before else 1 if self.m.reverse else -1
+        outer = [Var(a.name) for a in self.decaying]
+        index = (*outer, calc("floordiv", t, self.length), calc("add", place, far) if far else place)
+        found = [Load(name, index, self.dtype, self.m.span) for name in self.sums]
+        if not before:
+            return tuple(found)
+        inside = calc("lt", place, self.length - 1) if self.m.reverse else calc("lt", integer(0), place)
+        if self.m.reverse and self.steps % self.length:
+            inside = calc("and", inside, calc("lt", calc("add", t, 1), self.steps))
+        return tuple(calc("select", inside, x, number(0, self.dtype)) for x in found)
+
+    def repeated(self, steps: Expr) -> Expr:
+        """The exponent of ``steps`` steps of a decay that does not depend on the step."""
+        assert self.w is not None
+        return Op("mul", (Op("cast", (steps,), self.dtype), self.w), self.dtype)
+
+    def behind(self, s: Expr, t: Expr, before: bool = False) -> Expr | None:
+        """``G(s, t)``; ``before``: up to the step before ``t``."""
+        if self.w is None:
+            return None
+        if self.varies:
+            both = zip(self.until(t, before), self.until(s), strict=True)
+            return self.power(_total([Op("sub", pair, self.dtype) for pair in both]))
+        far = calc("sub", s, t) if self.m.reverse else calc("sub", t, s)
+        return self.power(self.repeated(calc("sub", far, 1) if before else far))
+
+    def entering(self, t: Expr, before: bool) -> Expr | None:
+        """The product of the factors from the first step of the chunk to ``t``; ``before``: to the step before it."""
+        if self.w is None:
+            return None
+        if self.varies:
+            return self.power(_total(self.until(t, before)))
+        within = calc("mod", t, self.length)
+        done = calc("sub", self.length - 1, within) if self.m.reverse else within
+        return self.power(self.repeated(done if before else calc("add", done, 1)))
+
+    def whole(self, chunk: Expr) -> Expr | None:
+        """The product of all factors of a chunk that another one follows."""
+        if self.w is None:
+            return None
+        return self.power(_total(self.until(self.last(chunk))) if self.varies else self.repeated(integer(self.length)))
+
+    def last(self, chunk: Expr) -> Expr:
+        """The position of the last step of a chunk that another one follows."""
+        start = calc("mul", chunk, self.length)
+        return start if self.m.reverse else calc("add", start, self.length - 1)
+
+    def added(self, at: Expr) -> tuple[Expr | None, Expr, Expr]:
+        """The factors of what the step at ``at`` adds."""
+        m = self.m
+        x, u = (substitute(e, {self.t: at}) for e in (m.x, m.u))
+        return None if m.scale is None else substitute(m.scale, {self.t: at}), x, u
+
+    # -- the states before chunks -----------------------------------------------------------------
+    def states(self) -> Buffer:
+        """The states before chunks."""
+        m = self.m
+        chunk, place = Var(self.chunk), Var(self.place)
+        first = 1 if m.reverse else 0  # the chunk of the first element of the sums
+        of = calc("add", chunk, first) if first else chunk
+        at = calc("add", calc("mul", of, self.length), place)
+        parts = [f for f in (self.behind(at, self.last(of)), *self.added(at)) if f is not None]
+        par = (*m.outer, self.axis(self.chunk, self.count - 1), *m.rows, *m.columns)
+        inside = calc("lt", at, self.steps) if m.reverse and self.steps % self.length else None
+        sums = self.define("added", par, product_of(parts), (self.axis(self.place, self.length),), inside)
+        return self.carried(sums)
+
+    def carried(self, added: Buffer) -> Buffer:
+        """The recurrence of the states before chunks, of which each chunk adds ``added``."""
+        m = self.m
+        outer, own = [Var(a.name) for a in m.outer], [Var(a.name) for a in (*m.rows, *m.columns)]
+        axes = (*m.outer, self.axis(self.chunk, self.count), *m.rows, *m.columns)
+        state = self.made("entry", axes)
+        chunk: Expr = Var(self.chunk)
+        here = calc("sub", self.count - 1, chunk) if m.reverse else chunk
+        before = calc("add", here, 1) if m.reverse else calc("sub", here, 1)
+        sums = Load(added.name, (*outer, here if m.reverse else before, *own), self.dtype, m.span)
+        old: Expr = Load(state.name, (*outer, before, *own), self.dtype, m.span)
+        factor = self.whole(before)
+        moved = old if factor is None else Op("mul", (factor, old), self.dtype)
+        later = calc("lt", integer(0), chunk)
+        value = calc("select", later, Op("add", (moved, sums), self.dtype), number(0, self.dtype))
+        body: list[Stmt] = [Store(state.name, (*outer, here, *own), value, None, m.span)]
+        if self.short is DType.BF16:
+            rounded = self.made("entry_short", axes, self.short)
+            new = Op("narrow", (Load(state.name, (*outer, here, *own), self.dtype, m.span),), self.short)
+            body.append(Store(rounded.name, (*outer, here, *own), Op("cast", (new,), self.dtype), None, m.span))
+            state = rounded
+        self.kernels.append(
+            self.nest(body[-1], (*m.outer, *m.rows, *m.columns), self.axis(self.chunk, self.count), body)
+        )
+        return state
+
+    # -- the readers ------------------------------------------------------------------------------
+    def reader(self, r: Reader, states: Buffer | None) -> None:
+        """The definitions of a reader."""
+        m, t, s = self.m, Var(self.t), Var(self.s)
+        times: Expr | None = None
+        if not r.finite:
+            q, times = self.without_infinities(r)
+            r = replace(r, inside=q, rest=None if r.rest is None else multiplied(q, r.rest))
+        scale, x, u = self.added(s)
+        source = self.axis(self.s, self.steps)
+        both = self.define(f"{r.target.name}_product", (*m.outer, m.time, source), multiplied(r.inside, x), m.rows)
+        product = Load(both.name, (*(Var(a.name) for a in m.outer), t, s), self.dtype, m.span)
+        parts = [f for f in (self.behind(s, t, r.before), scale, product, u) if f is not None]
+        par = (*m.outer, m.time, *m.columns)
+        inside = self.define(f"{r.target.name}_inside", par, product_of(parts), (source,), self.earlier(s, t, r.before))
+        index = tuple(Var(a.name) for a in par)
+        total: Expr = Load(inside.name, index, self.dtype, m.span)
+        if states is not None:
+            total = Op("add", (self.from_state(r, states, par, index), total), self.dtype)
+        if r.outside is not None:
+            total = multiplied(total, r.outside)
+        if r.rest is not None:
+            rest = self.define(f"{r.target.name}_rest", par, r.rest, m.rows, r.target.guard)
+            total = Op("add", (total, Load(rest.name, index, self.dtype, m.span)), self.dtype)
+        if times is not None:
+            total = multiplied(total, times)
+        self.kernels.append(kernel_of(replace(r.target, red=(), op=None, value=total, guard=None)))
+
+    def without_infinities(self, r: Reader) -> tuple[Expr, Expr]:
+        """``q`` without infinite elements, and what multiplies the result (module docstring)."""
+        m, q = self.m, r.inside
+        used = free_vars(q)
+        par = tuple(a for a in (*m.outer, m.time) if a.name in used)
+        name = r.target.name
+
+        def op(name: str, *args: Expr) -> Expr:
+            return Op(name, args, self.dtype)
+
+        huge = Op("eq", (op("abs", q), Const(math.inf, self.dtype)), DType.BOOL)
+        some = self.define(f"{name}_infinite", par, huge, m.rows, None, "any")
+        bad: Expr = Load(some.name, tuple(Var(a.name) for a in par), DType.BOOL, m.span)
+        one, least = number(1, self.dtype), Const(LEAST, self.dtype)
+        sign = op("select", Op("lt", (q, number(0, self.dtype)), DType.BOOL), Const(-1.0, self.dtype), one)
+        value = op("select", bad, op("select", huge, sign, op("mul", q, least)), q)
+        axes = (*par, *m.rows)
+        stored = strip_conversions(q)
+        short = stored.dtype if isinstance(stored, Load) and stored.dtype.is_half else self.dtype
+        made = self.made(f"{name}_operand", axes, short)
+        index = tuple(Var(a.name) for a in axes)
+        self.kernels.append(kernel_of(Def(made.name, made, axes, (), None, value, None, m.span)))
+        read: Expr = Load(made.name, index, short, m.span)
+        read = read if short is self.dtype else Op("cast", (read,), self.dtype)
+        if r.before and (r.rest is None or r.target.guard is not None):  # the first step has no product
+            first = integer(self.steps - 1 if m.reverse else 0)
+            bad = calc("and", bad, calc("ne", Var(self.t), first))
+        return read, op("select", bad, Const(math.inf, self.dtype), one)
+
+    def from_state(self, r: Reader, states: Buffer, par: Sequence[Axis], index: Sequence[Expr]) -> Expr:
+        """What the state before the chunk gives to a reader."""
+        m, t = self.m, Var(self.t)
+        own = [Var(a.name) for a in (*m.rows, *m.columns)]
+        outer = [Var(a.name) for a in m.outer]
+        read: Expr = Load(states.name, (*outer, calc("floordiv", t, self.length), *own), states.dtype, m.span)
+        if states.dtype is not self.dtype:
+            read = Op("cast", (read,), self.dtype)
+        carried = self.define(f"{r.target.name}_carried", par, multiplied(r.inside, read), m.rows)
+        found: Expr = Load(carried.name, tuple(index), self.dtype, m.span)
+        factor = self.entering(t, r.before)
+        found = found if factor is None else multiplied(factor, found)
+        if not r.before:
+            return found
+        inside = calc("lt", t, (self.count - 1) * self.length) if m.reverse else calc("le", self.length, t)
+        return calc("select", inside, found, number(0, self.dtype))  # no product with NaN before the first step
+
+    def earlier(self, s: Expr, t: Expr, before: bool) -> Expr | None:
+        """The condition that step ``s`` is in the chunk of ``t``, and not after it; ``before``: before it."""
+        start = calc("mul", calc("floordiv", t, self.length), self.length)
+        compare = "lt" if before else "le"
+        if self.m.reverse:
+            bound = calc("lt", s, calc("add", start, self.length)) if self.count > 1 else None
+            return conjunction((calc(compare, t, s), bound))
+        return conjunction((calc("le", start, s) if self.count > 1 else None, calc(compare, s, t)))
+
+    # -- buffers, definitions and loops -----------------------------------------------------------
+    def axis(self, name: str, extent: int) -> Axis:
+        return Axis(name, extent, self.m.span)
+
+    def made(self, suffix: str, axes: Sequence[Axis], dtype: DType = DType.F32) -> Buffer:
+        """A new tensor in memory over ``axes``."""
+        taken = {b.name for b in self.buffers} | {k.name for k in self.given.kernels}
+        wanted = (
+            suffix if suffix.startswith(tuple(r.target.name for r in self.m.readers)) else f"{self.m.name}_{suffix}"
+        )
+        name = fresh_name(self.given, wanted, taken)
+        self.buffers.append(Buffer(name, dtype, tuple(a.extent for a in axes), Space.TEMP, self.m.span))
+        return self.buffers[-1]
+
+    def define(
+        self,
+        suffix: str,
+        par: Sequence[Axis],
+        value: Expr,
+        red: Sequence[Axis],
+        guard: Expr | None = None,
+        combiner: str = "sum",
+    ) -> Buffer:
+        """A reduction over ``red``."""
+        b = self.made(suffix, par, value.dtype)
+        self.kernels.append(kernel_of(Def(b.name, b, tuple(par), tuple(red), combiner, value, guard, self.m.span)))
+        return b
+
+    def nest(self, last: Stmt, outer: Sequence[Axis], step: Axis, body: Sequence[Stmt]) -> Kernel:
+        """A recurrence over ``step``."""
+        assert isinstance(last, Store)
+
+        def loop(a: Axis, kind: Kind, inner: Sequence[Stmt]) -> tuple[Stmt, ...]:
+            assert isinstance(a.extent, int)
+            return (Loop(a.name, integer(0), integer(a.extent), kind, tuple(inner), self.m.span),)
+
+        whole = loop(step, Kind.SEQ, body)
+        for a in reversed(outer):
+            whole = loop(a, Kind.PAR, whole)
+        return Kernel(last.buffer, (), whole, self.m.span)
+
+
+def multiplied(a: Expr, b: Expr) -> Expr:
+    return Op("mul", (a, b), a.dtype)
+
+
+def _total(parts: Sequence[Expr]) -> Expr:
+    total, *others = parts
+    for x in others:
+        total = Op("add", (total, x), total.dtype)
+    return total

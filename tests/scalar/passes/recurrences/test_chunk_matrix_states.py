@@ -1,0 +1,151 @@
+"""``chunk-matrix-states`` on random, infinite and missing numbers. What it makes: ``chunk_matrix_states.scalar``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nautilus.check.certificates.rules import check
+from nautilus.check.inputs import generate
+from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_text
+from nautilus.frontend.spec import Spec
+from nautilus.scalar.interp.program import run_program
+from nautilus.scalar.ir import Program
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.recurrences.chunk_matrix_states import ChunkMatrixStates
+from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
+from tests.scalar.expect import sound
+from tests.scalar.passes.recurrences.test_chunk_recurrences import spoilt
+from tests.scalar.programs.specs import agree
+
+GATE = """
+dim H = 2, T = 50, D = 4, E = 3
+input q: f32[H, T, D], k: f32[H, T, D], v: f32[H, T, E], g: f32[H, T]
+output Y: f32[H, T, E]
+recur {
+  S[h, t, d, e] = sigmoid(g[h, t]) * (S[h, t - 1, d, e] if t > 0 else 0) + k[h, t, d] * v[h, t, e]
+  Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
+}
+"""
+BACK = GATE.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1")
+PREVIOUS = GATE.replace("q[h, t, d] * S[h, t, d, e]", "q[h, t, d] * (S[h, t - 1, d, e] if t > 0 else 0)")
+CASES = {
+    "a gate": GATE,
+    "an operand that is never infinite": GATE + "assume abs(q[h, t, d]) < inf\n",
+    "downwards": BACK,
+    "no decay": GATE.replace("sigmoid(g[h, t]) *", "").replace(", g: f32[H, T]", ""),
+    "the state before": PREVIOUS,
+    "the state before, downwards": BACK.replace(
+        "q[h, t, d] * S[h, t, d, e]", "q[h, t, d] * (S[h, t + 1, d, e] if t < T - 1 else 0)"
+    ),
+    "a first step of its own": GATE.replace(
+        "* (S[h, t - 1, d, e] if t > 0 else 0) + k[h, t, d] * v[h, t, e]",
+        "* S[h, t - 1, d, e] + k[h, t, d] * v[h, t, e] if t > 0 else k[h, 0, d] * v[h, 0, e]",
+    ),
+    "a decay of each head": GATE.replace("sigmoid(g[h, t])", "exp(-softplus(g[h, 0]))"),
+    "a constant decay, and a scale": GATE.replace("sigmoid(g[h, t])", "0.9").replace("+ k", "- g[h, t] * k"),
+    "a sum beside the state": """
+dim H = 2, T = 50, D = 4, E = 3
+input q: f32[H, T, D], k: f32[H, T, D], v: f32[H, T, E], g: f32[H, T], w: f32[H, D]
+output Y: f32[H, T, E]
+recur {
+  Y[h, t, e: E] = sum[d](q[h, t, d] * ((S[h, t - 1, d, e] if t > 0 else 0) + w[h, d] * k[h, t, d] * v[h, t, e])) / 2
+  S[h, t, d, e] = exp(-exp(g[h, t])) * (S[h, t - 1, d, e] if t > 0 else 0) - k[h, t, d] * v[h, t, e]
+}
+""",
+    "rows and columns exchanged, and shared by heads": """
+dim B = 2, T = 50, H = 2, P = 3, N = 4
+input x: f32[B, T, H, P], a: f32[B, T, H], dt: f32[B, T, H], K: f32[B, T, N], C: f32[B, T, N], s: f32[H]
+output y: f32[B, T, H, P]
+assume abs(C[b, t, n]) < inf
+u[b, t, k, p] = dt[b, t, k] * x[b, t, k, p]
+w[b, t, k] = -softplus(a[b, t, k])
+recur h[b, t, k, p, n] = exp(w[b, t, k]) * (h[b, t - 1, k, p, n] if t > 0 else 0) + u[b, t, k, p] * K[b, t, n]
+y[b, t, k, p] = sum[n](h[b, t, k, p, n] * C[b, t, n]) * sigmoid(x[b, t, k, p]) + s[k] * x[b, t, k, p]
+""",
+}
+#: recurrences that stay as they are
+OTHERS = {
+    "an operand that may be infinite, in a sum of its own": GATE.replace(
+        "S[h, t, d, e])\n", "S[h, t, d, e] + g[h, t])\n"
+    ),
+    "a decay of any size": GATE.replace("sigmoid(g[h, t])", "g[h, t]"),
+    "a decay that may be 0": GATE.replace("sigmoid(g[h, t])", "tanh(abs(g[h, t]))"),
+    "a decay of each row": GATE.replace("sigmoid(g[h, t])", "sigmoid(k[h, t, d])"),
+    "a step that forgets the state": GATE.replace("if t > 0 else", "if t > 0 and g[h, t] > 0 else"),
+    "another first step": GATE.replace("if t > 0 else 0", "if t > 0 else 1"),
+    "a sum of the state and an input": GATE.replace("* v[h, t, e]", "+ v[h, t, e]"),
+    "the state itself": GATE.replace("Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])", "Y[h, t, e] = S[h, t, 0, e]"),
+    "a square of the state": GATE.replace("* S[h, t, d, e])", "* S[h, t, d, e] * S[h, t, d, e])"),
+    "sums over either axis": GATE.replace("output Y: f32[H, T, E]", "output Y: f32[H, T, E], Z: f32[H, T, D]").replace(
+        "\n}", "\n  Z[h, t, d] = sum[e](S[h, t, d, e])\n}"
+    ),
+}
+
+
+def chunked(spec: Spec, length: int = 16) -> tuple[Program, Program]:
+    before = JoinRecurrences().apply(lower(spec))
+    after, certificates = ChunkMatrixStates(spec, length=length).derive(before)
+    assert all(check(c).ok for c in certificates)
+    return before, after
+
+
+@pytest.mark.parametrize("length", [16, 25, 64])
+@pytest.mark.parametrize("name", CASES)
+def test_chunks_are_the_recurrence(name: str, length: int) -> None:
+    spec = load_text(CASES[name])
+    before, after = chunked(spec, length)
+    assert after is not before
+    sound(after)
+    inputs = generate(spec, "random").arrays
+    agree(spec, after, inputs, 1e-5)
+    tiled = TileRecurrences().apply(after)
+    sound(tiled)
+    agree(spec, tiled, inputs, 1e-5)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_stay_as_they_are(name: str) -> None:
+    before, after = chunked(load_text(OTHERS[name]))
+    assert after is before
+
+
+@pytest.mark.parametrize(
+    "name", ["a gate", "downwards", "the state before", "a sum beside the state", "an operand that is never infinite"]
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_what_the_recurrence_defines_is_the_same_beside_inf_and_nan(name: str, seed: int) -> None:
+    """Where the recurrence has NaN, such as inf - inf of two rows, the products may have another number."""
+    spec = load_text(CASES[name])
+    before, after = chunked(spec)
+    drawn = generate(spec, "random", seed)
+    given = spoilt(drawn, seed)
+    arrays = dict(given.arrays)
+    if name == "an operand that is never infinite":
+        arrays["q"] = np.where(np.isinf(arrays["q"]), drawn.arrays["q"], arrays["q"])
+    want, got = (run_program(p, arrays, {}, "typed")["Y"] for p in (before, TileRecurrences().apply(after)))
+    a, b = np.asarray(want, np.float64), np.asarray(got, np.float64)
+    known = ~np.isnan(a)
+    assert known.mean() > 0.2
+    assert (~known).any()
+    np.testing.assert_array_equal(np.where(np.isinf(a), a, 0)[known], np.where(np.isinf(b), b, 0)[known])
+    good = np.isfinite(a)
+    np.testing.assert_allclose(b[good], a[good], atol=1e-5 * np.abs(a[good]).max(initial=0.0))
+
+
+@pytest.mark.parametrize("decay", ["sigmoid(g[h, t])", "sigmoid(50 * g[h, t])", "exp(-exp(3 * g[h, t]))"])
+def test_products_of_decays_are_as_accurate_as_those_of_steps(decay: str) -> None:
+    spec = load_text(GATE.replace("T = 50", "T = 600").replace("sigmoid(g[h, t])", decay))
+    inputs = generate(spec, "random").arrays
+    exact = run_spec(spec, inputs)["Y"]
+    before, after = chunked(spec, 512)
+    errors = [np.abs(run_program(p, inputs, {}, "typed")["Y"] - exact).max() for p in (before, after)]
+    assert errors[1] < 4 * errors[0]
+
+
+def test_long_recurrences_of_large_states_are_cut_and_short_ones_are_not() -> None:
+    for t, d, cut in ((4096, 64, True), (64, 64, False), (4096, 4, False)):
+        before, after = chunked(load_text(GATE.replace("T = 50, D = 4, E = 3", f"T = {t}, D = {d}, E = {d}")), 0)
+        assert (after is not before) is cut
