@@ -27,10 +27,14 @@ UNIT: Final = 256.0  # coarse parts of exponents are multiples of 1 / UNIT; sums
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A matrix state whose decay is ``exp(exponent)``; no exponent: it does not decay."""
+    """A matrix state whose decay is ``exp(exponent)``; no exponent: it does not decay.
+
+    ``zeros``: where the decay is 0, which no exponential is; None where it never is.
+    """
 
     state: MatrixState
     exponent: Expr | None
+    zeros: Expr | None = None
 
 
 def short_type(m: MatrixState) -> DType | None:
@@ -71,6 +75,7 @@ class StateChunks:
         self.varies = self.w is not None and self.t in free_vars(self.w)
         self.decaying = tuple(a for a in m.outer if self.w is not None and a.name in free_vars(self.w))
         self.sums: tuple[str, ...] = ()  # of exponents, in parts
+        self.zeros, self.counts = found.zeros, ""  # the running numbers of zeros among decays
 
     def program(self) -> Program:
         """The program with the definitions in place of the steps."""
@@ -99,6 +104,9 @@ class StateChunks:
         par = (*self.decaying, self.axis(self.chunk, self.count), self.axis(self.place, self.length))
         red = (self.axis(self.source, self.length),)
         w = substitute(w, {self.t: at})
+        if self.zeros is not None:
+            zero = Op("cast", (substitute(self.zeros, {self.t: at}),), self.dtype)
+            self.counts = self.define("zeros", par, zero, red, guard).name
         if self.short is not None:
             self.sums = (self.define("exponent", par, w, red, guard).name,)
             return
@@ -108,20 +116,27 @@ class StateChunks:
         parts = (("exponent_coarse", coarse), ("exponent_fine", fine))
         self.sums = tuple(self.define(name, par, part, red, guard).name for name, part in parts)
 
-    def power(self, e: Expr | None) -> Expr | None:
-        """The product of factors whose exponents add to ``e``."""
-        if e is None:
-            return None
+    def power(self, e: Expr, kept: Expr | None) -> Expr:
+        """The product of factors whose exponents add to ``e``; ``kept``: where none of them is 0."""
         least = Op("max", (e, Const(math.log(LEAST), self.dtype)), self.dtype)
-        return Op("exp", (least,), self.dtype)
+        made = Op("exp", (least,), self.dtype)
+        return made if kept is None else multiplied(made, Op("cast", (kept,), self.dtype))
 
     def until(self, t: Expr, before: bool = False) -> tuple[Expr, ...]:
         """The parts of the sum of exponents in the chunk of ``t``, to its step; ``before``: to the step before it."""
+        return self.sums_until(self.sums, t, before)
+
+    def zeros_until(self, t: Expr, before: bool = False) -> Expr:
+        """The number of zeros among the decays in the chunk of ``t``, as :meth:`until`."""
+        return self.sums_until([self.counts], t, before)[0]
+
+    def sums_until(self, names: Sequence[str], t: Expr, before: bool) -> tuple[Expr, ...]:
+        """The elements of the running sums ``names``, as :meth:`until`."""
         place: Expr = calc("mod", t, self.length)
         far = 0 if not before else 1 if self.m.reverse else -1
         outer = [Var(a.name) for a in self.decaying]
         index = (*outer, calc("floordiv", t, self.length), calc("add", place, far) if far else place)
-        found = [Load(name, index, self.dtype, self.m.span) for name in self.sums]
+        found = [Load(name, index, self.dtype, self.m.span) for name in names]
         if not before:
             return tuple(found)
         inside = calc("lt", place, self.length - 1) if self.m.reverse else calc("lt", integer(0), place)
@@ -130,35 +145,44 @@ class StateChunks:
         return tuple(calc("select", inside, x, number(0, self.dtype)) for x in found)
 
     def repeated(self, steps: Expr) -> Expr:
-        """The exponent of ``steps`` steps of a decay that does not depend on the step."""
+        """The product of ``steps`` decays that do not depend on the step."""
         assert self.w is not None
-        return Op("mul", (Op("cast", (steps,), self.dtype), self.w), self.dtype)
+        kept = None
+        if self.zeros is not None:
+            kept = calc("or", calc("le", steps, 0), calc("not", self.zeros))
+        return self.power(Op("mul", (Op("cast", (steps,), self.dtype), self.w), self.dtype), kept)
 
     def behind(self, s: Expr, t: Expr, before: bool = False) -> Expr | None:
         """``G(s, t)``; ``before``: up to the step before ``t``."""
         if self.w is None:
             return None
-        if self.varies:
-            both = zip(self.until(t, before), self.until(s), strict=True)
-            return self.power(_total([Op("sub", pair, self.dtype) for pair in both]))
-        far = calc("sub", s, t) if self.m.reverse else calc("sub", t, s)
-        return self.power(self.repeated(calc("sub", far, 1) if before else far))
+        if not self.varies:
+            far = calc("sub", s, t) if self.m.reverse else calc("sub", t, s)
+            return self.repeated(calc("sub", far, 1) if before else far)
+        both = zip(self.until(t, before), self.until(s), strict=True)
+        total = _total([Op("sub", pair, self.dtype) for pair in both])
+        if self.zeros is None:
+            return self.power(total, None)
+        return self.power(total, Op("eq", (self.zeros_until(t, before), self.zeros_until(s)), DType.BOOL))
 
     def entering(self, t: Expr, before: bool) -> Expr | None:
         """The product of the factors from the first step of the chunk to ``t``; ``before``: to the step before it."""
         if self.w is None:
             return None
-        if self.varies:
-            return self.power(_total(self.until(t, before)))
-        within = calc("mod", t, self.length)
-        done = calc("sub", self.length - 1, within) if self.m.reverse else within
-        return self.power(self.repeated(done if before else calc("add", done, 1)))
+        if not self.varies:
+            within = calc("mod", t, self.length)
+            done = calc("sub", self.length - 1, within) if self.m.reverse else within
+            return self.repeated(done if before else calc("add", done, 1))
+        total = _total(self.until(t, before))
+        if self.zeros is None:
+            return self.power(total, None)
+        return self.power(total, Op("eq", (self.zeros_until(t, before), number(0, self.dtype)), DType.BOOL))
 
     def whole(self, chunk: Expr) -> Expr | None:
         """The product of all factors of a chunk that another one follows."""
-        if self.w is None:
-            return None
-        return self.power(_total(self.until(self.last(chunk))) if self.varies else self.repeated(integer(self.length)))
+        if self.w is None or self.varies:
+            return self.entering(self.last(chunk), before=False)
+        return self.repeated(integer(self.length))
 
     def last(self, chunk: Expr) -> Expr:
         """The position of the last step of a chunk that another one follows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nautilus.core.buffers import Space
-from nautilus.scalar.recurrences import part_of
+from nautilus.scalar.recurrences import part_of, parts
 from nautilus.scalar.text import parse_program
 
 TEXT = """
@@ -37,3 +37,29 @@ def test_tensors_of_others_are_inputs_and_what_they_read_is_an_output() -> None:
     assert spaces["X"] is spaces["A"] is spaces["Y"] is Space.INPUT
     assert spaces["B"] is Space.TEMP
     assert spaces["C"] is Space.OUTPUT
+
+
+BETWEEN = """
+program t {
+  input X: f32[8]
+  temp A: f32[8]
+  temp h: f32[8]
+  output Y: f32[8]
+  kernel A {
+    par i in 0..8 { A[i] = X[i] * 2.0 }
+  }
+  kernel h {
+    seq i in 0..8 { h[i] = select(i > 0, h[i - 1], 0.0) + X[i] }
+  }
+  kernel Y {
+    par i in 0..8 { Y[i] = A[i] + h[i] }
+  }
+}
+"""
+
+
+def test_a_kernel_is_in_the_part_of_its_first_reader() -> None:
+    whole = parse_program(BETWEEN)
+    assert [[k.name for k in p] for p in parts(whole)] == [[], ["h"], ["A", "Y"]]
+    before = parse_program(BETWEEN.replace("0.0) + X[i]", "0.0) + A[i]"))
+    assert [[k.name for k in p] for p in parts(before)] == [["A"], ["h"], ["Y"]]

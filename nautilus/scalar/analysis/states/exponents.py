@@ -1,7 +1,7 @@
 """Factors between 0 and 1 as exponentials: ``a = exp(w)``, so that products of factors are sums of exponents.
 
-The exponent of a factor is found from its form, without a logarithm of a computed number: the logarithm of a number
-near 1 would lose the digits that a product keeps.
+The exponent of a factor is found from its form (:func:`exponent`).  The factor is then not 0 over the reals.  Other
+factors have a logarithm (:func:`logarithm`), which is -inf where the factor is 0.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from typing import Final
 
 from nautilus.core.expr.build import number
 from nautilus.core.expr.nodes import Const, Expr, Op
+from nautilus.core.types import DType
 
 LEAST: Final = 2.0**-100  # of the magnitude of a product of factors that are not 0, which does not underflow
 
 
 def exponent(e: Expr) -> Expr | None:
-    """``w`` with ``e == exp(w)``, as accurate as ``e``; None where the form of ``e`` does not show one.
-
-    A factor with an exponent is never 0 over the reals.
-    """
+    """``w`` with ``e == exp(w)``, as accurate as ``e``; None where the form of ``e`` does not show one."""
     match e:
         case Const(value=value) if 0 < value < math.inf:
             return Const(math.log(value), e.dtype)
@@ -41,6 +39,17 @@ def exponent(e: Expr) -> Expr | None:
             made = _both("select", a, b)
             return None if made is None else Op("select", (c, *made.args), e.dtype)
     return None
+
+
+def logarithm(e: Expr) -> Expr:
+    """``log(e)`` of a factor between 0 and 1.
+
+    Near 1 it is that of ``1 + (e - 1)``, whose difference is exact: a logarithm may have an absolute error there.
+    """
+    one = number(1, e.dtype)
+    near = Op("log1p", (Op("sub", (e, one), e.dtype),), e.dtype)
+    half = Op("lt", (Const(0.5, e.dtype), e), DType.BOOL)
+    return Op("select", (half, near, Op("log", (e,), e.dtype)), e.dtype)
 
 
 def _both(op: str, a: Expr, b: Expr) -> Op | None:

@@ -18,14 +18,14 @@ the steps behind ``s`` up to ``t``, the same numbers are::
 
 When it is right.
 
-* ``|a| <= 1`` is proved, as in ``chunk-recurrences``, and ``a = exp(w)`` by its form
+* ``|a| <= 1`` is proved, as in ``chunk-recurrences``, and ``a = exp(w)`` by its form, or ``a >= 0`` with ``w = log(a)``
   (:mod:`nautilus.scalar.analysis.states.exponents`).  ``G`` is the exponential of a difference of running sums of ``w``
   inside a chunk, of which each term is at least -:data:`MOST`.  A sum may be much larger than the difference, so that
   its roundings would be errors of ``G`` that a product of the factors has not.  So the sums are those of two parts: of
   multiples of ``1 / UNIT``, whose sums are exact, and of what they leave, which is at most ``0.5 / UNIT``.  Where all
   operands have 16 bits and computed ones are rounded to 16 bits, ``G`` among them, the sums are those of ``w`` itself.
 * ``G`` is at least ``LEAST``, so that an infinite state stays infinite, and what that adds is too small to matter
-  beside the state.
+  beside the state.  Where ``a`` may be 0, zeros are counted, and ``G`` is 0 where there is one.
 * inf and NaN in ``x``, ``u`` and ``a`` are in the same results as before: a step behind ``t`` is left out of the sum by
   its condition.
 * ``q`` enters the sum over ``s``, which an infinite number must not.  Where it may be infinite, a row ``q[p, t]`` with
@@ -43,7 +43,7 @@ from __future__ import annotations
 from typing import Final
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.build import integer
+from nautilus.core.expr.build import integer, number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, substitute
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -51,11 +51,11 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
-from nautilus.scalar.analysis.states.exponents import exponent
+from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
 from nautilus.scalar.ir import Kernel, Program
-from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length
+from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length, factor_range
 from nautilus.scalar.recurrences import form_of
 from nautilus.scalar.state_chunks import Found, StateChunks, multiplied, short_type, volume
 from nautilus.targets.memory_rates import LAUNCH
@@ -108,15 +108,18 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None) -> Fou
         return None
     m = matrix_state(program, form, states[0], finite_inputs(spec))
     elsewhere = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
-    if m is None or m.name in elsewhere or not bounded(program, form, states[0], promised_ranges(spec)):
+    given = promised_ranges(spec)
+    if m is None or m.name in elsewhere or not bounded(program, form, states[0], given):
         return None
     if m.decay is None:
         return Found(m, None)
-    w = exponent(m.decay)
+    w, zeros = exponent(m.decay), None
     if w is None:
-        return None
+        if factor_range(program, form, states[0], given)[0] < 0:
+            return None
+        w, zeros = logarithm(m.decay), Op("eq", (m.decay, number(0, m.decay.dtype)), DType.BOOL)
     least = Const(-MOST, w.dtype)
-    return Found(m, Op("max", (w, least), w.dtype))
+    return Found(m, Op("max", (w, least), w.dtype), zeros)
 
 
 # -- the cost -------------------------------------------------------------------------------------
@@ -184,6 +187,7 @@ def _certificate(found: Found, r: Reader) -> Certificate:
     inside = Op("add", (first, multiplied(summed(multiplied(q, x2)), u2)), DType.F32)
     after = Op("add", (carried, inside), DType.F32)
     proof = "sums of products are bilinear, and the product of exponentials is that of the sum of their exponents"
-    return Certificate(
-        "chunk-matrix-states", r.target.name, summed(multiplied(q, stepped)), after, (), (), (), proof, m.span
-    )
+    least = number(0, DType.F32)
+    positive = [Op("lt", (least, a), DType.BOOL) for a in decays if a is not None] if found.zeros is not None else []
+    before = summed(multiplied(q, stepped))
+    return Certificate("chunk-matrix-states", r.target.name, before, after, (), tuple(positive), (), proof, m.span)

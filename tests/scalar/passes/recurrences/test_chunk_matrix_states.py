@@ -44,6 +44,11 @@ CASES = {
         "* (S[h, t - 1, d, e] if t > 0 else 0) + k[h, t, d] * v[h, t, e]",
         "* S[h, t - 1, d, e] + k[h, t, d] * v[h, t, e] if t > 0 else k[h, 0, d] * v[h, 0, e]",
     ),
+    "a decay that may be 0": GATE.replace("sigmoid(g[h, t])", "tanh(max(g[h, t], 0))"),
+    "a promise": GATE.replace("sigmoid(g[h, t])", "g[h, t]") + "assume 0 <= g[h, t] <= 1\n",
+    "a promise of each head": GATE.replace("sigmoid(g[h, t])", "w[h]").replace("g: f32[H, T]", "w: f32[H]")
+    + "assume 0 <= w[h] <= 1\n",
+    "a decay that may be 0, downwards": BACK.replace("sigmoid(g[h, t])", "tanh(max(g[h, t], 0))"),
     "a decay of each head": GATE.replace("sigmoid(g[h, t])", "exp(-softplus(g[h, 0]))"),
     "a constant decay, and a scale": GATE.replace("sigmoid(g[h, t])", "0.9").replace("+ k", "- g[h, t] * k"),
     "a sum beside the state": """
@@ -72,7 +77,7 @@ OTHERS = {
         "S[h, t, d, e])\n", "S[h, t, d, e] + g[h, t])\n"
     ),
     "a decay of any size": GATE.replace("sigmoid(g[h, t])", "g[h, t]"),
-    "a decay that may be 0": GATE.replace("sigmoid(g[h, t])", "tanh(abs(g[h, t]))"),
+    "a decay that may be negative": GATE.replace("sigmoid(g[h, t])", "tanh(g[h, t])"),
     "a decay of each row": GATE.replace("sigmoid(g[h, t])", "sigmoid(k[h, t, d])"),
     "a step that forgets the state": GATE.replace("if t > 0 else", "if t > 0 and g[h, t] > 0 else"),
     "another first step": GATE.replace("if t > 0 else 0", "if t > 0 else 1"),
@@ -113,7 +118,15 @@ def test_others_stay_as_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a gate", "downwards", "the state before", "a sum beside the state", "an operand that is never infinite"]
+    "name",
+    [
+        "a gate",
+        "downwards",
+        "the state before",
+        "a sum beside the state",
+        "an operand that is never infinite",
+        "a decay that may be 0",
+    ],
 )
 @pytest.mark.parametrize("seed", range(4))
 def test_what_the_recurrence_defines_is_the_same_beside_inf_and_nan(name: str, seed: int) -> None:
@@ -128,14 +141,23 @@ def test_what_the_recurrence_defines_is_the_same_beside_inf_and_nan(name: str, s
     want, got = (run_program(p, arrays, {}, "typed")["Y"] for p in (before, TileRecurrences().apply(after)))
     a, b = np.asarray(want, np.float64), np.asarray(got, np.float64)
     known = ~np.isnan(a)
-    assert known.mean() > 0.2
+    assert known.mean() > 0.05
     assert (~known).any()
     np.testing.assert_array_equal(np.where(np.isinf(a), a, 0)[known], np.where(np.isinf(b), b, 0)[known])
     good = np.isfinite(a)
     np.testing.assert_allclose(b[good], a[good], atol=1e-5 * np.abs(a[good]).max(initial=0.0))
 
 
-@pytest.mark.parametrize("decay", ["sigmoid(g[h, t])", "sigmoid(50 * g[h, t])", "exp(-exp(3 * g[h, t]))"])
+@pytest.mark.parametrize(
+    "decay",
+    [
+        "sigmoid(g[h, t])",
+        "sigmoid(50 * g[h, t])",
+        "exp(-exp(3 * g[h, t]))",
+        "tanh(9 + g[h, t])",
+        "tanh(max(g[h, t], 0))",
+    ],
+)
 def test_products_of_decays_are_as_accurate_as_those_of_steps(decay: str) -> None:
     spec = load_text(GATE.replace("T = 50", "T = 600").replace("sigmoid(g[h, t])", decay))
     inputs = generate(spec, "random").arrays
