@@ -36,6 +36,11 @@ class Found:
     exponent: Expr | None
     zeros: Expr | None = None
 
+    @property
+    def by_row(self) -> bool:
+        """Whether rows decay by different factors."""
+        return self.exponent is not None and bool(free_vars(self.exponent) & {a.name for a in self.state.rows})
+
 
 def short_type(m: MatrixState) -> DType | None:
     """The type of 16 bits of elements in all products of matrices; None where one has none, or they differ."""
@@ -73,7 +78,9 @@ class StateChunks:
         self.kernels: list[Kernel] = []
         self.short = short_type(m) if rounds else None
         self.varies = self.w is not None and self.t in free_vars(self.w)
-        self.decaying = tuple(a for a in m.outer if self.w is not None and a.name in free_vars(self.w))
+        used = frozenset[str]() if self.w is None else free_vars(self.w)
+        self.decaying = tuple(a for a in (*m.outer, *m.rows) if a.name in used)
+        self.by_row = found.by_row
         self.sums: tuple[str, ...] = ()  # of exponents, in parts
         self.zeros, self.counts = found.zeros, ""  # the running numbers of zeros among decays
 
@@ -238,20 +245,14 @@ class StateChunks:
     # -- the readers ------------------------------------------------------------------------------
     def reader(self, r: Reader, states: Buffer | None) -> None:
         """The definitions of a reader."""
-        m, t, s = self.m, Var(self.t), Var(self.s)
+        m = self.m
         times: Expr | None = None
         if not r.finite:
             q, times = self.without_infinities(r)
             r = replace(r, inside=q, rest=None if r.rest is None else multiplied(q, r.rest))
-        scale, x, u = self.added(s)
-        source = self.axis(self.s, self.steps)
-        both = self.define(f"{r.target.name}_product", (*m.outer, m.time, source), multiplied(r.inside, x), m.rows)
-        product = Load(both.name, (*(Var(a.name) for a in m.outer), t, s), self.dtype, m.span)
-        parts = [f for f in (self.behind(s, t, r.before), scale, product, u) if f is not None]
         par = (*m.outer, m.time, *m.columns)
-        inside = self.define(f"{r.target.name}_inside", par, product_of(parts), (source,), self.earlier(s, t, r.before))
         index = tuple(Var(a.name) for a in par)
-        total: Expr = Load(inside.name, index, self.dtype, m.span)
+        total: Expr = self.inside_of_rows(r) if self.by_row else self.inside(r)
         if states is not None:
             total = Op("add", (self.from_state(r, states, par, index), total), self.dtype)
         if r.outside is not None:
@@ -262,6 +263,42 @@ class StateChunks:
         if times is not None:
             total = multiplied(total, times)
         self.kernels.append(kernel_of(replace(r.target, red=(), op=None, value=total, guard=None)))
+
+    def inside(self, r: Reader) -> Expr:
+        """What the steps of its chunk give to a reader at its position: a chain of two products of matrices."""
+        m, t, s = self.m, Var(self.t), Var(self.s)
+        scale, x, u = self.added(s)
+        source = self.axis(self.s, self.steps)
+        both = self.define(f"{r.target.name}_product", (*m.outer, m.time, source), multiplied(r.inside, x), m.rows)
+        product = Load(both.name, (*(Var(a.name) for a in m.outer), t, s), self.dtype, m.span)
+        parts = [f for f in (self.behind(s, t, r.before), scale, product, u) if f is not None]
+        par = (*m.outer, m.time, *m.columns)
+        made = self.define(f"{r.target.name}_inside", par, product_of(parts), (source,), self.earlier(s, t, r.before))
+        return Load(made.name, tuple(Var(a.name) for a in par), self.dtype, m.span)
+
+    def inside_of_rows(self, r: Reader) -> Expr:
+        """The same where rows decay by different factors: sums over rows, and a product of matrices, in each chunk."""
+        m = self.m
+        start = calc("mul", Var(self.chunk), self.length)
+        t, s = calc("add", start, Var(self.place)), calc("add", start, Var(self.source))
+        scale, x, u = self.added(s)
+        q = substitute(r.inside, {self.t: t})
+        pair = (Var(self.source), Var(self.place))
+        order = calc("lt" if r.before else "le", *(reversed(pair) if m.reverse else pair))
+        later = calc("lt", s if m.reverse else t, self.steps) if self.steps % self.length else None
+        guard = conjunction((order, later))
+        outer = (*m.outer, self.axis(self.chunk, self.count), self.axis(self.place, self.length))
+        source = self.axis(self.source, self.length)
+        factor = self.behind(s, t, r.before)
+        assert factor is not None
+        value = product_of([factor, q, x])
+        both = self.define(f"{r.target.name}_product", (*outer, source), value, m.rows, guard)
+        product = Load(both.name, (*(Var(a.name) for a in outer), Var(self.source)), self.dtype, m.span)
+        parts = [f for f in (scale, product, u) if f is not None]
+        made = self.define(f"{r.target.name}_inside", (*outer, *m.columns), product_of(parts), (source,), guard)
+        at = (calc("floordiv", Var(self.t), self.length), calc("mod", Var(self.t), self.length))
+        own = (Var(a.name) for a in m.columns)
+        return Load(made.name, (*(Var(a.name) for a in m.outer), *at, *own), self.dtype, m.span)
 
     def without_infinities(self, r: Reader) -> tuple[Expr, Expr]:
         """``q`` without infinite elements, and what multiplies the result (module docstring)."""
@@ -300,10 +337,11 @@ class StateChunks:
         read: Expr = Load(states.name, (*outer, calc("floordiv", t, self.length), *own), states.dtype, m.span)
         if states.dtype is not self.dtype:
             read = Op("cast", (read,), self.dtype)
-        carried = self.define(f"{r.target.name}_carried", par, multiplied(r.inside, read), m.rows)
-        found: Expr = Load(carried.name, tuple(index), self.dtype, m.span)
         factor = self.entering(t, r.before)
-        found = found if factor is None else multiplied(factor, found)
+        q = r.inside if factor is None or not self.by_row else multiplied(r.inside, factor)
+        carried = self.define(f"{r.target.name}_carried", par, multiplied(q, read), m.rows)
+        found: Expr = Load(carried.name, tuple(index), self.dtype, m.span)
+        found = found if factor is None or self.by_row else multiplied(factor, found)
         if not r.before:
             return found
         inside = calc("lt", t, (self.count - 1) * self.length) if m.reverse else calc("le", self.length, t)

@@ -2,7 +2,7 @@
 
 A *matrix state* is the only state of its recurrence and linear (:mod:`.linear_states`)::
 
-    S[p, t, d, e] = a[p, t] * S[p, t - 1, d, e] + b[p, t] * x[p, t, d] * u[p, t, e]
+    S[p, t, d, e] = a[p, t, d] * S[p, t - 1, d, e] + b[p, t] * x[p, t, d] * u[p, t, e]
     y[p, t, e]    = sum[d](q[p, t, d] * S[p, t, d, e]) * g[p, t, e] + rest[p, t, e]     the readers, also of S[t - 1]
 
 The *rows* ``d`` are the axes over which every reader sums, the *columns* ``e`` those on which neither the decay ``a``
@@ -119,7 +119,7 @@ def _parted(
     bound = frozenset[str]().union(*(free_vars(e) for e in (*left, *inside, decay)))
     loops = [x.var for x in (*places.form.shared, *state.own)]
     columns = [n for n in loops if n not in rows and n not in bound]
-    if not columns or not left or free_vars(decay) & rows or not all(free_vars(q) & rows for q in inside):
+    if not columns or not left or not all(free_vars(q) & rows for q in inside):
         return None
     outer = [n for n in loops if n not in rows and n in bound]
     middle = [f for f in right if free_vars(f).isdisjoint(columns)]

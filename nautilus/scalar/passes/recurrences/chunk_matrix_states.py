@@ -16,6 +16,12 @@ the steps behind ``s`` up to ``t``, the same numbers are::
 ``n`` is the chunk of ``t``.  A reader of ``S[t - 1]`` has the products up to the step before, and the sum over
 ``s < t``.  One chunk alone has the last sum only.  Steps that run downwards have the chunks in the other order.
 
+Where rows decay by different factors ``a[p, t, d]``, ``G`` is in the sums over ``d``.  The last one is then no product
+of matrices, and is computed for the pairs of steps of each chunk::
+
+    y[p, t, e]     = sum[d](q[t, d] * G(start of n, t)[d] * S0[n, d, e])
+                   + sum[s in chunk n, s <= t](sum[d](q[t, d] * G(s, t)[d] * x[s, d]) * u[s, e])
+
 When it is right.
 
 * ``|a| <= 1`` is proved, as in ``chunk-recurrences``, and ``a = exp(w)`` by its form, or ``a >= 0`` with ``w = log(a)``
@@ -53,7 +59,7 @@ from nautilus.scalar.analysis.contractions.promises import Promises, finite_inpu
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
 from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states
-from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
+from nautilus.scalar.analysis.states.matrix_states import Reader, matrix_state
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length, factor_range
 from nautilus.scalar.recurrences import form_of
@@ -67,6 +73,7 @@ ELEMENT: Final = 2.3e-6  # microseconds of a step of an element of a state, wher
 _LEAST_AXIS = 16  # elements of rows and columns, at least
 _MOST_AXIS = 256  # at most: a kernel of two products has them in a tile
 _SHORT_FLOPS, _LONG_FLOPS = 4.0e8, 4.0e7  # operations in a microsecond, of 16 bits and of f32
+_EXPONENTIALS = 2.1e6  # in a microsecond, each with its sum and product
 _KERNELS = 7  # launches, about
 
 
@@ -92,7 +99,7 @@ class ChunkMatrixStates(CertifyingPass[Program]):
         rounds = not self.strict and (self.schedule is None or self.schedule.narrow)
         for k in [k for k in program.kernels if is_recurrence(k)]:
             found = matrix_recurrence(program, k, self.spec)
-            length = 0 if found is None else self.length or chosen_length(program, k, found.state)
+            length = 0 if found is None else self.length or chosen_length(program, k, found)
             if found is None or not length:
                 continue
             program = StateChunks(program, k, found, length, rounds).program()
@@ -125,8 +132,9 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None) -> Fou
 # -- the cost -------------------------------------------------------------------------------------
 
 
-def chosen_length(program: Program, k: Kernel, m: MatrixState) -> int:
+def chosen_length(program: Program, k: Kernel, found: Found) -> int:
     """The steps of a chunk; 0 where the recurrence is faster as it is."""
+    m = found.state
     form = form_of(k)
     states = None if form is None else linear_states(form)
     assert form is not None and states is not None
@@ -137,13 +145,14 @@ def chosen_length(program: Program, k: Kernel, m: MatrixState) -> int:
     whole = max(steps * STEP, least)
     if cut := chunk_length(program, form, states):
         whole = min(whole, max(2 * least, (2 * cut + steps / cut) * STEP))
-    times = {n: _time(m, n) for n in LENGTHS if n < 2 * steps}
+    times = {n: _time(found, n) for n in (LENGTHS[:1] if found.by_row else LENGTHS) if n < 2 * steps}
     best = min(times, key=lambda n: times[n], default=0)
     return best if best and times[best] < GAIN * whole else 0
 
 
-def _time(m: MatrixState, length: int) -> float:
+def _time(found: Found, length: int) -> float:
     """The predicted time in microseconds with chunks of ``length`` steps."""
+    m = found.state
     steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
     chunks = -(-steps // length)
     short = short_type(m) is not None
@@ -152,9 +161,18 @@ def _time(m: MatrixState, length: int) -> float:
     readers = len(m.readers)
     bytes_ = size * p * steps * (d + e) * (2 + readers) + states * (8 + 2 * size)
     flops = readers * p * steps * (d + e) * (length + 128) + (4 * p * steps * d * e if chunks > 1 else 0)
+    if found.by_row:
+        return _pairs(found, length) + bytes_ / RATE + LAUNCH * _KERNELS + (length + chunks) * STEP
     work = bytes_ / RATE + flops / (_SHORT_FLOPS if short else _LONG_FLOPS)
     launches = LAUNCH * (_KERNELS if chunks > 1 else 3)
     return work + launches + (length + chunks) * STEP
+
+
+def _pairs(found: Found, length: int) -> float:
+    """The time of the factors of rows between pairs of steps, and of what the pairs give."""
+    m = found.state
+    steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
+    return len(m.readers) * p * steps * (length * d / _EXPONENTIALS + 8 * (length + 2 * e) / RATE)
 
 
 # -- the certificate ------------------------------------------------------------------------------
@@ -179,11 +197,11 @@ def _certificate(found: Found, r: Reader) -> Certificate:
     for a, (x, u) in zip(decays, steps, strict=True):
         stepped = Op("add", (stepped if a is None else multiplied(a, stepped), multiplied(x, u)), DType.F32)
     (x1, u1), (x2, u2) = steps
-    carried, first = summed(multiplied(q, state)), multiplied(summed(multiplied(q, x1)), u1)
+    old, new = q, q
     if powers[0] is not None and powers[1] is not None:
-        both = Op("add", (powers[0], powers[1]), DType.F32)
-        carried = multiplied(Op("exp", (both,), DType.F32), carried)
-        first = multiplied(Op("exp", (powers[1],), DType.F32), first)
+        old = multiplied(q, Op("exp", (Op("add", (powers[0], powers[1]), DType.F32),), DType.F32))
+        new = multiplied(q, Op("exp", (powers[1],), DType.F32))
+    carried, first = summed(multiplied(old, state)), multiplied(summed(multiplied(new, x1)), u1)
     inside = Op("add", (first, multiplied(summed(multiplied(q, x2)), u2)), DType.F32)
     after = Op("add", (carried, inside), DType.F32)
     proof = "sums of products are bilinear, and the product of exponentials is that of the sum of their exponents"

@@ -31,6 +31,7 @@ recur {
 """
 BACK = GATE.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1")
 PREVIOUS = GATE.replace("q[h, t, d] * S[h, t, d, e]", "q[h, t, d] * (S[h, t - 1, d, e] if t > 0 else 0)")
+ROWS = GATE.replace("sigmoid(g[h, t])", "exp(-exp(g[h, t] + k[h, t, d]))")
 CASES = {
     "a gate": GATE,
     "an operand that is never infinite": GATE + "assume abs(q[h, t, d]) < inf\n",
@@ -49,6 +50,11 @@ CASES = {
     "a promise of each head": GATE.replace("sigmoid(g[h, t])", "w[h]").replace("g: f32[H, T]", "w: f32[H]")
     + "assume 0 <= w[h] <= 1\n",
     "a decay that may be 0, downwards": BACK.replace("sigmoid(g[h, t])", "tanh(max(g[h, t], 0))"),
+    "a decay of each row": ROWS,
+    "a decay of each row, downwards": BACK.replace("sigmoid(g[h, t])", "sigmoid(g[h, t] * k[h, t, d])"),
+    "a decay of each row, and the state before": PREVIOUS.replace("sigmoid(g[h, t])", "sigmoid(g[h, t] * k[h, t, d])"),
+    "a promise of each row": GATE.replace("sigmoid(g[h, t])", "w[h, d]").replace("g: f32[H, T]", "w: f32[H, D]")
+    + "assume 0 <= w[h, d] <= 1\n",
     "a decay of each head": GATE.replace("sigmoid(g[h, t])", "exp(-softplus(g[h, 0]))"),
     "a constant decay, and a scale": GATE.replace("sigmoid(g[h, t])", "0.9").replace("+ k", "- g[h, t] * k"),
     "a sum beside the state": """
@@ -78,7 +84,8 @@ OTHERS = {
     ),
     "a decay of any size": GATE.replace("sigmoid(g[h, t])", "g[h, t]"),
     "a decay that may be negative": GATE.replace("sigmoid(g[h, t])", "tanh(g[h, t])"),
-    "a decay of each row": GATE.replace("sigmoid(g[h, t])", "sigmoid(k[h, t, d])"),
+    "a decay of each column": GATE.replace("sigmoid(g[h, t])", "sigmoid(v[h, t, e])"),
+    "a decay of each element": GATE.replace("sigmoid(g[h, t])", "sigmoid(k[h, t, d] + v[h, t, e])"),
     "a step that forgets the state": GATE.replace("if t > 0 else", "if t > 0 and g[h, t] > 0 else"),
     "another first step": GATE.replace("if t > 0 else 0", "if t > 0 else 1"),
     "a sum of the state and an input": GATE.replace("* v[h, t, e]", "+ v[h, t, e]"),
@@ -126,6 +133,8 @@ def test_others_stay_as_they_are(name: str) -> None:
         "a sum beside the state",
         "an operand that is never infinite",
         "a decay that may be 0",
+        "a decay of each row",
+        "a decay of each row, downwards",
     ],
 )
 @pytest.mark.parametrize("seed", range(4))
