@@ -258,11 +258,22 @@ class StateChunks:
         if r.outside is not None:
             total = multiplied(total, r.outside)
         if r.rest is not None:
-            rest = self.define(f"{r.target.name}_rest", par, r.rest, m.rows, r.target.guard)
-            total = Op("add", (total, Load(rest.name, index, self.dtype, m.span)), self.dtype)
+            total = Op("add", (total, self.beside(r, r.rest)), self.dtype)
         if times is not None:
             total = multiplied(total, times)
         self.kernels.append(kernel_of(replace(r.target, red=(), op=None, value=total, guard=None)))
+
+    def beside(self, r: Reader, element: Expr) -> Expr:
+        """The sum of ``element``, which has no state; factors without rows are outside of a sum that is never empty."""
+        m = self.m
+        rows = {a.name for a in m.rows}
+        parts = factors(element) if r.target.guard is None else [element]
+        summed = [f for f in parts if free_vars(f) & rows] or parts
+        used = frozenset[str]().union(*map(free_vars, summed))
+        par = tuple(a for a in (*m.outer, m.time, *m.columns) if a.name in used or r.target.guard is not None)
+        made = self.define(f"{r.target.name}_rest", par, product_of(summed), m.rows, r.target.guard)
+        found: Expr = Load(made.name, tuple(Var(a.name) for a in par), self.dtype, m.span)
+        return product_of([found, *(f for f in parts if f not in summed)])
 
     def inside(self, r: Reader) -> Expr:
         """What the steps of its chunk give to a reader at its position: a chain of two products of matrices."""
