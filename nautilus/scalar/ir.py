@@ -49,7 +49,7 @@ from nautilus.core.ops import SPAN, FieldRole, Level, declare, op, part
 from nautilus.core.ops import Kind as FieldKind
 from nautilus.core.source import Span
 from nautilus.core.text.assembly import Form, Reader, form_of
-from nautilus.core.text.modules import FACTS, LOADED, LOCALS, PARAMS, kernels
+from nautilus.core.text.modules import BUFFERS, FACTS, LOCALS, PARAMS, kernels
 from nautilus.core.text.syntax import REGION, words
 
 
@@ -156,7 +156,7 @@ class Program(HasBuffers):
     """A whole spec at the Scalar level. ``buffers`` in argument order: inputs, outputs, temps."""
 
     name: str = declare(NAME)
-    buffers: tuple[Buffer, ...] = declare(LOADED)
+    buffers: tuple[Buffer, ...] = declare(BUFFERS)
     params: tuple[ScalarParam, ...] = declare(PARAMS)
     kernels: tuple[Kernel, ...] = declare(kernels(Kernel))
     facts: tuple[Fact, ...] = declare(FACTS, default=())

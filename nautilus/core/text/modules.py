@@ -35,9 +35,7 @@ def _note_param(r: Reader, p: ScalarParam) -> None:
         r.sizes[p.name] = p.most, p.least, p.multiple, p.device
 
 
-BUFFERS = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", _GLOBAL))
-#: buffers that expressions read
-LOADED = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", _GLOBAL, _note_buffer))
+BUFFERS = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", _GLOBAL, _note_buffer))
 LOCALS = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", (Space.LOCAL.value,), _note_buffer))
 PARAMS = FieldRole(Kind.ATTRIBUTE, parts(ScalarParam, "param", note=_note_param))
 FACTS = FieldRole(Kind.ATTRIBUTE, parts(Fact, "fact"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,9 @@ from nautilus.core.ops import Level, declare, part
 from nautilus.core.text.modules import BUFFERS, PARAMS, format_module, parse_module
 from nautilus.core.text.tokens import IRParseError
 from nautilus.core.types import DType
+from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.text.printer import parse as ma_tile
+from nautilus.vr_tile.text import parse as vr_tile
 
 TEXT = """\
 toy t {
@@ -73,3 +78,16 @@ def test_what_is_no_declaration_is_named() -> None:
 def test_broken(text: str) -> None:
     with pytest.raises(IRParseError):
         read(text)
+
+
+@pytest.mark.parametrize("stage", ["vr-tile", "ma-tile"])
+def test_bounds_of_loops_may_read_buffers(stage: str, tmp_path: Path) -> None:
+    spec = tmp_path / "ragged.naut"
+    spec.write_text(
+        "dim B = 4, N = 1048576\ninput X: f32[B, N]\ninput len: i32[B]\noutput Y: f32[B]\n"
+        "assume 0 <= len[b] <= N\nY[b] = sum[j | j < len[b]](X[b, j])\n"
+    )
+    made = compile_file(Request(spec, "sm_80")).modules[stage]
+    text = format_module(made)
+    assert re.search(r"(for|let) .*len\[", text)
+    assert {"vr-tile": vr_tile, "ma-tile": ma_tile}[stage](text) == made
