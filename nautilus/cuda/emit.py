@@ -99,7 +99,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, st
     bases = [
         f"    const int {name} = {thread_base(w.all_layouts[layout], axis)};"
         for (layout, axis), name in w.bases.items()
-        if name != "0"
+        if name != "0" and name in speller.mentioned
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
     w.lines[:0] = [*_decode(w, decode), *bases]
     _name_infinity(w)

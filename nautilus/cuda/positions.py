@@ -54,11 +54,21 @@ def _cut(w: Writer, form: Linear, layout: str, r: str, limit: int) -> tuple[str,
     if low is None or high is None or max(-low, high) + reach >= limit:
         return None
     offsets = [(c, register_offset(w.all_layouts[layout], a, r)) for a, c in slopes.items()]
-    moved = [f"{c} * ({text})" for c, text in offsets if text != "0"]
+    moved = _sum([(c, text) for c, text in offsets if text != "0"])
     if not moved:
         return None
     saved = dict(w.env)
     w.env.update({a: w.base(layout, a) for a in slopes})
     text = w.expr(whole)
     w.env = saved
-    return text, " + ".join(moved)
+    return text, moved
+
+
+def _sum(terms: list[tuple[int, str]]) -> str:
+    """C text of the sum of ``factor * text``, with positive factors first; each text is a sum of products."""
+    text = ""
+    for factor, x in sorted(terms, key=lambda t: t[0] < 0):
+        sign = ("-" if factor < 0 else "") if not text else f" {'-' if factor < 0 else '+'} "
+        bare = factor == 1 or (factor == -1 and text and " + " not in x)
+        text += sign + (x if bare else f"({x})" if abs(factor) == 1 else f"{abs(factor)} * ({x})")
+    return text

@@ -28,12 +28,13 @@ def _terms(var: str, modes: tuple[Mode, ...], strides: list[int]) -> str:
     for n, (mode, stride) in enumerate(zip(modes, strides, strict=True)):
         if stride and mode.size > 1:
             last = all(m.size == 1 for m in modes[n + 1 :])
-            terms.append(_times(digit(var, div, mode.size, last), stride))
+            terms.append(times(digit(var, div, mode.size, last), stride))
         div *= mode.size
     return " + ".join(terms) if terms else "0"
 
 
-def _times(text: str, stride: int) -> str:
+def times(text: str, stride: int) -> str:
+    """``text * stride``, in parentheses where ``text`` is no name."""
     wrapped = text if text.isidentifier() else f"({text})"
     return wrapped if stride == 1 else f"{wrapped} * {stride}"
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import field, replace
 from typing import Any, TypeAlias
 
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Ref, Var, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Ref, free_vars
 from nautilus.core.index.sizes import at_most, extent_expr, volume
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
@@ -97,8 +97,11 @@ class Writer:
         """An unrolled loop over register numbers, run under the condition ``when``; yields the text of the number."""
         guard = f"if ({when})" if when else ""
         if count <= step:
+            first = len(self.lines)
             with self.braces(guard):
                 yield "0"
+            if not guard and len(self.lines) == first + 3:  # one statement needs no block
+                self.lines[first:] = [self.lines[first + 1].replace("    ", "", 1)]
             return
         advance = f"++{var}" if step == 1 else f"{var} += {step}"
         with self.braces(guard) if when else nullcontext():
@@ -124,7 +127,9 @@ class Writer:
     def constant(self, name: str, value: int) -> str:
         """C name of a number of bytes, which the top of the kernel declares."""
         if name not in self.constants:
-            self.constants[name] = self.unique(name), value
+            kind, number = name[:2], name[2:]  # scratch memory of a value (r_12) has the name of the value
+            named = kind + spelled(number, self.hints) if kind in ("r_", "x_") else name
+            self.constants[name] = self.unique(named), value
         return self.constants[name][0]
 
     def place(self, buffer: str) -> str:
@@ -231,11 +236,10 @@ class Writer:
     def base(self, layout_name: str, axis: str) -> str:
         """C name of the thread's base position along ``axis``; declared once at the top of the kernel."""
         key = (layout_name, axis)
+        parts = thread_parts(self.all_layouts[layout_name], axis)
         if key not in self.bases:
-            parts = thread_parts(self.all_layouts[layout_name], axis)
-            self.speller.mentioned.update(parts)
-            text = " + ".join(parts.values()) or "0"
-            self.bases[key] = "0" if text == "0" else self.unique(f"{layout_name}_{axis}")
+            self.bases[key] = self.unique(f"{layout_name}_{axis}") if parts else "0"
+        self.speller.mentioned.update(parts, (self.bases[key],))
         return self.bases[key]
 
     def position(self, layout_name: str, axis: str, r: str) -> str:
@@ -247,22 +251,26 @@ class Writer:
 
     @contextmanager
     def positions(self, layout_name: str, exprs: list[Expr], r: str) -> Iterator[None]:
-        """Declare ``at_AXIS`` for every tile axis that ``exprs`` mention, and bind the axes to them.
+        """Declare ``at_AXIS`` for the tile axes of ``exprs`` that the text reads, and bind the axes to them.
 
-        Variables that the text does not use, because it is spelled by thread and register parts, are removed again.
+        A text that is spelled by thread and register parts reads none.
         """
-        wanted = [a for a in self.tile_axes if any(mentions(e, a) for e in exprs)]
-        saved, first = {a: self.env.get(a) for a in wanted}, len(self.lines)
-        for axis in wanted:
-            text = f"at_{sanitize(axis)}"
-            self.line(f"const int {text} = {self.position(layout_name, axis, r)};")
-            self.env[axis] = text
+        names = {a: f"at_{sanitize(a)}" for a in self.tile_axes if any(a in free_vars(e) for e in exprs)}
+        saved, first = {a: self.env.get(a) for a in names}, len(self.lines)
+        lines = []
+        for axis, name in names.items():
+            with self.speller.mentions() as needed:
+                lines.append((name, f"const int {name} = {self.position(layout_name, axis, r)};", needed))
+        self.env.update(names)
         with self.speller.mentions() as mentioned:
             yield
         self.speller.mentioned |= mentioned
-        unread = [n for n, a in enumerate(wanted) if f"at_{sanitize(a)}" not in mentioned]
-        for n in reversed(unread):
-            del self.lines[first + n]
+        body, self.lines[first:] = self.lines[first:], []
+        for name, line, needed in lines:
+            if name in mentioned:
+                self.line(line)
+                self.speller.mentioned |= needed
+        self.lines += body
         for axis, old in saved.items():
             if old is None:
                 del self.env[axis]
@@ -322,13 +330,8 @@ Printers: TypeAlias = Mapping[type, Callable[[Writer, Any], None]]
 
 
 def calls(helper: str) -> Callable[[Writer, Any], None]:
-    """What prints an op without operands: a call of ``helper``."""
+    """The printer of an op without operands: a call of ``helper``."""
     return lambda w, _: w.line(f"{w.speller.use(helper)}();")
-
-
-def mentions(e: Expr, name: str) -> bool:
-    """``e`` reads the variable ``name``."""
-    return any(isinstance(n, Var) and n.name == name for n in walk(e))
 
 
 def axis_ranges(kernel: ma.MemKernel) -> dict[str, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Every shipped spec, with its default schedule, for every target: it compiles and fits the machine.
+"""Every shipped spec, with its default schedule, for every target: it compiles, fits the machine and can be read.
 
 NVRTC needs no GPU, so this checks registers, spills and shared memory everywhere.
 """
@@ -15,6 +15,7 @@ from nautilus.driver import Request, Result, compile_file
 from nautilus.runtime.nvrtc import compile_cuda
 from nautilus.targets.limits import limits
 from nautilus.targets.records import TARGETS
+from tests.cuda.text.readable import faults
 from tests.shipped import IDS, SPECS
 
 QUICK = {"sm_80", "sm_90"}
@@ -29,6 +30,7 @@ def compiled(spec: Path, arch: str) -> Result:
 def test_fits_the_machine(spec: Path, arch: str) -> None:
     result = compiled(spec, arch)
     kernels = result.modules["ma-tile"].kernels
+    assert not faults(result.cuda, result.modules["spec"])
     built = compile_cuda(result.cuda, arch)
     assert built.data.startswith(b"\x7fELF")
     assert len(built.resources) == len(kernels)
@@ -65,3 +67,22 @@ def unused(text: str) -> list[str]:
 def test_the_check_for_unused_helpers_works() -> None:
     assert unused(HELPERS["pack_f16"].text) == ["pack_f16"]
     assert unused(HELPERS["pack_f16"].text + "y = pack_f16(a, b);") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("const float x = " + "y + " * 40 + "y;", "characters"),
+        ("u32 v13[32];", "no name"),
+        ("float x = smem + 1024;", "a number for a place"),
+        ("u32 phase = 0;", "not read: phase"),
+        ("u32 phase = 0;\n    phase ^= 1;", "not read: phase"),
+        ("x[r] = m[r] - -inf;", "arithmetic on an infinity"),
+        ("x[r] = binade(-inf);", "arithmetic on an infinity"),
+        ("m[r] = -inf;\n    x[r] = fmaxf(m[r], y[r]);", "arithmetic on an infinity"),
+    ],
+)
+def test_the_check_of_what_is_read_works(line: str, fault: str) -> None:
+    text = 'extern "C" __global__ void k() {\n    %s\n}\n'
+    assert any(f.startswith(fault) or fault in f for f in faults(text % line))
+    assert not faults(text % "m[r] = -inf;\n    m[r] = fmaxf(m[r], y[r]);\n    x[r] = found ? m[r] : -inf;")

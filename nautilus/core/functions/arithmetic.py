@@ -20,7 +20,10 @@ def _fma(a: float, b: float, c: float) -> float:
     return a * b + c
 
 
-def _binade(a: float) -> float:
+def binade(a: float) -> float:
+    """The largest power of two that is at most ``a``, and within [2^-100, 2^127]; 2^127 of inf and NaN."""
+    if math.isnan(a) or a == math.inf:
+        return 2.0**127
     return 2.0 ** min(max(math.frexp(a)[1] - 1, -100), 127) if a > 0 else 2.0**-100
 
 
@@ -125,7 +128,7 @@ _ROUNDING = (
     _EXACT("ceil", 1, "the least integer that is not below x", "np.ceil", math.ceil,
            Call("ceilf", "ceil", "{0}"), "ceil", interval=iv.widened(0, 1), derivative=("0.0",), named=True),
     _EXACT("binade", 1, "the largest power of two that is at most x, and within [2^-100, 2^127]; the compiler makes it",
-           "arrays.binade", _binade, Call("binade", "binade"),
+           "arrays.binade", binade, Call("binade", "binade"),
            "torch.ldexp(torch.ones_like({0}), torch.clamp(torch.frexp({0})[1] - 1, -100, 127))", types=Types.FLOAT,
            interval=iv.within(2.0**-100, 2.0**127), slots=3.0),
     _EXACT("round", 1, "the nearest integer, ties to even", "np.rint", round,

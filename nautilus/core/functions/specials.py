@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from nautilus.core.functions import arithmetic
 from nautilus.core.records import dataclass
 
 INF = math.inf
@@ -56,12 +57,12 @@ def constant(value: float) -> Fact:
 
 
 def joined(a: Fact, b: Fact) -> Fact:
-    """What is known of elements of which one or the other fact holds."""
+    """The fact of elements of which one or the other fact holds."""
     return a if a == b else Fact(min(a.low, b.low), max(a.high, b.high), a.nan or b.nan)
 
 
 def either(a: Fact, b: Fact) -> Fact:
-    """What is known of a function of the same values in two cases of these values."""
+    """The fact of a function of the same values in two cases of these values."""
     found, names = joined(a, b), {f.unless for f in (a, b) if f.nan}
     if a.value is None or repr(a.value) != repr(b.value) or len(names) > 1:  # zeros have signs
         return found
@@ -192,15 +193,23 @@ def exp2(a: Named) -> Fact:
     return _single(0.0 if f.low < 0 else INF, f.nan, _sources(a)) if f.is_infinite else Fact(0.0, INF, f.nan)
 
 
+def binade(a: Named) -> Fact:
+    """The fact of ``binade(a)``, which is a number also where ``a`` is NaN."""
+    f = a[1]
+    if f.value is not None and not f.nan:
+        return constant(arithmetic.binade(f.value))
+    return Fact(arithmetic.binade(f.low), arithmetic.binade(math.inf if f.nan else f.high), False)
+
+
 #: functions of f32 with a rule; of all others nothing is known
 RULES: Mapping[str, Callable[..., Fact]] = {
     "add": add, "sub": sub, "mul": mul, "fma": fma, "neg": neg, "abs": absolute, "max": greatest, "min": least,
-    "exp2": exp2, "exp2_approx": exp2,
+    "exp2": exp2, "exp2_approx": exp2, "binade": binade,
 }  # fmt: skip
 
 
 def compared(op: str, a: Fact, b: Fact) -> bool | None:
-    """What a comparison says of every element, NaN included; None where that is not known."""
+    """The result of a comparison for every element, NaN included; None where it is not known."""
     if op in ("gt", "ge"):
         return compared({"gt": "lt", "ge": "le"}[op], b, a)
     apart = a.low > b.high or a.high < b.low
@@ -213,17 +222,17 @@ def compared(op: str, a: Fact, b: Fact) -> bool | None:
 
 
 def below(fact: Fact, limit: float) -> Fact:
-    """What holds of a value besides ``fact`` where it is at most ``limit``."""
+    """The fact of a value with ``fact`` where it is at most ``limit``."""
     return Fact(fact.low, min(fact.high, limit), False)
 
 
 def within(fact: Fact, limit: float) -> Fact:
-    """What holds of a value besides ``fact`` where its absolute value is at most ``limit``."""
+    """The fact of a value with ``fact`` where its absolute value is at most ``limit``."""
     return Fact(max(fact.low, -limit), min(fact.high, limit), False)
 
 
 def unequal(fact: Fact, value: float) -> Fact:
-    """What holds of a value besides ``fact`` where it is not ``value``."""
+    """The fact of a value with ``fact`` where it is not ``value``."""
     low = -_LARGEST if value == fact.low == -INF else fact.low
     high = _LARGEST if value == fact.high == INF else fact.high
     return Fact(low, high, fact.nan)

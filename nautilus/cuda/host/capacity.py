@@ -1,4 +1,4 @@
-"""What the host knows of a module with sizes in device memory (``dim N = device <= 4096``).
+"""A module with sizes in device memory (``dim N = device <= 4096``) as the host knows it.
 
 Such a size is an input without axes, one i32 at any address, which every kernel reads at its start.  It takes a smaller
 number than 0 for 0, and a greater one than the bound for the bound.  Tensors have the shape of the bound, and so have

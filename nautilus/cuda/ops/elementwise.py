@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from nautilus.core.expr.nodes import free_vars
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.types import DType
 from nautilus.cuda import positions
@@ -19,7 +20,7 @@ from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.expr import UNARY, Text, operand
 from nautilus.cuda.intrinsics import HALF, PACKED
 from nautilus.cuda.registers import register_offset, thread_parts
-from nautilus.cuda.writer import Writer, mentions
+from nautilus.cuda.writer import Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.traverse import reads
 
@@ -58,7 +59,7 @@ def split_run(w: Writer, ops: tuple[ma.MemOp, ...]) -> list[Elementwise]:
 
 def _axes(w: Writer, op: ma.IndexOp) -> list[str]:
     """The tile axes whose positions the op reads."""
-    return [a for a in w.tile_axes if mentions(op.expr, a)]
+    return [a for a in w.tile_axes if a in free_vars(op.expr)]
 
 
 def _place(w: Writer, ops: Sequence[ma.MemOp]) -> str | None:
@@ -134,6 +135,7 @@ def print_run(w: Writer, run: list[Elementwise]) -> None:
         saved = dict(w.scalars)
         with w.positions(place, exprs, r):
             for op in body:
+                w.mark(op.span)
                 _print_op(w, op, r, arrays)
         w.scalars = saved
 

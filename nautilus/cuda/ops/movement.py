@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr.nodes import Expr, Param, Var, walk
+from nautilus.core.expr.nodes import Expr, Param, Var, free_vars, walk
 from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import Extent, at_most, total, volume
 from nautilus.core.records import dataclass
@@ -16,7 +16,7 @@ from nautilus.cuda.ctypes import memory_type, pack_of
 from nautilus.cuda.expr import CONDITION, PRODUCT, Text, operand
 from nautilus.cuda.ops.elementwise import pack_text, print_cast
 from nautilus.cuda.registers import register_offset
-from nautilus.cuda.writer import Printers, Writer, calls, mentions
+from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout, slice_registers, tile_shape
@@ -109,7 +109,7 @@ def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str
     inner = [buffer.stride(n) for n in range(len(index))]
     forms = [affine(e) for e in index]
     for axis in axes:
-        inside = any(mentions(atom, axis) and not isinstance(atom, Var) for f in forms for atom in f.terms)
+        inside = any(axis in free_vars(atom) and not isinstance(atom, Var) for f in forms for atom in f.terms)
         if not inside:
             slopes = [(f.slope(axis), n) for f, n in zip(forms, inner, strict=True) if f.slope(axis)]
             step: Extent = 0
@@ -123,7 +123,7 @@ def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str
 def place_exprs(w: Writer, op: ma.AsyncCopy | ma.GlobalLoad | ma.GlobalStore | ma.RowStore, layout: str) -> list[Expr]:
     """The expressions of an access whose positions in the tile must be printed for each register."""
     linear = register_strides(w.module.buffer(op.buffer), op.index, w.all_layouts[layout].axes)
-    rest = [e for e in op.index if any(mentions(e, a) for a in w.tile_axes if a not in linear)]
+    rest = [e for e in op.index if any(a in free_vars(e) for a in w.tile_axes if a not in linear)]
     return rest if op.mask is None else [*rest, op.mask]
 
 
@@ -141,7 +141,7 @@ def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str, r
     buffer, layout = w.module.buffer(name), w.all_layouts[within]
     strides = register_strides(buffer, index, layout.axes)
     saved = dict(w.env)
-    w.env.update({axis: w.base(within, axis) for axis in strides})
+    w.env.update({axis: w.base(within, axis) for axis in strides if any(axis in free_vars(e) for e in index)})
     text = f"{w.env['&' + name]} + ({element_offset(w, buffer, [w.expr(e, layout, r) for e in index])})"
     w.env.clear()
     w.env.update(saved)

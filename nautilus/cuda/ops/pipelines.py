@@ -25,34 +25,43 @@ MBARRIER = 8  # bytes
 
 
 def declare_pipeline_states(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
-    """Declare the pipeline states that ``body`` uses; each consumer has its own."""
-    ops = tuple(ma.walk_ops(body))
-    used = {op.pipeline for op in ops if isinstance(op, ma.AdvanceOp)}
-    used = used.union(*(free_vars(e) for op in ops for e in expressions(op)))
+    """Declare the pipeline states that ``body`` reads; each consumer has its own.
+
+    A phase that no wait reads is not declared.
+    """
+    read = set[str]().union(*(free_vars(e) for op in ma.walk_ops(body) for e in expressions(op)))
     for c in w.kernel.pipelines:
-        if used & {c.name, c.stage, c.phase}:
+        if read & {c.stage, c.phase}:
             for var, high, ctype in ((c.stage, c.stages - 1, "int"), (c.phase, 1, "u32")):
                 w.ranges[var] = (0, high)
-                w.env[var] = w.unique(var) if high else "0"
+                w.env.pop(var, None)  # of another role
                 if not high:
-                    continue
-                w.line(f"{ctype} {w.env[var]} = 0;")
+                    w.env[var] = "0"
+                elif var == c.stage or var in read:
+                    w.env[var] = w.unique(var)
+                    w.line(f"{ctype} {w.env[var]} = 0;")
 
 
 def print_advance(w: Writer, op: ma.AdvanceOp) -> None:
     """Advance a pipeline; the phase flips when the stage wraps around to 0."""
     c = next(c for c in w.kernel.pipelines if c.name == op.pipeline)
-    stage, phase = w.env[c.stage], w.env[c.phase]
+    stage, phase = w.env.get(c.stage), w.env.get(c.phase)
+    if stage is None:
+        return
     if c.stages == 1:
-        w.line(f"{phase} ^= {'1' if op.by is None else f'({w.expr(op.by)}) & 1'};")
+        if phase:
+            w.line(f"{phase} ^= {'1' if op.by is None else f'({w.expr(op.by)}) & 1'};")
     elif op.by is not None:
         w.line(f"{stage} += {w.expr(op.by)};")
-        w.line(f"{phase} ^= {stage} / {c.stages} & 1;")
+        if phase:
+            w.line(f"{phase} ^= {stage} / {c.stages} & 1;")
         w.line(f"{stage} %= {c.stages};")
-    else:
+    elif phase:
         with w.braces(f"if (++{stage} == {c.stages})"):
             w.line(f"{stage} = 0;")
             w.line(f"{phase} ^= 1;")
+    else:
+        w.line(f"if (++{stage} == {c.stages}) {stage} = 0;")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type
-from nautilus.cuda.registers import first_of_reduction, projected_register, shuffle_distances, warp_digits
+from nautilus.cuda.registers import digit, first_of_reduction, projected_register, shuffle_distances, times, warp_digits
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 
@@ -68,9 +68,9 @@ def across_warps(w: Writer, op: ma.ReduceOp, name: str, count: int, digits: tupl
     with w.braces(""):
         w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {w.place(op.scratch)});")
         with w.registers("r", count) as r:
-            w.line(f"partial[({w.warp} * {count} + {r}) * 32 + {w.lane}] = {name}[{r}];")
+            w.line(f"{scratch_element(w, w.warp, count, r)} = {name}[{r}];")
         w.line("__syncthreads();")
-        own = " - ".join([w.warp, *(f"{w.warp} / {div} % {size} * {div}" for div, size in digits)])
+        own = " - ".join([w.warp, *(times(digit(w.warp, div, size, False), div) for div, size in digits)])
         w.line(f"const int first = {own};")
         with w.registers("r", count) as r:
             for p in range(total):
@@ -78,11 +78,17 @@ def across_warps(w: Writer, op: ma.ReduceOp, name: str, count: int, digits: tupl
                 for div, size in digits:
                     offset += (rest % size) * div
                     rest //= size
-                load = f"partial[((first + {offset}) * {count} + {r}) * 32 + {w.lane}]"
+                load = scratch_element(w, f"(first + {offset})" if offset else "first", count, r)
                 load = f"({load} != 0)" if dtype is DType.BOOL else load
                 target = f"{name}[{r}]"
                 text = load if p == 0 else combine(w, op.combiner, target, load, dtype)
                 w.line(f"{target} = {text};")
+
+
+def scratch_element(w: Writer, warp: str, count: int, r: str) -> str:
+    """The element of scratch memory that register ``r`` of ``count``, of this lane in ``warp``, is written to."""
+    place = warp if count == 1 else f"({warp} * {count})" if r == "0" else f"({warp} * {count} + {r})"
+    return f"partial[{place} * 32 + {w.lane}]"
 
 
 #: op class -> what prints it

@@ -7,8 +7,9 @@ from nautilus.core.expr.nodes import identity
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type
-from nautilus.cuda.ops.reduction import combine
+from nautilus.cuda.ops.reduction import combine, scratch_element
 from nautilus.cuda.registers import digit as digit_text
+from nautilus.cuda.registers import times
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.scan import Digit, ScanLevels, scan_levels
@@ -109,7 +110,7 @@ def _shuffle(s: _Scan, function: str, x: str, by: str) -> str:
 
 
 def _lanes(s: _Scan) -> None:
-    """What precedes each lane, and the total of all lanes."""
+    """The running result before each lane, and the total of all lanes."""
     w, d = s.w, s.levels.lanes
     earlier = "__shfl_down_sync" if s.op.reverse else "__shfl_up_sync"
     w.line(f"const int lane_place = {s.place(w.lane, d)};")
@@ -129,21 +130,21 @@ def _lanes(s: _Scan) -> None:
 
 
 def _warps(s: _Scan) -> None:
-    """The same of warps: each writes its totals to scratch, and behind a barrier it reads those of all."""
+    """The running result before each warp: each writes its totals to scratch, and behind a barrier it reads all."""
     w, d = s.w, s.levels.warps
     assert s.op.scratch is not None, "the verifier demands scratch where warps split the axis"
     ctype, count = memory_type(s.dtype), s.levels.totals
     w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {w.place(s.op.scratch)});")
     with w.registers("t", count) as t:
-        w.line(f"partial[({w.warp} * {count} + {t}) * 32 + {w.lane}] = total[{t}];")
+        w.line(f"{scratch_element(w, w.warp, count, t)} = total[{t}];")
     w.line("__syncthreads();")
     w.line(f"const int warp_place = {s.place(w.warp, d)};")
-    w.line(f"const int first_warp = {w.warp} - {w.warp} / {d.step} % {d.size} * {d.step};")
+    w.line(f"const int first_warp = {w.warp} - {times(digit_text(w.warp, d.step, d.size, False), d.step)};")
     with w.registers("t", count) as t:
         w.line(f"{s.ctype} earlier = {s.start}, every = {s.start};")
         for n in range(d.size):
             at = (d.size - 1 - n if s.op.reverse else n) * d.step
-            load = f"partial[((first_warp + {at}) * {count} + {t}) * 32 + {w.lane}]"
+            load = scratch_element(w, f"(first_warp + {at})" if at else "first_warp", count, t)
             load = f"({load} != 0)" if s.dtype is DType.BOOL else load
             with w.braces(""):
                 w.line(f"const {s.ctype} part = {load};")

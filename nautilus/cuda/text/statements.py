@@ -16,6 +16,7 @@ from nautilus.core.source import Span
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.scan import ScanOp
 from nautilus.ma_tile.ir.traverse import bound
+from nautilus.ma_tile.ir.unpack import UnpackOp
 
 _NUMBERED = re.compile(r"(\d+)(?!\d)(.*)", re.DOTALL)
 _LONGEST = 110  # characters of a comment
@@ -32,7 +33,7 @@ class Definition(Protocol):
 
 
 class Spec(Protocol):
-    """What has statements."""
+    """An object with statements, such as a Spec."""
 
     @property
     def definitions(self) -> Sequence[Definition]: ...
@@ -95,6 +96,8 @@ def _word(op: Any) -> str:
             return name
         case ma.IndexOp():
             return "index"
+        case UnpackOp():
+            return "unpacked"
     return ""
 
 

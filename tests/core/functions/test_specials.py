@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nautilus.core.functions.arrays import binade
 from nautilus.core.functions.specials import RULES, Fact, compared, constant, either, joined, unequal
 from nautilus.core.numerics import Array
 
@@ -33,6 +34,7 @@ EXACT: dict[str, Any] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "max": np.maximum,
     "min": np.minimum, "neg": lambda a: -a, "abs": abs, "exp2": np.exp2, "exp2_approx": np.exp2,
     "fma": lambda a, b, c: np.float32(np.longdouble(a) * np.longdouble(b) + np.longdouble(c)),
+    "binade": lambda a: float(binade(np.array(a, np.float64))),
 }  # fmt: skip
 
 
@@ -49,7 +51,15 @@ def holds(fact: Fact, got: float, arguments: dict[str, float]) -> bool:
 
 @pytest.mark.parametrize("op", sorted(RULES))
 def test_rules_say_what_ieee_754_does(op: str) -> None:
-    count = EXACT[op].nin if isinstance(EXACT[op], np.ufunc) else 1 if op in ("neg", "abs") else 3 if op == "fma" else 2
+    count = (
+        EXACT[op].nin
+        if isinstance(EXACT[op], np.ufunc)
+        else 1
+        if op in ("neg", "abs", "binade")
+        else 3
+        if op == "fma"
+        else 2
+    )
     sets = SETS if count < 3 else SETS[::2]
     with np.errstate(all="ignore"):
         for chosen in product(sets, repeat=count):

@@ -135,7 +135,6 @@ module bytes target sm_80 {
 ; CHECK: bytes__c(const signed char* __restrict__ A, const signed char* __restrict__ B, int* __restrict__ C) {
 ; CHECK: cp_async_16(shared + {{.*}}, A + {{.*}}, true);
 ; CHECK: cp_async_16(shared + {{.*}}, B + {{.*}}, true);
-; CHECK-NEXT: }
 ; CHECK-NEXT: cp_async_commit();
 ; CHECK-NEXT: cp_async_wait<0>();
 ; CHECK-NEXT: __syncthreads();
@@ -502,9 +501,7 @@ module once target sm_80 {
 ; CHECK: if (warp == 0) {
 ; CHECK-NEXT: *reinterpret_cast<u32*>(smem + s_at + {{.*}} = __float_as_uint(x[0]);
 ; CHECK-NEXT: }
-; CHECK-NEXT: {
 ; CHECK-NEXT: *reinterpret_cast<u32*>(smem + u_at + {{.*}} = __float_as_uint(z[0]);
-; CHECK-NEXT: }
 ; CHECK-NEXT: __syncthreads();
 
 ; CASE: positions under layouts with equal registers and other lanes

@@ -32,6 +32,36 @@ def test_each_statement_is_a_comment_where_its_operations_begin() -> None:
     assert first < text.index("// Y[i, j] = (E[i, j] / sum[k](E[i, k]))")
 
 
+LONG_SHORT = """
+dim B = 2, T = 8, H = 32
+input X: f32[B, T, H]
+output Y: f32[B, T, H]
+recur {
+    kept[b, t, i] = sigmoid(X[b, t, i]) * c[b, t - 1, i] if t > 0 else 0
+    c[b, t, i] = tanh(X[b, t, i]) + kept[b, t, i]
+}
+Y[b, t, i] = c[b, t, i]
+"""
+BYTES = """
+dim M = 16, N = 128, K = 256, G = 64
+input X: f16[M, K]
+input Q: u4[N, K]
+input s: f16[N, K // G]
+output Y: f16[M, N]
+Y[i, j] = sum[k](X[i, k] * ((f32(Q[j, k]) - 8) * s[j, k // G]))
+"""
+
+
+def test_statements_of_one_run_of_operations_have_comments_of_their_own() -> None:
+    text = cuda(LONG_SHORT)
+    first, second = text.index("// kept[b, t, i] = sigmoid"), text.index("// c[b, t, i] = tanh")
+    assert first < text.index("const float kept_") < second < text.index("const float c_")
+
+
+def test_unpacked_values_have_names() -> None:
+    assert "Y_unpacked[r] = " in cuda(BYTES)
+
+
 def test_values_are_named_after_statements_and_operations() -> None:
     kernel = cuda(SOFTMAX).partition("__global__")[2]
     assert re.search(r"\bY_exp2\w*\[r\] = exp2_approx\(", kernel)

@@ -9,6 +9,7 @@ a constant, and much of the work on it is known::
     fma(-inf, x, c)             -inf, where x is positive and c below inf
     exp2(-inf - x)              NaN where x is NaN, else 0, where x is above -inf
     0 * exp2(-inf - x)          the same
+    binade(-inf)                2^-100
 
 What is known of a value (:mod:`nautilus.core.functions.specials`) includes its infinities and where it is NaN, so the
 results keep every bit.  A result that is a constant except where another value is NaN becomes a ``select`` of the two.
@@ -131,7 +132,7 @@ class _Fold:
         fact = self._result(op) if op.result.type.dtype is DType.F32 else ANYTHING
         self.facts[op.result.name] = fact
         value = fact.value
-        if value is None or not (value == 0 or math.isinf(value)) or not self._special(op):
+        if value is None or not self._special(op):
             yield op
             return
         self.folded = True

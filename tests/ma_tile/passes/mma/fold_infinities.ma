@@ -54,3 +54,17 @@
 ; FIRST: pipeline-mma
 ; RUN: fold-infinities
 ; UNCHANGED
+
+; CASE: the power of two below -inf is a constant
+; INPUT: rescaled.ma
+; EDIT: const -50.0 => const -inf
+; EDIT: %dx_0 = => %unit_0 = binade %m_0 : f32[i: 64] #row\n%mu_0 = add %mn_0, %unit_0 : f32[i: 64] #row\n%dx_0 =
+; EDIT: sub %x_0, %mn_0 => sub %x_0, %mu_0
+; FIRST: pipeline-mma
+; RUN: fold-infinities
+; RUN: dead-fragments
+; COMPLETE:
+; CHECK: %unit_0_first = const 7.888609052210118e-31 : f32[i: 64] #row
+; CHECK-NOT: binade %m0
+; CHECK: carry(
+; CHECK: binade %m_0
