@@ -27,7 +27,7 @@ from nautilus.frontend.printer import format_expr
 from nautilus.frontend.spec import Assumption, Definition, Spec
 
 _ROUNDS = 8  # passes over all facts
-_INWARDS = 2  # of a value that moves to 0 only
+_INWARDS = 2  # marks a value that may move towards 0 only
 
 
 def keep(spec: Spec, arrays: Mapping[str, Array], params: Mapping[str, Any]) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from nautilus.core.index.sizes import MAX_DIM
 if TYPE_CHECKING:
     from nautilus.frontend.spec import Assumption, Dim
 
-_LEAST_GAP = {"eq": 0, "le": 0, "lt": 1, "ge": 0, "gt": -1}  # of the right side over the left one
+_LEAST_GAP = {"eq": 0, "le": 0, "lt": 1, "ge": 0, "gt": -1}  # the least difference of the right side and the left one
 _STEPS = (0, -1, 1, -16, 16, -128, 128)  # between one size and the next, in order of declaration
 
 

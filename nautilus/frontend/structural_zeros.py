@@ -32,7 +32,7 @@ from nautilus.frontend.values import Value, line_up, union
 
 
 class Evaluation(Protocol):
-    """What the evaluation of a definition provides here."""
+    """The part of an evaluation of a definition that this module uses."""
 
     order: dict[str, int]
 

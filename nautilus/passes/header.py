@@ -18,6 +18,7 @@ from nautilus.core.buffers import Space, show_shape
 from nautilus.core.index.sizes import as_extent
 from nautilus.core.schedule import Schedule, said
 from nautilus.core.text.tokens import format_number
+from nautilus.core.text.words import counted
 from nautilus.cuda.host.workspace import workspace_bytes
 from nautilus.cuda.names import kernel_symbol
 from nautilus.frontend.spec import Dim, Spec
@@ -106,7 +107,7 @@ def _size(d: Dim) -> str:
 def _launch(module: MemModule, kernel: MemKernel) -> list[str]:
     blocks = show_shape((as_extent(kernel.blocks),))
     shared = f"{kernel.smem_bytes} bytes of dynamic shared memory"
-    about = f"{kernel_symbol(module, kernel)}: {blocks} blocks of {32 * kernel.warps} threads, {shared}"
+    about = f"{kernel_symbol(module, kernel)}: {counted(blocks, 'block')} of {32 * kernel.warps} threads, {shared}"
     return _wrapped("kernel  ", about)
 
 

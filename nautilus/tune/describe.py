@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nautilus.core.schedule import KernelPlan, said
+from nautilus.core.text.words import counted
 from nautilus.cost.model import Estimate, KernelEstimate
 from nautilus.cost.registers import bodies, peak
 from nautilus.cost.work import shares_loads
@@ -143,14 +144,16 @@ def order(plan: KernelPlan, kernel: MemKernel) -> str:
 def kernel_lines(k: Mapping[str, Any]) -> list[str]:
     """The text of :func:`describe_kernel`, one line an entry."""
     axes = ", ".join(f"{a['name']} {a['role']}" + (f" {a['tile']}" if a["tile"] > 1 else "") for a in k["axes"])
-    pipelines = ", ".join(f"{p['buffer']} {p['stages']} x {p['stage_bytes'] / 1024:.4g} KB" for p in k["pipelines"])
+    pipelines = ", ".join(f"{p['buffer']} {p['stages']} x {_bytes(p['stage_bytes'])}" for p in k["pipelines"])
+    tiles, blocks = counted(k["tiles"], "tile"), counted(k["blocks"], "block")
+    resident = counted(k["blocks_per_multiprocessor"], "block")
     lines = [
         f"kernel {k['name']}: computes {' '.join(k['computes'])}",
         f"  axes       {axes}",
         f"  engine     {k['engine']} ({k['structure']}); {k['roles']}",
-        f"  order      {k['order']}: {k['tiles']} tiles on {k['blocks']} blocks, {k['waves']} waves",
+        f"  order      {k['order']}: {tiles} on {blocks}, {counted(k['waves'], 'wave')}",
         f"  resources  {k['threads']} threads, about {k['live_registers']} live registers a thread, "
-        f"{k['shared_bytes']} bytes of shared memory, {k['blocks_per_multiprocessor']} blocks a multiprocessor",
+        f"{k['shared_bytes']} bytes of shared memory, {resident} a multiprocessor",
     ]
     if pipelines:
         lines.append(f"  shared     {pipelines}")
@@ -164,6 +167,10 @@ def kernel_lines(k: Mapping[str, Any]) -> list[str]:
     if k["reductions"]:
         lines.append(f"  reductions {k['reductions']}")
     return [*lines, f"  rule       {k['source']}"]
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1024:.4g} KB" if count >= 1024 else counted(count, "byte")
 
 
 def _shown(value: object) -> str:

@@ -22,6 +22,7 @@ from nautilus.core.index.strides import MOST_STRIDE, row_major
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN
 from nautilus.core.text.names import unused
+from nautilus.core.text.words import counted
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS, MAX_NODES
 from nautilus.frontend.family import family
@@ -80,7 +81,7 @@ def load_text(
 
 @dataclass(frozen=True)
 class Analysis:
-    """What is known of a spec, valid or not.
+    """The facts about a spec, valid or not.
 
     ``diagnostics``: all findings as the command line shows them.  ``spec``: None where one of them is an error.
     ``symbols``: None where the file itself cannot be read.
@@ -226,9 +227,8 @@ def _axes(sym: Symbols, expander: Expander, node: ast.Define, declared: Shaped |
     note = Note(f"'{declared.name}' is declared here", declared.span)
     if len(axes) != len(declared.shape):
         sizes = ", ".join(s.dim or str(s.extent) for s in declared.shape)
-        count = f"{len(axes)} ind" + ("ex" if len(axes) == 1 else "ices")
-        plural = "" if len(declared.shape) == 1 else "s"
-        message = f"'{declared.name}[{sizes}]' has {len(declared.shape)} dimension{plural}, but got {count}"
+        given, wanted = counted(len(axes), "index", "indices"), counted(len(declared.shape), "dimension")
+        message = f"'{declared.name}[{sizes}]' has {wanted}, but got {given}"
         sym.error("N0301", message, node.name.span, None, note)
         return axes
     for n, (axis, size) in enumerate(zip(axes, declared.shape, strict=True)):

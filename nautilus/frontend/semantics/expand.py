@@ -14,6 +14,7 @@ from nautilus.core.errors import Note, nearest
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, free_vars, substitute
 from nautilus.core.functions import NAMED
 from nautilus.core.source import Span
+from nautilus.core.text.words import counted
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_DEPTH, MAX_NODES
 from nautilus.frontend.semantics import typed
@@ -477,21 +478,15 @@ def _through(node: ast.Chain, last: int) -> Span:
     return Span(a.source, a.line, a.column, b.end_line, b.end_column)
 
 
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
-
-
 def _count_fault(name: str, want: int, got: int, span: Span, hint: str | None = None) -> Fault:
-    return Fault("N0212", f"'{name}' takes {_plural(want, 'argument')}, but got {got}", span, hint)
+    return Fault("N0212", f"'{name}' takes {counted(want, 'argument')}, but got {got}", span, hint)
 
 
 def _rank_fault(tensor: Shaped, got: int, span: Span) -> Fault:
     assert tensor.shape is not None
     sizes = ", ".join(s.dim or str(s.extent) for s in tensor.shape)
     rank = len(tensor.shape)
-    message = f"'{tensor.name}[{sizes}]' has {_plural(rank, 'dimension')}, but got {got} ind" + (
-        "ex" if got == 1 else "ices"
-    )
+    message = f"'{tensor.name}[{sizes}]' has {counted(rank, 'dimension')}, but got {counted(got, 'index', 'indices')}"
     verb = "declared" if tensor.kind != "definition" else "defined"
     return Fault("N0301", message, span, None, Note(f"'{tensor.name}' is {verb} here", tensor.span))
 

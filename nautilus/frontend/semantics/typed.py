@@ -33,7 +33,7 @@ def _python(name: str) -> Callable[..., Any]:
 
 
 _FOLD = {n: _python(n) for n in ("add", "sub", "mul", "floordiv", "mod", "min", "max", "bit_and", "bit_or", "bit_xor")}
-_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1, "pow": 1}  # of the right side, over integers
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1, "pow": 1}  # the neutral right side, over integers
 _FOLD_COMPARE = {n: _python(n) for n in COMPARE.values()}
 
 

@@ -27,7 +27,7 @@ from nautilus.frontend.syntax.words import mark_bars, mark_words
 
 _LOCK = threading.Lock()  # one parser per process, whose callbacks hold the current source
 _OPEN, _CLOSE = {"LPAR": "RPAR", "LSQB": "RSQB"}, {"RPAR", "RSQB"}
-_LARGEST = 2**63 - 1  # of a literal integer
+_LARGEST = 2**63 - 1  # the largest literal integer
 _DIGITS = len(str(_LARGEST))
 _STARTERS = {"DIM", "CONST", "INPUT", "OUTPUT", "SCALAR", "DEF", "INCLUDE"}
 _BAD_HINTS = {

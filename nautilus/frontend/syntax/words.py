@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-_DEFINES = ("ASSIGN", "LSQB", "COLON")  # what follows the name of a definition
+_DEFINES = ("ASSIGN", "LSQB", "COLON")  # tokens behind the name of a definition
 
 
 def mark_words(tokens: Sequence[Any]) -> None:
