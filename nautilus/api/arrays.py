@@ -14,7 +14,7 @@ from nautilus.core.errors import InputError
 from nautilus.core.records import dataclass
 
 _CUDA, _MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
-_LEGACY_STREAM = 1  # in DLPack
+_LEGACY_STREAM = 1  # the legacy default stream in DLPack
 _KINDS = {0: "i", 1: "u", 2: "f", 4: "b", 6: "B"}  # DLDataTypeCode; b: bfloat16, B: bool
 
 
@@ -47,7 +47,7 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes
 
 
 def view(name: str, array: Any, stream: int = 0) -> View:
-    """What ``array`` is. ``stream``: in which it is used. Raises InputError, naming the tensor, for another object.
+    """The view of ``array``, which is used in ``stream``. Raises InputError, naming the tensor, for another object.
 
     The array is not kept: the caller does that until the work in the stream has ended.
     """
@@ -72,7 +72,7 @@ def _dlpack(name: str, array: Any, stream: int) -> View:
         capsule = array.__dlpack__(stream=stream or _LEGACY_STREAM)
     except Exception as error:  # each library raises errors of its own
         raise InputError(f"{name}: {error}") from error
-    t = _Tensor.from_address(_pointer(capsule, b"dltensor"))  # the capsule frees the tensor when it goes
+    t = _Tensor.from_address(_pointer(capsule, b"dltensor"))  # the capsule frees the tensor when it is deleted
     shape = tuple(t.shape[n] for n in range(t.ndim))
     strides = tuple(t.strides[n] for n in range(t.ndim)) if t.strides else row_major(shape)
     code = _KINDS.get(t.dtype.code, "?") if t.dtype.lanes == 1 else "?"

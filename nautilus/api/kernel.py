@@ -26,7 +26,7 @@ from nautilus.runtime.launch import Launch, encode
 from nautilus.runtime.prepared import Prepared, cells_of, step
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
 
-_MAP_DTYPES = {f.tensor_map: d for d, f in FORMATS.items()}  # a map moves bits only
+_MAP_DTYPES = {f.tensor_map: d for d, f in FORMATS.items()}  # types of equal bits
 
 
 @dataclass(frozen=True, slots=True)

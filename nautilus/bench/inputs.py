@@ -25,7 +25,7 @@ from nautilus.frontend.promises import keep
 from nautilus.frontend.spec import Spec
 from nautilus.planner.rowwise.segments import ends_of, follow
 
-BLOCK = 1 << 20  # elements of which a thread of the host takes one part after another
+BLOCK = 1 << 20  # elements of one part; each thread of the host draws one part after another
 
 
 def random_inputs(spec: Spec, seed: int, sizes: Mapping[str, int]) -> dict[str, Array]:

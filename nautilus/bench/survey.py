@@ -107,7 +107,7 @@ def _key(row: Mapping[str, Any]) -> str:
 
 
 def _examined(survey: Survey, path: Path) -> Data:
-    """The rest of a row, from a process of its own; ``failure`` says why there is no figure."""
+    """The figures of a row, from a process of its own; ``failure`` says why there are none."""
     own = [f"{__spec__.name}", "--one"] if survey.measure == "model" else ["nautilus", "bench", "--json"]
     command = [sys.executable, "-m", *own, str(path), f"--arch={survey.arch}", *survey.arguments]
     try:

@@ -25,7 +25,7 @@ class Report:
     name: str
     rows: Sequence[Row]
     absent: Sequence[Absent]
-    limits: tuple[float, float]  # of the spreads: cool, sustained
+    limits: tuple[float, float]  # largest spreads with a ratio: of cool and of sustained times
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 #: kinds that run on the MA-tile interpreter, which is slow
 _PHYSICAL = frozenset({"random", "large-logits", "ascending", "masked"})
 _PHYSICAL_SECONDS = 1.0  # after a slower run, only random inputs run on the MA-tile interpreter
-_VALIDATION_SECONDS = 8.0  # of the validator, and of the MA-tile interpreter; later passes are not decided
+_VALIDATION_SECONDS = 8.0  # seconds of the validator, and of the MA-tile interpreter; later passes are not decided
 _TWO = 2.0  # bounds by which two levels may differ, of which each is within one of the reference
 _TIED = 0.01  # allowed share of different elements of discrete outputs of computed floats
-_SHARE = 0.4  # of the time of a check, for every step on random inputs, and for the validators behind all inputs
-_STEP_SECONDS = 15.0  # of comparing every step; the steps behind are compared together
+_SHARE = 0.4  # share of the time of a check for every step on random inputs, and for the validators behind all inputs
+_STEP_SECONDS = 15.0  # seconds of comparing every step; the steps behind are compared together
 
 
 @dataclass

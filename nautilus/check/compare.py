@@ -15,7 +15,7 @@ from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, LARGEST, DType
 
-_LEAST = 2.0**-149  # of f32
+_LEAST = 2.0**-149  # the least positive f32
 _EDGE = 1 / 64  # relative distance below the largest number within which rounding decides about overflow
 _FLIPS = 1 / 200  # allowed share of elements that round differently when both sides compute over the reals
 

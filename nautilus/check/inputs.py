@@ -52,8 +52,8 @@ KINDS = (
 #: kinds whose values are drawn one by one
 RANDOM = frozenset({"random", "large-logits", "tiny", "huge", "masked", "unmasked", "garbage"})
 
-_SATURATING = frozenset({"tanh", "sigmoid", "erf"})  # the same value for all large arguments
-_MOST_POINTS = 1 << 24  # of a definition, whose points are all looked at for the kind garbage
+_SATURATING = frozenset({"tanh", "sigmoid", "erf"})  # functions with the same value for all large arguments
+_MOST_POINTS = 1 << 24  # points of a definition that are all looked at for the kind garbage
 _SMALL = 100  # bound of integers in arithmetic alone; 8-bit integers use their whole range
 
 

@@ -1,4 +1,4 @@
-"""What a result on given inputs is compared with, and how far it may be off.
+"""The reference of a result on given inputs, and how far the result may be from it.
 
 The result is compared with the Spec in float64.  The allowed error is the larger one of the stated bound and of the
 effect of the roundings on these very inputs (:mod:`nautilus.check.bound`), so results that cancel are measured against
@@ -75,7 +75,7 @@ class Target:
 
     @property
     def truth(self) -> Array:
-        """What errors are measured from: the values, or in the output's type what is not finite there."""
+        """The values that errors are measured from; in the output's type where they are not finite in it."""
         return np.where(np.isfinite(self.rounded), self.values, self.rounded)
 
     def relative(self, got: Array, bound: Bound) -> tuple[float, float]:
@@ -92,7 +92,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Effects:
-    """What a result on one input set is compared with where it is not within the stated bound.
+    """The reference on one input set for a result that is not within the stated bound.
 
     ``targets``: by output; those in ``single`` are compared with single steps from their own states.  ``noise``: how
     far two interpreters over the reals may be apart; ``in_range``: the inputs are within the stated range.

@@ -42,7 +42,7 @@ _ALIGNED = ((208, 144, 320, 80, 272, 112), (112, 80, 144, 64, 96, 48))
 #: Sizes of lengths for passes that begin above those sizes.
 _LARGER = ((528, 272, 400, 656, 464, 592), (1040, 784, 912, 1168, 528, 656), (4112, 2064, 1040, 784, 528, 400))
 _MORE_WORK = 8_000_000
-_WORK = 2_000_000  # of an evaluation, of which a check makes about a hundred
+_WORK = 2_000_000  # operations of an evaluation, of which a check makes about a hundred
 _MATRIX = 8  # points of a product of matrices that are as much work as one of something else
 _ELEMENTS = 1 << 26  # largest tensor of ``large`` sizes
 _LARGE = 80_000_000_000  # largest iteration space of ``large`` sizes, which run once and are mostly matrix products
@@ -203,7 +203,7 @@ def _groups(spec: Spec, fixed: Mapping[str, int]) -> tuple[list[str], list[str],
 
 
 def _size(size: Expr | int) -> str | int:
-    """What tells sizes apart: the name of one that is known only at launch, and the number of another."""
+    """The key of a size: the name of one that is known only at launch, and the number of another one."""
     return size.name if isinstance(size, Param) else size if isinstance(size, int) else ""
 
 

@@ -46,7 +46,7 @@ def show(messages: Sequence[Message], form: str) -> None:
 
 
 def about(request: Request, result: Result) -> Iterator[Message]:
-    """The warnings of the spec, the objections of ptxas, or a note that it did not check the kernel."""
+    """The warnings of the spec, the spills that ptxas reports, or a note that it did not check the kernel."""
     spec = result.modules.get("spec")
     yield from map(of_diagnostic, spec.warnings if spec is not None else ())
     if result.ptxas_failure:

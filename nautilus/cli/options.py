@@ -109,7 +109,7 @@ def _spec(ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
 
 
 def given_text(spec: Path) -> str | None:
-    """What standard input holds, where ``spec`` stands for it."""
+    """The text of standard input if ``spec`` stands for it; else None."""
     context = click.get_current_context(silent=True)
     return context.meta.get(STDIN) if context is not None and spec.stem == STDIN else None
 
@@ -138,7 +138,7 @@ def common(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def common_several(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for commands on several specs."""
+    """Add the argument and the options of every command on several specs."""
     return specs_argument(common_options(f))
 
 

@@ -181,7 +181,7 @@ class UnsupportedError(NautilusError):
 
 
 class Cause(enum.Enum):
-    """What keeps a product from an engine, as far as a spec decides it."""
+    """The reason that keeps a product from an engine, as far as a spec decides it."""
 
     ROWS = "rows of a tensor do not start at multiples of 16 bytes"
     ORDER = "the contiguous axis of a tensor is not the one that the instruction needs"

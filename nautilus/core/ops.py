@@ -129,12 +129,12 @@ class Declaration:
         return tuple(n for n, r in self.roles.items() if r.kind is kind and access in (None, r.access))
 
     def accessed(self, access: Access) -> Read:
-        """What the op reads or writes in memory in that way: slots, and for mixed fields also values."""
+        """What reads the memory that the op accesses as ``access`` says: slots, and for mixed fields also values."""
         names = [n for n, r in self.roles.items() if r.access is access and r.kind is not Kind.MEMORY]
         return _collector([(n, None) for n in names])
 
     def _collected(self, table: str, *kinds: Kind, end: int = 1) -> Read:
-        """What fields of these kinds hold; of pairs that end, of a part what ``table`` of its declaration says."""
+        """What reads the fields of these kinds: entry ``end`` of each pair, and of a part its own ``table``."""
         parts: list[tuple[str, int | str | None]] = []
         for name, role in self.roles.items():
             if role.kind is Kind.PART:
@@ -145,7 +145,10 @@ class Declaration:
 
 
 def _collector(parts: list[tuple[str, int | str | None]]) -> Read:
-    """What the fields hold, tuples taken apart; of pairs that end; of a part that table of it."""
+    """What reads the fields of ``parts``, with the items of tuples one by one.
+
+    A number beside a field selects the entry of each pair that it holds; a text is the table of the part that it holds.
+    """
     if not parts:
         return lambda _: ()
 

@@ -209,7 +209,7 @@ class Counter:
 
     # -- structure ------------------------------------------------------------------------------
     def _longest(self, name: str, e: Expr, env: Mapping[str, Any]) -> Any:
-        """What variable ``name`` is where its loop is as long as it may be."""
+        """The value of variable ``name`` where its loop is as long as it may be."""
         return longest(e, env, self.segments, self.windows, starts=name in self.starts)
 
     def block(self, body: tuple[MemOp, ...], times: Any, env: dict[str, Any]) -> None:

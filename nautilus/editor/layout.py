@@ -29,8 +29,8 @@ from nautilus.frontend.syntax.parse import parse, tokens
 _BLOCK, _BRACKET = 4, 2  # columns
 _SIGNS = frozenset({"PLUS", "MINUS", "TILDE"})
 _OPEN, _CLOSE = frozenset({"LPAR", "LSQB"}), frozenset({"RPAR", "RSQB"})
-_ENDS = frozenset({"NAME", "INT", "FLOAT", "INF", "TRUE", "FALSE", "RPAR", "RSQB"})  # a sign behind them is binary
-_HUG = frozenset({"NAME", "RSQB", "STRIDED"})  # what has its brackets directly behind it
+_ENDS = frozenset({"NAME", "INT", "FLOAT", "INF", "TRUE", "FALSE", "RPAR", "RSQB"})  # left operands of a sign
+_HUG = frozenset({"NAME", "RSQB", "STRIDED"})  # no space stands between them and an opening bracket
 
 
 @dataclass(frozen=True, slots=True)

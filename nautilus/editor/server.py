@@ -1,8 +1,8 @@
 """``nautilusc lsp``: the language server, a thin layer over the functions of this room.
 
 It holds no state of its own: each request is answered from the text that the editor sent last.  An editor may give
-``{"dims": {"N": 4096}, "arch": "sm_90a"}`` as initialization options: sizes as ``--dim`` gives them, and the target of
-from which a hover knows the kernels.  pygls is imported here only.
+``{"dims": {"N": 4096}, "arch": "sm_90a"}`` as initialization options: sizes as ``--dim`` gives them, and the target
+whose kernels a hover names.  pygls is imported here only.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _table(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
 
 
 def _reasons(rows: Sequence[Row]) -> list[str]:
-    """What has no ratio, by reason, with the cases."""
+    """The cases without a ratio, by reason."""
     refused: dict[str, list[str]] = {}
     absent: dict[str, list[str]] = {}
     failures = [f"- {r['key']}: {r['failure']}" for r in rows if "failure" in r]

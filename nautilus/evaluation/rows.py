@@ -1,4 +1,4 @@
-"""The rows of an evaluation: one line of JSON for each case, the last line of a case counts.
+"""The rows of an evaluation: one line of JSON for each measurement; the last line of a case counts.
 
 A row has the key and the sizes of its case, what the compiler says (``predicted_us``, ``limit_us``, ``kernels``), our
 time and verdict, and each peer with its time and either a ratio or the reason why there is none.  ``failure`` stands in

@@ -17,7 +17,7 @@ HOSTED = ("torch", "tvm-ffi", "jax", *LIBRARIES)  # made by the C++ compiler of 
 PACKAGES: Mapping[str, tuple[str, ...]] = {"tvm-ffi": ("apache-tvm-ffi",), "jax": ("jaxlib",)}
 CHOOSING = ("cu", "h", *BUILT)  # whose launcher chooses among variants; the other forms hold one schedule
 FORMS = ("cu", "h", "so", "o", "torch", "tvm-ffi", "jax", "ptx", "cubin", "manifest", "json", *UNTIL)
-TEXTS = ("cu", "ptx", "json", *UNTIL)  # what the compiler itself prints
+TEXTS = ("cu", "ptx", "json", *UNTIL)  # forms that the compiler itself prints
 MANIFEST = ".manifest.json"
 
 

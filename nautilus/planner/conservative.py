@@ -25,7 +25,7 @@ from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 
 THREADS = 128  # elements of a block of a plain kernel
 ROWS = 16  # elements of the smallest tile of a matrix instruction, below which products are scalar
-LANES = 32  # of a warp
+LANES = 32  # lanes of a warp
 
 
 def smaller(plan: KernelPlan, unified: Unified, excess: float) -> KernelPlan:

@@ -61,11 +61,11 @@ from nautilus.targets.limits import BLOCK_REGISTERS
 from nautilus.targets.memory_rates import SECTOR
 
 MAX_TILE = 256  # elements of a whole axis that is in accumulators
-FEW_TERMS = 64  # of a sum of partial results, whose tile may have as many columns as that of the products before it
+FEW_TERMS = 64  # terms of a sum of partial results whose tile may be as wide as that of the products before it
 MAX_ROW = 8192  # elements of a row that is one tile
 BLOCK = 4096  # elements a block of row-wise work handles
 ELEMENTS, MANY_ELEMENTS = 1024, 2048  # elements of a block of elementwise work, at least and at most
-LEAST = 256  # the same of a small kernel: 8 elements of each thread of a warp
+LEAST = 256  # elements of the least tile of a small kernel: 8 of each thread of a warp
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 SHORT = 1024  # rows of columns that are not worth a split

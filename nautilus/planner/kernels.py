@@ -47,12 +47,12 @@ from nautilus.targets.limits import Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 LONG = 64  # terms of reductions whose running results a block should not compute one after another
-LONGER = 4096  # the same of reductions whose results another reduction combines
-FEW_ROWS = 64  # of a product that is bound by memory
-MOST_TERMS = 1 << 18  # of sums over memory that a block computes before it multiplies them: about 10 microseconds
+LONGER = 4096  # as LONG, for reductions whose results another reduction combines
+FEW_ROWS = 64  # rows of a product that is bound by memory, at most
+MOST_TERMS = 1 << 18  # terms of sums over memory that a block computes before it multiplies them: about 10 microseconds
 ACCUMULATORS = 384  # columns of sums in a tile of 128 rows: two warpgroups then have 192 registers a thread for them
-PARTS = 1 << 18  # of results in chunks, whose combination takes longer than the launch of one more kernel
-FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
+PARTS = 1 << 18  # results in chunks, whose combination takes longer than the launch of one more kernel
+FEW_BLOCKS = 32  # blocks of a kernel that leaves most multiprocessors idle
 FEW_SCALES = 16
 LONG_VECTOR = 1 << 16  # elements of a vector that two kernels do not read again
 SPREAD = 1024  # elements along an axis of a product that several blocks share
@@ -180,7 +180,7 @@ class _Known:
 
 @lru_cache(maxsize=4)
 def known_of(program: Program) -> _Known:
-    """What is known of ``program``, which a compilation plans again after each kernel that fails."""
+    """The facts about ``program``, which a compilation plans again after each kernel that fails."""
     defs = read_defs(program)
     return _Known(program, defs, graph_of(defs))
 

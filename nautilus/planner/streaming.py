@@ -41,7 +41,7 @@ from nautilus.targets.rates import machine
 from nautilus.targets.records import DEFAULT_TARGET
 
 _RATES = machine(DEFAULT_TARGET)  # the device that the study measured
-ROWS = 16  # of the smallest tile of a product
+ROWS = 16  # rows of the smallest tile of a product
 STAGE = 16 << 10  # bytes of one step of a warp
 STAGES = 3
 WARPS, PAIR = 4, 2  # of a block alone on a multiprocessor, and of a block that shares it with another
@@ -49,7 +49,7 @@ SHORTEST = 256  # elements of the shortest loop that is split
 MULTIPROCESSOR = _RATES.load_rate  # bytes a second that one multiprocessor loads
 BANDWIDTH = _RATES.dram_read  # bytes a second of the memory
 COMBINE = 2.3e-6  # seconds of a second kernel after the first
-MULTIPROCESSORS = 108  # of a target that does not state the number
+MULTIPROCESSORS = 108  # multiprocessors of a target that does not state the number
 CLUSTER = 2  # blocks that combine partial results
 _SMALL = 4 << 10  # bytes of barriers, of small partial results and between buffers
 _RESERVE = 20 << 10  # bytes of shared memory for the resident rows of all warps and for small partial results

@@ -39,10 +39,10 @@ from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.targets.limits import Limits
 
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
-PART_STEP = 32  # the same of a GEMM in parts: one short sum, and 128-byte rows of f32
+PART_STEP = 32  # step of a GEMM in parts: one short sum, and 128-byte rows of f32
 ACCUMULATORS = 160  # most accumulator registers of a thread in a back-to-back GEMM; ptxas spills above it
 STREAMED = 256  # columns of a GEMM of few rows in one step of a loop over them
-NARROW_STAGES = 4  # of a GEMM with few rows: three stages ahead, of 16 KB each
+NARROW_STAGES = 4  # stages of a GEMM with few rows: three stages ahead, of 16 KB each
 PAD = 16  # bytes behind a row of an operand in shared memory
 FULL = 100  # least number of blocks for wide tiles: most multiprocessors then have one
 

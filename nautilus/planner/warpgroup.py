@@ -55,7 +55,7 @@ WARPGROUPS = 2
 CONSUMER, CONSUMER_OF_THREE = 232, 160  # registers of a consumer thread of two warpgroups, and of three
 LIVE_SHARE, LIVE_SHARE_MASKED = 0.87, 0.83  # of a thread's registers may be accumulators and operands
 MANY_ROWS = 2048  # the least number with which a partial last tile has no effect
-WAVES = 3  # of tiles in a supertile, so that long and short tiles balance
+WAVES = 3  # waves of tiles in a supertile, so that long and short tiles balance
 OUTER = 16  # the least number of outer grid points in a supertile, if it has fewer waves
 L2_BYTES = 16 << 20  # of operands that resident blocks may share
 SPECIAL = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
@@ -93,7 +93,7 @@ SHORT = tuple(
     d for d in DType if d.is_float8
 )  # the instruction's sums have few bits: each stage's is added to a second one
 TWICE = 192  # columns of which a warpgroup has registers for two accumulators
-TWO_RATE = 0.88  # of two warpgroups with narrow accumulators, relative to three
+TWO_RATE = 0.88  # rate of two warpgroups with narrow accumulators, relative to three
 NARROW = 32  # columns of the narrowest slabs of an operand
 NARROW_MERIT = 0.95  # relative merit of a tile with narrow slabs
 CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a warpgroup

@@ -80,7 +80,7 @@ def _single_warps(facts: Facts) -> Iterator[Remark]:
 
 
 def _advice(o: Obstacle, facts: Facts) -> str | None:
-    """What to write instead; None where the tensor is not the user's."""
+    """The advice what to write instead; None where the tensor is not the user's."""
     if o.buffer not in {t.name for t in facts.spec.inputs}:
         return None
     if o.cause is Cause.ROWS:

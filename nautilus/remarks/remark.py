@@ -25,7 +25,7 @@ from nautilus.scalar.ir import Program
 
 
 class Kind(enum.Enum):
-    """What was missed. The value is the name on the command line."""
+    """The kind of a missed optimisation. The value is the name on the command line."""
 
     MATRIX_UNITS = "matrix-units"
     FUSION = "fusion"
@@ -54,7 +54,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What remarks are made from: a finished compilation of a spec, with the programs that its passes saw.
+    """The source of all remarks: a finished compilation of a spec, with the programs that its passes saw.
 
     ``ordered``: the program behind ``order-contractions``; ``planned``: the one that ``fuse`` received, and ``defs``
     its definitions by name.  ``estimate``: the prediction for the emitted kernels.

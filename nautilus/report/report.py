@@ -25,7 +25,7 @@ from nautilus.report.timeline.slices import Timeline
 from nautilus.report.timeline.trace import trace
 from nautilus.report.tuning import stored, tuning
 
-_SLICES = 6000  # of all timelines of a report
+_SLICES = 6000  # slices of all timelines of a report
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from nautilus.cuda.module import CudaModule
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 _UNCACHED, _CACHES_SINCE = "--no-cache", (12, 9)
-_NO_KERNELS: Mapping[str, str] = MappingProxyType({})  # of a text without a schedule
+_NO_KERNELS: Mapping[str, str] = MappingProxyType({})  # the kernels of a text without a schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Loop
 
-COPIES = 8  # of a tensor that is only read at constant positions along an axis
+COPIES = 8  # copies of a tensor that is only read at constant positions along an axis
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from nautilus.scalar.analysis.derived_names import nest
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
 from nautilus.scalar.recurrence_reads import Placement, Steps, placement, without_constant_axes
 
-ELEMENTS = 4096  # of the tile of a nest
+ELEMENTS = 4096  # elements of the tile of a nest
 TERMS = 16384  # elements of the tiles of all reductions of a step: 32 registers of each of 512 threads
 FEW = 32  # elements of a tile that leave most of a block without work
 _BLOCKS = 1024  # a tile of lanes is wider where this many blocks remain

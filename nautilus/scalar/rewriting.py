@@ -1,4 +1,4 @@
-"""What the algebraic passes share: mapping statements, assumptions about loops, definitions back to kernels."""
+"""Helpers of the algebraic passes: mapping statements, assumptions about loops, definitions back to kernels."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def loop_assumptions(program: Program, loops: Sequence[Loop]) -> tuple[Ranges, t
 
 
 def axis_assumptions(axes: Iterable[Axis]) -> tuple[Ranges, tuple[Expr, ...]]:
-    """The same for axes that start at 0."""
+    """The ranges and assumptions of :func:`loop_assumptions`, for axes that start at 0."""
     ranges: dict[str, tuple[int, int]] = {}
     assumptions: list[Expr] = []
     for a in axes:

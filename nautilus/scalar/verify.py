@@ -31,7 +31,7 @@ _LEVEL = "scalar"
 
 @dataclass(frozen=True, slots=True)
 class Offence:
-    """What breaks a rule: the node's text and why."""
+    """A broken rule: the text of the node, and the reason."""
 
     node: str
     detail: str = ""
@@ -354,7 +354,7 @@ def _independent(p: Program) -> Iterator[Offence]:
 
 @by_identity(128)
 def _dependences(k: Kernel) -> tuple[Offence, ...]:
-    """What breaks the promises of the loops of ``k``; most passes leave most kernels as they are."""
+    """The iterations that break the promises of the loops of ``k``; most passes leave most kernels as they are."""
     return tuple(_between_iterations(k))
 
 

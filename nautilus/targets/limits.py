@@ -10,14 +10,14 @@ __all__ = [
     "WGMMA_COLUMNS", "WGMMA_ROWS", "Limits", "limits",
 ]  # fmt: skip
 
-MAX_BLOCKS = 2**31 - 1  # of a launch in one dimension, and the largest i32
+MAX_BLOCKS = 2**31 - 1  # blocks of a launch in one dimension, and the largest i32
 SMEM_WITHOUT_OPT_IN = 48 * 1024  # bytes of dynamic shared memory of a block
-TENSOR_MAP_AXES = 5  # at most
+TENSOR_MAP_AXES = 5  # axes of a tensor map at most
 BOX = 256  # elements of a box of a tensor map along one axis, at most
 MMA_DEPTH = 16  # terms of one MMA of 16-bit operands
 WGMMA_ROWS, WGMMA_COLUMNS = 64, 256  # rows of one warpgroup MMA, and its columns at most
 BLOCK_REGISTERS = 32768  # elements of 32 bits that the registers of a block hold beside what its threads compute with
-VECTOR_BYTES = 16  # of the widest access of a thread, and the alignment of the rows that copy units read
+VECTOR_BYTES = 16  # bytes of the widest access of a thread, and the alignment of the rows that copy units read
 
 
 def limits(target: str) -> Limits:

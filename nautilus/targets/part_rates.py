@@ -12,7 +12,7 @@ from nautilus.targets.memory_rates import MEMORY
 STORED: Final = 120e12  # operations a second of whole tiles, in parts that kernels store (4096^3)
 REGISTERS: Final = 58e12  # the same in parts that warps make in registers (4096^3)
 SHIFTED: Final = 25e12  # the same where an operand is shifted (convolutions of 64 channels)
-BYTES: Final = 10  # that are read and written for each element whose parts are stored
+BYTES: Final = 10  # bytes that are read and written for each element whose parts are stored
 #: (rows, columns) of tiles, and their rate relative to the first one: estimates by the traffic of shared memory, but
 #: those of 32 columns, which follow one convolution of 16 columns
 TILES: Final = ((128, 128, 1.0), (256, 64, 0.8), (128, 64, 0.75), (256, 32, 0.65), (128, 32, 0.6))

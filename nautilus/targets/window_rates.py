@@ -16,7 +16,7 @@ from nautilus.targets.limits import MMA_DEPTH
 from nautilus.targets.memory_rates import MEMORY, partial_sectors
 
 STEPS: Final = ((64, 1.0), (32, 0.92), (16, 0.8))  # terms of a step of the loop, and relative rate
-ROWS: Final = 128  # of the smallest product
+ROWS: Final = 128  # rows of the smallest product
 TILE: Final = part_rates.TILES[0][0]  # rows of a tile
 LOOP: Final = 128  # terms of the shortest loop without taps
 WINDOWS_SHARE: Final = 0.95  # time with stored windows, at most, as a share of that by warps
@@ -25,9 +25,9 @@ WARPS: Final = 60e12  # the same by warps (10 to 120 in 14 convolutions)
 WARPS_F32: Final = 24e12  # of f32 by warps, where places have unit steps (22 to 45 in 16 convolutions)
 WARPS_F32_APART: Final = 14e12  # and where they have not, or loops are short (5 to 20 in 7 convolutions)
 LINE: Final = 16  # elements of the shortest line of a box
-WHOLE: Final = 0.85  # share of tiles that boxes of several axes use, about
+WHOLE: Final = 0.85  # share of a tile that boxes of several axes fill, about
 TRANSPOSED: Final = 1.3  # time of stores whose order is not that of the loads, relative
-LAUNCHES: Final = 6e-6  # seconds
+LAUNCHES: Final = 6e-6  # seconds of the kernels that store windows
 
 
 def columns(dtype: DType) -> int:

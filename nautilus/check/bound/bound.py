@@ -1,4 +1,4 @@
-"""What the compiler states about the error of an output, and on which part of it."""
+"""The statement of the compiler about the error of an output, and the part of it that the statement is about."""
 
 from __future__ import annotations
 

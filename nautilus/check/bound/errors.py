@@ -70,7 +70,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Roundings:
-    """What a program's roundings are besides those it shows.
+    """The roundings of a program besides those that it shows.
 
     ``parts``: f32 factors of products may be multiplied in parts (``core.functions.parts``).  ``terms``: the number of
     terms of a sum by (definition, axes) where it differs from that of the evaluated program.  ``hardware``: definitions
@@ -269,7 +269,7 @@ class Rounding(Evaluator):
         return 0.0 if self.probe.reals or dtype.compute is not DType.F32 else 2.0**-126
 
     def stored(self, made: Array) -> Array:
-        """What readers of an output see."""
+        """``made`` as the readers of the definition see it."""
         dtype = self.d.stored
         if dtype in (DType.F32, DType.F64):  # an interpreter over the reals may or may not round to a compute type
             rounds = self.d.expr.dtype is not dtype or self.computed(self.d.expr)

@@ -33,7 +33,7 @@ def probes(elements: int, single: bool = False) -> tuple[Probe, ...]:
 
 
 def margin(elements: int) -> float:
-    """What the error of an output of so few elements may exceed its expectation by: one number has a normal error."""
+    """The factor by which the error of so few elements may exceed its expectation: one number has a normal error."""
     return 1.0 + 1.0 / sqrt(max(1, elements))
 
 

@@ -49,13 +49,13 @@ from nautilus.frontend.spec import Definition, Spec, Tensor
 _FIRST: Final = 16  # steps under all choices of errors
 _MOST: Final = 512  # steps under one choice
 _LEAST: Final = 32
-LIMIT: Final = 2.0**-6  # of a useful figure, without the rounding of the output
-_POWER: Final = 1.0  # of the number of steps; faster growth is taken as exponential
+LIMIT: Final = 2.0**-6  # the largest figure that is useful, without the rounding of the output
+_POWER: Final = 1.0  # power of the number of steps; faster growth is taken as exponential
 _BUDGET: Final = 1 << 24  # points of an evaluation; above that, sums outside of recurrences are shortened
 _WORK: Final = 1 << 22  # points of the steps of one evaluation
 _POINTS: Final = 1 << 29  # operations at points in all evaluations: a few seconds
-_MOST_POINTS: Final = 1 << 24  # of one operation, whose values are in memory at the same time
-_ELEMENTS: Final = (64, 16, 4)  # of an output at each step, the first number for which the work is within the limit
+_MOST_POINTS: Final = 1 << 24  # points of one operation, whose values are in memory at the same time
+_ELEMENTS: Final = (64, 16, 4)  # elements of an output at each step: the first number whose work is within the limit
 
 
 def following_outputs(program: Spec) -> dict[str, Along]:
@@ -134,7 +134,7 @@ def _first_steps(along: Along, whole: _Figure, single: _Figure | None) -> Bound:
 
 
 class _Known:
-    """What all evaluations of the program ``fixed`` have in common; ``few``: it at a few positions."""
+    """The data that all evaluations of the program ``fixed`` share; ``few``: the program at a few positions."""
 
     def __init__(self, fixed: Spec, along: Mapping[str, Along], precision: str, parts: bool) -> None:
         self.fixed, self.along, self.precision, self.parts = fixed, along, precision, parts

@@ -21,7 +21,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.frontend.spec import Spec, Tensor
 
 _TO_INTEGERS = frozenset({"floor", "ceil", "round"})
-_LAST = _TO_INTEGERS | {"cast", "min", "max"}  # what a rounded integer goes through
+_LAST = _TO_INTEGERS | {"cast", "min", "max"}  # operations that a rounded integer may go through
 _INEXACT = frozenset(f.name for f in FUNCTIONS.values() for a in f.approximations if a.form_error)
 
 

@@ -22,7 +22,7 @@ from nautilus.passes.loading import load
 from nautilus.passes.manager import Record
 from nautilus.passes.step_certificate import StepCertificate, undone
 
-_SECONDS = 20.0  # of the MA-tile interpreter
+_SECONDS = 20.0  # seconds of the MA-tile interpreter
 
 
 @dataclass(frozen=True)

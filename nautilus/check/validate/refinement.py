@@ -28,8 +28,8 @@ from nautilus.vr_tile.ir import TileModule
 
 _NEAR = 2.0**-44  # relative distance of inputs that tell where terms cancel
 _CHANCE = 256.0  # the difference of two results of terms that cancel, in units of another such difference
-_TERMS = 1e-3  # of a point without residues, what the terms of a sum that cancels are taken for at least
-_TOLERANCE = 1e-9  # of the largest finite element of a buffer
+_TERMS = 1e-3  # least magnitude of the terms of a sum that cancels, for a point without residues
+_TOLERANCE = 1e-9  # share of the largest finite element of a buffer
 
 Results = dict[str, Memory]
 

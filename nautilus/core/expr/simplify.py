@@ -54,8 +54,8 @@ def _step(e: Op) -> Expr | None:
 
 
 _INT_BITS = 64
-_MOST_FACTORS = 16  # of a power that becomes a product
-_MOST_LEAVES = 64  # of the tree of such a product, because powers of powers would grow without a bound
+_MOST_FACTORS = 16  # factors of a power that becomes a product
+_MOST_LEAVES = 64  # leaves of the tree of such a product: powers of powers would grow without a bound
 _FOLD = {f.name: f.python for f in FUNCTIONS.values() if f.python is not None}
 
 

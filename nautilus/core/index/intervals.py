@@ -18,7 +18,7 @@ from nautilus.core.index.linear import Interval, Linear, linear
 from nautilus.core.types import DType, integer_limits
 
 UNKNOWN: Interval = (None, None)
-_EXACT = 1 << 52  # below it, float64 holds every integer and its neighbours
+_EXACT = 1 << 52  # below this number, float64 holds every integer and its neighbours
 
 
 def fits(x: Linear, dtype: DType, atom: Callable[[Expr], Interval], *, surely: bool = False) -> bool:

@@ -56,7 +56,7 @@ class Linear:
         return sum(c for a, c in self.terms.items() if isinstance(a, Var) and a.name == var)
 
     def without(self, atom: Expr) -> Linear:
-        """The same, less the term of ``atom``."""
+        """This combination without the term of ``atom``."""
         return Linear({a: c for a, c in self.terms.items() if a != atom}, self.const)
 
     def coeff(self, name: str) -> int:

@@ -135,7 +135,7 @@ class _Simplifier:
         }  # fmt: skip
 
     def under(self, cond: Expr) -> _Simplifier:
-        """The same, where ``cond`` holds too."""
+        """A simplifier with the same ranges and facts, under which ``cond`` holds too."""
         found = self._under.get((cond, self._depth))
         if found is None:
             more = facts_of((cond,), self.ranges)

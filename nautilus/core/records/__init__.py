@@ -54,7 +54,7 @@ def _made(cls: type, eq: bool, frozen: bool, slots: bool, kw_only: bool) -> type
 
 
 def _methods(fields: list[Field[Any]], eq: bool, frozen: bool, slots: bool) -> dict[str, object]:
-    """What a class gets besides ``__init__``, where its body does not define it."""
+    """The methods that a class gets besides ``__init__``, where its body does not define them."""
     made: dict[str, object] = {
         "__match_args__": tuple(f.name for f in fields if f.init and not f.kw_only),
         "__repr__": _repr([f.name for f in fields if f.repr]),

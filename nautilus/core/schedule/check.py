@@ -12,7 +12,7 @@ from nautilus.core.schedule.plans import KernelPlan, Schedule, SplitPlan
 from nautilus.core.text.names import repeated
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
-_MOST_WARPS = 32  # of a block
+_MOST_WARPS = 32  # warps of a block
 
 
 def check_schedule(schedule: Schedule) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from nautilus.core.schedule.mapping import MappingPlan, WarpPlan
 from nautilus.core.schedule.plans import Schedule
 
-ROWS = 32  # of a tile
+ROWS = 32  # rows of a tile
 _SUFFIX, _PARTS, _FILL = "_masked", "_parts", "_fill"
 _STORING = WarpPlan(stages=0, warps=(1, 8), epilogue="direct", prefetch_fragments=0)
 _MAPPING = WarpPlan(stages=0, warps=(ROWS // 16, 2), epilogue="direct", prefetch_fragments=0)

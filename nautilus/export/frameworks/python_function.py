@@ -100,7 +100,7 @@ def literal(value: Any) -> str:
 
 
 def returned(op: Operator, tensor: str) -> str:
-    """What it returns."""
+    """The type that the function returns, as text."""
     tensors = [tensor] * len(op.outputs)
     return tensors[0] if len(tensors) == 1 else f"tuple[{', '.join(tensors)}]"
 

@@ -305,7 +305,7 @@ class SplitKFusion:
         return fresh(name, taken)
 
     def variables(self) -> tuple[dict[str, Expr], list[tuple[str, Expr]]]:
-        """What A's body calls its grid variables now, and those of them that need a definition."""
+        """The new names of A's grid variables in its body, and those of them that need a definition."""
         rename: dict[str, Expr] = {}
         defined: list[tuple[str, Expr]] = []
         taken = {x for layout in self.layouts.values() for x in layout.axes} | self.names.variables

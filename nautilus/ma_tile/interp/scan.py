@@ -72,7 +72,7 @@ def _place(numbers: Ints, digit: Digit, reverse: bool) -> Ints:
 
 
 def _lanes(total: Array, digit: Digit, reverse: bool, start: Array, combine: _Combine) -> tuple[Array, Array]:
-    """What precedes each lane, and the total of all lanes."""
+    """The running result before each lane, and the total of all lanes."""
     lane = np.arange(32)
     place = _place(lane, digit, reverse)
     by, shape = (-digit.step if reverse else digit.step), (1, 32, 1)
@@ -93,7 +93,7 @@ def _warps(
     run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, before: Array, total: Array, start: Array,
     combine: _Combine,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """The same of warps: each writes its totals to scratch, and behind a barrier it reads those of all."""
+    """The running result before each warp: each writes its totals to scratch, and behind a barrier it reads all."""
     dtype, digit = op.result.type.dtype, levels.warps
     if op.scratch is None:
         raise Fault("layout", "warps split a scanned axis and there is no scratch buffer")

@@ -14,7 +14,7 @@ from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 
 E4M3, E5M2, S8, U8 = (frozenset({t}) for t in (DType.F8E4M3, DType.F8E5M2, DType.I8, DType.U8))
-_STEP_BITS, _STEP_BITS_F64 = 256, 512  # of one row of an operand that an instruction contracts
+_STEP_BITS, _STEP_BITS_F64 = 256, 512  # bits of an operand's row that an instruction contracts; those of f64
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ FORMS: dict[str, tuple[float, ...]] = {
 }
 FORM = FieldRole(Kind.ATTRIBUTE, syntax.choice("form", FORMS))
 _INTEGER_BASE = {DType.F16: 1024.0, DType.BF16: 128.0}  # floats whose last place is 1
-_SMALL_ONE = {DType.F16: 2.0**-14, DType.BF16: 2.0**-126}  # what the bits of 1.0 in f4e2m1 become
+_SMALL_ONE = {DType.F16: 2.0**-14, DType.BF16: 2.0**-126}  # the bits of 1.0 in f4e2m1 become this number
 
 
 @op(MA, "unpack $form $arg over $axis into $into( less $bias)?( by $factor)?( minus $zero)?( times $scale)?")

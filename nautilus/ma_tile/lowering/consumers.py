@@ -27,7 +27,7 @@ from nautilus.vr_tile.ir import TileKernel, Value
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What one consumer does. ``parts``: load of a part -> the load of the consumer's own part, and the number."""
+    """The work of one consumer. ``parts``: load of a part -> the load of the consumer's own part, and the number."""
 
     kernel: TileKernel
     parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Own:
 
 
 def split_axis(kernel: TileKernel, axis: str, consumers: int) -> Own:
-    """What one of ``consumers`` consumers does of ``kernel``.
+    """The work of one of ``consumers`` consumers in ``kernel``.
 
     Nothing may be combined along ``axis`` but in products of loads (:func:`is_contraction_of_loads`).
     """

@@ -29,7 +29,7 @@ from nautilus.ma_tile.rewriting.bound_reads import with_lets
 from nautilus.targets.limits import Limits, limits
 from nautilus.vr_tile.ir import TileKernel, TileModule, results, walk_ops
 
-ELEMENTS = 16  # of the largest tile, for each thread of a kernel without a plan
+ELEMENTS = 16  # elements of the largest tile for each thread, in a kernel without a plan
 _MORE_WARPS = 4
 STAGED = 3  # quarters of the shared memory of a block that stages of loads and stores may have
 

@@ -27,7 +27,7 @@ from nautilus.vr_tile.ir import DotOp, ForOp, TileKernel, results, walk_ops
 from nautilus.vr_tile.subtiles import combined
 
 CONSUMER_ROWS = (64, 128)  # rows of an MMA that a consumer owns
-MOST_REGISTERS = 255  # of a thread
+MOST_REGISTERS = 255  # registers of a thread at most
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class TileQueue:
         )
 
     def first(self) -> Ops:
-        """What the producer does before its loop."""
+        """The ops of the producer before its loop."""
         return (TileFirst(self.next_tile),)
 
     def send(self, body: Ops) -> Ops:

@@ -77,7 +77,7 @@ def _sizes(e: Expr) -> Collection[str]:
 
 
 def whole_vectors(spec: Spec) -> tuple[SizeFact, ...]:
-    """That the rows of all tensors are whole vectors, of the sizes of which the spec does not say so."""
+    """Facts that the rows of all tensors are whole vectors, about the sizes of which the spec does not say so."""
     found = dict[str, int]()
     rows = [(t.shape[-1], t.dtype) for t in (*spec.inputs, *spec.outputs) if t.shape and t.strides is None]
     for last, dtype in (*rows, *_turned(spec)):

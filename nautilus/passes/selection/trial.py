@@ -21,7 +21,7 @@ from nautilus.passes.manager import Context, Step, prepared, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, PLANNED, SCALAR, STAGES
 from nautilus.scalar.ir import Program
 
-ATTEMPTS = 8  # of a trial of what the rules say; a candidate that fails once is dropped
+ATTEMPTS = 8  # attempts of a trial of what the rules say; a candidate that fails once is dropped
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ GRID = {
     3: (1, 32, 512, 8192),
 }
 GENERAL = "general"  # name of the variant that a compilation without variants would have
-UNALIGNED = "unaligned"  # of the one for tensors at any addresses
+UNALIGNED = "unaligned"  # name of the variant for tensors at any addresses
 ALIGNED = "aligned"  # begins the names of those whose rows are whole vectors
 
 Compile = Callable[[Request], Result]

@@ -18,7 +18,7 @@ from nautilus.planner.products.dots import Dot
 from nautilus.scalar.analysis.definitions import Def
 
 SLABS = ((64, 1.0), (32, 1.02), (16, 1.15))  # columns of 16 bits, and relative time of a column
-MOST_OF_BYTES = 0.9  # of a thread's registers where operands have 8 bits, whose steps are few
+MOST_OF_BYTES = 0.9  # share of a thread's registers where operands have 8 bits, whose steps are few
 LONGEST, SHORTEST, UNIT = 128, 64, 16  # positions of a step; UNIT: the depth of an MMA of 16 bits
 
 
@@ -65,7 +65,7 @@ def live_registers(width: int, deep: int, step: int, registers: bool) -> int:
 
 
 def live_in_bytes(width: int, step: int, held: int = 0) -> int:
-    """The same with operands of 8 bits: both accumulators, the sum of a step, and the operand between them.
+    """:func:`live_registers` with operands of 8 bits: both accumulators, the sum of a step, and the operand between.
 
     ``held``: contracted elements of a row of the left operand, where that is in registers.
     """

@@ -28,11 +28,11 @@ from nautilus.targets.limits import WGMMA_ROWS, Limits
 
 HELD = 256  # elements of an axis that registers hold without division
 COLUMNS, DEEPEST = 512, 576  # most columns of accumulators, and most elements of the contraction of the first product
-WARPGROUPS = 2  # of a block
+WARPGROUPS = 2  # warpgroups of a block
 FEW = 32  # rows that single warps have
 WARPS, NARROWEST = 8, 8  # warps, and columns of a matrix instruction
-STEPS = (64, 32, 16)  # of the loop: registers hold 64 results of the first product beside the accumulators
-SHORTEST = 32  # of them, of warpgroups
+STEPS = (64, 32, 16)  # steps of the loop: registers hold 64 results of the first product beside the accumulators
+SHORTEST = 32  # the shortest of the steps of warpgroups
 STAGES = 2
 EXCHANGE = 8 << 10  # bytes of shared memory for what warps exchange, and for barriers
 

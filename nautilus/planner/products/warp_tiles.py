@@ -22,7 +22,7 @@ from nautilus.scalar.analysis.derived_names import GRID, TILE
 MAX_ACCUMULATORS = 26_000  # elements of the 2-D locals of one block
 IN_PARTS = 64  # accumulators of a thread in products of f32 in parts
 WHOLE = 64  # positions that a tile has anyway along other axes of a side, from which on its grid axes are not tiled
-FEW_TERMS = 8  # of a product of f32, the step of its matrix instructions
+FEW_TERMS = 8  # terms of a product of f32 in a step of its matrix instructions
 FEW = 16  # terms of a product whose blocks mostly store their results
 FEW_TILE = 64  # rows and columns of a tile of such a product (mixed heads: 65 us on an H100, 68 before)
 

@@ -33,14 +33,14 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 
 LONGEST = 2048  # terms of a row on average; longer ones have the rules of dense rows
-ELEMENTS = 2048  # of a tile
+ELEMENTS = 2048  # elements of a tile
 OVERLAPPING = 64  # terms of a tile of rows that may overlap, at least
-COLUMNS = 128  # of a tile
+COLUMNS = 128  # columns of a tile
 UNEQUAL, WIDEST = 4, 512  # average lengths of a row in a step, and its terms at most where the average is lower
 LEAST = 8  # terms of a tile
-ROWS = 8  # of a block, each of which tests the terms of all of them
-TERMS = 128  # of the rows of a block together
-BLOCKS = 4096  # of one warp, which fill the GPU
+ROWS = 8  # rows of a block; each of them tests the terms of all
+TERMS = 128  # terms of all rows of a block
+BLOCKS = 4096  # blocks of one warp that fill the GPU
 
 
 @dataclass(frozen=True, slots=True)

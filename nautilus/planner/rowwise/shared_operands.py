@@ -15,7 +15,7 @@ from math import prod
 from nautilus.core.expr.nodes import free_vars
 from nautilus.scalar.analysis.definitions import Def
 
-RESULTS = 16  # for each element of a shared operand
+RESULTS = 16  # results for each element of a shared operand
 LARGE = 4 << 20  # bytes of an operand that L1 does not keep, and L2 not for long
 
 

@@ -17,8 +17,8 @@ from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def
 
 RUN, SHORTEST_RUN = 16, 4  # terms of a thread
-WARPS = 4  # of a block
-BLOCKS = 512  # with which a run is as long as possible: about four blocks a multiprocessor
+WARPS = 4  # warps of a block
+BLOCKS = 512  # blocks with which a run is as long as possible: about four on each multiprocessor
 
 
 def block_of(d: Def, fast: str | None, extents: Mapping[str, int]) -> tuple[dict[str, int], tuple[int, int]] | None:

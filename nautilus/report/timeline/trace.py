@@ -17,7 +17,7 @@ from typing import Any
 
 from nautilus.report.timeline.slices import Slice, Timeline
 
-_STEPS = 1e5  # in a microsecond
+_STEPS = 1e5  # steps in a microsecond
 
 
 def trace(timelines: Sequence[Timeline], about: dict[str, Any]) -> str:

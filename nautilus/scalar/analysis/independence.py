@@ -23,7 +23,7 @@ from nautilus.core.index.simplify import affine, bounds
 from nautilus.core.text.expressions import format_expr
 from nautilus.scalar.ir import Kind, Loop
 
-MOST_VALUES = 4096  # of a remainder, which are enumerated
+MOST_VALUES = 4096  # values of a remainder that are enumerated, at most
 PARALLEL = frozenset({Kind.GRID, Kind.PAR, Kind.TILE})
 
 

@@ -77,7 +77,7 @@ class _Around:
     loops: frozenset[str] = frozenset()
 
     def inside(self, loop: Loop) -> _Around:
-        """The same for the body of ``loop``, which is one over all positions or one piece of it."""
+        """The surroundings of the body of ``loop``, which is a loop over all positions or one piece of it."""
         if loop.lo != integer(0) or extent(loop) is None:
             return self
         readable = replace(self.readable, extents={**self.readable.extents, loop.var: loop.hi})

@@ -214,7 +214,7 @@ def _part(
 
 
 def _of_chunk(ld: Load, by: Axis, state: _State) -> Load:
-    """What chunk ``by`` has of the whole result ``ld``."""
+    """The partial result of chunk ``by`` for the whole result ``ld``."""
     own = state.cuts[ld.buffer].whole.par
     return Load(state.cuts[ld.buffer].part.name, (Var(by.name), *(Var(a.name) for a in own)), ld.dtype)
 

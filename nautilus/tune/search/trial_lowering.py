@@ -115,7 +115,7 @@ class TrialLowering:
 
 
 def _key(schedule: Schedule) -> str:
-    """What of ``schedule`` decides the kernels of a program in which definitions are inlined already."""
+    """The part of ``schedule`` that decides the kernels of a program in which definitions are inlined already."""
     return replace(schedule, inline=None).to_json()
 
 

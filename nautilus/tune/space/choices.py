@@ -27,7 +27,7 @@ from nautilus.tune.search.trial_lowering import TrialLowering
 
 
 class Choice(Protocol):
-    """What :mod:`nautilus.tune.space.schedules` gives."""
+    """A choice of the space that :mod:`nautilus.tune.space.schedules` makes."""
 
     @property
     def name(self) -> str: ...

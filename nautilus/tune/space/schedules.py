@@ -408,7 +408,7 @@ def _turn(k: KernelSpace, values: Mapping[str, object]) -> KernelPlan:
 
 
 def examine(space: Space, values: Mapping[str, object]) -> Lowered:
-    """What becomes of ``values``: the module, and the reason where it is refused."""
+    """The module under the choices ``values``, and the reason where they are refused."""
     found = point(space, values)
     if isinstance(found, Refused):
         return Lowered(None, found.reason)

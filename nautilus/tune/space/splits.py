@@ -28,8 +28,8 @@ from nautilus.tune.space.fusion import unified_of
 from nautilus.tune.space.loop_structures import loop_of
 
 COUNTS = (2, 3, 4, 8, 16, 32, 64)
-GROUPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of interleaved chunks
-TILES = 4  # of the loop in a chunk, at least
+GROUPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # numbers of interleaved chunks
+TILES = 4  # least number of tiles of the loop in a chunk
 
 
 def cuts(program: Program, base: Schedule, splits: int) -> tuple[SplitPlan, ...]:
@@ -67,7 +67,7 @@ def counts(program: Program, base: Schedule, arch: str) -> tuple[int, ...]:
 
 # -- interleaved splits ------------------------------------------------------------------------
 
-WARPS = (2, 4, 8)  # of a block
+WARPS = (2, 4, 8)  # numbers of warps of a block
 STEPS = (16, 32, 64, 128, 256)  # elements that a warp takes at a time
 _RESERVE = 2048  # bytes of shared memory for barriers and small partial results
 
@@ -122,7 +122,7 @@ def _whole(size: int, cut: Cut) -> bool:
 
 
 def interleaving(whole: Program, program: Program, base: Schedule, arch: str) -> Interleaving | None:
-    """What there is to choose where the rules interleave the chunks of ``base``; ``program``: ``whole`` in chunks."""
+    """The choices where the rules interleave the chunks of ``base``; ``program``: ``whole`` in chunks."""
     first = [c for c in base.splits or () if c.interleave > 1]
     joined = [k for k in base.kernels if _combines(k)]
     if not first or not joined:

@@ -18,7 +18,7 @@ from nautilus.scalar.ir import Program, statements
 from nautilus.vr_tile.ir import ConstOp, GridAxis, StoreOp, TileKernel, TileOp, Value
 
 _TILE = 2048  # elements
-_ROW = 1024  # of them along the last axis
+_ROW = 1024  # elements of a row along the last axis
 
 
 def fills(p: Program) -> dict[str, tuple[TileKernel, ...]]:

@@ -68,8 +68,10 @@ def test_graphics_processing_clusters_run_whole_clusters() -> None:
 )
 def test_a_condition_on_rows_keeps_the_kernel_between(condition: str, terms: int, cluster: int) -> None:
     """``recompute-masked`` needs a kernel between chunks and their combination."""
-    text = TEXT.format(16).replace("K = 4096", f"K = {terms}").replace(
-        "output", "input len: i32[M]\ninput end: i32[N]\noutput"
+    text = (
+        TEXT.format(16)
+        .replace("K = 4096", f"K = {terms}")
+        .replace("output", "input len: i32[M]\ninput end: i32[N]\noutput")
     )
     text = text.replace("sum[k]", f"sum[k | {condition}]")
     made = travel(text, "sm_90a", until="ma-tile").result

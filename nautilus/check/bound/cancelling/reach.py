@@ -39,7 +39,7 @@ _ROUNDINGS: Final = 16.0  # errors of a precise value in units of roundoff
 _SAME: Final = 1.2  # relative errors in units of others, which are as large
 _NEAREST: Final = 1 / 32  # the share of elements that count as close to the point
 _CLOSE: Final = 1 / 16  # the share from which their density is found
-_STEP: Final = 1 / 4  # of the typical difference of two values: a smaller one at their border is none
+_STEP: Final = 1 / 4  # share of the typical difference of two values; a smaller step at their border is none
 _STEEPER: Final = 1.5
 _LOW: Final = 0.02  # the quantile from which the lower ones are continued
 _MOST: Final = 1 << 16  # recorded elements of a site
@@ -111,7 +111,7 @@ def _is_crossed(x: Array) -> bool:
 
 @dataclass
 class _Recorded:
-    """What one run found at the sites of a program, by definition, node and comparison in it."""
+    """The findings of one run at the sites of a program, by definition, node and comparison in it."""
 
     known: Known
     found: dict[_Key, list[Array]] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class _Recorder(Evaluator):
 
 
 class _Moved(_Recorder, Rounding):
-    """The same under roundings."""
+    """A recorder of an evaluation with roundings."""
 
 
 _SINGULAR: Final[Mapping[str, Any]] = {

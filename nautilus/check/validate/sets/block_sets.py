@@ -93,7 +93,7 @@ def _decodes(e: Expr, tile: str) -> bool:
 
 
 def _problem(old: _Tiles, new: _Tiles) -> str:
-    """What is wrong with the tiles ``new``; '' if nothing is."""
+    """The fault of the tiles ``new``; '' if there is none."""
     names = [n for n in old.values if n in new.values]
     missing = [n for n in old.values if n not in names]
     if new.whole and missing and not _map(old, missing).range().is_singleton():

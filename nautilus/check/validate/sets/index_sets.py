@@ -197,7 +197,7 @@ def _copies(program: Program) -> dict[tuple[str, str, str], list[_Copy]]:
 
 
 def _compared(old: _Copy, news: Sequence[_Copy], said: Mapping[tuple[int, str], Expr]) -> str:
-    """What is wrong with the iterations of ``news``; '' if nothing is."""
+    """The fault of the iterations of ``news``; '' if there is none."""
     import islpy
 
     names = [loop.var for loop in old.loops]
@@ -302,7 +302,7 @@ def _likelihood(found: Mapping[str, Expr]) -> tuple[int, int]:
 
 
 def _said(left: Mapping[Any, list[_Copy]], right: Mapping[Any, list[_Copy]]) -> dict[tuple[int, str], Expr]:
-    """What became of the variable of a ``seq`` loop, by the new loop and the old variable."""
+    """The new form of the variable of a ``seq`` loop, by the new loop and the old variable."""
     found: dict[tuple[int, str], Expr] = {}
     for key, olds in left.items():
         for new in right.get(key, []) if len(olds) == 1 else []:

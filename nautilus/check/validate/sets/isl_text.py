@@ -15,7 +15,7 @@ from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var, rewrite, walk
 from nautilus.scalar.ir import Loop
 
 RELATIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
-_MOST_PIECES = 16  # of an index
+_MOST_PIECES = 16  # pieces of an index at most
 
 
 class NotAffine(Exception):

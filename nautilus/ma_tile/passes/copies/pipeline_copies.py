@@ -209,7 +209,7 @@ class _Pipeline:
 
     # -- issuing --------------------------------------------------------------------------------
     def _lookups(self, early: _Early) -> Lookups | None:
-        """What the copies need loaded for their addresses, which is loaded an iteration before them."""
+        """The ops that load the addresses of the copies, an iteration before them."""
         loops = early.loops
 
         def issued(first: int, at: Expr, issue: Issue) -> None:

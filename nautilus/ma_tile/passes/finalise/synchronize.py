@@ -160,7 +160,7 @@ class State:
 
 @dataclass(slots=True)
 class _Frame:
-    """What runs after a position: the rest of the block, and the loop whose next iteration follows it."""
+    """The code that runs after a position: the rest of the block, and the loop whose next iteration follows it."""
 
     rest: Sequence[MemOp]
     loop: ForOp | None

@@ -100,7 +100,7 @@ def order(kernel: MemKernel, outstanding: bool = True, volatile: bool = False) -
 
 @dataclass(slots=True)
 class _Order:
-    """What all code of a kernel shares."""
+    """The state of the rewrite that all blocks of a kernel share."""
 
     names: Names
     uses: Counter[str]

@@ -66,7 +66,7 @@ class _Fresh:
     names: Names
 
     def op(self, op: MemOp) -> tuple[MemOp, ...]:
-        """What becomes of ``op``, whose bodies are done."""
+        """The ops that replace ``op``, whose bodies are rewritten already."""
         match op:
             case MmaOp(acc=acc) if acc is not None and op.instr in WGMMA and acc.name in self.zeros:
                 return (replace(op, acc=None, zero_init=None),)

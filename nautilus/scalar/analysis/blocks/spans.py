@@ -97,7 +97,7 @@ def _with_ends(s: Span, read: Mapping[str, Expr]) -> Span:
 
 
 def invariant(c: Expr, trips: int, tiles: Mapping[str, int], ranges: Ranges) -> Blocks | None:
-    """The same for ``c`` that no iteration of a loop from 0 to ``trips`` changes: all or none; None: not understood."""
+    """The blocks where ``c`` holds, which is the same in all iterations 0 to ``trips``: all or none; None: unknown."""
     found = alternatives(c)
     forms = found[0].forms if len(found) == 1 and found[0].exact else ()
     if len(forms) != 1 or not trips or free_vars(c) & tiles.keys() or any(isinstance(n, Load) for n in walk(c)):

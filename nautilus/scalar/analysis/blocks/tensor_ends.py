@@ -46,7 +46,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import INDEX_TYPES, DType, integer_limits
 
 MOST = 32  # points of a tile for each of which a value is read
-_LIMIT = 1 << 28  # of two values in one comparison, and of what stands beside them
+_LIMIT = 1 << 28  # largest magnitude of two values in one comparison, and of what stands beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def _alone(value: Value, rest: Linear, sign: int, ranges: Ranges) -> tuple[Limit
 
 
 def _beside(value: Value, values: Values, rest: Linear, ranges: Ranges) -> tuple[Limits, Expr | None] | None:
-    """The same for a value with one on the other side of the comparison."""
+    """The limits and the condition of ``value`` where a value is on the other side of the comparison too."""
     span, other = (-_LIMIT, _LIMIT), values[value.partner or ""]
     for x in (rest, value.index or ZERO, other.index or ZERO):
         low, high = bounds(x, ranges)

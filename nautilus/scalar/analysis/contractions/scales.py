@@ -70,7 +70,7 @@ def unscaled(d: Def) -> Expr:
 
 
 def matrix_part(d: Def) -> Expr:
-    """The same without conversions around it."""
+    """The element of ``d`` without its scale and without the conversions around it."""
     return strip_conversions(unscaled(d))
 
 

@@ -45,7 +45,7 @@ class _Choice:
     cost: float
 
 
-Price = Callable[[Sum, bool], float]  # of a sum, and of the one at the top
+Price = Callable[[Sum, bool], float]  # the price of a sum, and whether it is the one at the top
 
 
 def cheapest(

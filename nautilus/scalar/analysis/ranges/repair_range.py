@@ -34,7 +34,7 @@ from nautilus.scalar.analysis.symbolic import Lin, Prod
 
 _LEAST, _LARGEST = 2.0**-60, 2.0**60
 _TERMS = 2.0**31
-_SUMS = 2.0**126  # of the magnitudes of all elements, in f32
+_SUMS = 2.0**126  # largest sum of the magnitudes of all elements, in f32
 
 
 def partial_sums(element: Expr, known: Mapping[str, Interval]) -> Interval:

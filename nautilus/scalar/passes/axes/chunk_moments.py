@@ -50,7 +50,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 TILE = 16384  # elements of a chunk, over all reduced axes and operands, that a block holds in registers
 SHORTEST = 64  # elements of a chunk along the axis that is cut
 RESIDENT = machine(DEFAULT_TARGET).multiprocessors  # blocks that are resident together, one for each of them
-_MOST_AXES = 4  # of a sum, whose order is tried
+_MOST_AXES = 4  # axes of a sum whose orders are tried
 CACHED = 40 << 20  # bytes of their elements that stay in the L2 of an H200
 
 

@@ -31,7 +31,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import all_defs, kernel_of
 
-Place: TypeAlias = tuple[str, int]  # of a buffer: dimension n beside dimension n + 1
+Place: TypeAlias = tuple[str, int]  # a buffer and its dimension n, beside dimension n + 1
 Pair: TypeAlias = tuple[str, str, str]  # a definition, an axis of it, and the axis behind that
 Join: TypeAlias = tuple[Pair, Place]  # the axes of a pair are the index at a place
 

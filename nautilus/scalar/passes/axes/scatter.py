@@ -57,14 +57,14 @@ from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
 RUN = 1024  # terms that follow each other and have one copy
-LINES = 1024  # of 128 bytes, over which atomic operations spread without waiting for each other
+LINES = 1024  # lines of 128 bytes over which atomic operations spread without waiting for each other
 MEET = 64  # terms of an element for each of its copies, at least
 FEWEST = 4  # copies that are worth a reduction over them
 _LINE = 32  # elements of 4 bytes
 _WHOLE = 62  # bits of the magnitude of a sum of integers
 _LEAST = 24  # bits of a term of f32
 _SHIFT = 13  # so that the scale and its reciprocal are normal numbers
-_CONDITIONS = {"any": "max", "all": "min"}  # of integers
+_CONDITIONS = {"any": "max", "all": "min"}  # the combiners of integers that stand for them
 _INF, _MINUS_INF = 1, 1 << 31  # what a term of this value counts where the largest one is not finite
 
 

@@ -146,7 +146,7 @@ class MarkUndefined(CertifyingPass[Program]):
 
 
 def _relative(program: Program, d: Def, defs: Mapping[str, Def]) -> _Relative | None:
-    """What ``d`` is relative to, if every term of it is NaN where that is infinite, and it has a term."""
+    """The reference of ``d``, if every term of it is NaN where the reference is infinite, and it has a term."""
     if d.op != "sum" or d.at is not None or not d.value.dtype.is_float:
         return None
     for top in (e for e in _maths(d.value) if isinstance(e, Load) or (isinstance(e, Op) and e.op in ("max", "min"))):

@@ -69,8 +69,8 @@ from nautilus.targets.limits import VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 AGAIN = 512  # terms of which an element is an operand, at least
-TERMS = 1 << 31  # of the smallest product: about 6 microseconds of wgmma
-TERMS_ROWS = 3 << 28  # the same where only the rows of tensors are no operand of copy units (estimate for an H200)
+TERMS = 1 << 31  # terms of the smallest product: about 6 microseconds of wgmma
+TERMS_ROWS = 3 << 28  # the same where only rows of tensors start at wrong addresses for copy units (estimate, H200)
 HELD = 512  # columns of the widest tile whose accumulators a block has
 AGAIN_APART, TERMS_APART = 128, 1 << 29  # the same where the contiguous axis is no axis of the tile
 _SHORTEST = 16  # elements of rows that end in zeros

@@ -36,7 +36,7 @@ from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkKernels, c
 from nautilus.scalar.recurrences import Form, form_of
 from nautilus.scalar.rewriting import fresh_name
 
-MOST = 1024.0  # of the magnitude of what a step adds for each unit of the state before its chunk
+MOST = 1024.0  # largest magnitude of what a step adds for each unit of the state before its chunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,7 @@ def _reduces(form: Form) -> bool:
 
 
 def _tensors(form: Form) -> frozenset[str]:
-    """What the steps read and write."""
+    """The tensors that the steps read and write."""
     found = {ld.buffer for _, s in statements(form.step.body) for ld in (*loads(s.value), *_guarded(s))}
     return frozenset(found | set(form.roles))
 

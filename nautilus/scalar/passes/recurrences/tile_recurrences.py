@@ -169,7 +169,7 @@ def _tiled(program: Program, k: Kernel, on_chip_first: bool) -> tuple[Kernel, tu
 
 
 def _suffix(own: frozenset[str], taken: set[str]) -> str:
-    """What makes the name of a tensor of the recurrence a name of no tensor."""
+    """A suffix that turns the name of each tensor in ``own`` into one that is not in ``taken``."""
     suffix = _EARLIER
     while any(n + suffix in taken for n in own):
         suffix += "_"

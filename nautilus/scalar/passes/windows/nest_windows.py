@@ -39,7 +39,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 BASE = 8  # windows of a level, of which a thread holds the terms
 TERM = 0.28e-12  # seconds of a term of one result, as the cost model predicts for f32
-SHARE = 0.6  # of the estimate for the window
+SHARE = 0.6  # the estimate is at most this share of that for the window
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from nautilus.vr_tile.lowering.emitter import Emitter
 from nautilus.vr_tile.rewriting import Peephole
 
 _TILE = 2048  # elements of which a block stores the parts
-_COLUMNS = 512  # of its tile at most, from one row of the tensor
+_COLUMNS = 512  # columns of a tile at most, from one row of the tensor
 _ROW = 8  # elements of bf16 in 16 bytes
 
 
