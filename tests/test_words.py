@@ -30,6 +30,7 @@ _MA_TILE = ("nautilus/ma_tile", "tests/ma_tile")
 WORDS = (
     Word("roads?", "pipeline, or run"),
     Word("walk orders?", "iteration order"),
+    Word("walk(s|ed|ing)", "reduction loop, traverse, visit"),
     Word("walks? (of|under|over|that)", "reduction loop, traverse"),
     Word("(groups of|fewer|more|two|each|blocks of|all) units", "consumer warpgroup, split-K warp"),
     Word("(mail|mailbox|mailboxes)", "tile-scheduler queue"),

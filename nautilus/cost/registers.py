@@ -45,7 +45,7 @@ def kernel_fault(k: MemKernel, target: Limits) -> tuple[str, str] | None:
         extra = OVERHEAD if name else 0
         if live + extra > cap * SLACK[kind]:
             free = f"{cap - extra} of {cap}" if extra else f"{cap}"
-            return name, f"fragments need {live} registers a thread, only {free} are available"
+            return name, f"fragments need {live} registers a thread, but only {free} are available"
         if kind == "wgmma" and (needed := _instruction_registers(k, body)) > launch_cap(k, target):
             return name, f"wgmma needs {needed} registers a thread; the launch has {launch_cap(k, target)}"
     return None

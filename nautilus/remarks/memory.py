@@ -2,7 +2,8 @@
 
 ``scratch`` is for a tensor that the caller does not see.  ``fusion`` is for an output that another kernel reads again.
 The reason is that of the planner, which tried to join the definition to its readers.  Only a tensor whose traffic takes
-a clear share of the predicted time has a remark, and parts of sums and flags that the compiler adds have none.
+a clear share of the predicted time has a remark.  Parts of sums, flags, and tensors that a pass adds because storing
+them is faster (windows, copies, operands in another order) have none.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ SHARE = 0.1  # share of the predicted time that storing and reading the tensor o
 def remarks(facts: Facts) -> Iterator[Remark]:
     """The remarks on tensors that go through memory."""
     known = unfused(facts.planned, facts.result.context.fallbacks)
+    own = {b.name for b in facts.ordered.buffers}
     for b in facts.module.buffers:
         found = known.get(b.name)
-        if found is None or b.space is Space.INPUT or not _matters(b, facts):
+        if found is None or b.name not in own or b.space is Space.INPUT or not _matters(b, facts):
             continue
         readers = " and ".join(found.readers)
         if b.space is Space.TEMP:
@@ -33,7 +35,8 @@ def remarks(facts: Facts) -> Iterator[Remark]:
             message = f"{b.name} goes to {place} between its kernel and that of {readers}"
             yield Remark(Kind.SCRATCH, f"{message}: {_reason(found)}", facts.span(b.name), _narrower(b, facts))
         else:
-            message = f"{readers} reads {b.name} again from memory: {_reason(found)}"
+            verb = "reads" if len(found.readers) == 1 else "read"
+            message = f"{readers} {verb} {b.name} again from memory: {_reason(found)}"
             yield Remark(Kind.FUSION, message, facts.span(b.name))
 
 
@@ -51,7 +54,7 @@ def _matters(b: Buffer, facts: Facts) -> bool:
 
 
 def _reason(u: Unfused) -> str:
-    return f"{u.why.value}, {u.reason}" if u.why is Why.PLAN and u.reason else u.why.value
+    return f"{u.why.value}: {u.reason}" if u.why is Why.PLAN and u.reason else u.why.value
 
 
 def _narrower(b: Buffer, facts: Facts) -> str | None:

@@ -17,7 +17,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import CopyPlan, KernelPlan, Schedule
 from nautilus.core.schedule.mapping import is_fused_into_consumer
 from nautilus.cost.model import Estimate, estimate
-from nautilus.cost.roofline import roofline
+from nautilus.cost.roofline import Roofline, roofline
 from nautilus.driver import Request, Result, compile_checked, compile_file
 from nautilus.passes.manager import steps
 from nautilus.passes.pipelines import MA_TILE, SCALAR
@@ -112,7 +112,6 @@ def explain(request: Request, every: bool = True) -> dict[str, Any]:
     if done.module is None:
         raise ScheduleError(done.fault or "no legal schedule")
     predicted = estimate(done.module, request.arch)
-    roof = roofline(program, predicted, request.arch)
     plans = {k.name: k for k in c.schedule.kernels}
     own = c.trials.split(c.schedule)
     others = [] if c.point is None or not every else alternatives(*c.point)
@@ -124,10 +123,7 @@ def explain(request: Request, every: bool = True) -> dict[str, Any]:
         "from": c.source,
         "fault": done.fault or (compiled.ptxas_failure if compiled is not None else "") or None,
         "unchecked": compiled.unchecked if compiled is not None else "",
-        "inlined": list(c.schedule.inline or ()),
-        "packed": [f"{p.op} along {p.axis} by {p.size}" for p in c.schedule.packs or ()],
-        "split": [f"{p.op} over {p.axis} into {p.splits} chunks" for p in c.schedule.splits or ()],
-        "copied": [_copy(x) for x in c.schedule.copies or ()],
+        **_choices(c.schedule),
         "copy_alternatives": _copies(c, request) if every else [],
         "kernels": [
             describe_kernel(own, plans[k.name], k, e, request.arch, _joined(c.schedule, own, plans[k.name]))
@@ -135,25 +131,39 @@ def explain(request: Request, every: bool = True) -> dict[str, Any]:
             if k.name in plans
         ],
         "predicted": estimate_data(predicted, done.module),
-        "roofline": {
-            "bound": roof.bound,
-            "share": round(roof.share, 4),
-            "unit": roof.unit,
-            "unit_share": round(roof.unit_share, 4),
-            "floors_microseconds": {n: round(s * 1e6, 3) for n, s in roof.floors.items()},
-        },
+        "roofline": _roofline_data(roofline(program, predicted, request.arch)),
         "variants": describe_variants(None if compiled is None else find(request, compiled, compile_file)),
         "space": _space_size(c.point[0]) if c.point is not None else None,
         "alternatives": [_plain(a, predicted) for a in legal] if every else None,
         "refused": [_plain(a, predicted) for a in refused] if every else None,
         "measured": [_row(r) for r in rows],
-        "remarks": []
-        if compiled is None
-        else [
-            r.diagnostic().as_dict() | {"text": r.diagnostic().text()}
-            for r in remarks(compiled, watch, request.gives_kernels)
-        ],
+        "remarks": [] if compiled is None else _remarks(compiled, watch, request),
     }
+
+
+def _choices(schedule: Schedule) -> dict[str, Any]:
+    """The choices of ``schedule`` that are not about one kernel."""
+    return {
+        "inlined": list(schedule.inline or ()),
+        "packed": [f"{p.op} along {p.axis} by {p.size}" for p in schedule.packs or ()],
+        "split": [f"{p.op} over {p.axis} into {p.splits} chunks" for p in schedule.splits or ()],
+        "copied": [_copy(x) for x in schedule.copies or ()],
+    }
+
+
+def _roofline_data(roof: Roofline) -> dict[str, Any]:
+    return {
+        "bound": roof.bound,
+        "share": round(roof.share, 4),
+        "unit": roof.unit,
+        "unit_share": round(roof.unit_share, 4),
+        "floors_microseconds": {n: round(s * 1e6, 3) for n, s in roof.floors.items()},
+    }
+
+
+def _remarks(compiled: Result, watch: Watch, request: Request) -> list[dict[str, Any]]:
+    found = (r.diagnostic() for r in remarks(compiled, watch, request.gives_kernels))
+    return [d.as_dict() | {"text": d.text()} for d in found]
 
 
 def _copy(plan: CopyPlan) -> str:

@@ -129,7 +129,7 @@ class _Kernel:
             if isinstance(op, ForOp) and op.chain is not None:
                 earlier = chains.setdefault(op.chain, [])
                 joined = not earlier or any(x.hi == op.lo or op.hi == x.lo for x in earlier)
-                self.need(joined, "a chain walks adjoining ranges", f"chain {op.chain}")
+                self.need(joined, "a chain visits adjoining ranges", f"chain {op.chain}")
                 earlier.append(op)
             for r in results(op):
                 self.define(r)

@@ -104,6 +104,12 @@ def test_a_large_intermediate_goes_to_scratch_memory() -> None:
     assert [x.kind for x in said(LOGITS.replace("Z[t, v] =", "Z: bf16[t, v] =")) if x.hint is not None] == []
 
 
+def test_windows_that_are_stored_because_that_is_faster_have_no_remark() -> None:
+    text = "dim B = 16, N = 262144, W = 64\ninput X: f32[B, N]\noutput Y: f32[B, N]\n"
+    found = said(text + "Y[b, i: N] = sum[j | i - W < j and j <= i](X[b, j])\n")
+    assert Kind.SCRATCH not in {r.kind for r in found}
+
+
 def test_a_time_far_above_the_lower_bound_names_the_unit_that_binds() -> None:
     (r,) = loud(MAXIMUM)
     assert r.kind is Kind.FLOOR and "times the lower bound" in r.message and "bound by" in r.message

@@ -133,7 +133,7 @@ def test_random_programs_survive_fusion(seed: int) -> None:
     agree(_Random(seed).case())
 
 
-@pytest.mark.parametrize(("row", "tile"), [(4, 4), (0, 64)], ids=["tiny", "walked"])
+@pytest.mark.parametrize(("row", "tile"), [(4, 4), (0, 64)], ids=["tiny", "looped"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_programs_agree_with_loops(seed: int, row: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiles are so small that nearly every reduction has a loop, for any number of blocks."""

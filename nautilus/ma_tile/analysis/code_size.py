@@ -39,7 +39,7 @@ def check_code_size(module: ma.MemModule, exempt: Collection[str] = ()) -> None:
     for k in module.kernels:
         size = code_size(k)
         if size > MOST and k.name not in exempt:
-            reason = f"about {size} instructions, which are compiled for too long; a kernel may have {MOST}"
+            reason = f"about {size} instructions take too long to compile; a kernel may have {MOST}"
             raise ScheduleError(reason, kernel=k.name, excess=size / MOST)
 
 

@@ -56,10 +56,10 @@ def tma_box(
         return Obstacle(reason, Cause.ROWS, buffer.name, max(1, ROW_BYTES // buffer.dtype.bytes))
     if late := ends_on_device(buffer):
         return Obstacle(f"{buffer.name} ends at {late}, which is in device memory, so no tensor map ends there")
-    walked = _walked(buffer, index, sizes)
-    if isinstance(walked, str):
-        return Obstacle(walked)
-    last = walked.get(len(shape) - 1)
+    counted = _counted(buffer, index, sizes)
+    if isinstance(counted, str):
+        return Obstacle(counted)
+    last = counted.get(len(shape) - 1)
     if last is None or last.stride != 1:
         return Obstacle(f"the contiguous axis of {buffer.name} is not one of the tile's")
     if not aligned(index[-1], sizes, buffer.dtype.bytes):
@@ -72,7 +72,7 @@ def tma_box(
         if simplify(part, known) not in stated and simplify(part, known, inside) != TRUE:
             return Obstacle(f"the mask of the load from {buffer.name} is not the buffer's own bounds")
     axes = ordered(tile, last.axis)
-    if any(d.size > BOX for d in walked.values() if d.axis != last.axis):
+    if any(d.size > BOX for d in counted.values() if d.axis != last.axis):
         return Obstacle(f"the tile of {buffer.name} has more than {BOX} rows")
     row = last.size * buffer.dtype.bytes
     swizzle = next((w for w in SWIZZLES if row % w == 0), 0)
@@ -107,7 +107,7 @@ def aligned(e: Expr, tile: Iterable[str], width: int) -> bool:
     return divisible_by(simplify(calc("mul", start, width)), ROW_BYTES)
 
 
-def _walked(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -> dict[int, Digit] | str:
+def _counted(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -> dict[int, Digit] | str:
     """Buffer axis -> what counts it in unit steps; or why the tile is no box."""
     out: dict[int, Digit] = {}
     for n, e in enumerate(index):

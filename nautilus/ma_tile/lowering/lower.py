@@ -6,7 +6,7 @@
   copies; for targets that have them.
 
 The ops come out in dependence order without waits or barriers; :func:`lower_module` then allocates
-shared memory and synchronises (``passes.allocate_shared``, ``passes.synchronize``), so its result
+shared memory and synchronises (``allocate-shared``, ``synchronize``), so its result
 runs as it is, one stage deep, with nothing overlapped.
 
 Raises ``core.errors.ScheduleError`` where the engine cannot do the kernel.

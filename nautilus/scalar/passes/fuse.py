@@ -113,7 +113,7 @@ class _Emitter:
         return tuple(a for a in axes if a.name not in self.grid)
 
     def loops(self, axes: tuple[Axis, ...], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """Nested loops over the non-grid ones of ``axes``, walked axes outermost."""
+        """Nested loops over the axes that are no grid axes, the loop axis outermost."""
         roles = {a.name: a.role for a in self.plan.axes}
         order = sorted(self.inner(axes), key=lambda a: (roles[a.name] != LOOP, self.axes[a.name]))
         for a in reversed(order):
@@ -130,7 +130,7 @@ def fuse_kernel(program: Program, plan: KernelPlan, defs: dict[str, Def], kept: 
     latest: dict[str, str] = {}
     locals_: list[Buffer] = []
     body: list[Stmt] = []
-    walk = phases(plan)
+    listed = phases(plan)
     last = {op: p for p, op, _ in occurrences(plan)}
     for p, op, k in occurrences(plan):
         d = unified.get(op)
@@ -140,8 +140,8 @@ def fuse_kernel(program: Program, plan: KernelPlan, defs: dict[str, Def], kept: 
             latest[op] = local
             locals_.append(_local(em, d, local))
         # Stores to memory come last: inside the loop if the value is produced block by block, else after it.
-        if walk[p][-1] == op:
-            for q in (unified.get(o) for o in walk[p]):
+        if listed[p][-1] == op:
+            for q in (unified.get(o) for o in listed[p]):
                 if q.name in kept and last[q.name] == p and q.name in latest:
                     body.extend(_copy_out(em, q, latest[q.name]))
     loops: tuple[Stmt, ...] = tuple(body)

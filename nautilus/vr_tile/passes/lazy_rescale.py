@@ -1,7 +1,7 @@
 """``lazy-rescale``: skips or delays the repair terms of rolling updates where the result permits it.
 
 A reduction loop under a running maximum ``m`` multiplies its accumulators by ``t = exp2((m_old - m_new) * k)`` in every
-iteration.  ``KernelPlan.repair`` selects one of these:
+iteration.  ``KernelPlan.rescale_policy`` selects one of these:
 
 * ``always``: no change.
 * ``skip``: a multiplication of a whole tile by a factor with fewer axes becomes ``mul_unless_one``: the same value

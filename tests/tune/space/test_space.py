@@ -293,7 +293,7 @@ def test_what_is_illegal_is_refused_with_the_reason(name: str, chosen: dict[str,
     assert reason in found.reason
 
 
-def test_a_row_walked_in_one_or_several_walks() -> None:
+def test_one_or_several_loops_over_a_row() -> None:
     p = program("rowwise/softmax")
     rolling, passes = (candidate(p, ARCH, {"Y.loop_structure": w}) for w in ("rolling", "passes"))
     assert isinstance(rolling, Schedule) and isinstance(passes, Schedule)

@@ -332,7 +332,7 @@ def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ran
     sizes = {a.name: a.size for a in op.value.type.axes if a.size > 1}
     positions = {name: (0, size - 1) for name, size in sizes.items()}
     index: list[Expr] = []
-    walked: list[Digit] = []
+    counted: list[Digit] = []
     for e in op.index:
         if any(linear_in(e, name) is None for name in sizes):
             e = simplify(e, positions)  # a digit of a part of an axis may be the same everywhere
@@ -342,10 +342,10 @@ def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ran
             continue
         if digit is None:
             return None
-        walked.append(digit)
+        counted.append(digit)
         index.append(_base_first(e, digit))
     columns = axes[1]
-    whole = all(is_whole(walked, a.name, a.size) for a in axes)
+    whole = all(is_whole(counted, a.name, a.size) for a in axes)
     last = digit_of(index[-1], sizes)
     if not whole or last is None or last.axis != columns.name or last.stride != 1 or last.size % piece_width(columns):
         return None

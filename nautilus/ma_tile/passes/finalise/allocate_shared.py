@@ -176,7 +176,7 @@ def checked(kernel: MemKernel, limit: int) -> MemKernel:
     if kernel.smem_bytes > limit:
         parts = ", ".join(f"{s.name} {s.bytes}" for s in sorted(kernel.smem, key=lambda s: -s.bytes))
         raise ScheduleError(
-            f"{kernel.smem_bytes} bytes of shared memory are needed, a block may have {limit} ({parts})",
+            f"{kernel.smem_bytes} bytes of shared memory are needed, but a block may have {limit} ({parts})",
             kernel=kernel.name,
             excess=kernel.smem_bytes / limit,
         )

@@ -48,7 +48,7 @@ from nautilus.targets.part_rates import SHIFTED, SHIFTED_SHARE, TILES, stored_se
 from nautilus.targets.records import DEFAULT_TARGET
 from nautilus.targets.window_rates import WHOLE
 
-_ROWS, _COLUMNS = 128, 16  # of the smallest product
+_ROWS, _COLUMNS = 128, 16  # rows and columns of the smallest product
 _AGAIN = 64  # terms for each element of the plain operand, at least
 
 

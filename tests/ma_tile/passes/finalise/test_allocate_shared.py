@@ -96,6 +96,7 @@ def test_a_buffer_over_another_one_is_live_with_it() -> None:
 def test_a_limit_that_is_reached_is_kept() -> None:
     k = allocate(kernel("w a\nw b\nr a\nr b"))
     assert checked(k, 2 * BYTES) is k
-    with pytest.raises(ScheduleError, match="8192 bytes of shared memory are needed, a block may have 8191") as error:
+    needed = "8192 bytes of shared memory are needed, but a block may have 8191"
+    with pytest.raises(ScheduleError, match=needed) as error:
         checked(k, 2 * BYTES - 1)
     assert error.value.excess == pytest.approx(8192 / 8191)

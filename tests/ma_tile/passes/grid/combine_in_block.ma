@@ -248,7 +248,7 @@
 ; EDIT: stages 1 swizzle 0 pad 0 @ 0 => stages 31 swizzle 0 pad 0 @ 0
 ; PLAN: part {"mapping": {"engine": "warp", "combine_in_block": true}}
 ; RUN: combine-in-block
-; ERROR: kernel whole: 254480 bytes of shared memory are needed, a block may have 232448 (s 253952, part_T 512, parts_T 512, part_M 16, parts_M 16)
+; ERROR: kernel whole: 254480 bytes of shared memory are needed, but a block may have 232448 (s 253952, part_T 512, parts_T 512, part_M 16, parts_M 16)
 
 ; CASE: refused: no kernel reads an output
 ; INPUT: sums.ma

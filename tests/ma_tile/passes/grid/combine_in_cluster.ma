@@ -174,7 +174,7 @@
 ; EDIT: stages 1 swizzle 0 pad 0 @ 0 => stages 110 swizzle 0 pad 4 @ 0
 ; PLAN: part {"mapping": {"engine": "warp", "cluster": 4}}
 ; RUN: combine-in-cluster
-; ERROR: kernel part: 232848 bytes of shared memory are needed, a block may have 232448 (s 232320, part_T 512, parts_T 512, part_M 16, parts_M 16)
+; ERROR: kernel part: 232848 bytes of shared memory are needed, but a block may have 232448 (s 232320, part_T 512, parts_T 512, part_M 16, parts_M 16)
 
 ; CASE: refused: no kernel reads an output
 ; INPUT: sums_alike.ma
