@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 from nautilus.bench.count import flops, total_bytes
+from nautilus.bench.rows import append, read_rows
 from nautilus.bench.table import cell
 from nautilus.core.errors import NautilusError
 from nautilus.core.records import dataclass
@@ -85,21 +86,13 @@ def run(survey: Survey, specs: Iterable[Path]) -> Iterator[Data]:
         row = known.get(_key(key))
         if row is None:
             row = key | _examined(survey, path)
-            with survey.file.open("a") as out:
-                out.write(json.dumps(row) + "\n")
+            append(survey.file, row)
         yield row
 
 
 def read(file: Path) -> list[Data]:
-    """The rows of ``file``, the last one of each key; a line that was cut off by an interruption is left out."""
-    found: dict[str, Data] = {}
-    for line in file.read_text().splitlines() if file.exists() else ():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        found[_key(row)] = row
-    return list(found.values())
+    """The rows of ``file``, the last one of each key."""
+    return list({_key(row): row for row in read_rows(file)}.values())
 
 
 def _key(row: Mapping[str, Any]) -> str:

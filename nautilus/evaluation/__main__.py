@@ -14,11 +14,12 @@ from pathlib import Path
 import click
 
 from nautilus.bench.bench import PEERS, Settings, require_gpu
+from nautilus.bench.rows import Row
 from nautilus.core.errors import NautilusError, ToolchainError
 from nautilus.evaluation.cases import Case, cases, chosen
 from nautilus.evaluation.plots import plot
 from nautilus.evaluation.report import best, markdown
-from nautilus.evaluation.rows import Row, finished, read
+from nautilus.evaluation.rows import finished, read
 from nautilus.evaluation.run import Plan, run
 from nautilus.tune.workers.pool import Limit, Pool, Service
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nautilus.bench.rows import Row
 from nautilus.core.errors import ToolchainError
 from nautilus.evaluation.report import groups, ratios, share
-from nautilus.evaluation.rows import Row
 
 Lines = dict[str, list[tuple[int, float]]]
 _COLUMNS = 4

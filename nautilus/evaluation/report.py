@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import geometric_mean
 
+from nautilus.bench.rows import Row
 from nautilus.evaluation.cases import Case
-from nautilus.evaluation.rows import Row
 
 
 def ratios(row: Row) -> dict[str, float]:

@@ -7,40 +7,23 @@ a row without a time of ours.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from nautilus.bench.contenders import OURS
 from nautilus.bench.count import flops, total_bytes
+from nautilus.bench.rows import Row, read_rows
 from nautilus.cost.model import estimate
 from nautilus.driver import Result
 from nautilus.evaluation.cases import Case
 from nautilus.frontend.spec import Spec
 from nautilus.targets.rates import machine
 
-Row = dict[str, Any]
-
 
 def read(file: Path) -> dict[str, Row]:
-    """The rows of ``file`` by key; a line that was cut off by an interruption is left out."""
-    found: dict[str, Row] = {}
-    for line in file.read_text().splitlines() if file.exists() else ():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(row, dict) and "key" in row:
-            found[row["key"]] = row
-    return found
-
-
-def append(file: Path, row: Row) -> None:
-    """Write ``row`` behind the rows of ``file``; a line that was cut off before stays alone."""
-    text = file.read_bytes() if file.exists() else b""
-    with file.open("a") as out:
-        out.write(("\n" if text and not text.endswith(b"\n") else "") + json.dumps(row) + "\n")
+    """The rows of ``file`` by key, the last one of each."""
+    return {row["key"]: row for row in read_rows(file) if "key" in row}
 
 
 def started(case: Case, arch: str) -> Row:

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from nautilus.bench.rows import Row, append
 from nautilus.core.records import dataclass
 from nautilus.evaluation.cases import Case
-from nautilus.evaluation.rows import Row, append, started
+from nautilus.evaluation.rows import started
 from nautilus.evaluation.services import Kernel
 from nautilus.tune.workers.pool import DONE, Outcome, Pool, pause
 

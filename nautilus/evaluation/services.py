@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nautilus.bench.bench import Settings, arguments, bench
 from nautilus.bench.count import flops
+from nautilus.bench.rows import Row
 from nautilus.bench.table import as_dict
 from nautilus.core.errors import ToolchainError, first_line
 from nautilus.core.records import dataclass
 from nautilus.driver import Request, Result, build_cubin
 from nautilus.evaluation.cases import Case
-from nautilus.evaluation.rows import Row, measured, predicted
+from nautilus.evaluation.rows import measured, predicted
 from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.workers.pool import WorkerUnusable
 

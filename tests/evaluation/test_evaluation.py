@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from nautilus.bench.rows import Row, append
 from nautilus.core.errors import ToolchainError
 from nautilus.evaluation import __main__ as command
 from nautilus.evaluation import run as running
 from nautilus.evaluation.cases import Case, cases, chosen
 from nautilus.evaluation.plots import limits, plot, speedups
 from nautilus.evaluation.report import best, markdown, share
-from nautilus.evaluation.rows import Row, append, finished, limit, measured, read, started
+from nautilus.evaluation.rows import finished, limit, measured, read, started
 from nautilus.evaluation.run import Plan, run
 from nautilus.evaluation.services import Compiler
 from nautilus.frontend.semantics.check import load_spec
