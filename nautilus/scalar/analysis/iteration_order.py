@@ -33,7 +33,8 @@ def obstacle(loop: Loop, locals_: frozenset[str]) -> str | None:
 
     A carried local must be an accumulator of one combiner.  Its assignments are updates, repairs (``A = A * factor`` or
     ``A = A + shift``), and the copy ``r = r_new`` of its next value.  An accumulator whose element reads running values
-    needs a repair.  The certificate proves the repair term (``repair_certificate``).
+    needs a repair.  The certificates prove the repair term
+    (:mod:`nautilus.scalar.analysis.repair.certificate`).
     """
     leaves = [s for _, s in statements(loop.body)]
     follows = _continuations(leaves)

@@ -3,7 +3,8 @@
 * A buffer is live from its first to its last use.  A buffer that is used in a loop is live for the whole loop, unless
   all its uses are in that loop and each iteration writes it before it reads it.
 * Buffers of several stages, and buffers whose first write is conditional, are live from the start of the kernel to
-  the end of every loop around their uses, because no single write replaces all their bytes (as ``verify_smem`` has it).
+  the end of every loop around their uses, because no single write replaces all their bytes.  The verifier
+  (:mod:`nautilus.ma_tile.verify.shared`) has the same rule.
 * Buffers of TMA copies are live in the whole kernel, because the copies continue after their ops.  Buffers of
   concurrent roles are live at the same time.
 * A buffer that lies ``over`` another has the offset of that one.
