@@ -87,14 +87,14 @@ def _pow(a: Array, b: Array) -> Array:
 
 
 def _shift_left(a: Array, n: Array) -> Array:
-    """As a product with a power of two, in 64 bits; nothing is left beyond them."""
+    """A product with a power of two, in 64 bits; bits beyond these are lost."""
     inside = (n >= 0) & (n <= 63)
     low = np.minimum(np.where(inside, n, 0), 62)
     return np.where(inside, a * 2**low * np.where(n == 63, 2, 1), 0)
 
 
 def _shift_right(a: Array, n: Array) -> Array:
-    """As a quotient rounded towards minus infinity."""
+    """A quotient by a power of two, rounded towards minus infinity."""
     inside = (n >= 0) & (n <= 62)
     return np.where(inside, np.floor_divide(a, 2 ** np.where(inside, n, 0)), np.where(a < 0, -1, 0))
 

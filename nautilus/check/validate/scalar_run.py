@@ -198,8 +198,8 @@ class _Run:
 def _grouped(values: list[Number], masks: list[Array], full: tuple[int, ...]) -> list[Number]:
     """Factors with different dimensions, whose product is that of ``values`` where ``masks`` hold, else 0.
 
-    A factor of which a part is masked is 0 there; it is not inf or NaN elsewhere, because 0 would not hide that.  None
-    of this possible: no factors.
+    A factor of which a part is masked is 0 there; it is not inf or NaN elsewhere, because 0 would not hide that.  The
+    list is empty where there are no such factors.
     """
     groups: list[Number] = []
     for v in sorted(values, key=lambda v: -v.real.size):

@@ -139,7 +139,7 @@ Expr: TypeAlias = Num | Name | Index | Call | BoundCall | Unary | Chain | Compar
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """``dim N``, ``dim N = e``, ``dim N = runtime <= e``; ``device``: ``dim N = device <= e``, which is late too."""
+    """``dim N``, ``dim N = e``, ``dim N = runtime <= e``; with ``device``, ``dim N = device <= e``."""
 
     name: Name
     value: Expr | None

@@ -55,7 +55,7 @@ class Lookups:
     def carried(self, loop: ForOp, first: int, at: Expr, later: Expr) -> tuple[ForOp, Mapping[MemOp, Frag], Lookups]:
         """``loop``, whose copies are those of ``at``, with the lookups of ``later`` in front of its body.
 
-        The others: what the copies know, and the lookups with what the loop gives to the next one of the chain.
+        The other two results are what the copies know, and the lookups with what the loop gives to the next one.
         """
         arguments = tuple(map(self.slices.argument, self.values))
         results = tuple(map(self.slices.argument, self.values))

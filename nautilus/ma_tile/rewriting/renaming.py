@@ -1,4 +1,4 @@
-"""Copies of ops under other names: for passes that move work between iterations or repeat it."""
+"""Copies of ops under other names, which passes need that move work between iterations or repeat it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from nautilus.ma_tile.verify.module import KernelScope
 
 
 def grid_wait(s: KernelScope, op: GridWait) -> None:
-    """Nothing before it accesses global memory, and the launch has no tile counter, which is cleared beforehand."""
+    """No op before it accesses global memory.  No tile counter is there, which would be cleared before the wait."""
     _top(s, op)
     before = takewhile(lambda x: not isinstance(x, GridWait), s.kernel.body)
     used = sorted({b for x in walk_ops(tuple(before)) for b in memory_of(x)})
@@ -22,7 +22,7 @@ def grid_wait(s: KernelScope, op: GridWait) -> None:
 
 
 def launch_dependents(s: KernelScope, op: GridLaunchDependents) -> None:
-    """One at the top level; that the next kernel waits, :func:`verify_module` says."""
+    """The kernel has one, at the top level; :func:`verify_module` checks that the next kernel waits."""
     _top(s, op)
 
 

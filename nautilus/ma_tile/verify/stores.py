@@ -31,7 +31,7 @@ def atomic_store(s: KernelScope, op: GlobalStore, buffer: Buffer, layout: FragLa
 
 
 def st_rows(s: KernelScope, op: RowStore) -> None:
-    """Vectors of rows that are contiguous in the tensor, from a stage without swizzle; the condition is a range."""
+    """The op copies vectors of contiguous rows of the tensor from a stage without swizzle, on a range of each row."""
     stage, layout = s.slot(op.slot), s.layout(op.threads)
     t = TileType(stage.dtype, stage.axes)
     if fault := cover_fault(layout, t):

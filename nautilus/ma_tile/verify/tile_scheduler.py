@@ -24,7 +24,7 @@ from nautilus.ma_tile.verify.shared import element_count
 
 
 def tile_loop(s: KernelScope, op: TileSchedulerOp) -> None:
-    """One sequence of tiles for all roles of the block, at the top level of each."""
+    """All roles of the block process one sequence of tiles, at the top level of each."""
     s.uniform(op.count, "the number of tiles")
     s.need(op.order in TILE_ORDERS, "known orders of tiles", op.order)
     top = s.path in ((), (RolesOp,))
@@ -74,7 +74,7 @@ def _use(s: KernelScope, role: Role, loop: TileSchedulerOp) -> _QueueUse:
 
 
 def _queue(s: KernelScope) -> None:
-    """One sender; every other warp (of a single role: its thread) releases the stage that it read."""
+    """There is one sender; every other warp (of a single role: its thread) releases the stage that it read."""
     s.need(s.role is not None, "dynamic tiles are for roles", "no role")
     roles = [r for op in s.kernel.body if isinstance(op, RolesOp) for r in op.roles]
     uses = [_use(s, r, op) for r in roles for op in r.body if isinstance(op, TileSchedulerOp)]
@@ -105,7 +105,7 @@ def _counter(s: KernelScope, sender: Role) -> None:
 
 
 def break_if(s: KernelScope, op: BreakOp) -> None:
-    """At the top level of a dynamic tile loop."""
+    """The break stands at the top level of a dynamic tile loop."""
     ok = bool(s.path) and s.path[-1] is TileSchedulerOp
     s.need(ok, "a break leaves the tile loop around it", " in ".join(t.__name__ for t in s.path))
     s.typed(op.cond, "the condition of a break", (DType.BOOL,), None, ())
@@ -116,20 +116,20 @@ def _sender(s: KernelScope, op: MemOp) -> None:
 
 
 def tile_first(s: KernelScope, op: TileFirst) -> None:
-    """A new variable of the sender."""
+    """The op defines a new variable of the sender."""
     _sender(s, op)
     s.variable(op.var)
 
 
 def tile_fetch(s: KernelScope, op: TileFetch) -> None:
-    """The variable that ``tile.first`` declared."""
+    """The op writes the variable that ``tile.first`` declared."""
     _sender(s, op)
     declared = any(isinstance(x, TileFirst) and x.var == op.var for x in walk_ops(s.kernel.body))
     s.need(declared and op.var in s.vars, "a fetch rewrites the variable of tile.first", op.var)
 
 
 def tile_reset(s: KernelScope, op: TileReset) -> None:
-    """Two integers."""
+    """Both operands are integers."""
     _sender(s, op)
     s.uniform(op.tile, "the tile")
     s.uniform(op.count, "the number of tiles")
@@ -139,14 +139,14 @@ def tile_reset(s: KernelScope, op: TileReset) -> None:
 
 
 def queue_push(s: KernelScope, op: QueuePush) -> None:
-    """One i32 to a stage."""
+    """The op writes one i32 to a stage."""
     _sender(s, op)
     _stage(s, op)
     s.uniform(op.value, "the value")
 
 
 def queue_pop(s: KernelScope, op: QueuePop) -> None:
-    """One i32 from a stage."""
+    """The op reads one i32 from a stage."""
     _stage(s, op)
     s.variable(op.var)
 

@@ -5,10 +5,10 @@ outside of the loop is then read by the matrix unit in every iteration; in fragm
 (``wg_a_layout``, by ldmatrix, 16-bit types) it is read once, and its stage is free from there on.  It
 costs rows x depth / 256 registers a thread.
 
-Not where the same loop goes on to compute a left operand of another MMA, in the same iteration: ptxas 13.0 then
-gives that operand the registers of the register-resident one, which the next iteration still reads
-(found on an H200: wrong results, and no message in its log).  An operand that is carried from the previous iteration,
-as ``pipeline-mma`` makes it, is live beside the register-resident one and keeps its registers.
+An operand stays in shared memory where the same loop goes on to compute a left operand of another MMA, in the same
+iteration: ptxas 13.0 then gives that operand the registers of the register-resident one, which the next iteration
+still reads (found on an H200: wrong results, and no message in its log).  An operand that is carried from the
+previous iteration, as ``pipeline-mma`` makes it, is live beside the register-resident one and keeps its registers.
 """
 
 from __future__ import annotations
