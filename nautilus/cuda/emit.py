@@ -20,7 +20,7 @@ from nautilus.core.index import simplify as index
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type, scalar_type
 from nautilus.cuda.expr import SUM, Speller, operand
-from nautilus.cuda.host.capacity import hosted, late_sizes
+from nautilus.cuda.host.capacity import device_sizes, hosted
 from nautilus.cuda.host.choice import Choice, host_part
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.names import kernel_symbol, module_names
@@ -78,7 +78,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, st
     if kernel.mbars and not any(isinstance(op, ma.MbarInit) for op in kernel.body):
         raise UnsupportedError("mbarriers without mbar.init", kernel.name, kernel.span)
     w = start(module, kernel, speller, statements)
-    late = _late_sizes(module, kernel, w)
+    clamped = _device_sizes(module, kernel, w)
     decode: dict[str, tuple[str, set[str]]] = {}
     for var, e in kernel.decode:
         with speller.mentions() as names:
@@ -106,17 +106,17 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, st
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
     if kernel.cluster > 1:
         bound += f" __cluster_dims__({kernel.cluster}, 1, 1)"
-    w.lines[:0] = late
+    w.lines[:0] = clamped
     counter = [f"u32* {scheduler.COUNTER}"] if scheduler.uses_counter(kernel) else []
     signature = ", ".join([*parameters(hosted(module)), *maps, *counter])
     head = f'extern "C" __global__ void {bound}\n{kernel_symbol(module, kernel)}({signature}) {{'
     return "\n".join([head, *_prologue(kernel, w), *w.lines, "}", ""])
 
 
-def _late_sizes(module: ma.MemModule, kernel: ma.MemKernel, w: Writer) -> list[str]:
+def _device_sizes(module: ma.MemModule, kernel: ma.MemKernel, w: Writer) -> list[str]:
     """Lines that read the sizes in device memory, and end the blocks beyond the grid that they give."""
     lines = list[str]()
-    for name, most in late_sizes(module).items():
+    for name, most in device_sizes(module).items():
         at, w.env[name] = w.env[name], w.unique(f"{name}_now")
         lines.append(f"    const int {w.env[name]} = min(max(*{at}, 0), {most});")
     blocks = hosted(replace(module, kernels=(kernel,))).kernels[0].blocks

@@ -131,8 +131,8 @@ def _number(kind: str, name: str, sym: Symbols) -> str:
         return _code(f"{kind} {name} = {str(value).lower() if isinstance(value, bool) else value}")
     bound = sym.bounds.get(name)
     device = name in sym.dims and sym.dims[name].device
-    late = f"dim {name} = {'device' if device else 'runtime'}" + (f" <= {bound}" if bound else "")
-    return f"{_code(late)}\n\na size that " + ("kernels read in device memory" if device else "is known at launch")
+    written = f"dim {name} = {'device' if device else 'runtime'}" + (f" <= {bound}" if bound else "")
+    return f"{_code(written)}\n\na size that " + ("kernels read in device memory" if device else "is known at launch")
 
 
 def _tensor(kind: str, name: str, sym: Symbols, kernels: Kernels) -> Iterator[str]:

@@ -9,14 +9,14 @@ import numpy as np
 from nautilus.core.buffers import Space, extents
 from nautilus.core.index.sizes import at_bound
 from nautilus.core.numerics import Array
-from nautilus.cuda.host.capacity import late_sizes
+from nautilus.cuda.host.capacity import device_sizes
 from nautilus.ma_tile.ir.ops import MemModule
 
 
 def at_capacity(module: MemModule, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
-    """``inputs`` in the shapes that the launcher takes, with NaN or -1 behind their elements, and the late sizes."""
-    late, out = late_sizes(module), dict(inputs)
-    for b in module.buffers if late else ():
+    """``inputs`` in the shapes that the launcher takes, NaN or -1 past their elements, and the sizes on the device."""
+    on_device, out = device_sizes(module), dict(inputs)
+    for b in module.buffers if on_device else ():
         if b.space is not Space.INPUT:
             continue
         shape = extents(tuple(map(at_bound, b.array_shape)), sizes)
@@ -24,12 +24,12 @@ def at_capacity(module: MemModule, inputs: Mapping[str, Array], sizes: Mapping[s
             filler = np.nan if inputs[b.name].dtype.kind == "f" else inputs[b.name].dtype.type(-1)
             out[b.name] = np.full(shape, filler, inputs[b.name].dtype)
             out[b.name][tuple(map(slice, inputs[b.name].shape))] = inputs[b.name]
-    return out | {name: np.array(sizes[name]) for name in late}
+    return out | {name: np.array(sizes[name]) for name in on_device}
 
 
 def at_sizes(module: MemModule, outputs: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
     """The elements of ``outputs`` that the spec defines."""
-    if not late_sizes(module):
+    if not device_sizes(module):
         return dict(outputs)
     shapes = {b.name: extents(b.array_shape, sizes) for b in module.buffers}
     return {name: x[tuple(map(slice, shapes[name]))] for name, x in outputs.items()}

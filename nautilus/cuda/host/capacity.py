@@ -20,12 +20,12 @@ from nautilus.ma_tile.ir.ops import MemModule
 
 def hosted(module: MemModule) -> MemModule:
     """``module`` with the bound for each size in device memory, and with an input for the size behind its inputs."""
-    late = [p for p in module.params if p.device]
-    if not late:
+    on_device = [p for p in module.params if p.device]
+    if not on_device:
         return module
     buffers = [_buffer(b) for b in module.buffers]
     last = max((n + 1 for n, b in enumerate(buffers) if b.space is Space.INPUT), default=0)
-    buffers[last:last] = [Buffer(p.name, DType.I32, (), Space.INPUT, p.span) for p in late]
+    buffers[last:last] = [Buffer(p.name, DType.I32, (), Space.INPUT, p.span) for p in on_device]
     kernels = tuple(replace(k, blocks=extent_expr(at_bound(as_extent(k.blocks)))) for k in module.kernels)
     params = tuple(p for p in module.params if not p.device)
     return replace(module, buffers=tuple(buffers), params=params, kernels=kernels)
@@ -38,6 +38,6 @@ def _buffer(b: Buffer) -> Buffer:
     return replace(b, shape=shape, view_of=view, strides=None if strides == row_major(shape) else strides)
 
 
-def late_sizes(module: MemModule) -> Mapping[str, int]:
+def device_sizes(module: MemModule) -> Mapping[str, int]:
     """Size in device memory -> its bound."""
     return {p.name: p.most for p in module.params if p.device and p.most is not None}

@@ -16,8 +16,8 @@ from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Source, Span
 from nautilus.frontend.codes import MAX_BYTES
 from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.device_dims import device_dims
 from nautilus.frontend.syntax.grammar import prelude_text
-from nautilus.frontend.syntax.late import late_dims
 from nautilus.frontend.syntax.parse import parse
 
 PRELUDE = "prelude.naut"
@@ -60,7 +60,7 @@ def read_path(path: Path) -> Program:
     if text is not None:
         program.files.append(str(path))
         _add(program, Source(str(path), text), path.parent, (_key(path),), {_key(path)})
-    program.statements = late_dims(program.statements)
+    program.statements = device_dims(program.statements)
     return program
 
 
@@ -71,7 +71,7 @@ def read_text(text: str, name: str = "<text>", folder: Path | None = None) -> Pr
     clean = _decode(text.encode("utf-8", "surrogatepass"), name, start, program.errors)
     if clean is not None:
         _add(program, Source(name, clean), folder or Path(), (), set())
-    program.statements = late_dims(program.statements)
+    program.statements = device_dims(program.statements)
     return program
 
 

@@ -54,8 +54,8 @@ def tma_box(
         length = volume((shape[-1], buffer.dtype.bytes))
         reason = f"rows of {buffer.name} are {show_shape((length,))} bytes, not a multiple of {ROW_BYTES}"
         return Obstacle(reason, Cause.ROWS, buffer.name, max(1, ROW_BYTES // buffer.dtype.bytes))
-    if late := ends_on_device(buffer):
-        return Obstacle(f"{buffer.name} ends at {late}, which is in device memory, so no tensor map ends there")
+    if size := ends_on_device(buffer):
+        return Obstacle(f"{buffer.name} ends at {size}, which is in device memory, so no tensor map ends there")
     counted = _counted(buffer, index, sizes)
     if isinstance(counted, str):
         return Obstacle(counted)

@@ -14,14 +14,14 @@ from nautilus.frontend.syntax import ast
 WORD = "device"
 
 
-def late_dims(statements: Sequence[ast.Statement]) -> list[ast.Statement]:
+def device_dims(statements: Sequence[ast.Statement]) -> list[ast.Statement]:
     """``statements``, in which dims of sizes in device memory say so."""
     if any(isinstance(s, ast.Dim | ast.Const) and s.name.id == WORD for s in statements):
         return list(statements)
-    return [_late(s) if isinstance(s, ast.Dim) else s for s in statements]
+    return [_device_dim(s) if isinstance(s, ast.Dim) else s for s in statements]
 
 
-def _late(dim: ast.Dim) -> ast.Dim:
+def _device_dim(dim: ast.Dim) -> ast.Dim:
     match dim.value:
         case ast.Name(id=name) if name == WORD:
             bound = None
