@@ -222,8 +222,7 @@ HELPERS: Mapping[str, Helper] = {
         "template <class T> __device__ __forceinline__ T wrapping_abs(T a) { return a < 0 ? (T)(0 - (u64)a) : a; }"
     ),
     **{name: Helper(_OF_TWO.format(name, body)) for name, body in _BODIES.items()},
-    "power": Helper(
-        "// x to the power y.  A scalar exponent is the same in all threads, so that a square costs one product.\n"
+    "power": Helper(  # a scalar exponent is the same in all threads, so that a square costs one product
         "__device__ __forceinline__ float power(float x, float y) { return y == 2.0f ? x * x : powf(x, y); }"
     ),
     "int_pow": Helper(
@@ -448,13 +447,9 @@ HELPERS: Mapping[str, Helper] = {
     "mma_m16n8k8_f64": Helper(mma_f64("mma_m16n8k8_f64")),
     "mma_m16n8k8_tf32": _matrix("mma_m16n8k8_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32", 4, 2, "float", "f"),
     **{
-        name: _matrix(name, f"m16n8k32.row.col.f32.{a}.{b}.f32", 4, 2, "float", "f")
-        for a, b in product(("e4m3", "e5m2"), repeat=2)
-        for name in (f"mma_m16n8k32_{a}" + f"_{b}" * (a != b),)
-    },
-    **{
-        name: _matrix(name, f"m16n8k32.row.col.s32.{a}.{b}.s32", 4, 2, "int", "r")
-        for a, b in product(("s8", "u8"), repeat=2)
+        name: _matrix(name, f"m16n8k32.row.col.{sums}.{a}.{b}.{sums}", 4, 2, c, register)
+        for sums, c, register, types in (("f32", "float", "f", ("e4m3", "e5m2")), ("s32", "int", "r", ("s8", "u8")))
+        for a, b in product(types, repeat=2)
         for name in (f"mma_m16n8k32_{a}" + f"_{b}" * (a != b),)
     },
 }
