@@ -61,8 +61,10 @@ def test_helpers_of_matrix_instructions_have_the_registers_of_their_shapes(name:
     text = HELPERS[f"mma_{name.removesuffix('x2').replace('.', '_')}"].text
     bits = max(FORMATS[t].bits for t in i.operands)
     assert f"mma.sync.aligned.m{i.m}n{i.n}k{i.k}.row.col." in text
-    registers = {"a": i.m * i.k * bits, "b": i.n * i.k * bits, "d": i.m * i.n * 32}
+    word = FORMATS[i.acc].bits  # of a register of a thread
+    text, *_ = text.split("#else")  # before sm_90, several smaller instructions make a product of f64
+    registers = {"a": i.m * i.k * bits, "b": i.n * i.k * bits, "d": i.m * i.n * word}
     for operand, size in registers.items():
-        held = size // 32 // 32
+        held = size // word // 32
         assert re.findall(rf"\({operand}\[(\d)\]\)", text) == [str(n) for n in range(held)]
     assert ("int* d" in text) is (i.acc is DType.I32)
