@@ -1,16 +1,17 @@
 """``scan-recurrences``: a recurrence that only combines its elements is a running result.
 
-The recurrence ``h[t] = h[t - 1] + x[t]`` with ``h[0] = x[0]`` is ``h[t] = sum[u | u <= t](x[u])``, and so with ``*``,
-``max``, ``min``, ``and`` and ``or``.  Running results are found in chunks that run at the same time
+The recurrence ``h[t] = h[t - 1] + x[t]`` with ``h[0] = x[0]`` is ``h[t] = sum[u | u <= t](x[u])``, and so with ``max``,
+``min``, ``and`` and ``or``, and with ``*`` of integers.  Running results are found in chunks that run at the same time
 (``chunk-scans``, ``planner/kernel.py``), where the steps of a recurrence follow each other.  In general::
 
     for t:  h[t] = c if t == 0 else op(h[t - 1], x[t])      h[t] = op[u | u <= t](c if u == 0 else x[u])
 
 When it is right.  The recurrence has one tensor, which is written once a step in the type in which it is computed, so
 that no step rounds.  A step reads the element of the step before at its own position, and combines it with a value that
-reads no element of the tensor; the first step has a value of its own, or the term ``x[0]``.  Reductions may be
-associated in another order (``grammar/README.md``, "Numbers").  The same with the steps from the last one to the first:
-``u >= t``.
+reads no element of the tensor; the first step has a value of its own, or the term ``x[0]``.  Every partial result is
+at most the sum of the magnitudes of the terms of ``h[t]``, so that sums overflow only where these do.  A product of
+floats may overflow in parts, where the product of all steps does not, so it stays a recurrence; integers wrap in any
+order.  The same with the steps from the last one to the first: ``u >= t``.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _reads(e: Expr, name: str) -> bool:
 
 def _combined(e: Expr, before: Load) -> tuple[str, Expr] | None:
     """The operation of ``op(before, x)`` and ``x``, which does not read the tensor; None where ``e`` is none."""
-    if not isinstance(e, Op) or e.op not in _COMBINERS or len(e.args) != 2:
+    if not isinstance(e, Op) or e.op not in _COMBINERS or len(e.args) != 2 or (e.op == "mul" and e.dtype.is_float):
         return None
     rest = [a for a in e.args if a != before]
     return (e.op, rest[0]) if len(rest) == 1 and not _reads(rest[0], before.buffer) else None
