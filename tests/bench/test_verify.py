@@ -113,6 +113,20 @@ def test_an_intermediate_result_that_leaves_the_range_of_f32_is_inf_for_its_read
     assert not judge(known, {"Y": storage_array(finite, DType.F32)}, is_peer=False).ok
 
 
+def test_counts_of_computed_floats_may_move_a_few_terms() -> None:
+    text = "dim N = 100000, K = 10\ninput X: f32[N]\noutput C: i32[K]\n"
+    spec = load_text(text + "bin[n] = i32(floor(X[n] / 0.1))\nC[k: K] = sum[n | bin[n] == k](1)\n")
+    raw = random_inputs(spec, 0, {})
+    known = references(spec, raw, {}, stated(spec), 0)
+    right = known.rows["C"].astype(np.int32)
+    moved, wrong = right.copy(), right.copy()
+    moved[2:4] += np.array([1, -1], np.int32)
+    wrong[2:4] += np.array([900, -900], np.int32)
+    assert judge(known, {"C": right}, is_peer=False).ok
+    assert judge(known, {"C": moved}, is_peer=False).ok
+    assert not judge(known, {"C": wrong}, is_peer=False).ok
+
+
 def test_fewer_columns_are_sampled_where_the_whole_is_there() -> None:
     text = TEXT.format(t="f16", o="f16").replace("N = 96", "N = 2000")
     spec = load_text(text)
