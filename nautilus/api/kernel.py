@@ -21,6 +21,7 @@ from nautilus.core.buffers import TensorMap
 from nautilus.core.errors import InputError
 from nautilus.core.numerics import Array, storage_array
 from nautilus.core.records import dataclass
+from nautilus.core.text.words import counted
 from nautilus.core.types import FORMATS, DType, Number
 from nautilus.runtime.launch import Launch, encode
 from nautilus.runtime.prepared import Prepared, cells_of, step
@@ -74,7 +75,8 @@ class Kernel:
         """Everything but the launch: checks, outputs, scratch memory and tensor maps."""
         if len(inputs) != len(self.inputs):
             names = ", ".join(t["name"] for t in self.inputs)
-            raise InputError(f"{self.manifest['name']} has {len(self.inputs)} inputs ({names}), not {len(inputs)}")
+            taken = counted(len(self.inputs), "input")
+            raise InputError(f"{self.manifest['name']} has {taken} ({names}), not {len(inputs)}")
         like = inputs[0] if inputs else None
         handle = stream_of(like) if stream is None else stream
         views = {t["name"]: view(t["name"], x, handle) for t, x in zip(self.inputs, inputs, strict=True)}

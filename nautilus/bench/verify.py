@@ -48,6 +48,7 @@ from nautilus.check.compare import differences, exact, overflown, relative, with
 from nautilus.core.expr.nodes import Op, Reduce
 from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.records import dataclass
+from nautilus.core.text.words import counted
 from nautilus.core.types import DType
 from nautilus.frontend.interp import Evaluate, exactly, run_spec
 from nautilus.frontend.restrict import Chosen, Restricted, restrict, sampled
@@ -274,7 +275,7 @@ def _everything(
         ok = differ <= (_TIES if bound.ties else 0.0) * flat.size
         if not ok and bound.ties and count:
             ok = _moved(from_storage(flat, dtype), ref) <= _MOVED * np.abs(ref).sum(dtype=np.float64)
-        return Verdict(ok, 0.0, 0.0, "" if ok else f"{name}: {differ} elements differ")
+        return Verdict(ok, 0.0, 0.0, "" if ok else f"{name}: {counted(differ, 'wrong element')}")
     if misplaced := sum(p.misplaced for p in parts):
         return Verdict(False, float("inf"), 0.0, f"{name}: {misplaced} elements are inf or NaN on one side only")
     off, size = (sqrt(sum(getattr(p, what) for p in parts)) for what in ("off", "size"))

@@ -13,6 +13,7 @@ import numpy as np
 
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
+from nautilus.core.text.words import counted
 from nautilus.core.types import FORMATS, LARGEST, DType
 
 _LEAST = 2.0**-149  # the least positive f32
@@ -33,7 +34,8 @@ class Difference:
     @property
     def text(self) -> str:
         at = ", ".join(map(str, self.index))
-        return f"[{at}] is {self.got!r}, expected {self.want!r} ({self.count} elements differ)"
+        wrong = counted(self.count, "wrong element")
+        return f"[{at}] is {self.got!r}, expected {self.want!r} ({wrong})"
 
 
 def norm(x: Array) -> float:

@@ -14,6 +14,7 @@ from nautilus.cli.files import write_output
 from nautilus.cli.output import waiting
 from nautilus.cli.request import make_request
 from nautilus.core.errors import InputError, NautilusError, RunError, ToolchainError, UnsupportedError
+from nautilus.core.text.words import counted
 from nautilus.driver import Request
 from nautilus.passes.pipelines import SPEC
 
@@ -223,7 +224,7 @@ def merge_databases(files: tuple[Path, ...], path: Path | None) -> None:
 
     into = path or database.user_path()
     added, bad = dbtool.merge(into, files)
-    click.echo(f"{into}: {added} rows added" + (f"; {bad} invalid lines" if bad else ""))
+    click.echo(f"{into}: {counted(added, 'row')} added" + (f"; {counted(bad, 'invalid line')}" if bad else ""))
 
 
 def collect_database(path: Path | None, keep: int) -> None:
@@ -233,4 +234,4 @@ def collect_database(path: Path | None, keep: int) -> None:
 
     file = path or database.user_path()
     before, after = dbtool.collect(file, keep)
-    click.echo(f"{file}: {after} of {before} lines kept")
+    click.echo(f"{file}: {after} of {counted(before, 'line')} kept")

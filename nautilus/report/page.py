@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from nautilus.core.errors import Diagnostic
+from nautilus.core.text.words import counted
 from nautilus.cost.model import Estimate
 from nautilus.cost.roofline import UNITS, Roofline
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
@@ -95,9 +96,11 @@ def _floors(roof: Roofline) -> str:
 def _shared(k: MemKernel) -> str:
     """The bytes of a block of ``k`` as a bar; buffers at the same bytes lie in rows below each other."""
     total = max(1, k.smem_bytes)
-    places = [(s.name, s.offset, s.stages * s.stage_bytes, f"{s.dtype}, {s.stages} stages, swizzle {s.swizzle}")
-              for s in k.smem]  # fmt: skip
-    places += [(b.name, b.offset, 8 * b.stages, f"{b.stages} mbarriers") for b in k.mbars]
+    places = [
+        (s.name, s.offset, s.stages * s.stage_bytes, f"{s.dtype}, {counted(s.stages, 'stage')}, swizzle {s.swizzle}")
+        for s in k.smem
+    ]
+    places += [(b.name, b.offset, 8 * b.stages, counted(b.stages, "mbarrier")) for b in k.mbars]
     spans = []
     for name, start, size, about in places:
         style = f"left:{100 * start / total:.3f}%;width:{max(0.2, 100 * size / total):.3f}%"
@@ -112,12 +115,14 @@ def _shared(k: MemKernel) -> str:
 
 def _layouts(k: MemKernel) -> str:
     rows = "".join(f"#{escape(name)} = {escape(str(layout))}\n" for name, layout in k.layouts.items())
-    return f"<details><summary>{escape(k.name)}: {len(k.layouts)} layouts</summary><pre>{rows}</pre></details>"
+    return (
+        f"<details><summary>{escape(k.name)}: {counted(len(k.layouts), 'layout')}</summary><pre>{rows}</pre></details>"
+    )
 
 
 def _change(c: Change) -> str:
     kinds = {"+": "add", "-": "del", "@": "at"}
     lines = "".join(f"<span class={kinds.get(x[:1], 'same')}>{escape(x)}</span>\n" for x in c.lines)
     size = sum(x[:1] in "+-" for x in c.lines)
-    head = f"{c.stage}/{c.name}: {size} lines, {c.milliseconds:.1f} ms"
+    head = f"{c.stage}/{c.name}: {counted(size, 'line')}, {c.milliseconds:.1f} ms"
     return f"<details class=change><summary>{escape(head)}</summary><pre>{lines}</pre></details>"

@@ -118,11 +118,11 @@ def roles(kernel: MemKernel) -> str:
     """The warp specialisation of ``kernel`` as text."""
     found = [r for op in kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
     if not found:
-        return f"{kernel.warps} warps without specialisation" if kernel.warps > 1 else "1 warp"
+        return counted(kernel.warps, "warp") + (" without specialisation" if kernel.warps > 1 else "")
     texts = []
     for r in found:
         each = (r.last_warp - r.first_warp) // r.consumers
-        what = "one thread issues copies" if r.single else f"{r.consumers} x {each} warps"
+        what = "one thread issues copies" if r.single else f"{r.consumers} x {counted(each, 'warp')}"
         texts.append(f"{r.name}: {what}" + (f", {r.registers} registers a thread" if r.registers else ""))
     return "; ".join(texts)
 

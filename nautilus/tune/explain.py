@@ -16,6 +16,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import CopyPlan, KernelPlan, Schedule
 from nautilus.core.schedule.mapping import is_fused_into_consumer
+from nautilus.core.text.words import counted
 from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.roofline import Roofline, roofline
 from nautilus.driver import Request, Result, compile_checked, compile_file
@@ -299,7 +300,7 @@ def _copied_text(a: Mapping[str, Any]) -> str:
 def _choices_text(e: Mapping[str, Any]) -> list[str]:
     if e["space"] is None:
         return []
-    space = f"search space: {e['space']['choices']} choices, {e['space']['points']:.3g} points"
+    space = f"search space: {counted(e['space']['choices'], 'choice')}, {e['space']['points']:.3g} points"
     if e["alternatives"] is None:
         return ["", f"{space}; --alternatives tries every single change"]
     lines = ["", f"{space}; single changes:"]
@@ -326,7 +327,8 @@ def _change(a: Mapping[str, Any]) -> str:
 def _measured_text(rows: list[dict[str, Any]]) -> list[str]:
     if not rows:
         return ["", "measured: the tuning databases have no rows for these sizes"]
-    lines = ["", f"measured: {len(rows)} schedules, the best {rows[0]['microseconds']:.4g} us on {rows[0]['device']}"]
+    best = f"the best {rows[0]['microseconds']:.4g} us on {rows[0]['device']}"
+    lines = ["", f"measured: {counted(len(rows), 'schedule')}, {best}"]
     rules = next((r for r in rows if r["rules"]), None)
     if rules is not None:
         gain = rules["microseconds"] / rows[0]["microseconds"]

@@ -147,10 +147,10 @@ def test_db(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 rows added" in capsys.readouterr().out
     other = str(spec.parent / "other.jsonl")
     assert main(["db", "merge", copy, "--db", other]) == 0
-    assert "1 rows added" in capsys.readouterr().out
+    assert "1 row added" in capsys.readouterr().out
     assert Path(other).read_text() == Path(copy).read_text()
     assert main(["db", "gc", "--db", other]) == 0
-    assert "1 of 1 lines kept" in capsys.readouterr().out
+    assert "1 of 1 line kept" in capsys.readouterr().out
     assert main(["db"]) in (0, 2)
 
 

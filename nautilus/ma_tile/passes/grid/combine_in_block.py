@@ -31,6 +31,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
+from nautilus.core.text.words import counted
 from nautilus.ma_tile.analysis.split_k_combine import Pair, SplitKFusion, merged, pair_of, several
 from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp, MbarExpect, TmaLoad
 from nautilus.ma_tile.ir.ops import (
@@ -99,7 +100,9 @@ class _Joint:
             detail = f"{self.consumers} consumers need more named barriers than a block has"
             raise ScheduleError(detail, kernel=self.producer)
         if b.warps != self.consumers * a.warps:
-            detail = f"{self.consumers} consumers of {a.warps} warps, but {b.name} has {b.warps} warps"
+            detail = (
+                f"{self.consumers} consumers of {counted(a.warps, 'warp')}, but {b.name} has {counted(b.warps, 'warp')}"
+            )
             raise ScheduleError(detail, kernel=self.producer)
         self.fusion = SplitKFusion(pair, CONSUMER, "consumer")
         self.a, self.b, self.parts = self.fusion.a, self.fusion.b, self.fusion.parts

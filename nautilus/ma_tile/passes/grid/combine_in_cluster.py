@@ -36,6 +36,7 @@ from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpPlan
 from nautilus.core.text.names import fresh
+from nautilus.core.text.words import counted
 from nautilus.ma_tile.analysis.grid_variables import BLOCK
 from nautilus.ma_tile.analysis.split_k_combine import Pair, SplitKFusion, merged, pair_of, several
 from nautilus.ma_tile.ir.ops import (
@@ -128,7 +129,9 @@ def _check(pair: Pair, size: int, target: Limits) -> None:
     if b.mbars or b.pipelines or any(isinstance(op, RolesOp) for op in walk_ops(b.body)):
         raise ScheduleError(f"kernel {b.name} has roles or mbarriers", kernel=a.name)
     if a.warps != b.warps:
-        raise ScheduleError(f"its blocks have {a.warps} warps, but those of {b.name} have {b.warps}", kernel=a.name)
+        raise ScheduleError(
+            f"its blocks have {counted(a.warps, 'warp')}, but those of {b.name} have {b.warps}", kernel=a.name
+        )
 
 
 def _taken(pair: Pair) -> set[str]:
