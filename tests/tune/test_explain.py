@@ -89,7 +89,7 @@ def test_fused_split_k_warps_are_listed(monkeypatch: pytest.MonkeyPatch) -> None
     only(monkeypatch, "interleave", "groups")
     words = text(explained("attention/gqa_decode"))
     assert "kernel O: computes S_sum P_max_part P_sum_part O_acc_part P_max P_sum O_acc O" in words
-    assert "partial: 4 x 1 warps" in words and "interleave = 8x16 (" in words and "groups = 2 (" in words
+    assert "partial: 4 x 1 warp" in words and "interleave = 8x16 (" in words and "groups = 2 (" in words
 
 
 def test_a_fused_cluster_combine_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@
 ; EDIT: warp(*:4) => warp(*:2)
 ; PLAN: part {"mapping": {"engine": "warp", "combine_in_block": true}}
 ; RUN: combine-in-block
-; ERROR: kernel part: 4 consumers of 1 warps, but whole has 2 warps
+; ERROR: kernel part: 4 consumers of 1 warp, but whole has 2 warps
 
 ; CASE: refused: barriers
 ; INPUT: sums.ma

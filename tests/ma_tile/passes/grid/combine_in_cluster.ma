@@ -139,7 +139,7 @@
 ; INPUT: sums.ma
 ; PLAN: part {"mapping": {"engine": "warp", "cluster": 4}}
 ; RUN: combine-in-cluster
-; ERROR: kernel part: its blocks have 1 warps, but those of whole have 4
+; ERROR: kernel part: its blocks have 1 warp, but those of whole have 4
 
 ; CASE: refused: two stores
 ; INPUT: sums_alike.ma
