@@ -1,8 +1,8 @@
 """Splits of long reductions by the cost model, where the rules of :mod:`nautilus.planner.cuts` leave the GPU idle.
 
 The candidates are made from the plan of the rules: a kernel with fewer blocks than :data:`FEW` for each multiprocessor
-that takes :data:`WORTH` seconds or more, and whose loop no rule has split, has its outer loop, or its longest where the
-outer one is short, cut into chunks that fill the multiprocessors once, twice, four or eight times.  A candidate
+that takes :data:`WORTH` seconds or more, and whose loop no rule has split, has its longest loop, or the outer one of a
+reduction over several long axes, cut into chunks that fill the multiprocessors once, twice, four or eight times.  A candidate
 replaces the choice of the rules where the prediction for the whole program, with the kernel that combines the chunks,
 is shorter by :data:`MARGIN`.
 """
@@ -160,7 +160,9 @@ def _cuts(
     if not found:
         return
     first = next(iter(found))  # the outer loop: chunks of it leave the accesses of the others as they are
-    loop = first if found[first] * kernel.tiles >= FEW * many else max(found, key=lambda x: found[x])
+    joint = all(found.keys() <= {a.name for a in d.red} for d in unified.defs if d.is_reduction)
+    outer = joint and found[first] * kernel.tiles >= FEW * many
+    loop = first if outer else max(found, key=lambda x: found[x])
     ends = [(d.name, at) for d in unified.defs for at, a in enumerate(d.red) if a.name == loop]
     least = 2 if all(len(d.red) == 1 for d in unified.defs) else 1  # elements of a chunk
     row = {a.name: known[a.name] for a in plan.axes if a.role != GRID and a.name in known}
