@@ -11,7 +11,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.interleaved import position
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var
 from nautilus.core.fallbacks import LIGHTER, Fallbacks
-from nautilus.core.schedule import WarpgroupPlan
+from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.source import NO_SPAN
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
@@ -108,7 +108,8 @@ O[i, h, r] = sum[j](P[h, i, j] * C[j, r + 0])
 @pytest.mark.parametrize(("rung", "step", "stages"), [(0, 64, 2), (LIGHTER, 32, 4)])
 def test_divided_columns_take_a_shorter_step_where_registers_were_too_few(rung: int, step: int, stages: int) -> None:
     fallbacks = Fallbacks(taken=(("O", rung),) if rung else ())
-    request = Request(Path("latent.naut"), "sm_90a", text=LATENT, until="scalar", fallbacks=fallbacks)
+    whole = Schedule(splits=())
+    request = Request(Path("latent.naut"), "sm_90a", text=LATENT, until="scalar", fallbacks=fallbacks, schedule=whole)
     schedule = compile_file(request).context.schedule
     assert schedule is not None
     (plan,) = schedule.kernels
