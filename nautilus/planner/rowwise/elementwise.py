@@ -1,7 +1,7 @@
 """Tiles of elementwise kernels: few blocks and little unused.
 
-* The tile along contiguous memory is a power of two, of which little lies behind the end (:func:`exact`): tiles of 512
-  along 320 elements leave 37% of all threads idle, and tiles of 64 none.
+* The tile along contiguous memory is a power of two.  It divides the elements where a larger one would leave much of
+  itself behind the end (:func:`exact`): tiles of 512 along 320 elements leave 37% of all threads idle, tiles of 64 none.
 * Blocks start one after another.  A block of :data:`~nautilus.planner.kernel.ELEMENTS` elements of 16 bits moves its
   bytes in about the time in which the next one starts, so blocks have more elements where the starts of all would take
   more than :data:`SHARE` of the time of the memory or of the operations (:func:`elements`).
@@ -37,17 +37,15 @@ TURNED = 64  # bytes of a line of results whose operand is contiguous along anot
 
 
 def exact(extent: int, most: int, least: int) -> int:
-    """The largest power of two in ``least .. most`` that leaves little of its tiles of ``extent`` elements unused.
+    """The tile along ``extent`` elements: ``most``, or less where tiles of that size would leave much of it unused.
 
-    Where none does, the one that leaves least.
+    The smaller tile divides the elements, so that it has no mask, and has ``least`` elements at least.
     """
-    tile = best = floor_pow2(most)
-    while tile >= max(1, least):
-        if _unused(extent, tile) * WASTE <= extent:
-            return tile
-        best = min(best, tile, key=lambda t: _unused(extent, t))
-        tile //= 2
-    return best
+    tile = floor_pow2(most)
+    if (-extent % tile) * WASTE <= extent:
+        return tile
+    whole = extent & -extent
+    return whole if max(1, least) <= whole < tile else tile
 
 
 def short(extent: int) -> int:
