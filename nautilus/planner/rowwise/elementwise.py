@@ -1,7 +1,8 @@
 """Tiles of elementwise kernels: few blocks and little unused.
 
 * The tile along contiguous memory is a power of two.  It divides the elements where a larger one would leave much of
-  itself behind the end (:func:`exact`): tiles of 512 along 320 elements leave 37% of all threads idle, tiles of 64 none.
+  itself behind the end (:func:`exact`): tiles of 512 along 320 elements leave 37% of all threads idle, and tiles of
+  64 none.
 * Blocks start one after another.  A block of :data:`~nautilus.planner.kernel.ELEMENTS` elements of 16 bits moves its
   bytes in about the time in which the next one starts, so blocks have more elements where the starts of all would take
   more than :data:`SHARE` of the time of the memory or of the operations (:func:`elements`).
@@ -59,10 +60,6 @@ def short(extent: int) -> int:
     lanes = vectors & -vectors
     whole = extent % VECTOR == 0 and extent <= REGISTERS * min(32, lanes)
     return extent if whole and (tile - extent) * WASTE > tile else tile
-
-
-def _unused(extent: int, tile: int) -> int:
-    return -extent % tile
 
 
 def elements(defs: Sequence[Def], extents: Mapping[str, int], few: int, most: int) -> int:
