@@ -237,6 +237,15 @@ def _pairwise(x: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array, t
     return np.ascontiguousarray(rows), (len(kept),)
 
 
+def integer_product(a: Array, b: Array) -> Array:
+    """The exact product of integers, in float64 (which uses BLAS) if every sum stays below 2^53."""
+    if a.size and b.size:
+        peak = float(np.abs(a).max()) * float(np.abs(b).max()) * a.shape[-1]
+        if peak < 2.0**53:
+            return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+    return a @ b
+
+
 def distinct(numbers: Array) -> Array:
     """The different ``numbers`` in ascending order; ``numpy.unique`` would import the masked arrays of numpy."""
     ordered = np.sort(numbers, axis=None)

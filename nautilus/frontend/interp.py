@@ -26,7 +26,7 @@ from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce,
 from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.expr.products import factors
 from nautilus.core.index.sizes import MAX_DIM
-from nautilus.core.numerics import Array, eval_op, reduce_array, round_to, working
+from nautilus.core.numerics import Array, eval_op, integer_product, reduce_array, round_to, working
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Extent, Spec
 from nautilus.frontend.structural_zeros import absent, element
@@ -382,7 +382,7 @@ class Evaluator:
     def product(self, e: Reduce, left: Array, right: Array) -> Array:
         """The sum of products ``e``: ``left`` [batch, rows, inner] times ``right`` [batch, inner, columns]."""
         if e.dtype.is_int:
-            return _integer_product(left, right)
+            return integer_product(left, right)
         with np.errstate(all="ignore"):
             return np.asarray(left @ right)
 
@@ -437,12 +437,3 @@ def arrange(v: Value, batch: list[str], first: list[str], second: list[str]) -> 
     b, f = len(batch), len(batch) + len(first)
     shape = (prod(array.shape[:b]), prod(array.shape[b:f]), prod(array.shape[f:]))
     return np.ascontiguousarray(array).reshape(shape)
-
-
-def _integer_product(a: Array, b: Array) -> Array:
-    """The exact product of integers, in float64 (which uses BLAS) if every sum stays below 2^53."""
-    if a.size and b.size:
-        peak = float(np.abs(a).max()) * float(np.abs(b).max()) * a.shape[-1]
-        if peak < 2.0**53:
-            return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
-    return a @ b

@@ -34,7 +34,7 @@ from nautilus.core.expr.nodes import (
     walk,
 )
 from nautilus.core.functions.parts import PARTS, product_of_parts
-from nautilus.core.numerics import Array, Mode, combine_at, eval_op, reduce_array, round_to
+from nautilus.core.numerics import Array, Mode, combine_at, eval_op, integer_product, reduce_array, round_to
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType, integer_limits
 from nautilus.vr_tile.ir import (
@@ -419,7 +419,8 @@ def contracted(a: Array, a_names: Sequence[str], b: Array, b_names: Sequence[str
         shape = [len(x), *(size[n] for n in both), *(prod(size[n] for n in part) for part in (left, right))]
         return x.transpose(order).reshape(shape)
 
-    made = np.matmul(matrices(a, a_names, rows, shared), matrices(b, b_names, shared, columns))
+    left, right = matrices(a, a_names, rows, shared), matrices(b, b_names, shared, columns)
+    made = np.matmul(left, right) if left.dtype.kind == "f" else integer_product(left, right)
     found = [*both, *rows, *columns]
     result = made.reshape(len(made), *(size[n] for n in found))
     return np.asarray(result.transpose(0, *(1 + found.index(n) for n in names)))
