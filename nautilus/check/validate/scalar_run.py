@@ -27,7 +27,7 @@ from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
-_MOST = 1 << 25  # elements of one array
+_MOST = 1 << 21  # elements of one array, of which an expression has many, each with two residues
 _FACTOR = 1 << 21  # elements of a factor after its mask
 
 
