@@ -22,7 +22,7 @@ from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.core.buffers import Buffer, extents
 from nautilus.core.buffers import Space as Where
 from nautilus.core.expr.infer import stored_value
-from nautilus.core.expr.nodes import COMBINERS, Expr, Op, loads
+from nautilus.core.expr.nodes import COMBINERS, Expr, Op, free_vars, loads
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
@@ -140,6 +140,8 @@ class _Run:
         values = _along(np.arange(first, max(first, last)), at.depth, self.rank)
         if values.size == 0:
             return
+        if not steady and prod(np.broadcast_shapes(at.mask.shape, lo.shape, hi.shape, values.shape)) > _MOST:
+            raise Unsupported(f"the loop {s.var} has too many iterations")
         new = replace(
             at,
             variables={**at.variables, s.var: values},
@@ -151,6 +153,10 @@ class _Run:
         self.block(s.body, new, allocated)
 
     def statement(self, s: Store | Update, at: _Point) -> None:
+        parts = _factors(s.value) if isinstance(s, Update) and s.op == "sum" else [s.value]
+        for e in (*_conjuncts(s.guard), *s.index, *parts):
+            if prod(at.variables[n].size for n in free_vars(e) if n in at.variables) > _MOST:
+                raise Unsupported(f"the iteration space of {s.buffer} is too large")
         space = self.space(at)
         masks = [at.mask, *(space.array(g, at.mask) for g in _conjuncts(s.guard))]
         mask = np.asarray(reduce(np.logical_and, masks))
