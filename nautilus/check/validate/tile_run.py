@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -35,7 +36,11 @@ from nautilus.vr_tile.ir import (
     TileModule,
     TileOp,
     ValueOp,
+    results,
+    walk_ops,
 )
+
+_MOST = 1 << 26  # elements of all tiles of a kernel at all points of its grid, which are kept together
 
 
 def run(module: TileModule, given: Given, constants: Constants) -> dict[str, Memory]:
@@ -85,6 +90,10 @@ class _Run:
             self.variables[g.var] = self.along(int(space.array(g.extent, self.mask)), d)
         for a in self.kernel.axes:
             self.variables[a.name] = self.along(a.size, self.dim(a.name))
+        points = prod(self.variables[g.var].size for g in self.kernel.grid)
+        elements = sum(prod(v.type.shape) for op in walk_ops(self.kernel.body) for v in results(op))
+        if points * elements > _MOST:
+            raise Unsupported(f"the tiles of {self.kernel.name} are too large together")
         self.block(self.kernel.body)
 
     def space(self) -> Space:

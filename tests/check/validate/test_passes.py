@@ -11,6 +11,7 @@ import pytest
 
 from nautilus.check.inputs import generate, validation_inputs
 from nautilus.check.levels import Level, Trace
+from nautilus.check.validate import scalar_run, tile_run
 from nautilus.check.validate.meanings import KNOWN
 from nautilus.check.validate.verdict import Verdict
 from nautilus.check.validation import verdicts
@@ -98,3 +99,14 @@ def test_a_root_of_a_negative_number_is_no_number() -> None:
 
     wrong = replace(made[1], module=mutated(made[0].module, rule))
     assert found(text, [made[0], wrong])[made[1].subject].status == "refuted"
+
+
+def test_spaces_that_do_not_fit_in_memory_are_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "dim M = 40, N = 60\ninput X: f32[M, N]\noutput Y: f32[M, N]\nY[i, j] = exp(X[i, j]) if i + j < 70 else 0\n"
+    given = levels(text)
+    assert {v.status for v in found(text, given).values()} == {"proved"}
+    for module in (scalar_run, tile_run):
+        monkeypatch.setattr(module, "_MOST", 1000)
+    refused = found(text, given).values()
+    assert {v.status for v in refused} == {"not decided"}
+    assert all("too large" in v.detail for v in refused)
