@@ -31,7 +31,7 @@ from nautilus.passes.selection.with_variants import may_vary, with_variants
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
 
-__all__ = ["Request", "Result", "build_cubin", "compile_checked", "compile_file", "next_request"]
+__all__ = ["Request", "Result", "build_cubin", "compile_checked", "compile_file", "compile_variant", "next_request"]
 
 _RECURSION = 20_000  # Python frames: printers and simplifiers recurse as deep as the checker lets a spec be
 Accept = Callable[[Result], None]  # raises ScheduleError for a result that must not be used
@@ -40,10 +40,10 @@ Accept = Callable[[Result], None]  # raises ScheduleError for a result that must
 def compile_file(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
     """Run the stages under the first schedule that none of them, nor ``accept``, rejects.  Raises what they raise."""
     forget()
-    return _compile(request, instruments, accept)
+    return compile_variant(request, instruments, accept)
 
 
-def _compile(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
+def compile_variant(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
     """:func:`compile_file` as a part of another compilation, such as a variant, whose simplifications it knows."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
     lookup_failure, repeated, spec, refused = "", Repeated(), None, request.refused
@@ -95,7 +95,7 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
     result = compile_file(request, instruments, accept)
     if not may_vary(request, result):
         return result, built[-1]
-    found = with_variants(request, result, _compile, assemble)
+    found = with_variants(request, result, compile_variant, assemble)
     if found is None:
         assemble(result)
     return found or result, built[-1]
@@ -112,7 +112,7 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
 
     checked = Checked(request, check, _to_cuda)
     result = compile_file(request, instruments, checked.accept)
-    return with_variants(request, result, _compile, checked.assemble) or result
+    return with_variants(request, result, compile_variant, checked.assemble) or result
 
 
 def _to_cuda(result: Result, until: str) -> Result | None:

@@ -19,7 +19,7 @@ from nautilus.core.schedule.mapping import is_fused_into_consumer
 from nautilus.core.text.words import counted
 from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.roofline import Roofline, roofline
-from nautilus.driver import Request, Result, compile_checked, compile_file
+from nautilus.driver import Request, Result, compile_checked, compile_file, compile_variant
 from nautilus.passes.manager import steps
 from nautilus.passes.pipelines import MA_TILE, SCALAR
 from nautilus.passes.selection import copy_choice
@@ -133,7 +133,7 @@ def explain(request: Request, every: bool = True) -> dict[str, Any]:
         ],
         "predicted": estimate_data(predicted, done.module),
         "roofline": _roofline_data(roofline(program, predicted, request.arch)),
-        "variants": describe_variants(None if compiled is None else find(request, compiled, compile_file)),
+        "variants": describe_variants(None if compiled is None else find(request, compiled, compile_variant)),
         "space": _space_size(c.point[0]) if c.point is not None else None,
         "alternatives": [_plain(a, predicted) for a in legal] if every else None,
         "refused": [_plain(a, predicted) for a in refused] if every else None,

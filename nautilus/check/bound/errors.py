@@ -20,6 +20,7 @@ from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, eval_op, reduce_array, round_to
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import STEP, Evaluator, product_factors, run_spec
 from nautilus.frontend.spec import Definition, Spec
@@ -48,6 +49,11 @@ _FLIPS = 1024  # one element in so many of a typed intermediate is taken to roun
 #: Functions behind which a product may have factors.
 _AROUND = frozenset({"cast", "neg", "select"})
 _DISCONTINUOUS = frozenset({"floor", "ceil", "round", "sign", "floordiv"})
+
+
+@by_identity(1 << 10)
+def _is_computed(e: Expr, computed: frozenset[str]) -> bool:
+    return any(inexact(n) or (isinstance(n, Load) and n.buffer in computed) for n in walk(e))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,16 +244,25 @@ class Rounding(Evaluator):
         if self.probe.regular and shape:  # neighbours that differ little are rounded in one direction
             runs = self.rng.random((*shape[:-1], -(-shape[-1] // _RUN)), dtype=np.float32)
             return (2.0 * np.repeat(runs, _RUN, axis=-1)[..., : shape[-1]] - 1.0) * self.probe.size
-        return (2.0 * self.rng.random(shape, dtype=np.float32) - 1.0) * self.probe.size
+        drawn: Array = np.asarray(self.rng.random(shape, dtype=np.float32))
+        drawn *= 2.0  # in place: a new array takes longer than the product
+        drawn -= 1.0
+        drawn *= self.probe.size
+        return drawn
 
     def moved(self, x: Array, relative: float, least: float = 0.0) -> Array:
         """``x`` with errors of up to ``relative`` of each element, and of at least ``least`` where it is not 0."""
         xi = self.signs(x.shape)
+        if not (least and x.size):
+            return np.asarray(x * (1.0 + relative * xi))
         small = np.abs(x)
-        if least and small.size and not float(small.max()) <= LARGEST:  # of an f32 operation
+        most = float(small.max())
+        if not most <= LARGEST:  # of an f32 operation
             x = np.where(small > LARGEST, np.copysign(np.inf, x), x)
-        if least and small.size and float(small.min()) * relative < least:
+        if float(small.min()) * relative < least:
             size = np.where(small == 0.0, 0.0, np.maximum(relative * small, least))
+            if most <= LARGEST:
+                return np.asarray(x + size * xi)
             return np.where(np.isfinite(x), x + np.where(np.isfinite(size), size, 0.0) * xi, x)
         return np.asarray(x * (1.0 + relative * xi))
 
@@ -279,7 +294,7 @@ class Rounding(Evaluator):
 
     def computed(self, e: Expr) -> bool:
         """Whether the value of ``e`` is rounded anywhere on its way from the inputs."""
-        return any(inexact(n) or (isinstance(n, Load) and n.buffer in self.how.computed) for n in walk(e))
+        return _is_computed(e, self.how.computed)
 
     # ---- operations
     def compute(self, e: Expr) -> Value:

@@ -22,7 +22,7 @@ So the stated figure says how results are judged, by ``check`` and by ``bench``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import exp, inf, isfinite, log
 from typing import Any, Final
@@ -36,8 +36,8 @@ from nautilus.check.bound.orders import LARGEST
 from nautilus.check.bound.probes import FEW, PROBES, kinds, margin
 from nautilus.check.bound.sampling import INPUTS, RUNTIME, lengths, shortened, shorter_sums, volume, wide, work
 from nautilus.check.bound.stepwise import stepwise
-from nautilus.check.inputs import generate, integer_ranges
-from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, children
+from nautilus.check.inputs import InputSet, generate, integer_ranges
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, children, rewrite
 from nautilus.core.numerics import Array, distinct, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -55,6 +55,8 @@ _BUDGET: Final = 1 << 24  # points of an evaluation; above that, sums outside of
 _WORK: Final = 1 << 22  # points of the steps of one evaluation
 _POINTS: Final = 1 << 29  # operations at points in all evaluations: a few seconds
 _MOST_POINTS: Final = 1 << 24  # points of one operation, whose values are in memory at the same time
+_FEW_POINTS: Final = 1 << 19  # points of a step, up to which the time is that of the calls: all inputs run at once
+_INPUT: Final = "%input"  # the axis of the inputs then
 _ELEMENTS: Final = (64, 16, 4)  # elements of an output at each step: the first number whose work is within the limit
 
 
@@ -78,8 +80,8 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], pa
     known = _Known(only, along, precision, parts)
     if known.steps == 0:
         return {t.name: Bound(inf, too_large=True) for t in wanted}
-    samples = [_Sample.of(known, seed) for seed in range(known.inputs)]
-    runs = [_runs(known, x, _Case(known.few.spec, {}, known.few.rows)) for x in samples]
+    samples = _samples(known)
+    runs = [r for x in samples for r in _runs(known, x, _Case(known.few.spec, {}, known.few.rows, {}))]
     whole = _figures(known, wanted, runs)
     out = {t.name: Bound(whole[t.name].relative) for t in wanted if whole[t.name].is_useful}
     rest = [t for t in wanted if t.name not in out]
@@ -99,14 +101,14 @@ def _single_steps(known: _Known, wanted: Sequence[Tensor], samples: Sequence[_Sa
     if own is None:
         return {}
     cut = known.cut(own.spec)
-    full = samples[0].values
+    full = samples[0].of_inputs(samples[0].values)[0]
     if any(full[o].shape != _shape(cut.spec, n) for n, o in own.outputs.items()):
         return {}  # the states at these positions need others
+    types = {t.name: t.dtype for t in known.fixed.outputs}
     runs = []
     for x in samples:
-        types = {t.name: t.dtype for t in known.fixed.outputs}
-        given = own.inputs({n: round_to(v, types[n]) for n, v in x.values.items()})
-        runs.append(_runs(known, x, _Case(cut.spec, own.errors, {**cut.rows, **given})))
+        states = [own.inputs({n: round_to(v, types[n]) for n, v in one.items()}) for one in x.of_inputs(x.values)]
+        runs += _runs(known, x, _Case(cut.spec, own.errors, cut.rows, x.joined(states)))
     return _figures(known, wanted, runs)
 
 
@@ -172,6 +174,7 @@ class _Known:
             probes -= 1
         while steps > 2 and cost(inputs, probes, steps) > _POINTS:
             steps -= 1
+        self.joins = each * inputs <= _FEW_POINTS
         largest = max((most for most, _ in sizes), default=0) // self.total
         fits = cost(inputs, probes, steps) <= 2 * _POINTS and largest <= _MOST_POINTS
         return inputs, probes, steps if fits else 0
@@ -213,27 +216,85 @@ def _positions(t: Tensor, along: Along, elements: int) -> dict[int, Array]:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Inputs of the program, and its values over the reals for the steps that run."""
+    """``count`` inputs of the program, and its values over the reals for the steps that run.
 
+    More than one have an axis of their own, the first of each array.
+    """
+
+    count: int
     arrays: Mapping[str, Array]
     scalars: Mapping[str, Any]
     values: Mapping[str, Array]
 
     @staticmethod
-    def of(known: _Known, seed: int) -> _Sample:
-        small, ranges = shortened(known.few.spec, known.ranges)
-        given = generate(small, "random", seed, ranges=ranges)
-        arrays = {**given.arrays, **known.few.rows}
-        values = run_spec(wide(small), arrays, given.scalars, steps=known.steps)
-        return _Sample(arrays, given.scalars, values)
+    def of(known: _Known, given: Sequence[InputSet], small: Spec) -> _Sample:
+        """Of ``small``, which is the program at a few positions, on the inputs ``given``."""
+        rows, count = known.few.rows, len(given)
+        arrays = _joined(count, [{n: x for n, x in g.arrays.items() if n not in rows} for g in given])
+        program = _on_inputs(wide(small), count, rows)
+        values = run_spec(program, {**arrays, **rows}, given[0].scalars, steps=known.steps)
+        return _Sample(count, arrays, given[0].scalars, values)
+
+    def joined(self, found: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        """Arrays of each input as those of all inputs."""
+        return _joined(self.count, found)
+
+    def of_inputs(self, arrays: Mapping[str, Array]) -> list[dict[str, Array]]:
+        """The arrays of each input."""
+        if self.count == 1:
+            return [dict(arrays)]
+        return [{name: x[i] for name, x in arrays.items()} for i in range(self.count)]
+
+
+def _samples(known: _Known) -> list[_Sample]:
+    """The inputs, all in one sample where a step has few points."""
+    small, ranges = shortened(known.few.spec, known.ranges)
+    given = [generate(small, "random", seed, ranges=ranges) for seed in range(known.inputs)]
+    if known.joins and all(g.scalars == given[0].scalars for g in given):
+        return [_Sample.of(known, given, small)]
+    return [_Sample.of(known, [g], small) for g in given]
+
+
+def _joined(count: int, found: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    if count == 1:
+        return dict(found[0])
+    return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+
+def _on_inputs(program: Spec, count: int, same: Collection[str]) -> Spec:
+    """``program`` on ``count`` inputs at once; the tensors ``same`` do not differ between them."""
+    if count == 1:
+        return program
+    each = {t.name for t in program.inputs} | {d.name for d in program.definitions}
+
+    def tensors(found: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        more = (replace(t, shape=(count, *t.shape), strides=None) if t.name not in same else t for t in found)
+        return tuple(more)
+
+    def load(e: Expr) -> Expr | None:
+        ours = isinstance(e, Load) and e.buffer in each and e.buffer not in same
+        return replace(e, index=(Var(_INPUT), *e.index)) if isinstance(e, Load) and ours else None
+
+    def definition(d: Definition) -> Definition:
+        later = None if d.recurrence is None else replace(d.recurrence, axis=d.recurrence.axis + 1)
+        return replace(d, axes=(Axis(_INPUT, count), *d.axes), expr=rewrite(d.expr, load), recurrence=later)
+
+    definitions = tuple(map(definition, program.definitions))
+    inputs, outputs = tensors(program.inputs), tensors(program.outputs)
+    return replace(program, inputs=inputs, outputs=outputs, definitions=definitions, facts=())
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A program to evaluate, its inputs that show a state with an error, and its inputs beside those of a sample."""
+    """A program to evaluate.
+
+    ``shown``: its inputs that show a state with an error.  ``rows``, ``more``: its inputs beside those of a sample,
+    which are the same for all of these, or differ.
+    """
 
     spec: Spec
     shown: Mapping[str, float]
+    rows: Mapping[str, Array]
     more: Mapping[str, Array]
 
 
@@ -246,31 +307,36 @@ class Profile:
     largest: float
 
 
-def _runs(known: _Known, sample: _Sample, case: _Case) -> dict[str, tuple[Profile, Profile]]:
-    """For each output, its profiles over the first steps under all choices of errors, and over all under one."""
+def _runs(known: _Known, sample: _Sample, case: _Case) -> list[dict[str, tuple[Profile, Profile]]]:
+    """For each input and output, profiles over the first steps under all choices of errors, and over all under one."""
     small = wide(shortened(case.spec, known.ranges)[0])
     how = replace(roundings(small, known.precision, known.terms, known.parts), shown=case.shown)
+    program = _on_inputs(small, sample.count, case.rows)
     names = {t.name for t in small.inputs}
-    arrays = {n: x for n, x in {**sample.arrays, **case.more}.items() if n in names}
+    arrays = {n: x for n, x in {**sample.arrays, **case.more, **case.rows}.items() if n in names}
     first = min(known.steps, _FIRST)
 
     def moved(probe: Probe, steps: int) -> dict[str, Array]:
-        return run(small, arrays, sample.scalars, {}, how, probe, steps)
+        return run(program, arrays, sample.scalars, {}, how, probe, steps)
 
-    values = sample.values if not case.shown else run_spec(small, arrays, sample.scalars, steps=known.steps)
+    values = sample.values if not case.shown else run_spec(program, arrays, sample.scalars, steps=known.steps)
     later = moved(PROBES[0], known.steps)
     start, ahead = values, later
     last_only = any(known.along[t.name].axis is None for t in small.outputs)  # its first steps are no part of these
     if first < known.steps and last_only:
-        start, ahead = run_spec(small, arrays, sample.scalars, steps=first), moved(PROBES[0], first)
+        start, ahead = run_spec(program, arrays, sample.scalars, steps=first), moved(PROBES[0], first)
     others = [moved(p, first) for p in PROBES[1 : known.probes]]
-    out: dict[str, tuple[Profile, Profile]] = {}
-    for t in small.outputs:
-        along = known.along[t.name]
-        if t.dtype.is_float:
-            early = _profile([m[t.name] for m in (ahead, *others)], start[t.name], t.dtype, along, first)
-            out[t.name] = early, _profile([later[t.name]], values[t.name], t.dtype, along, known.steps)
-    return out
+    outputs = [t for t in small.outputs if t.dtype.is_float]
+    found = []
+    for one in zip(*map(sample.of_inputs, (values, later, start, ahead, *others)), strict=True):
+        exact, last, begun, *probed = one
+        out: dict[str, tuple[Profile, Profile]] = {}
+        for t in outputs:
+            along = known.along[t.name]
+            early = _profile([m[t.name] for m in probed], begun[t.name], t.dtype, along, first)
+            out[t.name] = early, _profile([last[t.name]], exact[t.name], t.dtype, along, known.steps)
+        found.append(out)
+    return found
 
 
 def _profile(moved: Sequence[Array], values: Array, dtype: DType, along: Along, steps: int) -> Profile:

@@ -113,12 +113,29 @@ def _sample(
 
 
 def _figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, float]:
-    """Relative errors of the outputs ``wanted``, with the largest ones."""
+    """Relative errors of the outputs ``wanted``, with the largest ones.
+
+    Outputs of different shapes may read a tensor at different indices, which keeps all of it: each is then alone.
+    """
     fixed = at_sizes(program, program.samples(RUNTIME))
-    elements = {t.name: volume(t.shape) for t in fixed.outputs}
     few = min(prod(n for n in t.shape if isinstance(n, int)) for t in wanted) < FEW
     count = INPUTS if few else 1
     whole, rows = _cut(fixed, _BUDGET // count)
+    if len(fixed.outputs) > 1 and work(whole) > _FAR * _BUDGET // count:
+        alone = [(t, replace(fixed, outputs=tuple(x for x in fixed.outputs if x.name == t.name))) for t in wanted]
+        cuts = [([t], *_cut(one, _BUDGET // count)) for t, one in alone]
+        if sum(work(cut) for _, cut, _ in cuts) < work(whole):
+            found = (_sampled(fixed, *c, precision, parts, count) for c in cuts)
+            return {name: x for one in found for name, x in one.items()}
+    return _sampled(fixed, wanted, whole, rows, precision, parts, count)
+
+
+def _sampled(
+    fixed: Spec, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], precision: str, parts: bool,
+    count: int,
+) -> dict[str, float]:  # fmt: skip
+    """The errors on ``count`` inputs of ``whole``, which is ``fixed`` at sampled elements, with the inputs ``rows``."""
+    elements = {t.name: volume(t.shape) for t in fixed.outputs}
     cut, ranges = shortened(whole, integer_ranges(fixed))
     how = roundings(cut, precision, lengths(fixed), parts)
     error = {t.name: 0.0 for t in wanted}  # norms over all seeds

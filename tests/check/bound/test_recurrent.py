@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.verify import judge, references
+from nautilus.check.bound import errors, recurrent
+from nautilus.check.bound import stated as stated_module
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.stated import stated
 from nautilus.check.bound.stepwise import stepwise
@@ -224,3 +227,39 @@ def test_a_step_of_many_points_has_no_bound() -> None:
     small, large = (stated(load_text(POWERS.format(n=n)))["r"] for n in (64, 16384))
     assert small.relative < 1e-3 and not small.too_large
     assert large.too_large and large.grows and "too large" in large.text
+
+
+FEW = """dim B = 2, T = 40, W = 3
+input x: f32[B, T, W], w: f32[W, W]
+output y: f32[B], h: f32[B, T, W]
+recur h[b, t, i: W] = tanh(sum[j](w[i, j] * h[b, t - 1, j]) + x[b, t, i]) if t > 0 else x[b, 0, i]
+y[b] = max[i](h[b, T - 1, i])
+"""
+
+
+def test_inputs_of_few_elements_are_evaluated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, runs = load_text(FEW, "few"), list[int]()
+
+    def counted(*given: Any, **more: Any) -> dict[str, Array]:
+        runs.append(1)
+        return run_spec(*given, **more)
+
+    monkeypatch.setattr(errors, "run_spec", counted)
+    together = stated(spec)
+    assert len(runs) < 10
+    monkeypatch.setattr(recurrent, "_FEW_POINTS", 0)
+    stated_module._stated.cache_clear()
+    alone = stated(spec)
+    assert len(runs) > 30
+    for name in ("y", "h"):
+        assert 0.6 < together[name].relative / alone[name].relative < 1.6
+
+
+def test_single_steps_of_few_elements_are_evaluated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = load_text(LOGISTIC.format(t=96).replace("B = 16", "B = 2"), "few")
+    monkeypatch.setattr(recurrent, "FEW", 1 << 20)
+    together = stated(spec)["h"]
+    monkeypatch.setattr(recurrent, "_FEW_POINTS", 0)
+    stated_module._stated.cache_clear()
+    alone = stated(spec)["h"]
+    assert together.stepwise and alone.stepwise and 0.6 < together.relative / alone.relative < 1.6

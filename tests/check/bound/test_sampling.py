@@ -1,0 +1,60 @@
+"""How much of a program is evaluated for its bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nautilus.check.bound import sampling
+from nautilus.check.bound.program import rounded
+from nautilus.check.bound.stated import stated
+from nautilus.check.inputs import InputSet, generate
+from nautilus.core.schedule import Schedule
+from nautilus.frontend.semantics.check import load_text
+from nautilus.frontend.spec import Spec
+
+#: The outputs are sampled at different pixels, so that together they need all pixels.
+TWO_SHAPES = """dim H = 2160, W = 3840
+input X: u8[H, W, 3]
+output Y: f16[H, W]
+output UV: f16[H, W, 2]
+Y[y, x] = 0.299 * X[y, x, 0] + 0.587 * X[y, x, 1] + 0.114 * X[y, x, 2]
+UV[y, x, c: 2] = 0.492 * (X[y, x, 2] - Y[y, x]) if c == 0 else 0.877 * (X[y, x, 0] - Y[y, x])
+"""
+#: Each mean is of three axes, and each of its terms a sum.
+MEANS_OF_SUMS = """dim B = 4, H = 64, C = 128
+const G = 4
+input X: f16[B, H, H, C]
+input W: f16[C, C]
+output M: f32[B, G]
+Z[n, y: H, x: H, k: C] = sum[c](X[n, y, x, c] * W[c, k] if c <= y + x else 0)
+M[n, g: G] = mean[y, x, c: C // G](Z[n, y, x, g * (C // G) + c])
+"""
+
+
+def test_outputs_that_are_sampled_at_different_indices_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    elements: list[int] = []
+
+    def generated(spec: Spec, *given: Any, **more: Any) -> InputSet:
+        elements.append(sum(sampling.volume(t.shape) for t in spec.inputs))
+        return generate(spec, *given, **more)
+
+    monkeypatch.setattr(sampling, "generate", generated)
+    found = stated(load_text(TWO_SHAPES, "yuv"))
+    assert len(elements) == 2 and max(elements) < sampling._BUDGET
+    assert 4e-4 < found["Y"].relative < 2e-3 and 4e-4 < found["UV"].relative < 1e-2
+
+
+def test_sums_of_sums_over_several_axes_have_fewer_terms() -> None:
+    program = rounded(load_text(MEANS_OF_SUMS, "means"), "fast", Schedule())
+    whole, _ = sampling._cut(program, sampling._BUDGET)
+    assert sampling.work(whole) < 2 * sampling._FAR * sampling._BUDGET
+
+
+def test_sums_keep_their_terms_where_fewer_save_no_work() -> None:
+    text = "dim N = 4096\ninput X: f32[N, N], p: i32[N]\noutput Y: f32[N]\nassume 0 <= p[i] < N\n"
+    program = rounded(load_text(text + "Y[i] = sum[j](X[p[i], p[j]])\n", "gather"), "fast", Schedule())
+    whole, _ = sampling._cut(program, 1 << 16)
+    (lengths,) = sampling.lengths(whole).values()
+    assert lengths >= sampling._TERMS
