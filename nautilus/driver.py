@@ -20,7 +20,7 @@ from nautilus.core.index.simplify import forget
 from nautilus.passes.attempts import Repeated, Resources, check_resources, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input
-from nautilus.passes.instruments import Verify
+from nautilus.passes.instruments import Verify, VerifyLater
 from nautilus.passes.manager import Instrument, Pipeline, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
@@ -50,7 +50,8 @@ def compile_variant(request: Request, instruments: Sequence[Instrument] = (), ac
     while True:
         result = Result(request.context)
         try:
-            checks = [Verify()] if request.verified else []
+            later = VerifyLater() if request.verified and request.verified_later else None
+            checks: list[Instrument] = [] if not request.verified else [Verify() if later is None else later]
             known = [Refused(refused)] if request.refused else []
             pipeline = Pipeline([*checks, repeated, *known, *instruments])
             start, after = read_input(request, result, pipeline, spec)
@@ -59,7 +60,7 @@ def compile_variant(request: Request, instruments: Sequence[Instrument] = (), ac
                 check_resources(result.modules[MA_TILE.name], result.context, result.tuned)
             if accept is not None:
                 accept(result)
-            result.lookup_failure, result.refused = lookup_failure, refused
+            result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
             return result
         except (ScheduleError, UnsupportedError) as error:
             again = error is repeated.error  # before the result has a schedule

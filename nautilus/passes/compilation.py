@@ -17,6 +17,7 @@ from nautilus.cuda.host.choice import Choice
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.dumps import stage_of
+from nautilus.passes.instruments import VerifyLater
 from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SPEC
 from nautilus.targets.records import DEFAULT_TARGET
@@ -43,6 +44,7 @@ class Request:
     for tensors that are not aligned joins them.  ``unaligned``: strides that are given at launch, and the addresses of
     their tensors, are not promised to be multiples of 16 bytes.  ``assumed``: facts about runtime sizes beside those of
     the spec.  ``verified``: the verifier runs behind every pass; not where the schedule alone is the result.
+    ``verified_later``: it runs behind the last one, and behind the others when the result is used.
     ``refused``: plans that ptxas refused, which are not tried again.
     """
 
@@ -62,6 +64,7 @@ class Request:
     unaligned: bool = False
     assumed: tuple[SizeFact, ...] = ()
     verified: bool = True
+    verified_later: bool = False
     refused: tuple[Refusal, ...] = ()
 
     @property
@@ -149,6 +152,7 @@ class Result:
     used.  ``unchecked``: the reason why ptxas did not check the warpgroup MMAs.  ``ptxas_failure``: the failure of the
     warpgroup MMAs of a given schedule or dump in ptxas.  ``spills``: the kernels that spill registers, as far as
     ptxas assembled them, with the bytes a thread.  ``refused``: plans of the attempts before that ptxas refused.
+    ``later``: the verifiers that are still to run.
     ``variants``: what the CUDA text holds instead of the MA-tile module alone.
     """
 
@@ -160,6 +164,7 @@ class Result:
     ptxas_failure: str = ""
     spills: tuple[tuple[str, int], ...] = ()
     refused: tuple[Refusal, ...] = ()
+    later: VerifyLater | None = None
     variants: Variants | None = None
 
     @property

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from nautilus.core.records import dataclass
 from nautilus.passes.dumps import CERTIFICATE, dump_header
 from nautilus.passes.loading import load
 from nautilus.passes.manager import Record
+from nautilus.passes.pipelines import MA_TILE
 from nautilus.passes.step_certificate import StepCertificate, step_certificate
 
 
@@ -32,6 +33,28 @@ class Verify:
     def after(self, record: Record) -> None:
         if record.stage.verify and record.changed:
             load(record.stage.verify)(record.module)
+
+
+@dataclass
+class VerifyLater:
+    """Runs the verifier on the module of the last step, which has the limits of the target, and on others when asked.
+
+    The verifiers take as long as all passes, and few candidates for variants are used.
+    """
+
+    records: list[Record] = field(default_factory=list)
+
+    def after(self, record: Record) -> None:
+        if record.number == 0:  # of the last attempt
+            self.records.clear()
+        self.records.append(record)
+        if record.is_last and record.stage is MA_TILE:
+            Verify().after(replace(record, changed=True))
+
+    def verify(self) -> None:
+        """Run the verifiers on all modules. Raises what they raise."""
+        for record in self.records:
+            Verify().after(record)
 
 
 @dataclass

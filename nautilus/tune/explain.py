@@ -20,6 +20,7 @@ from nautilus.core.text.words import counted
 from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.roofline import Roofline, roofline
 from nautilus.driver import Request, Result, compile_checked, compile_file, compile_variant
+from nautilus.passes.compilation import Variants
 from nautilus.passes.manager import steps
 from nautilus.passes.pipelines import MA_TILE, SCALAR
 from nautilus.passes.selection import copy_choice
@@ -133,7 +134,7 @@ def explain(request: Request, every: bool = True) -> dict[str, Any]:
         ],
         "predicted": estimate_data(predicted, done.module),
         "roofline": _roofline_data(roofline(program, predicted, request.arch)),
-        "variants": describe_variants(None if compiled is None else find(request, compiled, compile_variant)),
+        "variants": describe_variants(_variants(request, compiled)),
         "space": _space_size(c.point[0]) if c.point is not None else None,
         "alternatives": [_plain(a, predicted) for a in legal] if every else None,
         "refused": [_plain(a, predicted) for a in refused] if every else None,
@@ -150,6 +151,11 @@ def _choices(schedule: Schedule) -> dict[str, Any]:
         "split": [f"{p.op} over {p.axis} into {p.splits} chunks" for p in schedule.splits or ()],
         "copied": [_copy(x) for x in schedule.copies or ()],
     }
+
+
+def _variants(request: Request, compiled: Result | None) -> Variants | None:
+    """The variants of ``compiled``, the result of ``request``."""
+    return None if compiled is None else find(replace(request, verified_later=True), compiled, compile_variant)
 
 
 def _roofline_data(roof: Roofline) -> dict[str, Any]:

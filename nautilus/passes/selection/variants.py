@@ -266,6 +266,8 @@ def _unaligned(request: Request, spec: Spec, name: str, compile_one: Callable[[R
     """The variant for any strides and addresses; None where no tensor has strides with a promise about them."""
     if request.unaligned or not any(p.multiple > 1 for p in spec.stride_params):
         return None
-    made = compile_one(replace(request, lookup=None, variants=1, until=MA_TILE.name, unaligned=True))
+    made = compile_one(
+        replace(request, lookup=None, variants=1, until=MA_TILE.name, unaligned=True, verified_later=False)
+    )
     assert made.context.schedule is not None
     return _variant(Candidate(UNALIGNED, made.context.schedule, made.modules[MA_TILE.name]), name)

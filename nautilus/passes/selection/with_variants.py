@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from nautilus.core.errors import ScheduleError
+from nautilus.core.errors import ScheduleError, TargetLimitError
 from nautilus.passes.attempts import SPILLED, Resources
-from nautilus.passes.compilation import Request, Result
+from nautilus.passes.compilation import Request, Result, Variants
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
 
 
@@ -27,9 +27,9 @@ def with_variants(
     from nautilus.passes.header import variants_header
     from nautilus.passes.selection.variants import GENERAL, UNALIGNED, Dropped, dropped_by, find
 
-    dropped, compile_one = list[Dropped](), _once(compile_one)
+    dropped, candidates = list[Dropped](), _Candidates(compile_one)
     while True:
-        found = find(request, result, compile_one, dropped)
+        found = find(replace(request, verified_later=True), result, candidates.compile, dropped)
         if found is None:
             return None
         spec = result.modules[SPEC.name]
@@ -44,6 +44,7 @@ def with_variants(
         else:
             own = [] if other is None else [f"{other.name}.{k.name}" for k in other.kernels]
             refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in own]
+        refused += [] if refused else candidates.over_limits(found)
         if not refused:
             return made
         bad = [d for v in found.all for name in refused for d in dropped_by(v, name)]
@@ -60,22 +61,40 @@ def may_vary(request: Request, result: Result) -> bool:
     return bool(spec.launch_dims or spec.stride_params)
 
 
-def _once(compile_one: Callable[[Request], Result]) -> Callable[[Request], Result]:
-    """``compile_one``, which compiles equal requests once: every choice begins with the same candidates."""
-    from nautilus.passes.selection.variants import REFUSED
+class _Candidates:
+    """Compilations of candidates, equal ones once: every choice begins with the same ones."""
 
-    known: list[tuple[Request, Result | Exception]] = []
+    def __init__(self, compile_one: Callable[[Request], Result]) -> None:
+        self.compile_one = compile_one
+        self.known = list[tuple[Request, Result | Exception]]()
 
-    def compiled(request: Request) -> Result:
-        made = next((found for asked, found in known if asked == request), None)
+    def compile(self, request: Request) -> Result:
+        """The result of ``request``. Raises what a plan may be refused with."""
+        from nautilus.passes.selection.variants import REFUSED
+
+        made = next((found for asked, found in self.known if asked == request), None)
         if made is None:
             try:
-                made = compile_one(request)
+                made = self.compile_one(request)
             except REFUSED as error:
                 made = error
-            known.append((request, made))
+            self.known.append((request, made))
         if isinstance(made, Exception):
             raise made
         return made
 
-    return compiled
+    def over_limits(self, found: Variants) -> list[str]:
+        """Run the verifiers that wait on the variants ``found``; kernels that exceed a limit of the target on the way.
+
+        Raises VerifyError for a module that breaks another rule.
+        """
+        bad = []
+        for v in found.all:
+            for _, made in self.known:
+                later = None if isinstance(made, Exception) else made.later
+                if later is not None and made.modules[MA_TILE.name].kernels is v.module.kernels:
+                    try:
+                        later.verify()
+                    except TargetLimitError as error:
+                        bad.append(f"{v.module.name}.{error.kernel}")
+        return bad

@@ -11,17 +11,20 @@ from typing import Any
 
 import pytest
 
-from nautilus.core.errors import AssemblerError, InternalError
+from nautilus.core.errors import AssemblerError, InternalError, TargetLimitError
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold, chosen, leaves
 from nautilus.cost.model import estimate
 from nautilus.cuda.host.choice import Choice, check_dispatch
 from nautilus.cuda.module import CudaModule
 from nautilus.cuda.names import kernel_symbols
-from nautilus.driver import Request, Result, compile_file
+from nautilus.driver import Request, Result, compile_file, compile_variant
 from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.passes.compilation import Variants
+from nautilus.passes.instruments import VerifyLater
+from nautilus.passes.manager import steps
+from nautilus.passes.pipelines import MA_TILE
 from nautilus.passes.selection import dispatch_tree, size_facts, variants
 from nautilus.passes.selection.assembly import doubtful, is_refused, refusal
 from nautilus.passes.selection.checked import KernelResources, variant_resources
@@ -343,6 +346,37 @@ def test_the_assembler_sees_the_kernels_of_each_variant_once(product: tuple[Requ
     for m in others:
         known.add(m, [Resources(symbol, 255, 0, 0, 0, 0) for symbol in shown[0].kernels])
     assert variant_resources(made, known, check) and len(shown) == 1
+
+
+def test_verifiers_run_on_all_modules_of_the_variants_that_are_used(
+    product: tuple[Request, Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[int] = []
+
+    def verify(later: VerifyLater) -> None:
+        shown.append(len([r for r in later.records if r.stage is MA_TILE]))
+
+    monkeypatch.setattr(VerifyLater, "verify", verify)
+    made = with_variants(*product, compile_variant, lambda made: ())
+    assert made is not None and made.variants is not None
+    others = [v for v in made.variants.all if v.name != variants.GENERAL]
+    assert len(shown) == len(others) and all(n == len(steps(MA_TILE)) for n in shown)
+
+
+def test_a_variant_that_exceeds_a_limit_on_the_way_is_dropped(
+    product: tuple[Request, Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = with_variants(*product, compile_variant, lambda made: ())
+    assert first is not None and first.variants is not None
+    bad = next(v for v in first.variants.all if v.name != variants.GENERAL)
+
+    def verify(later: VerifyLater) -> None:
+        if later.records[-1].module.kernels == bad.module.kernels:
+            raise TargetLimitError("ma-tile", "threads of a block", bad.module.kernels[0].name, "too many")
+
+    monkeypatch.setattr(VerifyLater, "verify", verify)
+    second = with_variants(*product, compile_variant, lambda made: ())
+    assert second is None or (second.variants is not None and bad.name not in [v.name for v in second.variants.all])
 
 
 @dataclass(frozen=True)
