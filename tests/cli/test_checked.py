@@ -20,6 +20,7 @@ from tests.endtoend.collection.warpgroups import ATTENTION
 
 #: The rules' first choice, three warpgroups for so many heads, has too few registers, which ptxas alone knows.
 TEXT = dedent(ATTENTION["relative bias by distance"]).lstrip().replace("H = 2", "H = 132")
+CAUSAL = Path(__file__).parents[2] / "specs" / "attention" / "causal_prefill.naut"
 PLAIN = "dim M = 3, N = 5\ninput X: f16[M, N]\noutput Y: f16[M]\nY[i] = sum[j](X[i, j])\n"
 
 
@@ -182,3 +183,17 @@ def test_spills_that_stay_are_a_warning_that_names_the_kernel(
     assert asked[0] <= 5  # each attempt is compiled
     assert main(["-q", str(path), "--arch", "sm_80", "-o", str(out)]) == 0
     assert not capsys.readouterr().err
+
+
+def test_ptxas_sees_the_kernels_in_doubt_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, shown = nvrtc.compile_cuda, list[str]()
+
+    def compiled(text: str, *given: Any, **more: Any) -> nvrtc.Compiled:
+        shown.append(text)
+        return real(text, *given, **more)
+
+    monkeypatch.setattr(nvrtc, "compile_cuda", compiled)
+    assert main([str(CAUSAL), "--arch", "sm_90a", "-o", str(tmp_path / "k.cu")]) == 0
+    (text,) = shown
+    assert "causal_prefill__O(" in text and "causal_prefill__O_masked(" not in text
+    assert "causal_prefill__O_masked(" in (tmp_path / "k.cu").read_text()

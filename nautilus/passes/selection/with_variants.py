@@ -89,12 +89,12 @@ class _Candidates:
         Raises VerifyError for a module that breaks another rule.
         """
         bad = []
+        waiting = [made for _, made in self.known if isinstance(made, Result) and made.later is not None]
         for v in found.all:
-            for _, made in self.known:
-                later = None if isinstance(made, Exception) else made.later
-                if later is not None and made.modules[MA_TILE.name].kernels is v.module.kernels:
+            for made in waiting:
+                if made.later is not None and made.modules[MA_TILE.name].kernels is v.module.kernels:
                     try:
-                        later.verify()
+                        made.later.verify()
                     except TargetLimitError as error:
                         bad.append(f"{v.module.name}.{error.kernel}")
         return bad

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var
 from nautilus.core.index.linear import Linear
-from nautilus.core.index.simplify import _Simplifier, affine, bounds, divisible_by, divisor, linear_in, simplify
+from nautilus.core.index.simplify import TRUE, _Simplifier, affine, bounds, divisible_by, divisor, linear_in, simplify
 from nautilus.core.text.expressions import format_expr, parse_expr
 from nautilus.core.types import DType
 
@@ -248,3 +248,12 @@ def test_answers_keep_the_sign_of_zero() -> None:
         return make("select", parse_expr("i + 1 < 5 + 2"), Const(value, DType.F32), Const(1.0, DType.F32))
 
     assert [str(simplify(zero(x)).args[1].value) for x in (0.0, -0.0)] == ["0.0", "-0.0"]  # type: ignore[union-attr]
+
+
+def test_sizes_of_one_name_with_other_facts_are_simplified_apart() -> None:
+    short, long = (Param("N", DType.I32, most=most) for most in (512, 4096))
+    facts = (make("lt", Var("i"), Var("j")),)
+    for size, holds in ((short, True), (long, False), (short, True)):
+        e = make("le", size, Const(1000, DType.I32))
+        assert (simplify(e, {"i": (0, 7)}, facts) == TRUE) is holds
+        assert bounds(size, {"i": (0, 7)}, facts) == (0, size.most)
