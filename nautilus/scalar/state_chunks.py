@@ -22,6 +22,7 @@ from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, statements
 from nautilus.scalar.rewriting import fresh_name, kernel_of
 
+ZERO: Final = 4096  # the mark of a factor that is 0, more than there are steps in a chunk
 UNIT: Final = 256.0  # coarse parts of exponents are multiples of 1 / UNIT; sums of 512 of at most 128 are exact in f32
 
 
@@ -29,12 +30,13 @@ UNIT: Final = 256.0  # coarse parts of exponents are multiples of 1 / UNIT; sums
 class Found:
     """A matrix state whose decay is ``exp(exponent)``; no exponent: it does not decay.
 
-    ``zeros``: where the decay is 0, which no exponential is; None where it never is.
+    ``marks``: None where the decay has the sign of an exponential; else it is ``exp(exponent)`` times a sign, and
+    ``marks`` is :data:`ZERO` where it is 0, 1 where it is negative, and 0 elsewhere.
     """
 
     state: MatrixState
     exponent: Expr | None
-    zeros: Expr | None = None
+    marks: Expr | None = None
 
     @property
     def by_row(self) -> bool:
@@ -44,12 +46,24 @@ class Found:
 
 def short_type(m: MatrixState) -> DType | None:
     """The type of 16 bits of elements in all products of matrices; None where one has none, or they differ."""
-    sides = (m.x, m.u, *(r.inside for r in m.readers))
-    found = [
-        {x.dtype for f in factors(e) if isinstance(x := strip_conversions(f), Load) and x.dtype.is_half} for e in sides
-    ]
-    types = frozenset[DType]().union(*found)
+    found = [_halves(e) for e in _operands(m)]
+    types = short_types(m)
     return next(iter(types)) if all(found) and len(types) == 1 else None
+
+
+def short_types(m: MatrixState) -> frozenset[DType]:
+    """The types of 16 bits of elements in products of matrices."""
+    return frozenset[DType]().union(*map(_halves, _operands(m)))
+
+
+def _operands(m: MatrixState) -> tuple[Expr, ...]:
+    return (m.x, m.u, *(r.inside for r in m.readers))
+
+
+def _halves(e: Expr) -> frozenset[DType]:
+    """The types of 16 bits of tensors whose elements are factors of ``e``."""
+    found = (strip_conversions(f) for f in factors(e))
+    return frozenset(x.dtype for x in found if isinstance(x, Load) and x.dtype.is_half)
 
 
 def volume(axes: Sequence[Axis]) -> int:
@@ -82,7 +96,7 @@ class StateChunks:
         self.decaying = tuple(a for a in (*m.outer, *m.rows) if a.name in used)
         self.by_row = found.by_row
         self.sums: tuple[str, ...] = ()  # of exponents, in parts
-        self.zeros, self.counts = found.zeros, ""  # the running numbers of zeros among decays
+        self.marks, self.counts = found.marks, ""  # the running sums of marks
 
     def program(self) -> Program:
         """The program with the definitions in place of the steps."""
@@ -111,9 +125,8 @@ class StateChunks:
         par = (*self.decaying, self.axis(self.chunk, self.count), self.axis(self.place, self.length))
         red = (self.axis(self.source, self.length),)
         w = substitute(w, {self.t: at})
-        if self.zeros is not None:
-            zero = Op("cast", (substitute(self.zeros, {self.t: at}),), self.dtype)
-            self.counts = self.define("zeros", par, zero, red, guard).name
+        if self.marks is not None:
+            self.counts = self.define("marks", par, substitute(self.marks, {self.t: at}), red, guard).name
         if self.short is not None:
             self.sums = (self.define("exponent", par, w, red, guard).name,)
             return
@@ -123,41 +136,43 @@ class StateChunks:
         parts = (("exponent_coarse", coarse), ("exponent_fine", fine))
         self.sums = tuple(self.define(name, par, part, red, guard).name for name, part in parts)
 
-    def power(self, e: Expr, kept: Expr | None) -> Expr:
-        """The product of factors whose exponents add to ``e``; ``kept``: where none of them is 0."""
+    def power(self, e: Expr, marks: Expr | None) -> Expr:
+        """The product of factors whose exponents add to ``e`` and whose marks add to ``marks``."""
         least = Op("max", (e, Const(math.log(LEAST), self.dtype)), self.dtype)
         made = Op("exp", (least,), self.dtype)
-        return made if kept is None else multiplied(made, Op("cast", (kept,), self.dtype))
+        if marks is None:
+            return made
+        sign = calc("sub", 1, calc("mul", 2, calc("mod", marks, 2)))
+        kept = Op("cast", (calc("lt", marks, ZERO),), DType.I32)
+        return multiplied(made, Op("cast", (calc("mul", kept, sign),), self.dtype))
 
     def until(self, t: Expr, before: bool = False) -> tuple[Expr, ...]:
         """The parts of the sum of exponents in the chunk of ``t``, to its step; ``before``: to the step before it."""
-        return self.sums_until(self.sums, t, before)
+        return self.sums_until(self.sums, self.dtype, t, before)
 
-    def zeros_until(self, t: Expr, before: bool = False) -> Expr:
-        """The number of zeros among the decays in the chunk of ``t``, as :meth:`until`."""
-        return self.sums_until([self.counts], t, before)[0]
+    def marks_until(self, t: Expr, before: bool = False) -> Expr:
+        """The sum of the marks of decays in the chunk of ``t``, as :meth:`until`."""
+        return self.sums_until([self.counts], DType.I32, t, before)[0]
 
-    def sums_until(self, names: Sequence[str], t: Expr, before: bool) -> tuple[Expr, ...]:
+    def sums_until(self, names: Sequence[str], dtype: DType, t: Expr, before: bool) -> tuple[Expr, ...]:
         """The elements of the running sums ``names``, as :meth:`until`."""
         place: Expr = calc("mod", t, self.length)
         far = 0 if not before else 1 if self.m.reverse else -1
         outer = [Var(a.name) for a in self.decaying]
         index = (*outer, calc("floordiv", t, self.length), calc("add", place, far) if far else place)
-        found = [Load(name, index, self.dtype, self.m.span) for name in names]
+        found = [Load(name, index, dtype, self.m.span) for name in names]
         if not before:
             return tuple(found)
         inside = calc("lt", place, self.length - 1) if self.m.reverse else calc("lt", integer(0), place)
         if self.m.reverse and self.steps % self.length:
             inside = calc("and", inside, calc("lt", calc("add", t, 1), self.steps))
-        return tuple(calc("select", inside, x, number(0, self.dtype)) for x in found)
+        return tuple(calc("select", inside, x, number(0, dtype)) for x in found)
 
     def repeated(self, steps: Expr) -> Expr:
         """The product of ``steps`` decays that do not depend on the step."""
         assert self.w is not None
-        kept = None
-        if self.zeros is not None:
-            kept = calc("or", calc("le", steps, 0), calc("not", self.zeros))
-        return self.power(Op("mul", (Op("cast", (steps,), self.dtype), self.w), self.dtype), kept)
+        marks = None if self.marks is None else calc("mul", self.marks, steps)
+        return self.power(Op("mul", (Op("cast", (steps,), self.dtype), self.w), self.dtype), marks)
 
     def behind(self, s: Expr, t: Expr, before: bool = False) -> Expr | None:
         """``G(s, t)``; ``before``: up to the step before ``t``."""
@@ -168,9 +183,8 @@ class StateChunks:
             return self.repeated(calc("sub", far, 1) if before else far)
         both = zip(self.until(t, before), self.until(s), strict=True)
         total = _total([Op("sub", pair, self.dtype) for pair in both])
-        if self.zeros is None:
-            return self.power(total, None)
-        return self.power(total, Op("eq", (self.zeros_until(t, before), self.zeros_until(s)), DType.BOOL))
+        marks = None if self.marks is None else calc("sub", self.marks_until(t, before), self.marks_until(s))
+        return self.power(total, marks)
 
     def entering(self, t: Expr, before: bool) -> Expr | None:
         """The product of the factors from the first step of the chunk to ``t``; ``before``: to the step before it."""
@@ -180,10 +194,8 @@ class StateChunks:
             within = calc("mod", t, self.length)
             done = calc("sub", self.length - 1, within) if self.m.reverse else within
             return self.repeated(done if before else calc("add", done, 1))
-        total = _total(self.until(t, before))
-        if self.zeros is None:
-            return self.power(total, None)
-        return self.power(total, Op("eq", (self.zeros_until(t, before), number(0, self.dtype)), DType.BOOL))
+        marks = None if self.marks is None else self.marks_until(t, before)
+        return self.power(_total(self.until(t, before)), marks)
 
     def whole(self, chunk: Expr) -> Expr | None:
         """The product of all factors of a chunk that another one follows."""

@@ -16,11 +16,12 @@ from functools import lru_cache
 from nautilus.check.bound.shared import shared
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, loads, rewrite, substitute
 from nautilus.core.index.linear import linear
 from nautilus.core.index.sizes import volume
 from nautilus.core.passes import Pass
 from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def
 from nautilus.scalar.ir import Kernel, Program, statements
@@ -37,6 +38,8 @@ from nautilus.scalar.passes.operands.join_groups import JoinGroups
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
+from nautilus.scalar.passes.recurrences.chunk_matrix_states import rounded_states
+from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.recurrences import between
 
@@ -74,6 +77,44 @@ def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = Non
     return replace(spec, definitions=tuple(shared(made)))
 
 
+def in_chunks(program: Spec, spec: Spec, precision: str = "fast", schedule: Schedule | None = None) -> Spec:
+    """``program``, the result for ``spec``, with the roundings of matrix states that are computed in chunks of steps.
+
+    There, products of operands with earlier steps of a chunk are rounded, and so are what the steps of a chunk add and
+    the states before chunks.  Each term of a result has one of these roundings, or two: as if what each step adds were
+    rounded, and the state where it is read.  They are independent of the steps between, so they do not grow.
+    """
+    if precision == "strict" or (schedule is not None and not schedule.narrow):
+        return program
+    states = rounded_states(JoinRecurrences().apply(lower(spec)), spec)
+
+    def put(d: Definition) -> Definition:
+        if d.name in states:
+            return replace(d, expr=_added_rounded(d.expr, d.name, states[d.name]))
+        return replace(d, expr=rewrite(d.expr, read))
+
+    def read(e: Expr) -> Expr | None:
+        return _narrowed(e, states[e.buffer]) if isinstance(e, Load) and e.buffer in states else None
+
+    return replace(program, definitions=tuple(map(put, program.definitions))) if states else program
+
+
+def _added_rounded(e: Expr, state: str, dtype: DType) -> Expr:
+    """``e``, a step of ``state``, with its terms that do not have the state rounded."""
+    if all(ld.buffer != state for ld in loads(e)):
+        return e if isinstance(e, Const) else _narrowed(e, dtype)
+    match e:
+        case Op(op="select", args=(c, a, b)):
+            return replace(e, args=(c, _added_rounded(a, state, dtype), _added_rounded(b, state, dtype)))
+        case Op(op="add" | "sub", args=(a, b)):
+            return replace(e, args=(_added_rounded(a, state, dtype), _added_rounded(b, state, dtype)))
+    return e
+
+
+def _narrowed(e: Expr, dtype: DType) -> Expr:
+    return Op("cast", (Op("narrow", (e,), dtype),), e.dtype)
+
+
 def _axes(program: Program) -> frozenset[str]:
     return frozenset(loop.var for k in program.kernels for loops, _ in statements(k.body) for loop in loops)
 
@@ -84,7 +125,7 @@ def _applied(p: Pass, program: Program) -> Program:
 
 
 def _members(spec: Spec, k: Kernel) -> list[Definition]:
-    """The definitions of ``spec`` that the recurrence ``k`` computes. The compiler inserts no roundings into them."""
+    """The definitions of ``spec`` that the recurrence ``k`` computes. Its steps have no roundings of the compiler."""
     last = spec.definition(k.name).recurrence
     assert last is not None
     return [spec.definition(name) for name in last.members]

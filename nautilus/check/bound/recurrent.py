@@ -95,6 +95,33 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], pa
     return out
 
 
+def chunk_errors(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, float]:
+    """What the roundings of chunks of steps, which ``program`` has, add to the bounds of ``wanted``.
+
+    Their errors do not grow with the number of steps, so the largest one of the measured steps stands for all.
+    """
+    follow = following_outputs(program)
+    fixed = at_sizes(program, program.samples(RUNTIME))
+    only = replace(fixed, outputs=tuple(t for t in fixed.outputs if t.name in follow and t in wanted))
+    along = following(fixed)
+    if not only.outputs or not all(along[t.name].total for t in only.outputs):
+        return {}
+    known = _Known(only, along, precision, parts)
+    if known.steps == 0:
+        return {}
+    runs = [_runs(known, _Sample.of(known, n), _Case(known.few.spec, {}, known.few.rows)) for n in range(known.inputs)]
+    out = {}
+    for t in only.outputs:
+        first, whole = (_together([r[t.name][n] for r in runs]) for n in range(2))
+        worst = float(_relative(first.errors.max(axis=0), first.values).max())
+        one = float(_relative(first.errors[0], first.values)[-1])
+        later = float(_relative(whole.errors[0], whole.values).max()) * (worst / one if one > 0.0 else 1.0)
+        out[t.name] = margin(min(volume(x.shape) for x in known.few.spec.outputs if x.name == t.name)) * max(
+            worst, later
+        )
+    return out
+
+
 def _single_steps(known: _Known, wanted: Sequence[Tensor], samples: Sequence[_Sample]) -> dict[str, _Figure]:
     """The figures of single steps from the states that the results ``samples`` show; none where they show none."""
     own = stepwise(known.fixed)

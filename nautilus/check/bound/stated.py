@@ -11,8 +11,8 @@ import numpy as np
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import inexact, roundings, rounds_at_store
-from nautilus.check.bound.program import rounded
-from nautilus.check.bound.recurrent import following_outputs, recurrent_bounds
+from nautilus.check.bound.program import in_chunks, rounded
+from nautilus.check.bound.recurrent import chunk_errors, following_outputs, recurrent_bounds
 from nautilus.check.bound.sampling import figures
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, walk
 from nautilus.core.functions import FUNCTIONS
@@ -43,6 +43,10 @@ def _stated(spec: Spec, precision: str, schedule: Schedule) -> Mapping[str, Boun
     rounded_numbers = {t.name for t in spec.outputs if _rounds_numbers(program, t.name)}
     wanted = [t for t in spec.outputs if t.dtype.is_float and (not exact[t.name] or t.name in rounded_numbers)]
     found = _bounds(program, precision, wanted, schedule.decompose_operands)
+    chunked = in_chunks(program, spec, precision, schedule)
+    if chunked is not program:
+        more = chunk_errors(chunked, precision, wanted, schedule.decompose_operands)
+        found = {n: replace(b, relative=b.relative + more.get(n, 0.0)) for n, b in found.items()}
     out: dict[str, Bound] = {}
     for t in spec.outputs:
         if not t.dtype.is_float:

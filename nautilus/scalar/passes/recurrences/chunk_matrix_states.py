@@ -24,14 +24,14 @@ of matrices, and is computed for the pairs of steps of each chunk::
 
 When it is right.
 
-* ``|a| <= 1`` is proved, as in ``chunk-recurrences``, and ``a = exp(w)`` by its form, or ``a >= 0`` with ``w = log(a)``
+* ``|a| <= 1`` is proved, as in ``chunk-recurrences``, and ``a = exp(w)`` by its form, or ``w = log(abs(a))``
   (:mod:`nautilus.scalar.analysis.states.exponents`).  ``G`` is the exponential of a difference of running sums of ``w``
   inside a chunk, of which each term is at least -:data:`MOST`.  A sum may be much larger than the difference, so that
   its roundings would be errors of ``G`` that a product of the factors has not.  So the sums are those of two parts: of
   multiples of ``1 / UNIT``, whose sums are exact, and of what they leave, which is at most ``0.5 / UNIT``.  Where all
   operands have 16 bits and computed ones are rounded to 16 bits, ``G`` among them, the sums are those of ``w`` itself.
 * ``G`` is at least ``LEAST``, so that an infinite state stays infinite, and what that adds is too small to matter
-  beside the state.  Where ``a`` may be 0, zeros are counted, and ``G`` is 0 where there is one.
+  beside the state.  Where ``a`` may be 0 or negative, such factors are counted, for the sign of ``G`` and its zeros.
 * inf and NaN in ``x``, ``u`` and ``a`` are in the same results as before: a step behind ``t`` is left out of the sum by
   its condition.
 * ``q`` enters the sum over ``s``, which an infinite number must not.  Where it may be infinite, a row ``q[p, t]`` with
@@ -49,7 +49,7 @@ from __future__ import annotations
 from typing import Final
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.build import integer, number
+from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, substitute
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -61,9 +61,9 @@ from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states
 from nautilus.scalar.analysis.states.matrix_states import Reader, matrix_state
 from nautilus.scalar.ir import Kernel, Program
-from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length, factor_range
+from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length
 from nautilus.scalar.recurrences import form_of
-from nautilus.scalar.state_chunks import Found, StateChunks, multiplied, short_type, volume
+from nautilus.scalar.state_chunks import ZERO, Found, StateChunks, multiplied, short_type, short_types, volume
 from nautilus.targets.memory_rates import LAUNCH
 
 MOST: Final = 128.0  # of the magnitude of an exponent: exp(-128) is 0 in f32
@@ -120,13 +120,25 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None) -> Fou
         return None
     if m.decay is None:
         return Found(m, None)
-    w, zeros = exponent(m.decay), None
+    w, marks = exponent(m.decay), None
     if w is None:
-        if factor_range(program, form, states[0], given)[0] < 0:
-            return None
-        w, zeros = logarithm(m.decay), Op("eq", (m.decay, number(0, m.decay.dtype)), DType.BOOL)
+        zero = number(0, m.decay.dtype)
+        w = logarithm(Op("abs", (m.decay,), m.decay.dtype))
+        negative = calc("select", Op("lt", (m.decay, zero), DType.BOOL), integer(1), integer(0))
+        marks = calc("select", Op("eq", (m.decay, zero), DType.BOOL), integer(ZERO), negative)
     least = Const(-MOST, w.dtype)
-    return Found(m, Op("max", (w, least), w.dtype), zeros)
+    return Found(m, Op("max", (w, least), w.dtype), marks)
+
+
+def rounded_states(program: Program, spec: Promises | None) -> dict[str, DType]:
+    """The states that are computed in chunks from operands of 16 bits, and the type to which others are rounded."""
+    out: dict[str, DType] = {}
+    for k in [k for k in program.kernels if is_recurrence(k)]:
+        found = matrix_recurrence(program, k, spec)
+        types = frozenset[DType]() if found is None else short_types(found.state)
+        if found is not None and types and chosen_length(program, k, found):
+            out[found.state.name] = DType.BF16 if DType.BF16 in types else DType.F16
+    return out
 
 
 # -- the cost -------------------------------------------------------------------------------------
@@ -206,6 +218,6 @@ def _certificate(found: Found, r: Reader) -> Certificate:
     after = Op("add", (carried, inside), DType.F32)
     proof = "sums of products are bilinear, and the product of exponentials is that of the sum of their exponents"
     least = number(0, DType.F32)
-    positive = [Op("lt", (least, a), DType.BOOL) for a in decays if a is not None] if found.zeros is not None else []
+    positive = [Op("lt", (least, a), DType.BOOL) for a in decays if a is not None] if found.marks is not None else []
     before = summed(multiplied(q, stepped))
     return Certificate("chunk-matrix-states", r.target.name, before, after, (), tuple(positive), (), proof, m.span)

@@ -45,7 +45,6 @@ from nautilus.core.expr.nodes import (
     substitute,
     walk,
 )
-from nautilus.core.functions.intervals import EVERYTHING, Interval
 from nautilus.core.index.simplify import simplify
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -148,18 +147,14 @@ def bounded(program: Program, form: Form, state: State, given: Mapping[str, tupl
     """
     if state.value.dtype.is_int:
         return True
-    lo, hi = factor_range(program, form, state, given)
-    return lo >= -_ROUNDED and hi <= _ROUNDED
-
-
-def factor_range(program: Program, form: Form, state: State, given: Mapping[str, tuple[float, float]]) -> Interval:
-    """The range of the factor of a step, where ``given`` bounds inputs."""
+    one = number(1, state.value.dtype)
     loops = [*form.shared, form.step, *state.own]
     sizes = [extent(x) for x in loops]
     if any(n is None for n in sizes):
-        return EVERYTHING
+        return False
     axes = tuple(Axis(x.var, n) for x, n in zip(loops, sizes, strict=True) if n is not None)
-    return Ranges(find_defs(program), axes, given=given).of(state.factor(number(1, state.value.dtype)))
+    lo, hi = Ranges(find_defs(program), axes, given=given).of(state.factor(one))
+    return lo >= -_ROUNDED and hi <= _ROUNDED
 
 
 def _certificate(state: State) -> Certificate:

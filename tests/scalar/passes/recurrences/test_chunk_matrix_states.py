@@ -46,9 +46,11 @@ CASES = {
         "* S[h, t - 1, d, e] + k[h, t, d] * v[h, t, e] if t > 0 else k[h, 0, d] * v[h, 0, e]",
     ),
     "a decay that may be 0": GATE.replace("sigmoid(g[h, t])", "tanh(max(g[h, t], 0))"),
+    "a decay that may be negative": GATE.replace("sigmoid(g[h, t])", "tanh(g[h, t])"),
+    "a decay that may be negative, and the state before": PREVIOUS.replace("sigmoid(g[h, t])", "tanh(2 * g[h, t])"),
     "a promise": GATE.replace("sigmoid(g[h, t])", "g[h, t]") + "assume 0 <= g[h, t] <= 1\n",
     "a promise of each head": GATE.replace("sigmoid(g[h, t])", "w[h]").replace("g: f32[H, T]", "w: f32[H]")
-    + "assume 0 <= w[h] <= 1\n",
+    + "assume abs(w[h]) <= 1\n",
     "a decay that may be 0, downwards": BACK.replace("sigmoid(g[h, t])", "tanh(max(g[h, t], 0))"),
     "a decay of each row": ROWS,
     "a decay of each row, downwards": BACK.replace("sigmoid(g[h, t])", "sigmoid(g[h, t] * k[h, t, d])"),
@@ -83,7 +85,6 @@ OTHERS = {
         "S[h, t, d, e])\n", "S[h, t, d, e] + g[h, t])\n"
     ),
     "a decay of any size": GATE.replace("sigmoid(g[h, t])", "g[h, t]"),
-    "a decay that may be negative": GATE.replace("sigmoid(g[h, t])", "tanh(g[h, t])"),
     "a decay of each column": GATE.replace("sigmoid(g[h, t])", "sigmoid(v[h, t, e])"),
     "a decay of each element": GATE.replace("sigmoid(g[h, t])", "sigmoid(k[h, t, d] + v[h, t, e])"),
     "a step that forgets the state": GATE.replace("if t > 0 else", "if t > 0 and g[h, t] > 0 else"),
