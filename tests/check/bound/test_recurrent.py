@@ -13,10 +13,11 @@ from nautilus.bench.verify import judge, references
 from nautilus.check.bound import errors, recurrent
 from nautilus.check.bound import stated as stated_module
 from nautilus.check.bound.bound import Bound, Steps
-from nautilus.check.bound.stated import stated
+from nautilus.check.bound.program import passes
+from nautilus.check.bound.stated import _stated, stated
 from nautilus.check.bound.stepwise import stepwise
 from nautilus.check.compare import relative
-from nautilus.check.inputs import InputSet
+from nautilus.check.inputs import InputSet, generate
 from nautilus.check.reference import Compiled, reference
 from nautilus.check.run import check_spec
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
@@ -24,6 +25,11 @@ from nautilus.driver import Request
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
+from nautilus.scalar.interp.program import run_program
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.recurrences import chunk_matrix_states
+from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+from nautilus.scalar.recurrences import between
 
 GALLERY = Path(__file__).parents[3] / "specs" / "gallery" / "scan" / "recurrence"
 F = np.float32
@@ -263,3 +269,35 @@ def test_single_steps_of_few_elements_are_evaluated_at_once(monkeypatch: pytest.
     stated_module._stated.cache_clear()
     alone = stated(spec)["h"]
     assert together.stepwise and alone.stepwise and 0.6 < together.relative / alone.relative < 1.6
+
+
+MATRIX = """
+dim H = 4, T = 70, D = 32, E = 24
+input q: {t}[H, T, D], k: {t}[H, T, D], v: {t}[H, T, E], g: f32[H, T]
+output Y: f32[H, T, E]
+recur {{
+  S[h, t, d, e] = sigmoid(g[h, t]) * (S[h, t - 1, d, e] if t > 0 else 0) + k[h, t, d] * v[h, t, e]
+  Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
+}}
+"""
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("bf16", 2.0**-8), ("f16", 2.0**-11), ("f32", 2.0**-22)])
+def test_the_bound_of_a_matrix_state_includes_the_roundings_of_its_chunks(
+    dtype: str, unit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load_text(MATRIX.format(t=dtype))
+    steps = stated(spec)["Y"].relative
+    monkeypatch.setattr(chunk_matrix_states, "chosen_length", lambda *_: 16)
+    _stated.cache_clear()
+    figure = stated(spec)["Y"].relative
+    _stated.cache_clear()
+    program = JoinRecurrences().apply(lower(spec))
+    program, _ = chunk_matrix_states.ChunkMatrixStates(spec).derive(program)
+    for p in passes(spec=spec):
+        program = between(lambda part, p=p: (p.apply(part), lambda: None), program)  # type: ignore[misc]
+    for kind in ("random", "large-logits", "equal", "constant-columns"):
+        inputs = generate(spec, kind).arrays
+        want, got = run_spec(spec, inputs)["Y"], run_program(program, inputs, {}, "typed")["Y"]
+        assert relative(got, want) < figure
+    assert figure == steps if dtype == "f32" else unit < figure < 4 * unit
