@@ -30,7 +30,7 @@ from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.each import of_each
 from nautilus.check.bound.errors import Probe, roundings, unit
 from nautilus.check.bound.probes import PROBES, Effect, errors, largest, margin, moves, probes
-from nautilus.check.bound.program import rounded
+from nautilus.check.bound.program import in_chunks, rounded
 from nautilus.check.bound.recurrent import LIMIT, following_outputs
 from nautilus.check.bound.sampling import wide
 from nautilus.check.bound.stepwise import stepwise
@@ -59,7 +59,8 @@ class Compiled:
 
     @property
     def program(self) -> Spec:
-        return wide(rounded(self.spec, self.precision, self.schedule))
+        made = rounded(self.spec, self.precision, self.schedule)
+        return wide(in_chunks(made, self.spec, self.precision, self.schedule))
 
 
 @dataclass(frozen=True, slots=True)

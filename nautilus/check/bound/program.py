@@ -77,6 +77,7 @@ def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = Non
     return replace(spec, definitions=tuple(shared(made)))
 
 
+@lru_cache(maxsize=16)
 def in_chunks(program: Spec, spec: Spec, precision: str = "fast", schedule: Schedule | None = None) -> Spec:
     """``program``, the result for ``spec``, with the roundings of matrix states that are computed in chunks of steps.
 

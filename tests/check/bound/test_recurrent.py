@@ -13,7 +13,7 @@ from nautilus.bench.verify import judge, references
 from nautilus.check.bound import errors, recurrent
 from nautilus.check.bound import stated as stated_module
 from nautilus.check.bound.bound import Bound, Steps
-from nautilus.check.bound.program import passes
+from nautilus.check.bound.program import in_chunks, passes
 from nautilus.check.bound.stated import _stated, stated
 from nautilus.check.bound.stepwise import stepwise
 from nautilus.check.compare import relative
@@ -290,8 +290,10 @@ def test_the_bound_of_a_matrix_state_includes_the_roundings_of_its_chunks(
     steps = stated(spec)["Y"].relative
     monkeypatch.setattr(chunk_matrix_states, "chosen_length", lambda *_: 16)
     _stated.cache_clear()
+    in_chunks.cache_clear()
     figure = stated(spec)["Y"].relative
     _stated.cache_clear()
+    in_chunks.cache_clear()
     program = JoinRecurrences().apply(lower(spec))
     program, _ = chunk_matrix_states.ChunkMatrixStates(spec).derive(program)
     for p in passes(spec=spec):

@@ -131,13 +131,16 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None) -> Fou
 
 
 def rounded_states(program: Program, spec: Promises | None) -> dict[str, DType]:
-    """The states that are computed in chunks from operands of 16 bits, and the type to which others are rounded."""
+    """The states that are computed in chunks from operands of 16 bits, and the type to which others are rounded.
+
+    It is tf32 for f16, which operands fit under a scale.
+    """
     out: dict[str, DType] = {}
     for k in [k for k in program.kernels if is_recurrence(k)]:
         found = matrix_recurrence(program, k, spec)
         types = frozenset[DType]() if found is None else short_types(found.state)
         if found is not None and types and chosen_length(program, k, found):
-            out[found.state.name] = DType.BF16 if DType.BF16 in types else DType.F16
+            out[found.state.name] = DType.BF16 if DType.BF16 in types else DType.TF32
     return out
 
 
