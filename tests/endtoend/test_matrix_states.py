@@ -1,0 +1,54 @@
+"""Matrix states in chunks of steps, at every level, in chunks that are shorter than the rule takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.check.bound.program import in_chunks
+from nautilus.check.bound.stated import _stated
+from nautilus.check.check import check_spec
+from nautilus.driver import Request
+from nautilus.scalar.passes.recurrences import chunk_matrix_states
+
+GATES = """
+dim H = 2, T = 70, D = 32, E = 16
+input q: bf16[H, T, D], k: bf16[H, T, D], v: bf16[H, T, E], g: f32[H, T]
+output Y: f32[H, T, E]
+recur {
+  S[h, t, d, e] = sigmoid(g[h, t]) * (S[h, t - 1, d, e] if t > 0 else 0) + k[h, t, d] * v[h, t, e]
+  Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
+}
+"""
+SPECS = {
+    "a gate of each step": GATES,
+    "a gate of each row, in f32": GATES.replace("sigmoid(g[h, t])", "sigmoid(g[h, t] * k[h, t, d])").replace(
+        "bf16", "f32"
+    ),
+    "scales, heads that share rows, and the state before": """
+dim T = 45, H = 2, P = 16, N = 16
+input x: f16[T, H, P], a: f32[T, H], dt: f32[T, H], K: f16[T, N], C: f16[T, N]
+output y: f16[T, H, P]
+assume abs(a[t, h]) <= 1
+recur {
+  S[t, h, p, n] = a[t, h] * (S[t - 1, h, p, n] if t > 0 else 0) + sigmoid(dt[t, h]) * x[t, h, p] * K[t, n]
+  z[t, h, p] = sum[n]((S[t - 1, h, p, n] if t > 0 else 0) * C[t, n])
+}
+y[t, h, p] = z[t, h, p] + x[t, h, p]
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPECS)
+def test_all_levels_are_within_the_stated_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_matrix_states, "chosen_length", lambda *_: 32)
+    for cached in (_stated, in_chunks):
+        cached.cache_clear()
+    request = Request(Path("states.naut"), "sm_90a", text=SPECS[name])
+    report = check_spec(request, device="cpu", full_size=True, only=["random", "large-logits", "equal"])
+    for cached in (_stated, in_chunks):
+        cached.cache_clear()
+    assert [o.text for o in report.outcomes if o.status == "fail"] == []
+    assert "scalar/chunk-matrix-states" in {o.subject for o in report.outcomes}
