@@ -42,6 +42,8 @@ When it is right.
 ``S0`` is stored as bf16 where ``q`` is, as ``narrow`` would round it in the product.
 
 When it is faster.  The rule compares the time of the kernels, by their bytes and products, with that of the steps.
+Where rows decay by different factors, operands are those of bf16: with others the planner would compute the sums for
+pairs of steps again for each tile of columns.
 """
 
 from __future__ import annotations
@@ -72,6 +74,9 @@ GAIN: Final = 0.6  # chunks are taken if their predicted time is less than this 
 ELEMENT: Final = 2.3e-6  # microseconds of a step of an element of a state, where all multiprocessors have steps (H200)
 _LEAST_AXIS = 16  # elements of rows and columns, at least
 _MOST_AXIS = 256  # at most: a kernel of two products has them in a tile
+_MOST_COLUMNS = (
+    128  # beside sums for pairs of steps, which are in the loop of the product behind them where it is wider
+)
 _SHORT_FLOPS, _LONG_FLOPS = 4.0e8, 4.0e7  # operations in a microsecond, of 16 bits and of f32
 _EXPONENTIALS = 2.1e6  # in a microsecond, each with its sum and product
 _KERNELS = 7  # launches, about
@@ -155,6 +160,8 @@ def chosen_length(program: Program, k: Kernel, found: Found) -> int:
     assert form is not None and states is not None
     steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
     if not (_LEAST_AXIS <= d <= _MOST_AXIS and _LEAST_AXIS <= e <= _MOST_AXIS):
+        return 0
+    if found.by_row and (short_type(m) is not DType.BF16 or e > _MOST_COLUMNS):
         return 0
     least = p * steps * d * e * ELEMENT
     whole = max(steps * STEP, least)
