@@ -18,7 +18,7 @@ from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Load, Op, Var, children, free_vars, loads, walk
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars, loads, walk
 from nautilus.core.expr.products import strip_conversions, strip_lossless_conversions
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import nominal
@@ -265,7 +265,8 @@ def _join_siblings(
 
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
-    return _apart(d, reader) or any(rule(defs, d, reader) for rule in (_combines, _copied, _turned, _scales))
+    rules = _combines, _combines_tiles, _copied, _turned, _scales
+    return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
 
 
 def _apart(operand: Def, reader: Def) -> bool:
@@ -285,6 +286,21 @@ def _combines(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     found = [defs[ld.buffer] for ld in d.reads() if ld.buffer in defs and defs[ld.buffer].is_reduction]
     chunked = [s for s in found if any(chunks_of(defs[ld.buffer]) for ld in s.reads() if ld.buffer in defs)]
     return any(prod(size(a) or SHORT for a in s.axes) >= PARTS for s in chunked)
+
+
+def _combines_tiles(defs: dict[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``reader`` reduces results of ``d`` over groups of columns of a product, which no tile has all of."""
+    if not (d.is_reduction and reader.is_reduction):
+        return False
+    over = [a for a, e in zip(d.par, _index_of(reader, d), strict=True) if e in {Var(x.name) for x in reader.red}]
+    columns = prod(size(a) or SHORT for a in (*over, *d.red))
+    products = (ld for ld in d.reads() if ld.buffer in defs and dot_of(defs[ld.buffer]) is not None)
+    return columns >= SPREAD and any({a.name for a in over} & free_vars(ld) for ld in products)
+
+
+def _index_of(reader: Def, d: Def) -> tuple[Expr, ...]:
+    """Where ``reader`` first reads ``d``."""
+    return next(ld.index for ld in reader.reads() if ld.buffer == d.name)
 
 
 def _turned(defs: dict[str, Def], d: Def, reader: Def) -> bool:
@@ -365,7 +381,8 @@ def _large_inputs(defs: dict[str, Def], ops: Group) -> frozenset[str]:
         own = len(d.axes) - (chunks_of(d) is not None)
         for ld in d.reads():
             terms = prod(size(a) or SHORT for a in d.axes)
-            if ld.buffer not in ops and len(ld.index) >= own and (own > 1 or terms >= LONG_VECTOR):
+            long = own > 1 or terms >= LONG_VECTOR
+            if ld.buffer not in ops and len(set(ld.index)) >= own and long:  # the diagonal of a matrix is small
                 found.add(ld.buffer)
     return frozenset(found)
 
