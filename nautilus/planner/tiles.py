@@ -80,6 +80,11 @@ def size_kernel(
         sides = (main[0], main[1], *place[2:])
     if not all(map(half_operands, products)):
         types = {t for d in products for t in _operand_types(d)}
+        if warpgroup and _mixed(products) and len(spread) == len(rows | columns) == 1:
+            (row,) = spread
+            chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loops[0], dots, light)
+            whole = chained and all(chained.axis(x).tile % _DEPTH_OF_BYTES == 0 for x in _depths(products, dots))
+            return chained if chained and whole else _fewer_stages(plan, unified, limits, loops[0])
         if warpgroup and types <= _FLOAT8 and len(spread) == len(rows | columns) == 1:
             (row,) = spread
             chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loops[0], dots, light, 1)
@@ -191,6 +196,18 @@ def _fewer_stages(plan: KernelPlan, unified: Unified, limits: Limits, loop: str)
     return replace(plan, mapping=replace(plan.mapping, stages=stages))
 
 
+def _mixed(products: list[Def]) -> bool:
+    """Whether the products have 16-bit operands, or integers of 8 bits, and there are both kinds."""
+    halves = [half_operands(d) for d in products]
+    bytes_ = [_operand_types(d) <= _INTEGERS for d in products]
+    return any(halves) and any(bytes_) and all(x or y for x, y in zip(halves, bytes_, strict=True))
+
+
+def _depths(products: list[Def], dots: dict[str, Dot]) -> list[str]:
+    """The contracted axes of products of 8-bit integers."""
+    return [x for d in products if not half_operands(d) for x in dots[d.name].inner]
+
+
 def _operand_types(d: Def) -> set[DType]:
     """Types of the factors of the product; f32 for one that is neither a tensor nor rounded to a narrower type."""
     value = matrix_part(d)
@@ -202,7 +219,9 @@ def _operand_types(d: Def) -> set[DType]:
 
 #: operands of matrix instructions beside the 16-bit floats: types that one instruction may multiply
 _FLOAT8 = frozenset(d for d in DType if d.is_float8)
-_OTHERS = (frozenset({DType.TF32}), frozenset({DType.I8, DType.U8}), _FLOAT8)
+_DEPTH_OF_BYTES = 32  # elements of 8 bits that an MMA contracts
+_INTEGERS = frozenset({DType.I8, DType.U8})
+_OTHERS = (frozenset({DType.TF32}), _INTEGERS, _FLOAT8)
 
 
 def _gemm(

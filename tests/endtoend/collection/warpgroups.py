@@ -249,6 +249,16 @@ ATTENTION = {
         output O: f16[B, H, M, D]
         {S}
         O[b, h, i, d] = sum[j](softmax[j | j < len[b]](S[b, h, i, j]) * V[b, h, j, d])"""),
+    "scores of integers with scales": """
+        dim H = 2, M = 150, N = 203, D = 64
+        input Q: i8[H, M, D]
+        input K: i8[H, N, D]
+        input V: f16[H, N, D]
+        input qs: f32[H, M]
+        input ks: f32[H, N]
+        output O: f16[H, M, D]
+        S[h, i, j] = f32(sum[d](i32(Q[h, i, d]) * i32(K[h, j, d]))) * tanh(qs[h, i]) * tanh(ks[h, j]) / 10000
+        O[h, i, d] = sum[j](softmax[j](S[h, i, j]) * V[h, j, d])""",
     "latent keys of many heads": """
         dim H = 64, N = 150, R = 272, P = 32
         input Ql: f16[H, R]
