@@ -83,8 +83,9 @@ def size_kernel(
         if warpgroup and _mixed(products) and len(spread) == len(rows | columns) == 1:
             (row,) = spread
             chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loops[0], dots, light)
-            whole = chained and all(chained.axis(x).tile % _DEPTH_OF_BYTES == 0 for x in _depths(products, dots))
-            return chained if chained and whole else _fewer_stages(plan, unified, limits, loops[0])
+            if chained and all(chained.axis(x).tile % _DEPTH_OF_BYTES == 0 for x in _depths(products, dots)):
+                return chained
+            return _fewer_stages(plan, unified, limits, loops[0])
         if warpgroup and types <= _FLOAT8 and len(spread) == len(rows | columns) == 1:
             (row,) = spread
             chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loops[0], dots, light, 1)
