@@ -76,8 +76,9 @@ def choose(program: Program, context: Context) -> Trial | None:
         assert best is not None
         base = best
         for cuts in _cuts(program, defs, base.schedule, kernel, many):
-            # the kernel of the chunks has another name, and needs the rungs of the whole one again
-            found = attempt(program, _with(context, base, cuts), _BEFORE, ATTEMPTS if base.fallbacks.taken else 1)
+            # the kernel of the chunks has another name, and needs the rungs that the whole one took again
+            again = ATTEMPTS if base.fallbacks != context.fallbacks else 1
+            found = attempt(program, _with(context, base, cuts), _BEFORE, again)
             if found is None or found.seconds > STEP * best.seconds:
                 break  # more chunks only add partial results
             best = found
