@@ -294,7 +294,8 @@ def _combines_tiles(defs: dict[str, Def], d: Def, reader: Def) -> bool:
         return False
     over = [a for a, e in zip(d.par, _index_of(reader, d), strict=True) if e in {Var(x.name) for x in reader.red}]
     columns = prod(size(a) or SHORT for a in (*over, *d.red))
-    products = (ld for ld in d.reads() if ld.buffer in defs and dot_of(defs[ld.buffer]) is not None)
+    found = ((ld, defs[ld.buffer]) for ld in d.reads() if ld.buffer in defs)
+    products = (ld for ld, made in found if dot_of(made) is not None and chunks_of(made) is None)
     return columns >= SPREAD and any({a.name for a in over} & free_vars(ld) for ld in products)
 
 

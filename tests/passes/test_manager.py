@@ -131,7 +131,7 @@ def test_a_certifying_pass_says_so_in_its_type() -> None:
             "chunk-scans",
             "rescale-scans",
             "chunk-moments",
-            "mark-undefined",
+            "mark-undefined", "tile-columns",
             "split-k-update",
             "rolling-update",
             "lazy-rescale",

@@ -51,7 +51,10 @@ def test_a_product_of_few_rows_ends_in_reductions() -> None:
 
 
 def test_a_product_of_many_rows_keeps_the_matrix_engine() -> None:
-    assert kernels(NEAREST.format(m=4096, n=4096, d=4096))[0][0] == ("S",)
+    schedule = travel(NEAREST.format(m=4096, n=4096, d=4096), "sm_90a", until="scalar").result.context.schedule
+    assert schedule is not None
+    first = schedule.kernels[0]
+    assert first.ops[0] == "S_tiles" and first.mapping.engine == "warpgroup"
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
