@@ -190,6 +190,10 @@ class Speller:
                     return env[name]
                 case Ref():
                     return ref(x)
+                case Op(op="floordiv" | "mod" as name, args=(a, Const(value=n)), dtype=DType.I64) if n > 0 and n & n - 1 == 0:
+                    shift = name == "floordiv"
+                    bits = literal(n.bit_length() - 1 if shift else n - 1, DType.I32 if shift else DType.I64)
+                    return _infix(">>" if shift else "&", 11 if shift else 8, go(a), bits)
                 case Op(op="floordiv" | "mod" as name, args=(a, b)) if _non_negative(a, b, ranges):
                     return _infix("/" if name == "floordiv" else "%", 13, go(a), go(b))
                 case Op(op=name, args=args, dtype=dtype):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr.nodes import Const, Expr, Op, Var
 from nautilus.core.functions import FUNCTIONS, NAMED, Call
 from nautilus.core.types import DType
 from nautilus.cuda.expr import Speller
@@ -53,6 +54,18 @@ def test_every_function_is_spelled(name: str, dtype: DType) -> None:
     text = speller.op(name, args, [dtype] * f.arity, dtype)
     assert all(a in text for a in args)
     assert speller.helpers <= HELPERS.keys()
+
+
+def test_divisions_of_64_bits_by_powers_of_two_are_shifts_and_masks() -> None:
+    """They round towards minus infinity, as shifts of numbers in two's complement do."""
+    divided = Op("floordiv", (Var("h", DType.I64), Const(65536, DType.I64)), DType.I64)
+    whole = Op("mod", (divided, Const(1024, DType.I64)), DType.I64)
+
+    def spelled(e: Expr) -> str:
+        return Speller().expr(e, {"h": "a"}, {}, lambda _: "", lambda _: "")
+
+    assert spelled(whole) == "a >> 16 & 1023LL"
+    assert "floor_mod" in spelled(Op("mod", (Var("h", DType.I64), Const(1000, DType.I64)), DType.I64))
 
 
 def test_the_helpers_of_approximations_exist() -> None:
