@@ -190,10 +190,10 @@ class Speller:
                     return env[name]
                 case Ref():
                     return ref(x)
-                case Op(op="floordiv" | "mod" as name, args=(a, Const(value=n)), dtype=DType.I64) if n > 0 and n & n - 1 == 0:
-                    shift = name == "floordiv"
-                    bits = literal(n.bit_length() - 1 if shift else n - 1, DType.I32 if shift else DType.I64)
-                    return _infix(">>" if shift else "&", 11 if shift else 8, go(a), bits)
+                case Op(op="floordiv", args=(a, Const() as b), dtype=DType.I64) if _is_power(b):
+                    return _infix(">>", 11, go(a), str(int(b.value).bit_length() - 1))
+                case Op(op="mod", args=(a, Const() as b), dtype=DType.I64) if _is_power(b):
+                    return _infix("&", 8, go(a), literal(int(b.value) - 1, DType.I64))
                 case Op(op="floordiv" | "mod" as name, args=(a, b)) if _non_negative(a, b, ranges):
                     return _infix("/" if name == "floordiv" else "%", 13, go(a), go(b))
                 case Op(op=name, args=args, dtype=dtype):
@@ -205,6 +205,11 @@ class Speller:
                     raise AssertionError("reductions do not occur in MA-tile index expressions")
 
         return go(e)
+
+
+def _is_power(b: Const) -> bool:
+    """Whether ``b`` is a power of two."""
+    return b.value > 0 and int(b.value) & (int(b.value) - 1) == 0
 
 
 def _non_negative(a: Expr, b: Expr, ranges: index.Ranges) -> bool:
