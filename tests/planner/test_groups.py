@@ -118,3 +118,23 @@ def test_definitions_that_read_one_tensor_stay_apart_where_one_of_them_alone_fil
     assert schedule is not None
     (plan,) = (k for k in schedule.kernels if "r_part" in k.ops)
     assert not any(o.startswith("c") for o in plan.ops)
+
+
+CONTRASTIVE = """
+dim B = 4096, D = 512
+input I: f16[B, D]
+input T: f16[B, D]
+output a: f32[B]
+output b: f32[B]
+S[i, j] = sum[d](I[i, d] * T[j, d])
+a[i] = logsumexp[j](S[i, j]) - S[i, i]
+b[j] = logsumexp[i](S[i, j]) - S[j, j]
+"""
+
+
+def test_the_diagonal_of_a_matrix_is_no_reason_to_share_a_kernel() -> None:
+    """Statistics of rows and those of columns both read it, in blocks of other shapes."""
+    made = compile_file(Request(Path("contrastive.naut"), text=CONTRASTIVE, until="scalar")).context.schedule
+    assert made is not None
+    groups = [k.ops for k in made.kernels]
+    assert not any("a" in ops and "b" in ops for ops in groups)
