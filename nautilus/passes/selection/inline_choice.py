@@ -7,7 +7,7 @@ operand of a product with :data:`~nautilus.scalar.passes.operands.store_operands
 elements.  What ends a chain of reductions, as the result of attention that a product projects, is a candidate in every
 type and before every product: where the reader computes it, the reductions that it reads have no kernel in common.  All
 candidates of a program are stored together, since a product reaches the faster engine only if both of
-its operands are tensors; then each alone.
+its operands are tensors; then each alone, if together they are not faster.
 """
 
 from __future__ import annotations
@@ -44,13 +44,12 @@ def choose(program: Program, context: Context) -> Trial | None:
     first = split_choice.priced_after(program, context, _BEFORE)
     if first is None:
         return None
-    best = first
     for stored in _sets(found):
         inline = tuple(n for n in schedule.inline if n not in stored)
         made = split_choice.priced_after(program, replace(context, schedule=replace(schedule, inline=inline)), _BEFORE)
-        if made is not None and made.seconds < min(best.seconds, (1 - MARGIN) * first.seconds):
-            best = made
-    return best
+        if made is not None and made.seconds < (1 - MARGIN) * first.seconds:
+            return made
+    return first
 
 
 def candidates(defs: Mapping[str, Def], inline: tuple[str, ...]) -> tuple[str, ...]:
@@ -95,18 +94,20 @@ def _ends(defs: Mapping[str, Def], inline: tuple[str, ...]) -> frozenset[str]:
     """The definitions that end a chain of reductions.
 
     Such a definition is made from a reduction with all of its axes, whose terms are made from another reduction, and
-    no other reductions than products read it: those of a softmax belong to the chain of the scores.
+    no other reductions than products read it.  What also reads a reduction of its source, as the weights of a softmax
+    read the maximum of the scores, is in the middle of a chain.
     """
     others = [d for d in defs.values() if d.is_reduction and not _factors(d)]
     within = {ld.buffer for d in others for ld in d.reads()}
     for name in reversed(inline):
         within |= {ld.buffer for ld in defs[name].reads()} if name in within else set()
-    last = {
-        d.name: [r for r in _reductions(d, defs, inline) if len(r.par) == len(d.par)]
-        for d in (defs[name] for name in inline if name not in within)
-    }
-    chained = {name for name, found in last.items() for r in found if any(True for _ in _reductions(r, defs, inline))}
-    return frozenset(chained)
+    return frozenset(name for name in inline if name not in within and _ends_chain(defs[name], defs, inline))
+
+
+def _ends_chain(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...]) -> bool:
+    read = {r.name: {x.name for x in _reductions(r, defs, inline)} for r in _reductions(d, defs, inline)}
+    last = [name for name, inner in read.items() if inner and len(defs[name].par) == len(d.par)]
+    return any(not any(name in inner for inner in read.values()) for name in last)
 
 
 def _reductions(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...]) -> Iterator[Def]:

@@ -74,6 +74,17 @@ S: bf16[h, i, j] = sum[d](Q[h, i, d] * K[h, j, d]) / 8
 A: bf16[h, i, d] = sum[j](softmax[j](S[h, i, j]) * V[h, j, d])
 Y[h, i, e] = sum[d](A[h, i, d] * W[h, d, e])
 """
+NORMED = """
+dim H = 8, M = 4096, D = 128
+input Q: bf16[H, M, D]
+input K: bf16[H, M, D]
+input V: bf16[H, M, D]
+output O: bf16[H, M, D]
+Qn: bf16[h, i, d] = Q[h, i, d] * rsqrt(mean[e: D](Q[h, i, e] ** 2) + 1e-6)
+S[h, i, j] = sum[d](Qn[h, i, d] * K[h, j, d]) / 8
+P[h, i, j] = softmax[j](S[h, i, j])
+O[h, i, d] = sum[j](P[h, i, j] * V[h, j, d])
+"""
 TYPED = GATED.replace("{type}", ": bf16")
 
 
@@ -84,7 +95,7 @@ def request(text: str, schedule: Schedule | None = None) -> Request:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [(TYPED, ("H",)), (GATED.replace("{type}", ""), ()), (ATTENTION, ()), (COPY, ()), (ENDED, ("O",)),
-     (PROJECTED, ("A",))],
+     (PROJECTED, ("A",)), (NORMED, ("Qn",))],
 )
 def test_candidates_are_small_computed_and_read_often(text: str, expected: tuple[str, ...]) -> None:
     origin = trials_of(request(text, Schedule(inline=())))[0].origin
