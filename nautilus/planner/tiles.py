@@ -81,11 +81,7 @@ def size_kernel(
     if not all(map(half_operands, products)):
         types = {t for d in products for t in _operand_types(d)}
         if warpgroup and _mixed(products) and len(spread) == len(rows | columns) == 1:
-            (row,) = spread
-            chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loops[0], dots, light)
-            if chained and all(chained.axis(x).tile % _DEPTH_OF_BYTES == 0 for x in _depths(products, dots)):
-                return chained
-            return _fewer_stages(plan, unified, limits, loops[0])
+            return _mixed_chain(plan, unified, limits, next(iter(spread)), loops[0], dots, products, light)
         if warpgroup and types <= _FLOAT8 and len(spread) == len(rows | columns) == 1:
             (row,) = spread
             chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loops[0], dots, light, 1)
@@ -202,6 +198,17 @@ def _mixed(products: list[Def]) -> bool:
     halves = [half_operands(d) for d in products]
     bytes_ = [_operand_types(d) <= _INTEGERS for d in products]
     return any(halves) and any(bytes_) and all(x or y for x, y in zip(halves, bytes_, strict=True))
+
+
+def _mixed_chain(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, dots: dict[str, Dot],
+    products: list[Def], light: bool,
+) -> KernelPlan:  # fmt: skip
+    """Tiles of a back-to-back GEMM of which one product has 8-bit integers, whose MMAs contract more elements."""
+    chained = warpgroup_rules.back_to_back_gemm(plan, unified, limits, row, loop, dots, light)
+    if chained and all(chained.axis(x).tile % _DEPTH_OF_BYTES == 0 for x in _depths(products, dots)):
+        return chained
+    return _fewer_stages(plan, unified, limits, loop)
 
 
 def _depths(products: list[Def], dots: dict[str, Dot]) -> list[str]:
