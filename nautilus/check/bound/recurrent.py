@@ -109,7 +109,8 @@ def chunk_errors(program: Spec, precision: str, wanted: Sequence[Tensor], parts:
     known = _Known(only, along, precision, parts)
     if known.steps == 0:
         return {}
-    runs = [_runs(known, _Sample.of(known, n), _Case(known.few.spec, {}, known.few.rows)) for n in range(known.inputs)]
+    case = _Case(known.few.spec, {}, known.few.rows, {})
+    runs = [r for x in _samples(known) for r in _runs(known, x, case)]
     out = {}
     for t in only.outputs:
         first, whole = (_together([r[t.name][n] for r in runs]) for n in range(2))

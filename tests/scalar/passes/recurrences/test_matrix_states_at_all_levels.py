@@ -8,7 +8,7 @@ import pytest
 
 from nautilus.check.bound.program import in_chunks
 from nautilus.check.bound.stated import _stated
-from nautilus.check.check import check_spec
+from nautilus.check.run import check_spec
 from nautilus.driver import Request
 from nautilus.scalar.passes.recurrences import chunk_matrix_states
 
