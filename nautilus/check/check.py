@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import pairwise
 from math import inf
-from time import process_time
+from time import thread_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -243,9 +243,9 @@ class Check:
     def every_step(self, levels: list[Level], pair: Any, seconds: float) -> None:
         """Compare neighbouring levels; after ``seconds`` the last two that are compared are farther apart, unless they
         disagree."""
-        started = process_time()
+        started = thread_time()
         for n, (a, b) in enumerate(pairwise(levels), 1):
-            if process_time() - started > seconds and b is not levels[-1] and pair(a, levels[-1], None):
+            if thread_time() - started > seconds and b is not levels[-1] and pair(a, levels[-1], None):
                 for rest in levels[n:]:
                     self.add(rest.check, rest.subject, "ok", "compared together with the steps behind it")
                 return
@@ -259,9 +259,9 @@ class Check:
         if values is not None and ref is not None and not self.close(above, values, ref.rounded, given, ref, False):
             self.find_typed_fault(given, ref, outputs)
         if below and given.kind in _PHYSICAL and not (self.slow and given.kind != "random"):
-            started = process_time()
+            started = thread_time()
             got = outputs(below[-1], "typed", report=False)
-            self.slow |= process_time() - started > _PHYSICAL_SECONDS
+            self.slow |= thread_time() - started > _PHYSICAL_SECONDS
             if got is not None and (values is None or self.close(below[-1], got, values, given, ref, False, _TWO)):
                 last, values = below[-1], got
                 self.add("lowering", f"{above.stage} -> ma-tile", "ok", kind=given.kind, seed=given.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from math import inf
-from time import process_time
+from time import thread_time
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.inputs import InputSet, generate, kinds
@@ -22,12 +22,12 @@ class Clock:
     """A time that a part of a check may take, in seconds of the processor."""
 
     seconds: float = inf
-    started: float = field(default_factory=process_time)
+    started: float = field(default_factory=thread_time)
 
     @property
     def left(self) -> float:
         """What is left of the time."""
-        return max(0.0, self.seconds - (process_time() - self.started))
+        return max(0.0, self.seconds - (thread_time() - self.started))
 
     def part(self, share: float, most: float = inf) -> Clock:
         """The clock of a part that may take a ``share`` of what is left."""

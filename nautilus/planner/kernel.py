@@ -70,6 +70,7 @@ COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 SHORT = 1024  # rows of columns that are not worth a split
 FULL = 128  # blocks with which most multiprocessors have one
+SMALL = 128  # an input with less than one part in so many of the elements of the largest one is small
 CHEAP = 4  # recomputed work is at most one part in so many of the work of its readers
 MAX_PRIVATE = 1024  # elements of a private loop inside the shared loop
 
@@ -334,13 +335,14 @@ def _is_held_whole(g: Draft, x: str, loop: str) -> bool:
 
 
 def _vector_axis(g: Draft) -> str | None:
-    """The axis that is contiguous in memory in most inputs (the last index position)."""
+    """The axis that is contiguous in memory in most inputs (the last index position); small inputs do not count."""
     counts: dict[str, int] = {}
     names = {d.name for d in g.defs}
-    for d in g.defs:
-        for ld in d.reads():
-            if ld.buffer not in names and ld.index and isinstance(ld.index[-1], Var):
-                counts[ld.index[-1].name] = counts.get(ld.index[-1].name, 0) + len(ld.index)
+    found = [ld for d in g.defs for ld in d.reads() if ld.buffer not in names and ld.index]
+    sizes = [prod(map(g.extent, free_vars(ld) & g.unified.extents.keys())) for ld in found]
+    for ld, size in zip(found, sizes, strict=True):
+        if isinstance(ld.index[-1], Var) and size * SMALL > max(sizes):
+            counts[ld.index[-1].name] = counts.get(ld.index[-1].name, 0) + len(ld.index)
     return max(counts, key=lambda x: counts[x]) if counts else None
 
 
