@@ -19,7 +19,7 @@ _MARGIN = 6  # further halvings once everything is finite
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A time that a part of a check may take, in seconds of the processor."""
+    """A time that a part of a check may take, in seconds of the processor that its own thread takes."""
 
     seconds: float = inf
     started: float = field(default_factory=thread_time)
