@@ -18,7 +18,6 @@ touches would not be fewer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass as mutable
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer
@@ -78,7 +77,7 @@ def _staged(kernel: MemKernel, buffers: Mapping[str, Buffer], room: int) -> MemK
     return replace(kernel, layouts=work.layouts, smem=(*kernel.smem, *work.new.values()), body=body)
 
 
-@mutable(slots=True)
+@dataclass(slots=True)
 class _Stores:
     """The stores of one kernel.  ``new``: the stages, by the type and the form of their tiles."""
 
