@@ -196,7 +196,7 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, want: Array, s
     if not dtype.is_float:
         wrong = exact(got, want, _TIES if bound.ties else 0.0, bound.step)
         if wrong is not None and bound.ties and _is_count(known.spec, name):
-            wrong = None if _moved(got, want) <= _MOVED * np.abs(want).sum(dtype=np.float64) else wrong
+            wrong = None if _few_moved(got, want) else wrong
         return Verdict(wrong is None, 0.0, 0.0, f"{name}, sampled rows: {wrong.text}" if wrong else "")
     if bound.steps is not None:
         got, want = (_first_steps(known.cut.outputs[name], bound.steps, x) for x in (got, want))
@@ -255,9 +255,10 @@ def _is_count(spec: Spec, name: str) -> bool:
     return isinstance(e, Reduce) and e.op == "sum"
 
 
-def _moved(got: Array, want: Array) -> float:
-    """How many terms of counts ``got`` are elsewhere than in ``want``, about."""
-    return float(np.abs(np.asarray(got, np.float64) - np.asarray(want, np.float64)).sum())
+def _few_moved(got: Array, want: Array) -> bool:
+    """Whether few terms of the counts ``got`` are elsewhere than in ``want``."""
+    moved = np.abs(np.asarray(got, np.float64) - np.asarray(want, np.float64)).sum()
+    return bool(moved <= _MOVED * np.abs(want).sum(dtype=np.float64))
 
 
 def _everything(
@@ -274,7 +275,7 @@ def _everything(
         differ = sum(p.differ for p in parts)
         ok = differ <= (_TIES if bound.ties else 0.0) * flat.size
         if not ok and bound.ties and count:
-            ok = _moved(from_storage(flat, dtype), ref) <= _MOVED * np.abs(ref).sum(dtype=np.float64)
+            ok = _few_moved(from_storage(flat, dtype), ref)
         return Verdict(ok, 0.0, 0.0, "" if ok else f"{name}: {counted(differ, 'wrong element')}")
     if misplaced := sum(p.misplaced for p in parts):
         return Verdict(False, float("inf"), 0.0, f"{name}: {misplaced} elements are inf or NaN on one side only")

@@ -6,7 +6,6 @@
 * Blocks start one after another.  A block of :data:`~nautilus.planner.kernel.ELEMENTS` elements of 16 bits moves its
   bytes in about the time in which the next one starts, so blocks have more elements where the starts of all would take
   more than :data:`SHARE` of the time of the memory or of the operations (:func:`elements`).
-
 * Tiles are short along two axes where a large operand is contiguous along another axis than the result
   (:func:`read_along`), so that reads and writes are whole sectors of memory.
 

@@ -1,4 +1,4 @@
-"""``stage-steps``: what a loop of steps stores in parts of sectors goes through shared memory.
+"""``stage-steps``: stores of steps that write parts of sectors go through shared memory.
 
 A lane that has a row of its own stores the elements of several steps with vectors (``vector-steps``).  The vectors of
 one instruction lie in as many rows as there are lanes, and each of them fills half a sector of 32 bytes at most, which

@@ -1,10 +1,18 @@
-"""Products whose operands can be stored in an order of their own: every element of an operand is at a known place."""
+"""Products of matrices, and those whose operands can be stored in an order of their own.
+
+Every element of such an operand is at a known place.
+"""
 
 from __future__ import annotations
 
 from nautilus.core.expr.nodes import Op, loads
 from nautilus.core.expr.products import MatrixProduct, matrix_product
 from nautilus.scalar.analysis.definitions import Def, size
+
+
+def multiplies_matrices(d: Def) -> bool:
+    """Whether ``d`` is a sum of products of two factors, of which each has parallel axes of its own."""
+    return d.op == "sum" and matrix_product(d.value, [a.name for a in d.par]) is not None
 
 
 def dense_product(d: Def) -> MatrixProduct | None:

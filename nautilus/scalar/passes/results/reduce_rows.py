@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from math import prod
 
 from nautilus.core.expr.nodes import Axis, Var, free_vars
-from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, in_two_steps, put_defs
@@ -52,7 +52,7 @@ class ReduceRows:
 
 def _rows(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     """The reduced axes of ``d`` that number rows with statistics; none where ``d`` is no such reduction."""
-    if d.op not in _ASSOCIATIVE or d.at is not None or len(d.red) < 2 or _multiplies(d):
+    if d.op not in _ASSOCIATIVE or d.at is not None or len(d.red) < 2 or multiplies_matrices(d):
         return ()
     own = frozenset(a.name for a in d.red)
     read = [ld for ld in d.reads() if ld.buffer in defs and _is_statistic(defs[ld.buffer], defs)]
@@ -72,10 +72,6 @@ def _rows(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
 def _is_statistic(d: Def, defs: Mapping[str, Def]) -> bool:
     """Whether ``d`` is a reduction, but no product of matrices, or an element made from one."""
     if d.is_reduction:
-        return not _multiplies(d)
+        return not multiplies_matrices(d)
     own = tuple(Var(a.name) for a in d.par)
     return any(ld.index == own and _is_statistic(defs[ld.buffer], defs) for ld in d.reads() if ld.buffer in defs)
-
-
-def _multiplies(d: Def) -> bool:
-    return d.op == "sum" and matrix_product(d.value, [a.name for a in d.par]) is not None

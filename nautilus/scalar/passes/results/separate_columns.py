@@ -20,9 +20,9 @@ from dataclasses import replace
 from nautilus.core.buffers import Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Expr, Load, Var, rewrite, substitute
-from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
@@ -59,8 +59,8 @@ class _Places:
 
 def _places(d: Def, defs: Mapping[str, Def]) -> _Places | None:
     """The places of the columns of the product ``d`` that its readers combine; None unless there are two."""
-    product = d.op == "sum" and matrix_product(d.value, [a.name for a in d.par]) is not None
-    if not product or d.scatter is not None or d.buffer.space is not Space.TEMP or d.buffer.support is not None:
+    plain = d.scatter is None and d.buffer.space is Space.TEMP and d.buffer.support is None
+    if not plain or not multiplies_matrices(d):
         return None
     reads = [(r, ld) for r in defs.values() for ld in r.reads() if ld.buffer == d.name]
     moved = {n for _, ld in reads for n, e in enumerate(ld.index) if not isinstance(e, Var)}

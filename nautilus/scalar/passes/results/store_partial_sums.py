@@ -30,6 +30,7 @@ from dataclasses import replace
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, rewrite
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, in_two_steps, put_defs
@@ -63,7 +64,7 @@ def _apart(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
         return ()
     read = [(ld, defs[ld.buffer]) for ld in d.reads() if ld.buffer in defs]
     sums = [(ld, made) for ld, made in read if made.is_reduction]
-    if any(not _has(ld, a) for ld, _ in sums for a in d.red) or not any(_multiplies_matrices(made) for _, made in sums):
+    if any(not _has(ld, a) for ld, _ in sums for a in d.red) or not any(multiplies_matrices(made) for _, made in sums):
         return ()
     held = frozenset() if d.guard is None else free_vars(d.guard)
     free = [a for a in d.red if a.name not in held and (size(a) or MOST + 1) <= MOST]
@@ -73,10 +74,10 @@ def _apart(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
 
 def _beside_chain(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     """The reduced axes of ``d`` but the one that a chain of products has, beside which it is a total; else ()."""
-    if not d.is_reduction or d.at is not None or len(d.red) < 2 or _multiplies_matrices(d):
+    if not d.is_reduction or d.at is not None or len(d.red) < 2 or multiplies_matrices(d):
         return ()
     reads = {ld: defs[ld.buffer] for ld in d.reads() if ld.buffer in defs}
-    sources = [ld for ld, made in reads.items() if _multiplies_matrices(made)]
+    sources = [ld for ld, made in reads.items() if multiplies_matrices(made)]
     chained = [a for a in d.red if sources and all(_is_chained(ld, a, d, defs) for ld in sources)]
     if len(chained) != 1:
         return ()
@@ -87,7 +88,7 @@ def _beside_chain(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
 def _is_chained(ld: Load, axis: Axis, d: Def, defs: Mapping[str, Def]) -> bool:
     """Whether another product of matrices reduces along ``axis`` what ``d`` reads as ``ld``, and along no other one."""
     at = [n for n, e in enumerate(ld.index) if e == Var(axis.name)]
-    others = [x for x in defs.values() if x.name != d.name and x.op == "sum" and _multiplies_matrices(x)]
+    others = [x for x in defs.values() if x.name != d.name and multiplies_matrices(x)]
     found = [(x, other) for x in others for other in x.reads() if other.buffer == ld.buffer]
     plain = len(set(ld.index)) == len(ld.index) and all(isinstance(e, Var) for e in ld.index)
     return plain and any([n for n, e in enumerate(other.index) if e in _reduced(x)] == at for x, other in found)
@@ -105,7 +106,7 @@ def _with_unit_axes(d: Def, defs: Mapping[str, Def]) -> Def:
 
     def rule(n: Expr) -> Expr | None:
         made = defs.get(n.buffer) if isinstance(n, Load) else None
-        if made is None or not isinstance(n, Load) or not _multiplies_matrices(made):
+        if made is None or not isinstance(n, Load) or not multiplies_matrices(made):
             return None
         index = list(n.index)
         for at, a in enumerate(made.par):
@@ -123,7 +124,3 @@ def _reduced(d: Def) -> list[Var]:
 
 def _has(ld: Load, axis: Axis) -> bool:
     return Var(axis.name) in ld.index
-
-
-def _multiplies_matrices(d: Def) -> bool:
-    return d.op == "sum" and matrix_product(d.value, [a.name for a in d.par]) is not None

@@ -32,13 +32,14 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
-from nautilus.core.expr.products import matrix_product, strip_conversions
+from nautilus.core.expr.products import strip_conversions
 from nautilus.core.index.sizes import extent_expr
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
@@ -115,8 +116,8 @@ def _columns(d: Def, defs: Mapping[str, Def]) -> _Columns | None:
 
 def _is_large(d: Def) -> bool:
     """Whether ``d`` is a product of 16-bit matrices with many terms."""
-    product = d.op == "sum" and d.buffer.space is Space.TEMP and d.scatter is None and d.guard is None
-    if not product or matrix_product(d.value, [a.name for a in d.par]) is None or len(d.red) != 1:
+    plain = d.buffer.space is Space.TEMP and d.scatter is None and d.guard is None
+    if not plain or not multiplies_matrices(d) or len(d.red) != 1:
         return False
     terms = size(d.red[0])
     factors = d.value.args if isinstance(d.value, Op) and d.value.op == "mul" else ()
@@ -137,8 +138,7 @@ def _reduces_columns(r: Def, ld: Load, at: int) -> bool:
     plain = all(isinstance(e, Var) for e in rows) and len(set(rows)) == len(rows)
     own = {Var(a.name) for a in r.par}
     alone = r.is_reduction and len(r.red) == 1 and ld.index[at] == Var(r.red[0].name) and r.at is None
-    product = r.op == "sum" and matrix_product(r.value, [a.name for a in r.par]) is not None
-    return alone and plain and {*rows} <= own and not product
+    return alone and plain and {*rows} <= own and not multiplies_matrices(r)
 
 
 def _tiled(program: Program, name: str, found: _Columns) -> tuple[Program, tuple[Certificate, ...]] | None:
