@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -95,3 +96,11 @@ def filecheck() -> Callable[..., None]:
         assert not complaint, complaint
 
     return check
+
+
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """A library in the place of libcuda, which writes its calls to standard output and has its memory on the host."""
+    from tests.export.stand_in import stand_in_for_libcuda
+
+    return stand_in_for_libcuda(tmp_path_factory.mktemp("driver"))

@@ -23,6 +23,7 @@ from nautilus.core.numerics import Array, storage_array
 from nautilus.core.records import dataclass
 from nautilus.core.text.words import counted
 from nautilus.core.types import FORMATS, DType, Number
+from nautilus.runtime.cuda_driver import MAX_DYNAMIC_SHARED
 from nautilus.runtime.launch import Launch, encode
 from nautilus.runtime.prepared import Prepared, cells_of, step
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
@@ -147,8 +148,7 @@ class Kernel:
                 name = launch["kernel"]
                 function = check(d, d.cuModuleGetFunction(module, name.encode()), f"looking up {name}")
                 if launch["shared"] > SMEM_WITHOUT_OPT_IN:
-                    key = d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                    check(d, d.cuFuncSetAttribute(function, key, launch["shared"]), f"preparing {name}")
+                    check(d, d.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED, launch["shared"]), f"preparing {name}")
                 found[name] = int(function)
             self._functions[context] = found
         return self._functions[context]

@@ -114,7 +114,7 @@ class Host:
         cubin = compile_cuda(_EMPTY, default_arch()).data
         module = check(self.driver, self.driver.cuModuleLoadData(cubin), "loading a kernel")
         function = check(self.driver, self.driver.cuModuleGetFunction(module, b"empty"))
-        call = ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p)
+        call = ctypes.cast(self.driver.library.cuLaunchKernel, ctypes.c_void_p)
         plan = (ctypes.c_void_p * 2)(call.value, int(function))
         return HostTime("an empty kernel", 1, *self.time(self.loop.launch_empty, plan, 1))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import Any
 
 from nautilus.core.errors import ToolchainError
 from nautilus.core.records import dataclass
+from nautilus.runtime.cuda_driver import DEVICE_ATTRIBUTES, SUCCESS, Driver
 from nautilus.targets.records import DEFAULT_TARGET, TARGETS, version
 
 DEFAULT_ARCH = DEFAULT_TARGET
@@ -67,44 +69,43 @@ def default_arch() -> str:
     return arch if known_arch(arch) else DEFAULT_ARCH
 
 
-def bindings() -> Any:
-    """The initialised bindings of the CUDA driver.  Raises ToolchainError without a driver."""
+def bindings() -> Driver:
+    """The initialised driver.  Raises ToolchainError without a driver."""
     try:
-        from cuda.bindings import driver
-    except ImportError as error:
-        raise ToolchainError("CUDA driver", f"cuda-bindings is not installed: {error}") from error
-    try:
-        check(driver, driver.cuInit(0))
-    except RuntimeError as error:  # raised by the bindings without libcuda
+        driver = _driver()
+    except OSError as error:
         raise ToolchainError("CUDA driver", "no driver on this machine (libcuda is not found)") from error
+    check(driver, driver.cuInit(0))
     return driver
+
+
+@lru_cache(maxsize=1)
+def _driver() -> Driver:
+    return Driver()
 
 
 def check(driver: Any, result: tuple[Any, ...], doing: str = "") -> Any:
     """The value of a driver call.  Raises ToolchainError with the action ``doing``, the error and a hint."""
     status = result[0]
-    if status == driver.CUresult.CUDA_SUCCESS:
+    if status == SUCCESS:
         return result[1] if len(result) == 2 else result[1:]
-    short = status.name.removeprefix("CUDA_ERROR_")
-    hint = _HINTS.get(short)
+    name: str = driver.error_name(status)
+    hint = _HINTS.get(name.removeprefix("CUDA_ERROR_"))
     what = f"{doing}: " if doing else ""
-    raise ToolchainError("CUDA driver", f"{what}{status.name}" + (f": {hint}" if hint else ""))
+    raise ToolchainError("CUDA driver", f"{what}{name}" + (f": {hint}" if hint else ""))
 
 
 def open_device(ordinal: int = 0) -> Device:
     """The description of GPU ``ordinal``.  Raises ToolchainError without such a device."""
     driver = bindings()
     handle = check(driver, driver.cuDeviceGet(ordinal), "opening the GPU")
-    attribute = driver.CUdevice_attribute
 
     def get(name: str) -> int:
-        key = getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(check(driver, driver.cuDeviceGetAttribute(key, handle)))
+        return int(check(driver, driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTES[name], handle)))
 
     major, minor = get("COMPUTE_CAPABILITY_MAJOR"), get("COMPUTE_CAPABILITY_MINOR")
-    name = check(driver, driver.cuDeviceGetName(256, handle))
     return Device(
-        name.split(b"\0", 1)[0].decode(),
+        driver.device_name(handle),
         f"sm_{major}{minor}" + ("a" if (major, minor) == (9, 0) else ""),
         get("MULTIPROCESSOR_COUNT"),
         get("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),

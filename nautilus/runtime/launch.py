@@ -7,6 +7,7 @@ that names the failed action.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from itertools import pairwise
 from math import prod
@@ -17,10 +18,12 @@ import numpy as np
 
 from nautilus.core.buffers import TensorMap
 from nautilus.core.errors import ToolchainError
+from nautilus.core.index.sizes import Extent
 from nautilus.core.index.strides import places, span, spread
 from nautilus.core.numerics import Array, storage_array, storage_numpy
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
+from nautilus.runtime.cuda_driver import MAP_PROMOTIONS, MAP_SWIZZLES, MAP_TYPES, MAX_DYNAMIC_SHARED
 from nautilus.runtime.device import Device, bindings, check, open_device, runs_on
 from nautilus.runtime.prepared import Prepared, cells_of, step
 from nautilus.targets.limits import SMEM_WITHOUT_OPT_IN
@@ -111,8 +114,7 @@ class Session:
                     limit = self.device.shared_per_block
                     message = f"{name} needs {launch.smem} bytes of shared memory; the GPU has {limit}"
                     raise ToolchainError("CUDA driver", message)
-                key = d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                check(d, d.cuFuncSetAttribute(function, key, launch.smem), f"preparing {name}")
+                check(d, d.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED, launch.smem), f"preparing {name}")
             self._functions[name] = function
         self._buffers.update({a.name: self._shared[a.name] for a in self.plan.arguments if a.name in self._shared})
         for a in self.plan.by_role("input", "output", "temp"):
@@ -234,29 +236,23 @@ def encode(driver: Any, m: TensorMap, base: int) -> Array:
 
     Raises ToolchainError where the driver rejects the parameters.
     """
-    d, rank = driver, len(m.sizes)
-    made = check(
-        d,
-        d.cuTensorMapEncodeTiled(
-            getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{FORMATS[m.dtype].tensor_map}"),
-            rank,
-            base,
-            [d.cuuint64_t(n) for n in m.sizes],
-            [d.cuuint64_t(n) for n in m.strides],
-            [d.cuuint32_t(n) for n in m.box],
-            [d.cuuint32_t(1)] * rank,
-            d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            getattr(d.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{f'{m.swizzle}B' if m.swizzle else 'NONE'}"),
-            getattr(d.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{m.promotion}"),
-            d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        ),
-        f"encoding the tensor map {m.name}",
-    )
-    words = np.array([int(x) for x in made.opaque], dtype=np.uint64)
+    rank = len(m.sizes)
+    sizes, strides = ((ctypes.c_uint64 * rank)(*map(_known, e)) for e in (m.sizes, m.strides))
+    box, unit = (ctypes.c_uint32 * rank)(*m.box), (ctypes.c_uint32 * rank)(*(1,) * rank)
     room = np.zeros(24, dtype=np.uint64)
     first = -(room.ctypes.data // 8) % 8
-    room[first : first + 16] = words
-    return room[first : first + 16]
+    made: Array = room[first : first + 16]
+    kind, promotion = MAP_TYPES.index(FORMATS[m.dtype].tensor_map), MAP_PROMOTIONS.index(m.promotion)
+    status = driver.cuTensorMapEncodeTiled(
+        made.ctypes.data, kind, rank, base, sizes, strides, box, unit, 0, MAP_SWIZZLES[m.swizzle], promotion, 0
+    )
+    check(driver, status, f"encoding the tensor map {m.name}")
+    return made
+
+
+def _known(extent: Extent) -> int:
+    assert isinstance(extent, int), extent  # sizes of a launch are known
+    return extent
 
 
 def run_plan(

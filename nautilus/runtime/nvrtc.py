@@ -10,21 +10,21 @@ compilation uses that cache.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from nautilus.core.errors import AssemblerError, ToolchainError
 from nautilus.core.records import dataclass
 from nautilus.cuda.module import CudaModule
+from nautilus.runtime.nvrtc_library import INVALID_OPTION, SUCCESS, NvrtcLibrary, cuda_toolkits, nvrtc_library, wheels
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 _UNCACHED, _CACHES_SINCE = "--no-cache", (12, 9)
+_Made = TypeVar("_Made")
 _NO_KERNELS: Mapping[str, str] = MappingProxyType({})  # the kernels of a text without a schedule
 
 
@@ -91,20 +91,19 @@ def compile_cuda(
     Raises ToolchainError with the compiler's log where the text does not compile, and without one
     where NVRTC is missing or too old for ``arch``; AssemblerError as :func:`refuse_serialised` does.
     """
-    nvrtc = _bindings()
+    nvrtc = _library()
     target = arch if form == "cubin" else arch.replace("sm_", "compute_")
-    uncached = (_UNCACHED,) if version() >= _CACHES_SINCE else ()
+    uncached = (_UNCACHED,) if nvrtc.version() >= _CACHES_SINCE else ()
     options = [f"--gpu-architecture={target}", *OPTIONS, *uncached, *more, *(f"-I{p}" for p in include_paths())]
-    program = _call(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], []))
+    program = _checked(nvrtc, *nvrtc.create(text, name))
     try:
-        status = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])[0]
-        log = _text(nvrtc, program, "ProgramLog")
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        status = nvrtc.compile(program, options)
+        log = _checked(nvrtc, *nvrtc.result(program, "ProgramLog")).rstrip(b"\0").decode("utf-8", "replace")
+        if status != SUCCESS:
             raise ToolchainError("NVRTC", _why(nvrtc, status, arch), log)
-        kind = "CUBIN" if form == "cubin" else "PTX"
-        data = _bytes(nvrtc, program, kind)
+        data = _checked(nvrtc, *nvrtc.result(program, "CUBIN" if form == "cubin" else "PTX"))
     finally:
-        nvrtc.nvrtcDestroyProgram(program)
+        nvrtc.destroy(program)
     if form == "ptx":
         data = data.rstrip(b"\0")
     if form == "cubin":
@@ -148,46 +147,26 @@ def _defined(text: str, symbol: str) -> int:
 
 def version() -> tuple[int, int]:
     """The version of NVRTC.  Raises ToolchainError without NVRTC."""
-    nvrtc = _bindings()
-    status, major, minor = nvrtc.nvrtcVersion()
-    _call(nvrtc, (status, None))
-    return int(major), int(minor)
+    return _library().version()
 
 
-def _bindings() -> Any:
+def _library() -> NvrtcLibrary:
     try:
-        from cuda.bindings import nvrtc
-
-        nvrtc.nvrtcVersion()
-    except Exception as error:  # a missing wheel is ImportError, a missing library RuntimeError
-        hint = "install the package's dependencies (cuda-bindings, nvidia-cuda-nvrtc)"
-        raise ToolchainError("NVRTC", f"not available: {error}; {hint}") from error
-    return nvrtc
+        return nvrtc_library()
+    except OSError as error:
+        raise ToolchainError("NVRTC", f"not available: {error}; install the package nvidia-cuda-nvrtc") from error
 
 
-def _call(nvrtc: Any, result: tuple[Any, ...]) -> Any:
-    if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise ToolchainError("NVRTC", result[0].name)
-    return result[1]
+def _checked(nvrtc: NvrtcLibrary, status: int, made: _Made) -> _Made:
+    if status != SUCCESS:
+        raise ToolchainError("NVRTC", nvrtc.status_name(status))
+    return made
 
 
-def _why(nvrtc: Any, status: Any, arch: str) -> str:
-    if status == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
+def _why(nvrtc: NvrtcLibrary, status: int, arch: str) -> str:
+    if status == INVALID_OPTION:
         return f"version {'.'.join(map(str, version()))} does not support {arch}"
-    return f"the text does not compile for {arch} ({status.name})"
-
-
-def _bytes(nvrtc: Any, program: Any, what: str) -> bytes:
-    size = int(_call(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program)))
-    if size <= 1:
-        return b""
-    data = bytes(size)  # the binding fills it in place, so the object must not be shared
-    getattr(nvrtc, f"nvrtcGet{what}")(program, data)
-    return data
-
-
-def _text(nvrtc: Any, program: Any, what: str) -> str:
-    return _bytes(nvrtc, program, what).rstrip(b"\0").decode("utf-8", "replace")
+    return f"the text does not compile for {arch} ({nvrtc.status_name(status)})"
 
 
 def include_paths() -> tuple[str, ...]:
@@ -197,16 +176,9 @@ def include_paths() -> tuple[str, ...]:
 
 
 def _candidates() -> Iterator[Path]:
-    try:
-        spec = find_spec("nvidia")
-    except (ImportError, ValueError):
-        spec = None
-    for root in (spec.submodule_search_locations or ()) if spec is not None else ():
-        yield from sorted(Path(root).glob("*/include"), reverse=True)
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if os.environ.get(variable):
-            yield Path(os.environ[variable]) / "include"
-    yield Path("/usr/local/cuda/include")
+    for root in wheels():
+        yield from sorted(root.glob("*/include"), reverse=True)
+    yield from (toolkit / "include" for toolkit in cuda_toolkits())
 
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")

@@ -15,6 +15,7 @@ import numpy as np
 from nautilus.core.errors import ToolchainError
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
+from nautilus.runtime.cuda_driver import Driver
 from nautilus.runtime.device import check
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Prepared:
         """``library``: the driver, for ctypes; None: libcuda. Raises ToolchainError without a driver."""
         self.steps = tuple(steps)
         try:
-            self._call: Callable[..., int] = (library or ctypes.CDLL("libcuda.so.1")).cuLaunchKernelEx
+            self._driver = Driver(library)
+            self._call: Callable[..., int] = self._driver.library.cuLaunchKernelEx
         except OSError as error:
             raise ToolchainError("CUDA driver", f"no driver on this machine ({error})") from error
         self._ready = [(s.config, ctypes.byref(s.config), ctypes.c_void_p(s.function), s.pointers) for s in steps]
@@ -67,9 +69,7 @@ class Prepared:
             config.stream = stream
             status = self._call(reference, function, pointers, None)
             if status:
-                from cuda.bindings import driver
-
-                check(driver, (driver.CUresult(status),), f"launching {self.steps[n].kernel}")
+                check(self._driver, (status,), f"launching {self.steps[n].kernel}")
 
 
 def step(launch: Launch, function: int, cells: Sequence[Array]) -> Step:

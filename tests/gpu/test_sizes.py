@@ -15,6 +15,7 @@ from nautilus.core.numerics import from_storage, storage_array
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.interp import run_spec
+from nautilus.runtime.cuda_driver import CAPTURE_GLOBAL, NON_BLOCKING
 from nautilus.runtime.device import bindings, check, default_arch, open_device
 from tests.shipped import paged_decode
 
@@ -63,7 +64,7 @@ def stream() -> Iterator[int]:
     d = bindings()
     open_device()
     check(d, d.cuCtxSetCurrent(check(d, d.cuDevicePrimaryCtxRetain(check(d, d.cuDeviceGet(0))))))
-    made = check(d, d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING))
+    made = check(d, d.cuStreamCreate(NON_BLOCKING))
     yield int(made)
     d.cuStreamDestroy(made)
 
@@ -80,9 +81,9 @@ def test_one_graph_serves_every_size(tmp_path: Path, stream: int) -> None:
     ready = kernel.prepare(*memory, out=out, stream=stream)
     ready.launch()
     check(d, d.cuStreamSynchronize(stream))
-    check(d, d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+    check(d, d.cuStreamBeginCapture(stream, CAPTURE_GLOBAL))
     ready.launch()
-    graph = check(d, d.cuGraphInstantiate(check(d, d.cuStreamEndCapture(stream)), 0))
+    graph = check(d, d.cuGraphInstantiate(check(d, d.end_capture(stream)), 0))
     for size in (1, 300, 77, 0, 16, -5, 1000):
         out[0].write(np.full((300, 200), np.nan))
         memory[2].write(np.array(size))

@@ -19,6 +19,7 @@ from nautilus.check.inputs import generate
 from nautilus.core.numerics import from_storage, storage_array
 from nautilus.driver import Request, Result, build_cubin
 from nautilus.frontend.interp import run_spec
+from nautilus.runtime.cuda_driver import NON_BLOCKING
 from nautilus.runtime.device import bindings, check, default_arch
 from tests.core.schedule.engines import warpgroup_of
 from tests.gpu.test_warpgroup import CAUSAL, attention
@@ -45,7 +46,7 @@ def built() -> tuple[Result, Any]:
 @contextmanager
 def streams(count: int) -> Iterator[list[Any]]:
     d = bindings()
-    made = [check(d, d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING)) for _ in range(count)]
+    made = [check(d, d.cuStreamCreate(NON_BLOCKING)) for _ in range(count)]
     yield made
     for s in made:
         d.cuStreamDestroy(s)

@@ -74,9 +74,6 @@ def test_no_driver_is_a_toolchain_error() -> None:
 class Memory:
     """A driver that notes what is copied to which buffer, without a GPU."""
 
-    class CUresult:
-        CUDA_SUCCESS = 0
-
     def __init__(self) -> None:
         self.copied: dict[str, bytes] = {}
 
@@ -89,7 +86,8 @@ class Memory:
 def test_an_input_without_axes_is_one_element(dtype: DType) -> None:
     session = object.__new__(Session)
     memory = Memory()
-    session.driver, session._shared, session._buffers = memory, {}, {"t": "t"}
+    session._shared, session._buffers = {}, {"t": "t"}
+    object.__setattr__(session, "driver", memory)
     session.plan = Plan((Argument("t", dtype, (), "input"),), ())
     for value in (storage_array(np.asarray(1), dtype), np.asarray(storage_array(np.asarray(1), dtype))):
         session.upload({"t": value}, {})

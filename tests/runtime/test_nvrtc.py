@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from nautilus.core.errors import ScheduleError, ToolchainError
-from nautilus.runtime import nvrtc
 from nautilus.runtime.device import Device, default_arch, runs_on
 from nautilus.runtime.nvrtc import compile_cuda, parse_resources, refuse_serialised
+from nautilus.runtime.nvrtc_library import NvrtcLibrary
 
 TEXT = """
 #include <cuda_fp16.h>
@@ -123,21 +123,15 @@ def test_spills_around_products_are_refused_elsewhere_not() -> None:
 
 
 def test_nvrtc_keeps_nothing_that_has_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    bindings, options = nvrtc._bindings(), list[bytes]()
+    options, compiled = list[str](), NvrtcLibrary.compile
 
-    class Recording:
-        """The bindings, with the options of the last compilation."""
+    def noted(self: NvrtcLibrary, program: Any, given: list[str]) -> int:
+        options[:] = given
+        return compiled(self, program, given)
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(bindings, name)
-
-        def nvrtcCompileProgram(self, program: Any, count: int, given: list[bytes]) -> Any:
-            options[:] = given
-            return bindings.nvrtcCompileProgram(program, count, given)
-
-    monkeypatch.setattr(nvrtc, "_bindings", Recording)
+    monkeypatch.setattr(NvrtcLibrary, "compile", noted)
     assert len(compile_cuda(TEXT, "sm_90a").resources) == 2
-    assert b"--no-cache" in options
-    monkeypatch.setattr(nvrtc, "version", lambda: (12, 8))  # has no cache, and refuses the option
+    assert "--no-cache" in options
+    monkeypatch.setattr(NvrtcLibrary, "version", lambda _: (12, 8))  # has no cache, and refuses the option
     assert len(compile_cuda(TEXT, "sm_90a").resources) == 2
-    assert b"--no-cache" not in options
+    assert "--no-cache" not in options

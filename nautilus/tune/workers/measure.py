@@ -29,6 +29,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
+from nautilus.runtime.cuda_driver import SUCCESS
 from nautilus.runtime.device import bindings, check, open_device
 from nautilus.runtime.launch import Session
 from nautilus.tune.workers.build import Built
@@ -106,7 +107,7 @@ class Runner:
                 return self._machine()
             return self._final(job) if isinstance(job, FinalsJob) else self._measure(job)
         except ToolchainError as error:
-            if self.driver.cuCtxSynchronize()[0] != self.driver.CUresult.CUDA_SUCCESS:
+            if self.driver.cuCtxSynchronize()[0] != SUCCESS:
                 raise WorkerUnusable(first_line(error)) from error
             raise
 
