@@ -318,4 +318,5 @@ GENERATORS = {
     "products": fuzz_products.program,
     "structures": structures.program,
     "decisions": structures.decisions,
+    "forms": structures.forms,
 }

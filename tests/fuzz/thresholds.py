@@ -8,7 +8,7 @@ from importlib import import_module
 from unittest.mock import patch
 
 #: by module: names of constants and their values
-LOWERED: Mapping[str, Mapping[str, float]] = {
+LOWERED: Mapping[str, Mapping[str, float | tuple[int, ...]]] = {
     "nautilus.scalar.passes.operands.store_operands": {"AGAIN": 4, "TERMS": 64, "AGAIN_APART": 1, "TERMS_APART": 1},
     "nautilus.scalar.passes.axes.add_unit_axes": {"LONG": 4},
     "nautilus.targets.matrix_rates": {"LEAST": 1, "MATRICES_SHARE": 1e30},
@@ -23,10 +23,22 @@ LOWERED: Mapping[str, Mapping[str, float]] = {
     "nautilus.targets.part_rates": {"STORED_SHARE": 1e30},
     "nautilus.planner.rematerialise": {"LARGE": 1},
     "nautilus.planner.rowwise.shared_operands": {"LARGE": 1},
+    "nautilus.scalar.passes.results.reduce_rows": {"LONG": 2, "MANY": 2},
+    "nautilus.scalar.passes.results.tile_columns": {
+        "WIDE": 16, "NARROW": 8, "DEEP": 8, "ROWS": 2, "COLUMNS": 16, "LARGE": 1, "THIN": 2,
+    },
+    "nautilus.scalar.passes.results.sort_rows": {"LEAST": 1},
+    "nautilus.scalar.passes.windows.slide_windows": {"PART": 1},
+    "nautilus.scalar.passes.windows.nest_windows": {"SHARE": 1e30},
+    "nautilus.scalar.passes.windows.rescale_scans": {"CHUNK": 4, "SHORTEST": 5},
+    "nautilus.scalar.passes.recurrences.chunk_matrix_states": {
+        "LENGTHS": (2, 4), "GAIN": 1e30, "_LEAST_AXIS": 1,
+    },
+    "nautilus.ma_tile.passes.copies.stage_steps": {"LEAST": 16},
 }  # fmt: skip
 
 #: those with which short rows are loops and chunks, which makes programs of many small tiles
-LOOPS: Mapping[str, Mapping[str, float]] = {
+LOOPS: Mapping[str, Mapping[str, float | tuple[int, ...]]] = {
     "nautilus.planner.kernel": {"MAX_ROW": 64, "BLOCK": 64},
     "nautilus.planner.cuts": {"CHUNK": 64},
 }  # fmt: skip

@@ -31,7 +31,7 @@ from nautilus.scalar.passes.axes.drop_unit_axes import without_axes
 from nautilus.scalar.passes.axes.join_sums import JoinSums
 from nautilus.scalar.passes.axes.separate_digits import SeparateDigits
 from nautilus.scalar.passes.factor import Factor
-from nautilus.scalar.passes.inline import Inline
+from nautilus.scalar.passes.inline import Inline, can_inline
 from nautilus.scalar.passes.narrow import Narrow
 from nautilus.scalar.passes.operands.join_digits import JoinDigits
 from nautilus.scalar.passes.operands.join_groups import JoinGroups
@@ -42,6 +42,7 @@ from nautilus.scalar.passes.recurrences.chunk_matrix_states import rounded_state
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.recurrences import between
+from nautilus.scalar.rewriting import find_defs
 
 
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
@@ -58,9 +59,6 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
 def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = None) -> Spec:
     """``spec`` with the roundings of its compilation; names of temporaries may differ."""
     program = lower(spec)
-    if schedule is not None and schedule.inline is not None:  # it may name steps of recurrences, which are one here
-        known = {b.name for b in program.buffers}
-        schedule = replace(schedule, inline=tuple(n for n in schedule.inline if n in known))
     added: frozenset[str] = frozenset()
     for p in passes(precision, schedule, spec):
         if isinstance(p, AddUnitAxes):  # it has changed the interface, which is that of the spec again in the end
@@ -122,7 +120,20 @@ def _axes(program: Program) -> frozenset[str]:
 
 def _applied(p: Pass, program: Program) -> Program:
     """``program`` after ``p``, which leaves recurrences as they are."""
-    return between(lambda part: (p.apply(part), lambda: None), program)
+    return between(lambda part: (_inlining(p, part).apply(part), lambda: None), program)
+
+
+def _inlining(p: Pass, part: Program) -> Pass:
+    """``p``; an ``inline`` of what can be inlined in ``part`` alone.
+
+    A schedule may name steps of recurrences, which are one recurrence here, and parts of a recurrence that is computed
+    in chunks, of which the spec has the whole.
+    """
+    if not isinstance(p, Inline) or p.schedule is None or p.schedule.inline is None:
+        return p
+    defs = find_defs(part)
+    names = tuple(n for n in p.schedule.inline if n in defs and can_inline(defs[n]))
+    return Inline(replace(p.schedule, inline=names))
 
 
 def _members(spec: Spec, k: Kernel) -> list[Definition]:

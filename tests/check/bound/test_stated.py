@@ -316,3 +316,14 @@ def test_a_number_that_f32_does_not_have_is_rounded(value: str) -> None:
 def test_a_number_that_f32_has_is_exact() -> None:
     found = stated(load_text("dim N = 64\ninput X: f32[N]\noutput Y: f32[N]\nY[i] = max(X[i], 0.125)\n"))["Y"]
     assert found.relative == 0.0
+
+
+def test_a_schedule_may_inline_what_only_a_matrix_state_in_chunks_has() -> None:
+    """The schedule of a compilation names ``y_sum``, which is a sum of two parts there, and a reduction here."""
+    text = (
+        "dim T = 8, D = 16, E = 16\ninput q: bf16[T, D], k: bf16[T, D], v: bf16[T, E]\noutput y: f32[T, E]\n"
+        "recur S[t: T, d: D, e: E] = S[t - 1, d, e] + k[t, d] * v[t, e] if t > 0 else k[t, d] * v[t, e]\n"
+        "y[t, e] = sum[d: D](q[t, d] * S[t, d, e]) / 4\n"
+    )
+    spec = load_text(text)
+    assert stated(spec, schedule=Schedule(inline=("y_sum", "S")))["y"].relative > 0.0

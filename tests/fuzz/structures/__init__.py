@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.fuzz.structures import factors, late, masks, moments, places, scans, shifts, steps, tables
+from tests.fuzz.structures import factors, integers, late, losses, masks, moments, places, scans, shifts, steps, tables
 
 _FAMILIES: tuple[Callable[[random.Random], str], ...] = (
     *(masks.program, masks.program, shifts.program, shifts.program),
@@ -18,6 +18,10 @@ _FAMILIES: tuple[Callable[[random.Random], str], ...] = (
 
 _NEWER: tuple[Callable[[random.Random], str], ...] = (
     *(places.program, tables.program, tables.program, steps.program, moments.program),
+)
+
+_FORMS: tuple[Callable[[random.Random], str], ...] = (
+    *(losses.program, losses.program, integers.program, scans.windows, steps.states),
 )
 
 
@@ -31,3 +35,9 @@ def decisions(seed: int) -> str:
     """The text of a spec in which elements, means or earlier steps decide what is computed of others."""
     r = random.Random(seed)
     return r.choice(_NEWER)(r) + "\n"
+
+
+def forms(seed: int) -> str:
+    """The text of a spec in a form that one pass looks for: losses, windows, states of matrices, fields of words."""
+    r = random.Random(seed)
+    return r.choice(_FORMS)(r) + "\n"

@@ -38,3 +38,37 @@ def program(r: random.Random) -> str:
         state = r.choice((": f16", ": bf16", ""))
         return "\n".join([*lines, f"recur y{state}{left[1:]} = {definition}", f"z[{indices}] = 2 * y[{indices}] + 1"])
     return "\n".join([*lines, f"output y: {r.choice(('f32', 'f32', 'f16'))}[{shape}]", f"recur {left} = {definition}"])
+
+
+#: factors of the earlier state, with the input that they read
+_DECAYS = (
+    ("", "1"), ("g: f32[B, T]", "sigmoid(g[b, t])"), ("g: f32[B, T]", "exp(-abs(g[b, t]))"), ("", "0.9"), ("", "-0.5"),
+    ("g: f32[B, T, D]", "sigmoid(g[b, t, d])"), ("g: f32[D]", "exp(-exp(g[d]))"), ("keep: bool[B, T]", "(1 if keep[b, t] else 0)"),
+    ("g: f32[B]", "tanh(g[b])"), ("g: f32[B, T]", "(0 if t % 7 == 3 else sigmoid(g[b, t]))"),
+)  # fmt: skip
+
+
+def states(r: random.Random) -> str:
+    """Recurrences whose state is a matrix, of which sums over its rows are read."""
+    dtype, (given, decay) = r.choice(("f32", "f16", "bf16", "bf16")), r.choice(_DECAYS)
+    t, b = r.choice((1, 3, 8, 17, 40)), r.choice((1, 2, 3))
+    d, e = r.choice((1, 4, 16, 17)), r.choice((1, 5, 16, 24))
+    down = r.random() < 0.2
+    before, exists = ("t + 1", "t + 1 < T") if down else ("t - 1", "t > 0")
+    lines = [f"dim B = {b}, T = {t}, D = {d}, E = {e}"] + [f"input {x}: {dtype}[B, T, D]" for x in "qk"]
+    lines += [f"input v: {dtype}[B, T, E]"] + [f"input {given}"] * bool(given)
+    x = r.choice(("k[b, t, d] * v[b, t, e]", "k[b, t, d] * v[b, t, e] / 4", "f32(k[b, t, d]) * (v[b, t, e] * 0.5)"))
+    first = r.choice((x, x, "0", "k[b, 0, d]"))
+    q, before_it = r.choice(("q[b, t, d]", "q[b, t, d]", "relu(q[b, t, d])")), r.random() < 0.2
+    state = f"S[b, {before}, d, e] if {exists} else 0" if before_it else "S[b, t, d, e]"
+    lines.append(f"output y: {r.choice(('f32', 'f32', dtype))}[B, T, E]")
+    body = [f"recur S[b: B, t: T, d: D, e: E] = {decay} * S[b, {before}, d, e] + {x} if {exists} else {first}"]
+    body.append(f"y[b, t, e] = sum[d: D]({q} * ({state})) / 4")
+    if r.random() < 0.25:
+        lines.append("output z: f32[B, T, E]")
+        body.append("z[b, t, e] = sum[d: D](S[b, t, d, e])")
+    if r.random() < 0.15:
+        lines.append("output n: f32[B, T]")
+        body += [f"recur N[b: B, t: T, d: D] = N[b, {before}, d] + k[b, t, d] if {exists} else k[b, t, d]"]
+        body += ["n[b, t] = sum[d: D](q[b, t, d] * N[b, t, d])"]
+    return "\n".join([*lines, *body])
