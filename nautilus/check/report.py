@@ -11,6 +11,9 @@ from nautilus.core.records import dataclass
 
 Status = Literal["ok", "fail", "skip"]
 
+#: the end of the message on a factor that has left a sum, and may be infinite (``grammar/README.md``, "Numbers")
+_FINITE = ": proved: on the domain finite"
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -131,6 +134,9 @@ class Report:
         words = {"certificate": "rewrites", "validation": "passes", "iterations": "iterations", "range": "ranges"}
         for check, verdicts in self.verdicts().items():
             lines.append(f"  verdicts on {words[check]}: " + ", ".join(f"{n} {v}" for v, n in verdicts.items()))
+        factors = [o.message for o in self.outcomes if o.check == "certificate" and o.message.startswith("factor in ")]
+        if finite := dict.fromkeys(m.removesuffix(_FINITE) for m in factors if m.endswith(_FINITE)):
+            lines.append(f"  an infinite factor may give inf in place of NaN: {', '.join(finite)}")
         tested = Counter((o.subject, o.message) for o in self.outcomes if o.verdict.startswith("tested"))
         for message in dict.fromkeys(m for _, m in tested):
             steps = ", ".join(subject for subject, m in tested if m == message)

@@ -164,6 +164,13 @@ def test_a_bad_spec_is_a_diagnostic() -> None:
         checked("output Y: f32[N]\nY[i] = 1\n")
 
 
+def test_a_factor_that_may_be_infinite_is_named() -> None:
+    text = "dim M = 4, K = 8\ninput X: f32[M, K]\ninput s: f32[M]\noutput Y: f32[M]\nY[i] = sum[k](X[i, k] * {})\n"
+    said = "an infinite factor may give inf in place of NaN: factor in Y"
+    assert said in checked(text.format("s[i]")).text()
+    assert said not in checked(text.format("2")).text()
+
+
 def test_json_has_no_nan() -> None:
     report = Report("a.naut", "sm_80")
     report.add(Outcome("pass", "scalar/fuse", "fail", measured=float("inf"), index=(1, 2)))

@@ -193,9 +193,10 @@ def _product(factors: Sequence[Expr], dtype: DType) -> Expr:
 
 
 def certainly_finite(e: Expr) -> bool:
-    """A finite number, whatever the inputs: literals and float parameters only."""
+    """A finite number, whatever the inputs: literals and integer parameters only; a scalar of floats may be inf."""
     return all(
-        isinstance(n, Param) or (isinstance(n, Const) and abs(n.value) < float("inf")) or _tame(n) for n in walk(e)
+        (isinstance(n, Param) and n.dtype.is_int) or (isinstance(n, Const) and abs(n.value) < float("inf")) or _tame(n)
+        for n in walk(e)
     )
 
 
