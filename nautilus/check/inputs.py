@@ -181,17 +181,25 @@ def validation_inputs(spec: Spec, seed: int = 0) -> list[Mapping[str, Array]]:
     return found
 
 
+_SPECIALS = (0.0, -0.0, np.inf, -np.inf, np.nan)
+
+
 def with_specials(spec: Spec, given: InputSet) -> InputSet:
-    """``given`` with zeros of both signs, inf, -inf and NaN among the elements of its float tensors."""
-    arrays = dict(given.arrays)
+    """``given`` with zeros of both signs, inf, -inf and NaN among the elements of its float tensors, and in a part of
+    the sets for its float scalars."""
+    arrays, scalars = dict(given.arrays), dict(given.scalars)
     for t in spec.inputs:
         if t.dtype.is_float:
             x = np.array(arrays[t.name])
             at = np.random.default_rng([given.seed, zlib.crc32(t.name.encode())]).random(x.shape)
-            for n, special in enumerate((0.0, -0.0, np.inf, -np.inf, np.nan)):
+            for n, special in enumerate(_SPECIALS):
                 x[(at >= 0.01 * n) & (at < 0.01 * (n + 1))] = special
             arrays[t.name] = round_to(x, t.dtype)
-    return InputSet(f"{given.kind} with inf and NaN", given.seed, arrays, given.scalars, given.sizes)
+    for s in spec.scalars:
+        chosen = np.random.default_rng([given.seed, zlib.crc32(s.name.encode())]).integers(0, 4 * len(_SPECIALS))
+        if s.dtype.is_float and chosen < len(_SPECIALS):
+            scalars[s.name] = _SPECIALS[chosen]
+    return InputSet(f"{given.kind} with inf and NaN", given.seed, arrays, scalars, given.sizes)
 
 
 def _number(dtype: DType) -> int | float | bool:

@@ -113,6 +113,20 @@ def test_an_intermediate_result_that_leaves_the_range_of_f32_is_inf_for_its_read
     assert not judge(known, {"Y": storage_array(finite, DType.F32)}, is_peer=False).ok
 
 
+def test_a_sum_that_leaves_the_range_of_f32_in_some_orders_may_be_inf() -> None:
+    text = "dim M = 3, N = 3\ninput X: f32[M, N], s: f32[N]\noutput Y: f32[M]\nY[i] = sum[j](exp(X[i, j]) * s[j])\n"
+    spec = load_text(text)
+    arrays = {"X": np.array([[1.0, 2, 3], [88.6, 88.6, 88.6], [95, 1, 1]]), "s": np.array([1.0, 1.0, -1.0])}
+    known = references(spec, {n: storage_array(x, DType.F32) for n, x in arrays.items()}, {}, stated(spec), 0)
+    first = float(known.rows["Y"][0])
+
+    def verdict(*y: float) -> bool:
+        return judge(known, {"Y": storage_array(np.array(y), DType.F32)}, is_peer=False).ok
+
+    assert verdict(first, 3e38, np.inf) and verdict(first, np.inf, np.inf)
+    assert not verdict(first * 2, 3e38, np.inf) and not verdict(first, 3e38, 1.0)
+
+
 def test_counts_of_computed_floats_may_move_a_few_terms() -> None:
     text = "dim N = 100000, K = 10\ninput X: f32[N]\noutput C: i32[K]\n"
     spec = load_text(text + "bin[n] = i32(floor(X[n] / 0.1))\nC[k: K] = sum[n | bin[n] == k](1)\n")
