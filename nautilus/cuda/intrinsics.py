@@ -237,6 +237,15 @@ HELPERS: Mapping[str, Helper] = {
         "__device__ __forceinline__ double binade(double x) "
         "{ return x >= 0x1p-100 ? exp2(fmin((double)ilogb(x), 127.0)) : x == x ? 0x1p-100 : 0x1p127; }"
     ),
+    "div_by": Helper(
+        "// x / y, correctly rounded, from z = 1 / y rounded to nearest: a product and a correction by its remainder\n"
+        "// (Markstein, 1990); the product itself where that is NaN, as for inf, and where it is 0, which may be -0.\n"
+        "__device__ __forceinline__ float div_by(float x, float y, float z) {\n"
+        "    const float q = __fmul_rn(x, z);\n"
+        "    const float p = fmaf(fmaf(-y, q, x), z, q);\n"
+        "    return fabsf(p) > 0.0f ? p : q;\n}\n"
+        "__device__ __forceinline__ double div_by(double x, double y, double z) { return x / y; }"
+    ),
     "sign_of": Helper(
         "template <class T> __device__ __forceinline__ T sign_of(T x) "
         "{ return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }"

@@ -89,13 +89,14 @@ def make(op: str, *args: Expr, dtype: DType | None = None) -> Op:
 def stored_value(e: Expr, dtype: DType) -> Expr:
     """What a store of ``e`` to a buffer of ``dtype`` writes.
 
-    A value that was narrowed to ``dtype`` and widened again, or 0, is not rounded a second time.
+    A value that was rounded to ``dtype`` and widened again, or 0, is not rounded a second time.
     """
     match e:
-        case Op(op="cast", args=(Op(op="narrow", dtype=narrow) as inner,)) if narrow is dtype:
+        case Op(op="cast", args=(Op(op="cast" | "narrow", dtype=rounded) as inner,)) if rounded is dtype:
             return inner
         case Op(op="select", args=(condition, value, Const(value=0.0) as zero)):
             narrowed = stored_value(value, dtype)
             if narrowed is not value:
-                return Op("select", (condition, narrowed, Op("narrow", (zero,), dtype, e.span)), dtype, e.span)
+                rounding = "narrow" if dtype.is_float else "cast"
+                return Op("select", (condition, narrowed, Op(rounding, (zero,), dtype, e.span)), dtype, e.span)
     return e

@@ -63,6 +63,11 @@ def rcp(x: Array) -> Array:
     return np.asarray(1.0 / x)
 
 
+def div_by(x: Array, y: Array, z: Array) -> Array:
+    """``x / y``; ``z`` is the reciprocal of ``y`` that a device function needs."""
+    return np.asarray(x / y)
+
+
 def fma(a: Array, b: Array, c: Array) -> Array:
     return np.asarray(a * b + c)
 

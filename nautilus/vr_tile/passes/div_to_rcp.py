@@ -20,8 +20,12 @@ exponentials themselves leave the range of f32 within 2 binades.
 Division by a constant becomes multiplication by its inverse, also under strict if the inverse is exact (a power of
 two).
 
-A quotient of two numbers without roundings stays where a function that jumps depends on it, such as ``round``, because
-its last bit may decide (:mod:`nautilus.core.expr.quotients`).
+A quotient of two numbers without roundings stays exact where a function that jumps depends on it, such as ``round``,
+because its last bit may decide (:mod:`nautilus.core.expr.quotients`).  If ``r`` lacks an axis of the result, it is
+``div_by(x, r, 1 / r)``: the division of one element a row, and three operations an element, which give the same bits
+(Markstein, 1990; all pairs of significands whose quotient is close to a tie were tried).  That takes a normal
+reciprocal and a normal remainder: ``r`` is scaled as above where it is not in [2^-40, 2^40], and a quotient may differ
+in its last bit below 2^-62, where the remainder is subnormal.  A quotient next to the largest number may be inf.
 """
 
 from __future__ import annotations
@@ -50,6 +54,9 @@ from nautilus.vr_tile.ir import (
 )
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
+_ORDINARY = 2.0**100  # a divisor up to it, and from its inverse on, has a normal reciprocal
+_NORMAL_REMAINDER = 2.0**40  # the same, and so have the remainders of quotients from 2^-62 on
+
 
 @dataclass(frozen=True, slots=True)
 class DivToRcp:
@@ -77,7 +84,7 @@ class DivToRcp:
         c = p.constant(r)
         exact = c is not None and is_power_of_two(c)
         if not exact and op.result.name in read and _is_exact(p, x) and _is_exact(p, r):
-            return None
+            return _by_reciprocal(p, op, ranges)
         if c is not None and (self.precision == "fast" or exact) and _invertible(c):
             return p.map("mul", [x, p.const(1.0 / float(c), r.type)])
         if self.precision != "fast" or c is not None:
@@ -86,11 +93,29 @@ class DivToRcp:
             return p.map("rcp", [r])
         if len(r.type.axes) < len(op.result.type.axes):
             if not (_ordinary(ranges.of(r)) or _sums_exponentials(p, r)):
-                scale = _scale(p, r)
-                skipped = len(scale.type.axes) < len(x.type.axes) == len(op.result.type.axes)
-                x, r = p.map("mul_unless_one" if skipped else "mul", [x, scale]), p.map("mul", [r, scale])
+                x, r = _scaled(p, op, _ORDINARY)
             return p.map("mul", [x, p.map("rcp", [r])])
         return None
+
+
+def _by_reciprocal(p: Peephole, op: MapOp, ranges: Ranges) -> Value | None:
+    """The quotient by ``div_by``; None where each element has its own divisor."""
+    x, r = op.args
+    if len(r.type.axes) == len(op.result.type.axes):
+        return None
+    c = p.constant(r)
+    least, most = magnitude(ranges.of(r) if c is None else (float(c), float(c)))
+    if not (least >= 1 / _NORMAL_REMAINDER and most <= _NORMAL_REMAINDER):
+        x, r = _scaled(p, op, _NORMAL_REMAINDER)
+    return p.map("div_by", [x, r, p.map("div", [p.const(1.0, r.type), r])])
+
+
+def _scaled(p: Peephole, op: MapOp, most: float) -> tuple[Value, Value]:
+    """Both sides of a quotient times a power of two that is 1 for a divisor in [1 / most, most]."""
+    x, r = op.args
+    scale = _scale(p, r, most)
+    skipped = len(scale.type.axes) < len(x.type.axes) == len(op.result.type.axes)
+    return p.map("mul_unless_one" if skipped else "mul", [x, scale]), p.map("mul", [r, scale])
 
 
 def _read_by_jumps(k: TileKernel) -> frozenset[str]:
@@ -143,9 +168,9 @@ def _sums_exponentials(p: Peephole, r: Value) -> bool:
     return False
 
 
-def _scale(p: Peephole, r: Value) -> Value:
-    """The power of two that brings ``r`` into the range of normal reciprocals."""
-    big, small, down, up, one = (p.const(c, TileType(DType.F32)) for c in (2.0**100, 2.0**-100, 2.0**-64, 2.0**64, 1.0))
+def _scale(p: Peephole, r: Value, most: float) -> Value:
+    """The power of two that brings ``r`` into the range of normal reciprocals if it is not in [1 / most, most]."""
+    big, small, down, up, one = (p.const(c, TileType(DType.F32)) for c in (most, 1 / most, 2.0**-64, 2.0**64, 1.0))
     size = p.map("abs", [r])
     return p.select(p.map("gt", [size, big]), down, p.select(p.map("lt", [size, small]), up, one))
 
