@@ -89,10 +89,10 @@ def make(op: str, *args: Expr, dtype: DType | None = None) -> Op:
 def stored_value(e: Expr, dtype: DType) -> Expr:
     """What a store of ``e`` to a buffer of ``dtype`` writes.
 
-    A value that was rounded to ``dtype`` and widened again, or 0, is not rounded a second time.
+    A value of ``dtype`` that was widened, or 0, is not rounded a second time.
     """
     match e:
-        case Op(op="cast", args=(Op(op="cast" | "narrow", dtype=rounded) as inner,)) if rounded is dtype:
+        case Op(op="cast", args=(inner,)) if inner.dtype is dtype:
             return inner
         case Op(op="select", args=(condition, value, Const(value=0.0) as zero)):
             narrowed = stored_value(value, dtype)

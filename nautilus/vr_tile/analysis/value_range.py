@@ -19,6 +19,7 @@ from nautilus.core.functions.intervals import (
     EVERYTHING,
     Interval,
     add,
+    increasing,
     joined,
     magnitude,
     mul,
@@ -46,6 +47,8 @@ from nautilus.vr_tile.ir import (
     ValueOp,
 )
 
+#: the intervals of arguments include their roundings, so the ends decide
+_STEPS = {"floor": increasing(math.floor), "ceil": increasing(math.ceil), "round": increasing(round)}
 _VANISHES_AT_INFINITY = frozenset({"exp", "exp2", "exp10", "rcp", "rsqrt", "div"})
 
 
@@ -132,6 +135,8 @@ class Ranges:
                 return _converted(args[0], op)
             case "mul" if op.args[0] == op.args[1]:
                 return outward(square(args[0]))
+            case "floor" | "ceil" | "round" as name if EMPTY not in args:
+                return _STEPS[name](args[0])
         f = FUNCTIONS[op.op]
         if f.interval is None or EMPTY in args:
             return EVERYTHING

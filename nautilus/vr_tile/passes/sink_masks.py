@@ -1,4 +1,7 @@
-"""``sink-masks``: removes the mask of an exponential whose argument is masked to -inf.
+"""``sink-masks``: removes masks behind masked loads, and that of an exponential whose argument is masked to -inf.
+
+A load gives 0 where its mask is false, and a conversion keeps that, so ``select c, cast(load X[i] where c and d), 0``
+is the conversion.
 
 Where a running maximum is taken over masked scores, the scores are masked twice::
 
@@ -14,8 +17,22 @@ range of the mask through the reduction.
 
 from __future__ import annotations
 
+from nautilus.core.index.simplify import conjuncts
 from nautilus.core.records import dataclass
-from nautilus.vr_tile.ir import DotOp, ForOp, MapOp, ReduceOp, TileKernel, TileModule, TileOp, Value, operands, walk_ops
+from nautilus.vr_tile.ir import (
+    DotOp,
+    ForOp,
+    IndexOp,
+    LoadOp,
+    MapOp,
+    ReduceOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+    Value,
+    operands,
+    walk_ops,
+)
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
 
@@ -40,9 +57,31 @@ def _kernel(k: TileKernel) -> TileKernel:
 
 
 def _rule(p: Peephole, op: TileOp, readers: dict[str, list[TileOp]]) -> Value | None:
-    """The value that replaces ``select c, exp2(fma x k b), 0``, or None."""
-    if not (isinstance(op, MapOp) and op.op == "select" and p.constant(op.args[2]) == 0.0):
+    """The value that replaces ``select c, x, 0``, or None."""
+    if not (isinstance(op, MapOp) and op.op == "select" and _is_zero(p, op.args[2])):
         return None
+    if _is_zero_without(p, op.args[0], op.args[1]) and op.args[1].type == op.result.type:
+        return op.args[1]
+    return _exponential(p, op, readers)
+
+
+def _is_zero(p: Peephole, v: Value) -> bool:
+    made = p.producer(v)
+    return p.constant(made.args[0] if isinstance(made, MapOp) and made.op in ("cast", "narrow") else v) == 0.0
+
+
+def _is_zero_without(p: Peephole, cond: Value, x: Value) -> bool:
+    """Whether ``x`` is a load, maybe converted, whose mask excludes all that ``cond`` excludes."""
+    test, made = p.producer(cond), p.producer(x)
+    while isinstance(made, MapOp) and made.op == "cast":
+        made = p.producer(made.args[0])
+    if not (isinstance(test, IndexOp) and isinstance(made, LoadOp) and made.mask is not None):
+        return False
+    return set(conjuncts(test.expr)) <= set(conjuncts(made.mask))
+
+
+def _exponential(p: Peephole, op: MapOp, readers: dict[str, list[TileOp]]) -> Value | None:
+    """The value that replaces ``select c, exp2(fma x k b), 0``, or None."""
     cond = op.args[0]
     power = p.producer(op.args[1])
     if not (isinstance(power, MapOp) and power.op == "exp2"):

@@ -10,8 +10,10 @@ occurs in any other way (as a value, in a condition, in a computed index).  All 
 buffer agree, so that its shape has one dimension instead: in row-major order the elements are the same.  A buffer with
 strides keeps its axes.  An argument keeps the shape that the caller gives it (``Buffer.array_shape``).
 
-Axes collapse only where a plan depends on it: two that are reduced together, and two that are rows, or columns, of a
-matrix product, with all that has to follow.  Others are coordinates of blocks and cost nothing.
+Axes collapse only where a plan depends on it: two that are reduced together, two that are rows, or columns, of a matrix
+product, and those in front of an axis along which an elementwise definition reads or writes contiguous memory, where
+whole warps do not fit it (129 elements, of which each row starts at another address), with all that has to follow.
+Others are coordinates of blocks and cost nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import all_defs, kernel_of
 
+WARP = 32  # threads
 Place: TypeAlias = tuple[str, int]  # a buffer and its dimension n, beside dimension n + 1
 Pair: TypeAlias = tuple[str, str, str]  # a definition, an axis of it, and the axis behind that
 Join: TypeAlias = tuple[Pair, Place]  # the axes of a pair are the index at a place
@@ -49,9 +52,11 @@ class CollapseAxes:
         if defs is None:
             return program
         wanted = {name: _wanted(d) for name, d in defs.items()}
-        if all(len(side) < 2 for sides in wanted.values() for side in sides):
+        uneven = {name: _uneven(d) for name, d in defs.items()}
+        if not any(uneven.values()) and all(len(side) < 2 for sides in wanted.values() for side in sides):
             return program
-        pairs, places = _needed(wanted, _legal(live, defs))
+        joins = _legal(live, defs)
+        pairs, places = _needed({name: (*wanted[name], *_runs_to(name, uneven[name], joins)) for name in defs}, joins)
         if not pairs:
             return program
         taken = {b.name for b in live.buffers} | {p.name for p in live.params}
@@ -153,6 +158,25 @@ def _wanted(d: Def) -> tuple[frozenset[str], ...]:
     reduced = frozenset(a.name for a in d.red)
     found = matrix_product(strip_conversions(d.value), [a.name for a in d.par])
     return (reduced,) if d.op != "sum" or found is None else (reduced, found.rows, found.columns)
+
+
+def _uneven(d: Def) -> frozenset[str]:
+    """The axes along which the elementwise ``d`` has contiguous memory, and into which whole warps do not fit."""
+    if d.op is not None:
+        return frozenset()
+    extents = {a.name: a.extent for a in d.par}
+    last = {index[-1].name for _, index in _accesses(d) if index and isinstance(index[-1], Var)}
+    return frozenset(x for x in last if isinstance(n := extents.get(x), int) and n % WARP)
+
+
+def _runs_to(name: str, last: frozenset[str], joins: Sequence[Join]) -> Iterator[frozenset[str]]:
+    """For each axis of ``last``, those that may collapse into one with it."""
+    before = {y: x for (found, x, y), _ in joins if found == name}
+    for axis in sorted(last):
+        run = [axis]
+        while run[-1] in before:
+            run.append(before[run[-1]])
+        yield frozenset(run)
 
 
 # -- the program after it -----------------------------------------------------------------------------
