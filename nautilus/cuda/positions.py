@@ -4,20 +4,32 @@ A position is ``base + offset(r)``: the base is one value in each thread, and th
 register loop is unrolled.  A comparison of positions then compares one value of the thread with a constant, and the
 conversion of a position to f32 is one conversion in each thread and one addition in each register.  An ``index`` op
 that is ``split`` is spelled so if equality with the plain text is certain and the expression is linear in an axis.
+
+A condition of several comparisons is spelled as bounds on the offset along one axis: all of several upper bounds hold
+up to the least of them, and one of them up to the greatest.  The terms of the thread are variables in front of the
+register loop, and ``&`` and ``|`` join what is left, because ptxas makes branches of many ``||``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
 from nautilus.core.expr.nodes import Expr, Op, Var, walk
 from nautilus.core.index import simplify as index
 from nautilus.core.index.linear import Linear, build, linear
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+from nautilus.cuda.ctypes import literal
 from nautilus.cuda.registers import register_offset
 from nautilus.cuda.writer import Writer
+from nautilus.ma_tile.ir import ops as ma
 
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _EXACT = 1 << 24  # integers below it are exact in f32
 _SAFE = 1 << 30  # sums of a few such positions do not overflow 32 bits
+_MOST = (1 << 31) - 1
 
 
 def condition(w: Writer, e: Expr, layout: str, r: str) -> str | None:
@@ -72,3 +84,125 @@ def _sum(terms: list[tuple[int, str]]) -> str:
         bare = factor == 1 or (factor == -1 and text and " + " not in x)
         text += sign + (x if bare else f"({x})" if abs(factor) == 1 else f"{abs(factor)} * ({x})")
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """C texts of bounds on an offset, of which all hold, or one where they are not ``every``.
+
+    ``most``: upper ones; ``least``: lower ones; ``more``: conditions of the other kind that join them.
+    """
+
+    every: bool
+    most: tuple[str, ...] = ()
+    least: tuple[str, ...] = ()
+    more: tuple[_Bounds, ...] = ()
+
+    def joined(self, x: _Bounds) -> _Bounds:
+        """These bounds and ``x``."""
+        if x.every is not self.every:
+            if x.more or (x.most and x.least):
+                return replace(self, more=(*self.more, x))
+            x = _Bounds(self.every, x.sides()[0][1:] if x.most else (), x.sides()[0][1:] if x.least else ())
+        return _Bounds(self.every, (*self.most, *x.most), (*self.least, *x.least), (*self.more, *x.more))
+
+    def sides(self) -> list[tuple[str, str]]:
+        """The bound on either side that decides, after its comparison."""
+        inner, outer = ("min", "max") if self.every else ("max", "min")
+        given = (("<=", inner, self.most), (">=", outer, self.least))
+        return [(sign, _nested(function, xs)) for sign, function, xs in given if xs]
+
+    def text(self, offset: str) -> str:
+        """The condition on ``offset`` as C text."""
+        parts = [*(f"{offset} {sign} {x}" for sign, x in self.sides()), *(x.text(offset) for x in self.more)]
+        return parts[0] if len(parts) == 1 else (" & " if self.every else " | ").join(f"({p})" for p in parts)
+
+
+def _nested(function: str, xs: tuple[str, ...]) -> str:
+    return xs[0] if len(xs) == 1 else f"{function}({xs[0]}, {_nested(function, xs[1:])})"
+
+
+def bounds(w: Writer, op: ma.IndexOp) -> str | None:
+    """C text of the condition ``op`` as bounds, whose terms of the thread are declared now.
+
+    None where it is no condition of several comparisons that bound one axis, or where :func:`condition` is as short.
+    """
+    layout = w.layout(op.result)
+    forms = list(_forms(op.expr) or ())
+    axes = [a for a in w.tile_axes if forms and all(abs(f.slope(a)) == 1 for f in forms)]
+    if layout.registers == 1 or not axes:
+        return None
+    axis = max(axes, key=lambda a: prod(m.size for m in layout.reg if m.axis == a))
+    alternatives = any(isinstance(n, Op) and n.op == "or" for n in walk(op.expr))
+    if not alternatives and len({f.slope(axis) for f in forms}) == len(forms):
+        return None
+    sides = [_side(w, f, axis, op.result.layout) for f in forms]
+    offset = register_offset(layout, axis, "r")
+    if None in sides or offset == "0":
+        return None
+    texts = iter(_declared(w, op.result.name, f.slope(axis), *s) for f, s in zip(forms, sides, strict=True) if s)
+    return _tree(op.expr, texts, iter(f.slope(axis) > 0 for f in forms)).text(f"{offset}")
+
+
+def _forms(e: Expr) -> list[Linear] | None:
+    """The comparisons of ``e`` in their order, each as a form that is at most 0; None where it has other parts."""
+    match e:
+        case Op(op="and" | "or", args=args):
+            parts = [_forms(a) for a in args]
+            return None if None in parts else [f for p in parts for f in p or ()]
+        case Op(op="lt" | "le" | "gt" | "ge" as name, args=(a, b)) if a.dtype is DType.I32 and b.dtype is DType.I32:
+            d = linear(a) - linear(b) if name[0] == "l" else linear(b) - linear(a)
+            return [d.shift(1) if name[1] == "t" else d]
+    return None
+
+
+def _side(w: Writer, form: Linear, axis: str, layout: str) -> tuple[str, str] | None:
+    """The bound on the offset along ``axis`` where ``form <= 0``: its terms of the thread and of the register.
+
+    None where another axis is in no term of its own.
+    """
+    bound = form.scale(-form.slope(axis))
+    others = {a: c for a in w.tile_axes if a != axis and (c := bound.slope(a))}
+    inner = [x for t in bound.terms if not isinstance(t, Var) for x in walk(t)]
+    if any(isinstance(x, Var) and x.name in w.tile_axes for x in inner):
+        return None
+    offsets = [(c, register_offset(w.all_layouts[layout], a, "r")) for a, c in others.items()]
+    saved = dict(w.env)
+    w.env.update({a: w.base(layout, a) for a in (axis, *others)})
+    if _fits(bound, sum(abs(c) * w.ranges[a][1] for a, c in others.items()), w.ranges):
+        text = w.expr(build(bound, DType.I32))
+    else:  # it decides alike wherever it is far from every offset
+        least, most = (literal(x, DType.I64) for x in (-_SAFE, _SAFE))
+        text = f"(int)min(max({w.expr(build(bound, DType.I64))}, {least}), {most})"
+    w.env = saved
+    return text, _sum([(c, x) for c, x in offsets if x != "0"])
+
+
+def _fits(x: Linear, reach: int, ranges: index.Ranges) -> bool:
+    """Whether no sum of terms of ``x``, and of ``reach`` more, leaves 32 bits."""
+    for sign in (1, -1):
+        part = Linear({t: c for t, c in x.terms.items() if c * sign > 0}, max(x.const * sign, 0) * sign)
+        low, high = index.bounds(build(part, DType.I32), ranges)
+        if low is None or high is None or max(-low, high) + reach > _MOST:
+            return False
+    return True
+
+
+def _declared(w: Writer, name: str, slope: int, text: str, moved: str) -> str:
+    """A bound of which the term of the thread is declared as a variable now."""
+    if not text.lstrip("-").isalnum():
+        variable = w.unique(f"{name}_{'most' if slope > 0 else 'least'}")
+        w.line(f"const int {variable} = {text};")
+        text = variable
+    return f"{text} + {moved}" if moved else text
+
+
+def _tree(e: Expr, texts: Iterator[str], upper: Iterator[bool]) -> _Bounds:
+    """The bounds ``texts`` as ``e`` joins them; ``upper``: whether each of them is an upper one."""
+    if not isinstance(e, Op) or e.op not in ("and", "or"):
+        text = (next(texts),)
+        return _Bounds(True, most=text) if next(upper) else _Bounds(True, least=text)
+    out = _Bounds(e.op == "and")
+    for a in e.args:
+        out = out.joined(_tree(a, texts, upper))
+    return out

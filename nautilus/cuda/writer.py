@@ -57,6 +57,7 @@ class Writer:
     loop_args: frozenset[str] = frozenset()
     aliased: set[str] = field(default_factory=set)
     indices: dict[str, ma.IndexOp] = field(default_factory=dict)  # of the elementwise run printed now
+    conditions: dict[str, str] = field(default_factory=dict)  # C texts of index ops (nautilus.cuda.positions.bounds)
     single: bool = False  # one thread runs what is printed now
     statements: Statements = field(default_factory=Statements)
     statement: str = ""  # the one that is printed now

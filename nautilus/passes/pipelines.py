@@ -156,6 +156,7 @@ MA_TILE = Stage(
         "mma.ping_pong:PingPong",
         "copies.vector_steps:VectorSteps",
         *("copies.prefetch_steps:PrefetchSteps", "copies.stage_steps:StageSteps"),
+        "finalise.fold_selects:FoldSelects",
         "finalise.sink_indices:SinkIndices",
         "finalise.dead_fragments:DeadFragments",
         "finalise.allocate_shared:AllocateShared",

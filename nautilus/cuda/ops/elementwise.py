@@ -131,6 +131,9 @@ def print_run(w: Writer, run: list[Elementwise]) -> None:
     arrays = {frag.name: w.declare(frag) for frag in outside}
     layout = w.layout(body[0].result)
     exprs = [op.expr for op in body if isinstance(op, ma.IndexOp)]
+    for op in body:
+        if isinstance(op, ma.IndexOp) and op.split and (bounds := positions.bounds(w, op)) is not None:
+            w.conditions[op.result.name] = bounds
     with w.registers("r", layout.registers) as r:
         saved = dict(w.scalars)
         with w.positions(place, exprs, r):
@@ -175,6 +178,8 @@ def value_text(w: Writer, op: ma.IndexOp | ma.MapOp, r: str) -> str:
     """C text of one element of an elementwise op's result."""
     layout = w.layout(op.result)
     if isinstance(op, ma.IndexOp):
+        if op.result.name in w.conditions:
+            return w.conditions[op.result.name]
         cut = positions.condition(w, op.expr, op.result.layout, r) if op.split else None
         return w.expr(op.expr, layout, r) if cut is None else cut
     source = w.indices.get(op.args[0].name)

@@ -29,3 +29,44 @@ module t target sm_80 {
     st.global Y[i], %y vec 1
   }
 }
+
+; CASE: a condition of several comparisons is bounds on the position along one axis
+; RUN: split-positions
+; COMPLETE:
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module t target sm_90a {
+  output Y: i32[1024]
+  param n: i32 <= 1000
+  param w: i32
+  kernel k grid 1 warps 8 min_blocks 1 consumers 2 {
+    layout #i = reg(i:4x1) lane(i:32x4) warp(i:4x128)
+    %m = index consumer * 512 + i < n and (i < 700 or i - consumer > w) and i < 1000 : bool[i: 512] #i
+    %one = const 1 : i32[i: 512] #i
+    %two = const 2 : i32[i: 512] #i
+    %y = select %m, %one, %two : i32[i: 512] #i
+    st.global Y[consumer * 512 + i], %y vec 4
+  }
+}
+; CHECK: const int m_most = n_ - consumer * 512 - i_i - 1;
+; CHECK-NEXT: const int m_most_2 = -i_i + 699;
+; CHECK-NEXT: const int m_least = (int)min(max({{.*}}(long long)w
+; CHECK-NEXT: const int m_most_3 = -i_i + 999;
+; CHECK: const bool m_ = (r <= min(m_most, m_most_3)) & ((r <= m_most_2) | (r >= m_least));
+
+; CASE: a range has its two comparisons
+; RUN: split-positions
+; PRINT: cuda
+; CONSTANT: cuda.text.wrapping:WIDTH 1000
+module t target sm_90a {
+  output Y: i32[1024]
+  kernel k grid 1 warps 8 min_blocks 1 consumers 2 {
+    layout #i = reg(i:4x1) lane(i:32x4) warp(i:4x128)
+    %m = index i < 700 and i > 10 : bool[i: 512] #i
+    %one = const 1 : i32[i: 512] #i
+    %two = const 2 : i32[i: 512] #i
+    %y = select %m, %one, %two : i32[i: 512] #i
+    st.global Y[consumer * 512 + i], %y vec 4
+  }
+}
+; CHECK: const bool m_ = (i_i - 700 < -(r)) && (i_i - 10 > -(r));
