@@ -38,6 +38,8 @@ def _atom_bounds(atom: Expr, ranges: Ranges) -> tuple[int | None, int | None]:
             return (None if lo is None else lo // int(k)), (None if hi is None else hi // int(k))
         case Op(op="mod", args=(_, Const(value=k))) if int(k) > 0:
             return 0, int(k) - 1
+        case Op(op="mod", args=(_, b)) if (limits := bounds(divided(b), ranges))[0] is not None and limits[0] >= 0:
+            return 0, None if limits[1] is None else max(limits[1] - 1, 0)  # % 0 has no value
         case Op(op="min" | "max" as op, args=(a, b)):
             (la, ha), (lb, hb) = bounds(divided(a), ranges), bounds(divided(b), ranges)
             return _pick(op, la, lb, lower=True), _pick(op, ha, hb, lower=False)

@@ -26,6 +26,7 @@ from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.ma_tile.lowering.warp import lower_warp_kernel
 from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
 from nautilus.ma_tile.rewriting.bound_reads import with_lets
+from nautilus.ma_tile.rewriting.clamped_scalars import with_clamped_scalars
 from nautilus.targets.limits import Limits, limits
 from nautilus.vr_tile.ir import TileKernel, TileModule, results, walk_ops
 
@@ -87,7 +88,10 @@ def lower_kernel(
     has = limits(target)
     _check_tiles(kernel, has)
     grid = {g.var: (0, max(at_most(g.extent) - 1, 0)) for g in kernel.grid}
-    if mapping.engine == "warpgroup":
-        return with_lets(lower_warpgroup_kernel(kernel, buffers, mapping, target, strict), buffers, grid)
     room = has.smem_block * STAGED // 4
-    return with_lets(lower_warp_kernel(kernel, buffers, mapping, has.float8 and not strict, room), buffers, grid)
+    lowered = (
+        lower_warpgroup_kernel(kernel, buffers, mapping, target, strict)
+        if mapping.engine == "warpgroup"
+        else lower_warp_kernel(kernel, buffers, mapping, has.float8 and not strict, room)
+    )
+    return with_lets(with_clamped_scalars(lowered, grid), buffers, grid)

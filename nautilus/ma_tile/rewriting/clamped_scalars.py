@@ -1,0 +1,134 @@
+"""Integer scalars in bounds and masks, clamped to a range in which sums with positions do not overflow.
+
+The value of a scalar is not known, and ``j0 * 128 + j + window`` leaves 32 bits where the caller means that no window
+ends.  An expression that has one value for all values of the scalar beyond a limit has that value at the limit too:
+comparisons and minima are decided.  So expressions of which this is shown read a variable at the head of the kernel,
+``min(window, limit)``, or one with a limit below as well.  Other expressions read the scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import COMPARISONS, Expr, Op, Param, Ref, Var, children, rewrite, walk
+from nautilus.core.index.linear import divided
+from nautilus.core.index.linear_bounds import Ranges, bounds
+from nautilus.core.ops import Kind, map_fields, regions
+from nautilus.core.text.names import unused
+from nautilus.core.types import DType
+from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp
+from nautilus.ma_tile.ir.ops import ConstOp, ForOp, MapOp, MemKernel, MemOp, walk_ops
+from nautilus.ma_tile.ir.traverse import expressions, rebuild
+from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
+
+#: far beyond most positions, and so that three such numbers fit 32 bits; and beyond all positions
+_LIMITS = ((1 << 29), (1 << 31) - (1 << 19))
+
+
+def with_clamped_scalars(kernel: MemKernel, grid: Ranges) -> MemKernel:
+    """``kernel`` with variables for its scalars where it is shown that clamping changes nothing (module docstring).
+
+    ``grid``: the ranges of its grid variables.
+    """
+    found = (n for op in walk_ops(kernel.body) for e in expressions(op) for n in walk(e))
+    scalars = {n.name: n for n in found if isinstance(n, Param) and n.most is None and n.dtype is DType.I32}
+    for p in scalars.values():
+        kernel = _clamped(kernel, p, grid)
+    return kernel
+
+
+def _clamped(kernel: MemKernel, p: Param, grid: Ranges) -> MemKernel:
+    axes = {a: (0, f.extent(a) - 1) for f in kernel.layouts.values() for a in f.axes}
+    known: Ranges = {**axes, **known_ranges(kernel), **grid, **_flags(kernel)}
+    near, far = (_constant_in(kernel, p, (limit, None), known) for limit in _LIMITS)
+    limit, found = (_LIMITS[0], near) if near >= far else (_LIMITS[1], far)
+    if not found:
+        return kernel
+    value = calc("min", p, integer(limit))
+    if found <= _constant_in(kernel, p, (None, -limit), known):
+        value = calc("max", value, integer(-limit))
+    taken = {CONSUMER, "block", *axes, *(name for name, _ in kernel.decode)}
+    taken |= {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp | LetOp)}
+    name = unused(f"{p.name}_clamped", taken)
+
+    def rule(op: MemOp) -> tuple[MemOp, ...]:
+        new: MemOp = map_fields(op, {Kind.EXPR: lambda e: _with(e, p, Var(name)) if e in found else e})
+        return (new,)
+
+    return replace(kernel, decode=(*kernel.decode, (name, value)), body=rebuild(kernel.body, rule))
+
+
+def _with(e: Expr, p: Param, v: Expr) -> Expr:
+    return rewrite(e, lambda n: v if n == p else None)
+
+
+def _named(e: Expr, p: Param) -> Expr:
+    """``e`` with a variable for ``p``, and one for each value in it."""
+    return rewrite(e, lambda n: Var(p.name) if n == p else Var(f"%{n.name}") if isinstance(n, Ref) else None)
+
+
+def _flags(kernel: MemKernel) -> Ranges:
+    """The ranges of values that a condition chooses from two numbers, as a count of iterations 0 or 1."""
+    constants = {op.result.name: op.value for op in walk_ops(kernel.body) if isinstance(op, ConstOp)}
+    out: dict[str, tuple[int, int]] = {}
+    for op in walk_ops(kernel.body):
+        match op:
+            case MapOp(op="select", args=(_, a, b), result=r) if r.type.dtype is DType.I32:
+                found = [int(constants[x.name]) for x in (a, b) if x.name in constants]
+                if len(found) == 2:
+                    out[f"%{r.name}"] = (min(found), max(found))
+    return out
+
+
+def _constant_in(kernel: MemKernel, p: Param, side: tuple[int | None, int | None], known: Ranges) -> set[Expr]:
+    """The expressions of ``kernel`` with ``p`` that have one value for all values of it in ``side``."""
+    out: dict[Expr, bool] = {}
+    for e, ranges in _expressions(kernel.body, {**known, p.name: side}, p):
+        out[e] = out.get(e, True) and _is_constant(_named(e, p), p.name, ranges)
+    return {e for e, same in out.items() if same}
+
+
+def _expressions(body: tuple[MemOp, ...], ranges: Ranges, p: Param) -> Iterator[tuple[Expr, Ranges]]:
+    """The expressions of ``body`` with ``p``, and the ranges of the variables around them."""
+    for op in body:
+        yield from ((e, ranges) for e in expressions(op) if p in walk(e))
+        inner = ranges
+        if isinstance(op, ForOp):
+            lo, hi = (bounds(divided(_named(e, p)), ranges) for e in (op.lo, op.hi))
+            inner = {**ranges, op.var: (lo[0], None if hi[1] is None else hi[1] - 1)}
+        for part in regions(op):
+            yield from _expressions(part, inner, p)
+
+
+def _is_constant(e: Expr, name: str, ranges: Ranges) -> bool:
+    """Whether ``e`` has one value for all values of the variable ``name`` in its range."""
+    if not any(isinstance(n, Var) and n.name == name for n in walk(e)):
+        return True
+    match e:
+        case Op(op="select", args=(cond, a, b)) if (holds := _holds(cond, ranges)) is not None:
+            return _is_constant(a if holds else b, name, ranges)
+        case Op(op="min" | "max" as op, args=(a, b)) if (less := _holds(calc("le", a, b), ranges)) is not None:
+            return _is_constant(a if less is (op == "min") else b, name, ranges)
+        case Op(op=op) if op in COMPARISONS and _holds(e, ranges) is not None:
+            return True
+        case Op():
+            return all(_is_constant(c, name, ranges) for c in children(e))
+    return False
+
+
+def _holds(cond: Expr, ranges: Ranges) -> bool | None:
+    """Whether the comparison ``cond`` holds; None where that is not known."""
+    if not isinstance(cond, Op) or cond.op not in COMPARISONS or not cond.args[0].dtype.is_int:
+        return None
+    low, high = bounds(divided(cond.args[0]) - divided(cond.args[1]), ranges)
+    below, above = high is not None and high < 0, low is not None and low > 0
+    match cond.op:
+        case "lt" | "ge":
+            first = True if below else False if low is not None and low >= 0 else None
+            return first if cond.op == "lt" or first is None else not first
+        case "le" | "gt":
+            first = True if high is not None and high <= 0 else False if above else None
+            return first if cond.op == "le" or first is None else not first
+    return None if not (below or above) else cond.op == "ne"
