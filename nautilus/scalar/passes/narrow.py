@@ -65,6 +65,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.ranges.byte_factors import with_byte_factors
 from nautilus.scalar.analysis.ranges.precision import SHORT, feeding_wide_outputs, sources
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
@@ -103,6 +104,7 @@ class Narrow(CertifyingPass[Program]):
         """The program with computed factors narrowed, and a certificate for each factor."""
         if self.schedule is not None and not self.schedule.narrow:
             return program, ()
+        program = with_byte_factors(program)
         certificates: list[Certificate] = []
         planned = self.schedule is not None and bool(self.schedule.narrow_to_bytes)
         to_bytes = planned if self.to_bytes is None else self.to_bytes

@@ -75,7 +75,7 @@ def _first(program: Program) -> PackPlan | None:
         original = read_defs(program)
     except ScheduleError:
         return None
-    if not any(isinstance(n, Op) and n.op == "mod" for d in original.values() for e in _values(d) for n in _nodes(e)):
+    if not any(isinstance(n, Op) and n.op in ("floordiv", "mod") for d in original.values() for e in _values(d) for n in _nodes(e)):
         return None
     unified = unify(tuple(original.values()), tuple(p.name for p in program.params))
     defs = {d.name: d for d in unified.defs}
@@ -109,7 +109,7 @@ def _size(defs: Mapping[str, Def], axis: str) -> int | None:
             found |= uses
         found |= {u for e in _values(d) for u in _uses(rewrite(e, _without_index), axis)}
     sizes = {n for _, n in found}
-    return sizes.pop() if len(found) == 2 and len(sizes) == 1 and _PLAIN not in found else None
+    return sizes.pop() if len(sizes) == 1 and _PLAIN not in found else None
 
 
 def _has(axes: tuple[Axis, ...], place: int, axis: str) -> bool:
