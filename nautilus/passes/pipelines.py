@@ -76,7 +76,7 @@ SCALAR = Stage(
         *("recurrences.chunk_matrix_states:ChunkMatrixStates", "recurrences.chunk_recurrences:ChunkRecurrences"),
         "recurrences.chunk_filters:ChunkFilters",
         "simplify:Simplify",
-        *("inline:Inline", "simplify:Simplify"),
+        *("inline:Inline", "simplify:Simplify", "results.unroll_reductions:UnrollReductions"),
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
         "axes.separate_digits:SeparateDigits",
         *("operands.order_contractions:OrderContractions", "simplify:Simplify", "axes.join_sums:JoinSums"),

@@ -75,7 +75,8 @@ def _first(program: Program) -> PackPlan | None:
         original = read_defs(program)
     except ScheduleError:
         return None
-    if not any(isinstance(n, Op) and n.op in ("floordiv", "mod") for d in original.values() for e in _values(d) for n in _nodes(e)):
+    nodes = (n for d in original.values() for e in _values(d) for n in _nodes(e))
+    if not any(isinstance(n, Op) and n.op in ("floordiv", "mod") for n in nodes):
         return None
     unified = unify(tuple(original.values()), tuple(p.name for p in program.params))
     defs = {d.name: d for d in unified.defs}
