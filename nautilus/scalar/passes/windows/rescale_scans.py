@@ -14,6 +14,9 @@ elements, with the extreme at the end of each chunk, ``r[c] = m[c * C + C - 1]``
     L[t] = sum_u f(t // C * C + u, m[t])                 u <= t % C
     s[t] = t(P[t // C], r[t // C - 1], m[t]) + L[t]
 
+Under ``t <= u`` the same holds from the end of the axis on: ``r[c] = m[c * C]``, and later chunks take the place of
+earlier ones.
+
 Extremes only grow, so that no repair overflows.  While an extreme is infinite, as that of elements which are all -inf,
 the reference is the finite one that the repair asks for, and the result is ``m - m``, as in ``mark-undefined``.
 """
@@ -66,7 +69,10 @@ class RescaleScans(CertifyingPass[Program]):
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """A sum over ``u <= t`` of elements relative to the running extreme ``of``, which it reads as ``load``."""
+    """A sum over ``u <= t`` of elements relative to the running extreme ``of``, which it reads as ``load``.
+
+    ``reverse``: over ``t <= u``.
+    """
 
     u: Axis
     t: Axis
@@ -74,6 +80,11 @@ class _Scan:
     load: Load
     of: Def
     repair: Repair
+    reverse: bool = False
+
+    def ordered(self, *pair: Expr) -> tuple[Expr, ...]:
+        """``pair``, of which the first is passed first, from the smaller one on."""
+        return pair[::-1] if self.reverse else pair
 
     def reference(self, extreme: Expr) -> Expr:
         """``extreme``, or the value that takes its place while it is the identity."""
@@ -93,7 +104,8 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
         return None
     (u,) = d.red
     own = tuple(Var(a.name) for a in d.par)
-    t = next((a for a in d.par if d.guard == calc("le", Var(u.name), Var(a.name)) and a.extent == u.extent), None)
+    forms = [(a, reverse) for a in d.par for reverse in (False, True) if a.extent == u.extent]
+    t, reverse = next((form for form in forms if d.guard == _bound(u, *form)), (None, False))
     read = {ld for ld in loads(d.value) if ld.buffer in defs and ld.index == own}
     extent = size(u)
     if t is None or extent is None or len(read) != 1:
@@ -110,7 +122,11 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
     found = derive(d.value, (), "sum", (Running(load, of.op, mine.value, ()),), frozenset({u.name}))
     if isinstance(found, Refusal) or found.mode != "scale" or found.finite[0] or dict(found.symbols).keys() & {"c0"}:
         return None
-    return _Scan(u, t, extent, load, of, found)
+    return _Scan(u, t, extent, load, of, found, reverse)
+
+
+def _bound(u: Axis, t: Axis, reverse: bool) -> Expr:
+    return calc("le", Var(t.name), Var(u.name)) if reverse else calc("le", Var(u.name), Var(t.name))
 
 
 def _chunked(program: Program, d: Def, scan: _Scan, chunk: int) -> tuple[Def, ...]:
@@ -120,8 +136,8 @@ def _chunked(program: Program, d: Def, scan: _Scan, chunk: int) -> tuple[Def, ..
     before = Axis(fresh_name(program, f"{u.name}_before", {*taken, number.name}), number.extent, u.span)
 
     def extreme(at: Expr) -> Expr:
-        """The extreme at the end of chunk ``at``; of the first one, where there is no such chunk."""
-        last = calc("add", calc("mul", at, chunk), chunk - 1)
+        """The extreme over chunk ``at`` and what is before it; over less, where there is no such chunk."""
+        last = calc("add", calc("mul", at, chunk), 0 if scan.reverse else chunk - 1)
         place = calc("max", calc("min", last, n - 1), 0)
         return replace(scan.load, index=tuple(place if a is t else Var(a.name) for a in d.par))
 
@@ -145,12 +161,14 @@ def _chunked(program: Program, d: Def, scan: _Scan, chunk: int) -> tuple[Def, ..
     own, mine = calc("floordiv", Var(t.name), chunk), Var(number.name)
     value, inside = elements(mine, extreme(mine))
     totals = part("chunk", chunks, short, value, *inside)
-    old, new = extreme(Var(before.name)), extreme(calc("sub", mine, 1))
+    step = "add" if scan.reverse else "sub"
+    old, new = extreme(Var(before.name)), extreme(calc(step, mine, 1))
     joined = scan.repaired(read(totals, Var(before.name)), old, new)
-    carry = part("carry", chunks, before, joined, calc("lt", Var(before.name), mine))
+    carry = part("carry", chunks, before, joined, calc("lt", *scan.ordered(Var(before.name), mine)))
     value, inside = elements(own, scan.load)
-    local = part("local", d.par, short, value, *inside, calc("le", Var(u.name), calc("mod", Var(t.name), chunk)))
-    front = scan.repaired(read(carry, own), extreme(calc("sub", own, 1)), scan.load)
+    bound = calc("le", *scan.ordered(Var(u.name), calc("mod", Var(t.name), chunk)))
+    local = part("local", d.par, short, value, *inside, bound)
+    front = scan.repaired(read(carry, own), extreme(calc(step, own, 1)), scan.load)
     total: Expr = Op("add", (front, read(local, Var(t.name))), d.value.dtype)
     if scan.repair.references[0] is not None and scan.of.op is not None:
         infinite = Op("eq", (scan.load, identity(scan.of.op, scan.load.dtype)), DType.BOOL)
