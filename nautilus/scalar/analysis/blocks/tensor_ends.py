@@ -164,7 +164,7 @@ def _alone(value: Value, rest: Linear, sign: int, ranges: Ranges) -> tuple[Limit
     low, high = bounds(rest, ranges)
     if low is None or high is None:
         return None
-    span = (-high - 1, -low) if sign > 0 else (low - 1, high)
+    span = (-high - 1, -low) if sign > 0 else (low, high + 1)  # at one end it never holds, at the other one always
     least, most = integer_limits(DType.I32)
     if not least < span[0] <= span[1] < most:
         return None

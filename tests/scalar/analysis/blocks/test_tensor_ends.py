@@ -50,34 +50,37 @@ def value(e: Expr, env: dict[str, Any], data: dict[str, Array]) -> Any:
     return evaluate(e, env, other)
 
 
-def inside(s: Span, env: dict[str, Any], data: dict[str, Array]) -> Array:
-    """Which blocks are in ``s``."""
+def inside(s: Span, env: dict[str, Any], data: dict[str, Array], count: int) -> Array:
+    """Which of ``count`` blocks are in ``s``."""
 
     def at(x: Any) -> int:
         return int(value(build(x, DType.I32), env, data))
 
-    j0 = np.arange(COLUMNS)
-    found = (j0 >= max(map(at, s.lo), default=0)) & (j0 < min(map(at, s.hi), default=COLUMNS))
+    j0 = np.arange(count)
+    found = (j0 >= max(map(at, s.lo), default=0)) & (j0 < min(map(at, s.hi), default=count))
     return found & all(at(w) >= 0 for w in s.when)
 
 
-def union(parts: tuple[Span, ...], env: dict[str, Any], data: dict[str, Array]) -> Array:
-    out = np.zeros(COLUMNS, bool)
+def union(parts: tuple[Span, ...], env: dict[str, Any], data: dict[str, Array], count: int) -> Array:
+    out = np.zeros(count, bool)
     for s in parts:
-        out |= inside(s, env, data)
+        out |= inside(s, env, data, count)
     return out
 
 
-def blocks_of(text: str) -> tuple[Expr, Blocks]:
+def blocks_of(text: str, columns: int = TILE) -> tuple[Expr, Blocks]:
+    """The condition ``text``, and its blocks of ``columns`` points along ``j``."""
     mask = condition(text)
-    known = {"b": (0, BATCH - 1), "i0": (0, ROWS - 1), "j0": (0, COLUMNS - 1)}
+    known = {"b": (0, BATCH - 1), "i0": (0, ROWS - 1), "j0": (0, COLUMNS * TILE // columns - 1)}
     readable = Readable(SHAPES, {"b": condition("b < 3"), "i0": condition("i < 3")})  # no extent of a tensor
-    return mask, spans(tiled(mask, TILE, TILE), "j0", {"i": TILE, "j": TILE}, known, readable)
+    return mask, spans(tiled(mask, TILE, columns), "j0", {"i": TILE, "j": columns}, known, readable)
 
 
+@pytest.mark.parametrize("columns", (TILE, 1))
 @pytest.mark.parametrize("text", CONDITIONS)
-def test_any_contents(text: str) -> None:
-    mask, found = blocks_of(text)
+def test_any_contents(text: str, columns: int) -> None:
+    mask, found = blocks_of(text, columns)
+    count = COLUMNS * TILE // columns
     rng = np.random.default_rng(len(text))
     useful = 0
     for _ in range(40):
@@ -90,11 +93,11 @@ def test_any_contents(text: str) -> None:
         for b in range(BATCH):
             env = {"b": np.asarray(b), "i": np.arange(ROWS * TILE)[:, None], "j": np.arange(COLUMNS * TILE)[None, :]}
             holds = np.broadcast_to(value(mask, env, data), (ROWS * TILE, COLUMNS * TILE))
-            cut = holds.reshape(ROWS, TILE, COLUMNS, TILE)
+            cut = holds.reshape(ROWS, TILE, count, columns)
             live, full = np.asarray(cut.any((1, 3))), np.asarray(cut.all((1, 3)))
             for i0 in range(ROWS):
                 at = {"b": np.asarray(b), "i0": np.asarray(i0)}
-                may, must = union(found.live, at, data), union(found.full, at, data)
+                may, must = (union(x, at, data, count) for x in (found.live, found.full))
                 assert not (live[i0] & ~may).any(), "a live block is left out"
                 assert not (must & ~full[i0]).any(), "a block is not full"
                 useful += int((~may).any())
