@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import hypot, inf, isfinite, prod
+from math import hypot, inf, isfinite, prod, sqrt
 from operator import itemgetter
 from typing import Final
 
@@ -16,11 +16,13 @@ from nautilus.check.bound.cancelling.reach import Sites, axis_sizes
 from nautilus.check.bound.cancelling.sites import may_cancel
 from nautilus.check.bound.errors import roundings, unit
 from nautilus.check.bound.probes import FEW, errors, largest, margin
+from nautilus.check.bound.short_sums import at_full_size, count
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
 from nautilus.core.expr.nodes import Load, Op, Param, Reduce, free_vars, walk
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array, distinct
+from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
@@ -35,6 +37,8 @@ _GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed
 _LONGEST: Final = 1 << 14  # terms of a sum in the sampled evaluation
 _TERMS: Final = 32  # terms along an axis that sums keep
 _FEWEST: Final = 4  # the same where sums of sums over several axes exceed the budget by far
+_SHORTER: Final = 4  # the part of the budget with which shorter sums are compared
+_GROWS: Final = 0.25  # the power of the number of terms from which on values count as falling with its root
 RUNTIME: Final = 1024  # the size of a dim that is known only at launch and has no smaller bound
 INPUTS: Final = 6  # sets of inputs for an output of few elements
 #: Where terms may cancel: more elements, for which sums that cancel belong to rows, and to columns.
@@ -125,23 +129,66 @@ def _figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: boo
         alone = [(t, replace(fixed, outputs=tuple(x for x in fixed.outputs if x.name == t.name))) for t in wanted]
         cuts = [([t], *_cut(one, _BUDGET // count)) for t, one in alone]
         if sum(work(cut) for _, cut, _ in cuts) < work(whole):
-            found = (_sampled(fixed, *c, precision, parts, count) for c in cuts)
+            found = (_extrapolated(fixed, *c, precision, parts, count) for c in cuts)
             return {name: x for one in found for name, x in one.items()}
-    return _sampled(fixed, wanted, whole, rows, precision, parts, count)
+    return _extrapolated(fixed, wanted, whole, rows, precision, parts, count)
+
+
+def _extrapolated(
+    fixed: Spec, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], precision: str, parts: bool,
+    count: int,
+) -> dict[str, float]:  # fmt: skip
+    """The errors on ``count`` inputs of ``whole``, which is ``fixed`` at sampled elements, maybe with shorter sums.
+
+    A result that cancels, such as the excess of a kurtosis over 3, is as small as the deviation of a mean from its
+    expectation, which falls with the root of the number of terms, while its error does not.  Still shorter sums show
+    that, and its error relative to itself is then multiplied by the root.
+    """
+    found = _sampled(fixed, wanted, whole, rows, precision, parts, count)
+    out = {n: x.relative for n, x in found.items()}
+    full, kept = longest(fixed), longest(whole)
+    if kept >= full:
+        return out
+    fewer, others = _cut(fixed, _BUDGET // count // _SHORTER)
+    if (least := longest(fewer)) >= kept or 2 * work(fewer) > work(whole):
+        return out
+    before = _sampled(fixed, wanted, fewer, others, precision, parts, count)
+    grows = (kept / least) ** _GROWS
+    for t in wanted:
+        now, then = found[t.name], before[t.name]
+        falls = now.size * grows < then.size and now.relative > grows * then.relative
+        if falls and isfinite(now.relative):
+            out[t.name] *= sqrt(full / kept)
+    return out
+
+
+def longest(spec: Spec) -> int:
+    """The number of indices of the longest axis of a reduction."""
+    return max((a.extent for _, e in _reductions(spec) for a in e.axes if isinstance(a.extent, int)), default=1)
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """The root mean square of the values, and the error that is allowed relative to them."""
+
+    size: float
+    relative: float
 
 
 def _sampled(
     fixed: Spec, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], precision: str, parts: bool,
     count: int,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, _Sampled]:  # fmt: skip
     """The errors on ``count`` inputs of ``whole``, which is ``fixed`` at sampled elements, with the inputs ``rows``."""
     elements = {t.name: volume(t.shape) for t in fixed.outputs}
     cut, ranges = shortened(whole, integer_ranges(fixed))
+    first = generate(cut, "random", 0, ranges=ranges)
+    cut = at_full_size(cut, lengths(fixed), {**first.arrays, **rows}, first.scalars)
     how = roundings(cut, precision, lengths(fixed), parts)
     error = {t.name: 0.0 for t in wanted}  # norms over all seeds
-    sizes = dict(error)
+    sizes, numbers = dict(error), dict(error)
     for seed in range(count):
-        given = generate(cut, "random", seed, ranges=ranges)
+        given = generate(cut, "random", seed, ranges=ranges) if seed else first
         arrays = {**given.arrays, **rows}
         values = run_spec(wide(cut), arrays, given.scalars)
         moved = largest(errors(wide(cut), arrays, given.scalars, {}, how, values))
@@ -149,17 +196,20 @@ def _sampled(
             elements[t.name] = min(elements[t.name], values[t.name].size)
             error[t.name] = hypot(error[t.name], moved[t.name].norm)
             sizes[t.name] = hypot(sizes[t.name], norm(values[t.name]))
+            numbers[t.name] += values[t.name].size
     out = {}
     for t in wanted:
         none = inf if error[t.name] > 0.0 else 0.0  # relative to a sum whose terms cancel to 0
         relative = error[t.name] / sizes[t.name] if sizes[t.name] > 0.0 else none
-        out[t.name] = margin(elements[t.name]) * relative + unit(t.dtype)
+        root = sqrt(max(1.0, numbers[t.name]))
+        bound = margin(elements[t.name]) * relative + unit(t.dtype)
+        out[t.name] = _Sampled(sizes[t.name] / root, bound)
     return out
 
 
 def lengths(spec: Spec) -> dict[tuple[str, tuple[str, ...]], int]:
     """The number of terms of every reduction, by its definition and its axes."""
-    return {(name, tuple(a.name for a in e.axes)): _count(e) for name, e in _reductions(spec)}
+    return {(name, tuple(a.name for a in e.axes)): count(e) for name, e in _reductions(spec)}
 
 
 def _cut(
@@ -273,7 +323,3 @@ def volume(shape: Sequence[int | Param]) -> int:
 def _reductions(program: Spec) -> Iterator[tuple[str, Reduce]]:
     for d in program.definitions:
         yield from ((d.name, e) for e in walk(d.expr) if isinstance(e, Reduce))
-
-
-def _count(e: Reduce) -> int:
-    return prod(a.extent for a in e.axes if isinstance(a.extent, int))
