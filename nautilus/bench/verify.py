@@ -17,7 +17,7 @@ where the range ends a little earlier or later are not compared either: the orde
 
 A recurrence may amplify errors until no reference of its own run is close to a right result.  Where the stated bound is
 that of single steps, sampled rows are those of steps from the states that the contender's own result shows
-(:mod:`nautilus.check.bound.stepwise`), and where it is that of the first steps, these are compared.
+(:mod:`nautilus.check.bound.recurrences.stepwise`), and where it is that of the first steps, these are compared.
 
 Outputs hold NaN before a contender writes them.  The error is a relative Frobenius norm.  Ours must be within the bound
 that the compiler states for the kernel.  A peer must be within :data:`PEER_SLACK` times that bound, because a library
@@ -43,8 +43,8 @@ from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.cancelling.each import allowed
 from nautilus.check.bound.errors import roundings
 from nautilus.check.bound.program import rounded
+from nautilus.check.bound.recurrences.stepwise import Stepwise, stepwise
 from nautilus.check.bound.sampling import wide
-from nautilus.check.bound.stepwise import Stepwise, stepwise
 from nautilus.check.compare import differences, exact, overflown, relative, within, without_largest
 from nautilus.core.expr.nodes import Op, Reduce
 from nautilus.core.numerics import Array, from_storage, round_to

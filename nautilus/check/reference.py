@@ -31,9 +31,9 @@ from nautilus.check.bound.cancelling.each import of_each
 from nautilus.check.bound.errors import Probe, roundings, unit
 from nautilus.check.bound.probes import PROBES, Effect, errors, largest, margin, moves, probes
 from nautilus.check.bound.program import in_chunks, rounded
-from nautilus.check.bound.recurrent import LIMIT, following_outputs
+from nautilus.check.bound.recurrences.recurrent import LIMIT, following_outputs
+from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.sampling import wide
-from nautilus.check.bound.stepwise import stepwise
 from nautilus.check.compare import floor, norm
 from nautilus.check.inputs import InputSet
 from nautilus.core.numerics import Array, eval_op

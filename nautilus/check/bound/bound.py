@@ -34,7 +34,7 @@ class Bound:
     ``ties``: the output has integers or bools that depend on computed floats.  ``one_off``: these are small integers
     that a float is rounded to at the end, so that a tie makes a difference of 1.  ``form``: an approximation of the
     hardware in it differs from the function over the reals.  ``stepwise``: it holds for each step of a recurrence from
-    the state that the result shows before it (:mod:`nautilus.check.bound.stepwise`).  ``steps``: it holds for these.
+    the state that the result shows before it (:mod:`.recurrences.stepwise`).  ``steps``: it holds for these.
     ``left_out``: it holds without this share of the largest errors and of the largest values; ``rare_inputs``: it does
     not hold on this share of the inputs (:mod:`nautilus.check.bound.cancelling`).  ``too_large``: none is stated,
     because a step of a recurrence takes too long to evaluate.

@@ -52,7 +52,7 @@ _SITE_INPUTS: Final = 4  # where few elements of a value that may cancel are fou
 def figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, Bound]:
     """Bounds of the outputs ``wanted`` on standard normal inputs, from their errors at sampled elements.
 
-    None of them needs a recurrence (:mod:`nautilus.check.bound.recurrent`).
+    None of them needs a recurrence (:mod:`nautilus.check.bound.recurrences.recurrent`).
     """
     found = _figures(program, precision, wanted, parts).items()
     out = {n: Bound(x, rare_inputs=0.0 if isfinite(x) else 1.0) for n, x in found}

@@ -12,7 +12,7 @@ import numpy as np
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import inexact, roundings, rounds_at_store
 from nautilus.check.bound.program import in_chunks, rounded
-from nautilus.check.bound.recurrent import chunk_errors, following_outputs, recurrent_bounds
+from nautilus.check.bound.recurrences.recurrent import chunk_errors, following_outputs, recurrent_bounds
 from nautilus.check.bound.sampling import figures
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, walk
 from nautilus.core.functions import FUNCTIONS

@@ -33,7 +33,6 @@ from nautilus.vr_tile.ir import (
 )
 from nautilus.vr_tile.rewriting import each_kernel, rename
 
-
 #: functions that no pass replaces by others of which the intervals do not hold
 _ROUNDED_ONCE = frozenset({"add", "sub", "mul", "neg", "abs", "min", "max", "floor", "ceil", "round", "cast"})
 

@@ -14,8 +14,8 @@ from nautilus.check.bound import errors, recurrent
 from nautilus.check.bound import stated as stated_module
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.program import in_chunks, passes
+from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.stated import _stated, stated
-from nautilus.check.bound.stepwise import stepwise
 from nautilus.check.compare import relative
 from nautilus.check.inputs import InputSet, generate
 from nautilus.check.reference import Compiled, reference

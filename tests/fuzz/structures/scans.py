@@ -62,8 +62,8 @@ def _window(r: random.Random) -> str:
     form = r.choice((
         f"t - {w} < u <= t", f"t <= u < t + {w}", f"t - {w} < u < t", f"t - {w} <= u and u < t and keep[u]",
         f"2 * t <= u < 2 * t + {w}", f"N - t - {w} <= u < N - t", f"t - {w} < u <= t and u != t - 1",
-        f"t - {w} < u <= t and t % 3 != 1", f"t - {w} < u and u <= t + {w} and u >= 2", f"t // 4 * 4 <= u <= t",
-        f"t - {w} < u <= min(t, {n // 2})", f"abs(t - u) <= {w // 2}", f"s[t] <= u < s[t] + {w}", f"t - v < u <= t",
+        f"t - {w} < u <= t and t % 3 != 1", f"t - {w} < u and u <= t + {w} and u >= 2", "t // 4 * 4 <= u <= t",
+        f"t - {w} < u <= min(t, {n // 2})", f"abs(t - u) <= {w // 2}", f"s[t] <= u < s[t] + {w}", "t - v < u <= t",
     ))  # fmt: skip
     across = r.random() < 0.3
     x = "X[u, b]" if across else "X[b, u]"

@@ -13,7 +13,7 @@ errors and fewer measured steps, in this order.  Where two steps are more than t
 
 A growth above :data:`LIMIT` makes a figure that would excuse wrong results.  The first of these takes its place:
 
-* a bound of each step from the state that the result itself shows before it (:mod:`nautilus.check.bound.stepwise`);
+* a bound of each step from the state that the result itself shows before it (:mod:`.stepwise`);
 * a bound of the first steps, two thirds of those within the limit, of the whole recurrence or of its single steps;
 * none.
 
@@ -34,8 +34,8 @@ from nautilus.check.bound.errors import Probe, roundings, run, unit
 from nautilus.check.bound.follows import Along, following
 from nautilus.check.bound.orders import LARGEST
 from nautilus.check.bound.probes import FEW, PROBES, kinds, margin
+from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.sampling import INPUTS, RUNTIME, lengths, shortened, shorter_sums, volume, wide, work
-from nautilus.check.bound.stepwise import stepwise
 from nautilus.check.inputs import InputSet, generate, integer_ranges
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, children, rewrite
 from nautilus.core.numerics import Array, distinct, round_to

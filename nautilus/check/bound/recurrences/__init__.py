@@ -1,0 +1,1 @@
+"""Bounds of recurrences: over all their steps, or of a single one."""
