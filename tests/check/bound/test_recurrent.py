@@ -10,10 +10,11 @@ import pytest
 
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.verify import judge, references
-from nautilus.check.bound import errors, recurrent
+from nautilus.check.bound import errors
 from nautilus.check.bound import stated as stated_module
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.program import in_chunks, passes
+from nautilus.check.bound.recurrences import recurrent
 from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.stated import _stated, stated
 from nautilus.check.compare import relative
