@@ -19,7 +19,9 @@ unit roundoff of the type in question.
   largest one of its row loses bits in f16.
 * A sum is a chain of additions, each with an error of ``u`` times the partial sum.  Its length is the number of terms,
   for tensor cores one for 32 bytes of terms, and for sums without products a 32nd of it, at least 4 and the levels of
-  the tree that adds 32 lanes.  The partial sums are those of the terms in order, at eight places.  A tensor core cuts
+  the tree that adds 32 lanes.  The partial sums are those of the terms in order, at eight places.  Where the schedule
+  cuts a sum without products into parts, the chains are those of a part and of the sum of all parts, and errors of
+  chains that run at the same time average out; rows whose sums are added are a sum of sums.  A tensor core cuts
   off instead of rounding (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021), so these
   errors point towards zero and grow with the number of terms: ``u`` of each partial sum, where 0.55 was measured (sums
   of 64 to 4096 products of 16-bit and of tf32 operands, sm_90a).  A sum of products of 8-bit floats loses 2^-13 of the

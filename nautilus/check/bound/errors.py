@@ -8,19 +8,20 @@ from dataclasses import field
 from functools import cache
 from itertools import count as numbers
 from itertools import pairwise
-from math import log2, prod, sqrt
+from math import prod, sqrt
 from typing import Any, Final
 
 import numpy as np
 
-from nautilus.check.bound.operands import SHORT, WHOLE, operand_type, unscaled_factors
-from nautilus.check.bound.orders import LANES, LARGEST, in_every_order, partial_sums
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, free_vars, walk
-from nautilus.core.expr.products import factors, matrix_products
+from nautilus.check.bound.operands import AROUND, SHORT, WHOLE, multiplies, operand_type, unscaled_factors
+from nautilus.check.bound.orders import LARGEST, additions, apart, in_every_order, partial_sums
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
+from nautilus.core.expr.products import factors
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, eval_op, reduce_array, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
+from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import STEP, Evaluator, product_factors, run_spec
 from nautilus.frontend.spec import Definition, Spec
@@ -31,8 +32,6 @@ U32: Final = 2.0**-24
 U64: Final = 2.0**-53
 #: Bytes of an operand's terms in one accumulation of the tensor core, and terms of a short sum of 8-bit floats.
 _STEP, _SHORT = 32, SHORT
-#: Terms that one lane holds of a short sum.
-_ACCESS = 4
 #: What a tensor core cuts off the sum so far at each accumulation, in units of u, and in 8-bit MMAs relative to it.
 _CUT, _SHORT_CUT = 1.0, 2.0**-13
 #: The error of products of f32 in parts: in units of u of a term, and of a short sum.
@@ -46,8 +45,7 @@ _REGULAR = 0.25
 _RUN = 4  # neighbours among equal or ordered elements that have one error
 _PARTS = 8  # prefixes of a sum that are evaluated
 _FLIPS = 1024  # one element in so many of a typed intermediate is taken to round to the other neighbour
-#: Functions behind which a product may have factors.
-_AROUND = frozenset({"cast", "neg", "select"})
+_ANY = Schedule()
 _DISCONTINUOUS = frozenset({"floor", "ceil", "round", "sign", "floordiv"})
 
 
@@ -81,7 +79,8 @@ class Roundings:
     ``parts``: f32 factors of products may be multiplied in parts (``core.functions.parts``).  ``terms``: the number of
     terms of a sum by (definition, axes) where it differs from that of the evaluated program.  ``hardware``: definitions
     in which functions may be approximated as for outputs of at most 16 bits.  ``computed``: definitions whose values
-    are not exact.  ``shown``: inputs that stand for a more precise value, with their relative error.
+    are not exact.  ``shown``: inputs that stand for a more precise value, with their relative error.  ``cuts``: sums
+    whose parts are found apart from each other.
     """
 
     fast: bool = True
@@ -90,15 +89,17 @@ class Roundings:
     hardware: frozenset[str] = frozenset()
     computed: frozenset[str] = frozenset()
     shown: Mapping[str, float] = field(default_factory=dict)
+    cuts: Mapping[str, SplitPlan] = field(default_factory=dict)
 
 
 def roundings(
     spec: Spec, precision: str = "fast", terms: Mapping[tuple[str, tuple[str, ...]], int] | None = None,
-    parts: bool = True,
+    schedule: Schedule = _ANY,
 ) -> Roundings:  # fmt: skip
-    """What follows from the structure of ``spec``; ``parts``: the schedule permits parts."""
+    """What follows from the structure of ``spec``, and from the ``schedule`` of its kernels."""
     fast = precision == "fast"
-    return Roundings(fast, fast and parts, terms or {}, _narrow_only(spec), _computed(spec))
+    parts, cuts = fast and schedule.decompose_operands, {s.op: s for s in reversed(schedule.splits or ())}
+    return Roundings(fast, parts, terms or {}, _narrow_only(spec), _computed(spec), cuts=cuts)
 
 
 def _computed(spec: Spec) -> frozenset[str]:
@@ -387,9 +388,9 @@ class Rounding(Evaluator):
             value = self.moved(value, self.unit(e.dtype) * sqrt(steps), self.floor(e.dtype))
             return in_every_order(value, terms, axes) if self.floor(e.dtype) else value
         parts = partial_sums(terms, axes, _PARTS)
-        # A lane adds the terms of an access one after the other, and a tree adds the lanes: this decides short sums.
-        short = min(count, _ACCESS) + log2(max(1, min(count, LANES)))
-        value = self.summed(e, parts, count, max(count / LANES, short))
+        cut = self.how.cuts.get(self.d.name)
+        size = None if cut is None or count <= 1 else apart(terms, axes, parts, count, cut)
+        value = self.summed(e, parts, count, additions(count), size=size)
         if self.in_parts(e) and self.engine(e) is None:
             value = self.parted(e, value, reduce_array("sum", terms * terms, axes, DType.F64), count)
 
@@ -429,7 +430,7 @@ class Rounding(Evaluator):
 
     def in_parts(self, e: Reduce) -> bool:
         """Whether the sum of products ``e`` may be one of f32 matrices in parts."""
-        return self.how.parts and e.dtype is DType.F32 and not self.probe.reals and _matrices(e)
+        return self.how.parts and e.dtype is DType.F32 and not self.probe.reals and multiplies(e)
 
     def parted(self, e: Reduce, total: Array, squares: Array, count: int) -> Array:
         """Errors of products in parts: of each term, and what an MMA cuts off each short sum, towards zero."""
@@ -441,7 +442,7 @@ class Rounding(Evaluator):
 
     def others(self, e: Reduce) -> float:
         """The largest factor of an error of one factor of the products ``e``: the product of the others, for each."""
-        found = [np.abs(self.value(f).array) for f in factors(e.body, _AROUND)]
+        found = [np.abs(self.value(f).array) for f in factors(e.body, AROUND)]
         largest = [float(np.max(x, initial=0.0, where=np.isfinite(x))) for x in found]
         return sum(prod(largest[:n] + largest[n + 1 :]) for n in range(len(largest)))
 
@@ -454,8 +455,11 @@ class Rounding(Evaluator):
             self.matrix[id(e)] = max(known, key=lambda t: t.bits) if known and short else None
         return self.matrix[id(e)]
 
-    def summed(self, e: Reduce, parts: Any, count: int, chain: float, cuts: bool = False) -> Array:
-        """The sum of ``parts`` with the errors of a chain of ``chain`` additions; ``cuts``: of a tensor core."""
+    def summed(
+        self, e: Reduce, parts: Any, count: int, chain: float, cuts: bool = False, size: Array | None = None
+    ) -> Array:
+        """The sum of ``parts`` with the errors of a chain of ``chain`` additions, or of ``size`` in units of roundoff;
+        ``cuts``: of a tensor core."""
         total: Array | None = None
         prefixes, squares = np.zeros(()), np.zeros(())
         number = 0
@@ -468,7 +472,8 @@ class Rounding(Evaluator):
             overflows = (np.abs(total) > LARGEST) & (self.floor(e.dtype) > 0.0)
             return np.where(overflows, np.copysign(np.inf, total), total)
         u = self.unit(e.dtype)
-        size = u * sqrt(max(chain, 1.0)) * np.sqrt(squares / number)
+        whole = sqrt(max(chain, 1.0)) * np.sqrt(squares / number)
+        size = u * (whole if size is None else np.minimum(size, whole))
         if self.probe.regular:  # in any order, so the chain may be as long as the sum
             size = size + _REGULAR * u * count * np.abs(total)
         least = self.floor(e.dtype)
@@ -490,10 +495,3 @@ class Rounding(Evaluator):
             many = np.abs(total) / np.where(typical > 0.0, typical, 1.0)
             return total + 0.5 * _SHORT_CUT * largest * many * self.signs(total.shape)
         return np.asarray(total + 0.5 * _SHORT_CUT * sqrt(count) * largest * self.signs(total.shape))
-
-
-def _matrices(e: Reduce) -> bool:
-    """Whether ``e`` is a sum of products of which two factors have an index each that the other lacks."""
-    summed = {a.name for a in e.axes}
-    parts = [f for f in factors(e.body, _AROUND) if free_vars(f) & summed]
-    return any(matrix_products(parts, frozenset[str]().union(*map(free_vars, parts)) - summed))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, free_vars
+from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.index.groups import quotients
 from nautilus.core.types import DType
 
@@ -12,6 +13,17 @@ from nautilus.core.types import DType
 SHORT: Final = 128
 #: Terms of the longest sum that may be one short sum.
 WHOLE: Final = 256
+
+
+#: Functions behind which a product may have factors.
+AROUND: Final = frozenset({"cast", "neg", "select"})
+
+
+def multiplies(e: Reduce) -> bool:
+    """Whether ``e`` is a sum of products of which two factors have an index each that the other lacks."""
+    summed = {a.name for a in e.axes}
+    parts = [f for f in factors(e.body, AROUND) if free_vars(f) & summed]
+    return any(matrix_products(parts, frozenset[str]().union(*map(free_vars, parts)) - summed))
 
 
 def operand_type(e: Expr) -> DType | None:

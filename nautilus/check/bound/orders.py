@@ -1,13 +1,15 @@
-"""Sums and products in other orders: which of them leave the range of f32 on the way."""
+"""Orders of sums and products: how many additions follow each other, and which leave the range of f32 on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import log2
 from typing import Final
 
 import numpy as np
 
 from nautilus.core.numerics import Array, reduce_array
+from nautilus.core.schedule import SplitPlan
 from nautilus.core.types import DType
 
 #: Magnitudes of f32 results above this are taken as infinite: 2^8 below the largest one, because a kernel may compute
@@ -15,6 +17,52 @@ from nautilus.core.types import DType
 LARGEST: Final = 2.0**120
 #: Parallel partial sums of a reduction outside the tensor core.
 LANES: Final = 32
+#: Terms that one lane holds of a short sum.
+_ACCESS: Final = 4
+#: The fewest parallel partial sums of a part of a sum: where lanes run along another axis, those of the warps.
+_WARPS: Final = 4
+#: Elements of a tile for each parallel partial sum.
+_EACH: Final = 64
+
+
+def additions(count: int) -> float:
+    """The additions that follow each other in a sum of ``count`` terms outside the tensor core.
+
+    A lane adds the terms of an access one after the other, and a tree adds the lanes: this decides short sums.
+    """
+    return max(count / LANES, min(count, _ACCESS) + log2(max(1, min(count, LANES))))
+
+
+def apart(terms: Array, axes: tuple[int, ...], parts: Sequence[Array], count: int, cut: SplitPlan) -> Array:
+    """The error of a sum of ``count`` terms whose parts are found apart from each other, in units of roundoff.
+
+    It is the root of the sum of the squares of all partial sums, of which ``K`` chains of ``c`` additions have
+    ``c / (3 K)`` times the square of the sum, and ``c / 2`` times those of the distances of the terms to their mean.
+    Where terms of one part are alike, the sums of parts, and along each axis, stand for the terms.
+    """
+    lanes = min(max(cut.tile // _EACH, _WARPS), LANES)
+    joined = min(lanes, cut.splits)
+    chain, last = count / (cut.splits * lanes), cut.splits / joined
+    total = reduce_array("sum", terms, axes, DType.F64)
+    common = chain / (3.0 * cut.splits * lanes) + 1.0 / cut.splits + last / (3.0 * joined) + 1.0
+    own = chain / 2.0 + log2(lanes) + last / 2.0 + log2(joined)
+    sums = [np.stack(parts), *(_along(terms, axes, a) for a in axes if len(axes) > 1)]
+    alone = [_spread(x, at) for x, at in ((terms, axes), *((s, (0,)) for s in sums))]
+    return np.asarray(np.sqrt(common * total * total + own * np.maximum.reduce(alone)))
+
+
+def _spread(x: Array, axes: tuple[int, ...]) -> Array:
+    """The sum over ``axes`` of the squares of the distances to the mean; a mean of no elements does not occur."""
+    with np.errstate(all="ignore"):
+        far = x - np.mean(x, axis=axes, keepdims=True)
+        return reduce_array("sum", far * far, axes, DType.F64)
+
+
+def _along(terms: Array, axes: tuple[int, ...], axis: int) -> Array:
+    """The sums for each place along ``axis``, which becomes the first axis."""
+    others = tuple(a for a in axes if a != axis)
+    moved = np.moveaxis(np.sum(terms, axis=others, keepdims=True), axis, 0)
+    return np.squeeze(moved, axis=tuple(a + (a < axis) for a in others))
 
 
 def in_every_order(value: Array, terms: Array, axes: tuple[int, ...]) -> Array:

@@ -40,6 +40,8 @@ from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
 from nautilus.scalar.passes.recurrences.chunk_matrix_states import rounded_states
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+from nautilus.scalar.passes.results.reduce_rows import ReduceRows
+from nautilus.scalar.passes.results.store_partial_sums import StorePartialSums
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.recurrences import between
 from nautilus.scalar.rewriting import find_defs
@@ -56,8 +58,13 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
 
 
 @lru_cache(maxsize=16)
-def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = None) -> Spec:
-    """``spec`` with the roundings of its compilation; names of temporaries may differ."""
+def rounded(
+    spec: Spec, precision: str = "fast", schedule: Schedule | None = None, kernels: frozenset[str] = frozenset()
+) -> Spec:
+    """``spec`` with the roundings of its compilation; names of temporaries may differ.
+
+    ``kernels``: the definitions of the kernels, which say what sums are found in two steps.
+    """
     program = lower(spec)
     added: frozenset[str] = frozenset()
     for p in passes(precision, schedule, spec):
@@ -69,10 +76,14 @@ def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = Non
         else:
             program = _applied(p, program)
     program = without_axes(program, added)
-    made: list[Definition] = []
+    for two in (ReduceRows(), StorePartialSums()):
+        made = _applied(two, program)
+        if {k.name for k in made.kernels} - {k.name for k in program.kernels} <= kernels:
+            program = made
+    found: list[Definition] = []
     for k in program.kernels:
-        made += _members(spec, k) if is_recurrence(k) else [_definition(_of_arrays(read_def(program, k), program))]
-    return replace(spec, definitions=tuple(shared(made)))
+        found += _members(spec, k) if is_recurrence(k) else [_definition(_of_arrays(read_def(program, k), program))]
+    return replace(spec, definitions=tuple(shared(found)))
 
 
 @lru_cache(maxsize=16)

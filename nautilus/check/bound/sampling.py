@@ -23,6 +23,7 @@ from nautilus.core.expr.nodes import Load, Op, Param, Reduce, free_vars, walk
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array, distinct
 from nautilus.core.records import dataclass
+from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
@@ -49,17 +50,17 @@ _MORE_INPUTS: Final = 32
 _SITE_INPUTS: Final = 4  # where few elements of a value that may cancel are found on one
 
 
-def figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, Bound]:
+def figures(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, Bound]:
     """Bounds of the outputs ``wanted`` on standard normal inputs, from their errors at sampled elements.
 
     None of them needs a recurrence (:mod:`nautilus.check.bound.recurrences.recurrent`).
     """
-    found = _figures(program, precision, wanted, parts).items()
+    found = _figures(program, precision, wanted, schedule).items()
     out = {n: Bound(x, rare_inputs=0.0 if isfinite(x) else 1.0) for n, x in found}
-    return out | _of_cancelling(program, precision, wanted, parts) if may_cancel(program) else out
+    return out | _of_cancelling(program, precision, wanted, schedule) if may_cancel(program) else out
 
 
-def _of_cancelling(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, Bound]:
+def _of_cancelling(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, Bound]:
     """The bounds of those outputs of ``wanted`` whose largest errors are without a bound."""
     fixed = at_sizes(program, program.samples(RUNTIME))
     out = {}
@@ -68,10 +69,10 @@ def _of_cancelling(program: Spec, precision: str, wanted: Sequence[Tensor], part
         chosen = _MORE if len(t.shape) > 1 else (((64, 64), (32, 32), (16, 16)),)
         sites = Sites(axis_sizes(alone, list(_reductions(alone))))
         size = volume(t.shape)
-        found = [_sample(alone, t.name, x, precision, parts, sites, size) for x in chosen]
+        found = [_sample(alone, t.name, x, precision, schedule, sites, size) for x in chosen]
         groups = sites.deciding
         if 0 < groups < size:  # all elements of a row have the divisor of the row
-            found = [_with_most(groups, [_of_groups(alone, t.name, x, precision, parts, groups) for x in chosen])]
+            found = [_with_most(groups, [_of_groups(alone, t.name, x, precision, schedule, groups) for x in chosen])]
         bound = left_out.bound(found, unit(t.dtype), groups > 0)
         if bound is not None:
             out[t.name] = bound
@@ -79,11 +80,11 @@ def _of_cancelling(program: Spec, precision: str, wanted: Sequence[Tensor], part
 
 
 def _of_groups(
-    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, parts: bool, groups: int
+    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, schedule: Schedule, groups: int
 ) -> tuple[Sites, left_out.Sample]:  # fmt: skip
     """The errors of ``name``, whose elements cancel in so many ``groups``, and the sites of this sample alone."""
     sites = Sites(axis_sizes(alone, list(_reductions(alone))))
-    return sites, _sample(alone, name, elements, precision, parts, sites, groups)
+    return sites, _sample(alone, name, elements, precision, schedule, sites, groups)
 
 
 def _with_most(groups: int, found: Sequence[tuple[Sites, left_out.Sample]]) -> left_out.Sample:
@@ -92,7 +93,8 @@ def _with_most(groups: int, found: Sequence[tuple[Sites, left_out.Sample]]) -> l
 
 
 def _sample(
-    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, parts: bool, sites: Sites, size: int
+    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, schedule: Schedule, sites: Sites,
+    size: int,
 ) -> left_out.Sample:  # fmt: skip
     """The errors of ``name``, the only output, at more elements, whose distances are added to ``sites``.
 
@@ -101,7 +103,7 @@ def _sample(
     count = max(1, min(_MORE_INPUTS, _MORE_ELEMENTS // max(1, size)))
     whole, rows = _cut(alone, _MORE_BUDGET // count, elements)
     cut, ranges = shortened(whole, integer_ranges(alone))
-    how = roundings(cut, precision, lengths(alone), parts)
+    how = roundings(cut, precision, lengths(alone), schedule)
     values, found = [], []
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges)
@@ -116,7 +118,7 @@ def _sample(
     return left_out.Sample(list(zip(*found, strict=True)), values, size)
 
 
-def _figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, float]:
+def _figures(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, float]:
     """Relative errors of the outputs ``wanted``, with the largest ones.
 
     Outputs of different shapes may read a tensor at different indices, which keeps all of it: each is then alone.
@@ -129,13 +131,13 @@ def _figures(program: Spec, precision: str, wanted: Sequence[Tensor], parts: boo
         alone = [(t, replace(fixed, outputs=tuple(x for x in fixed.outputs if x.name == t.name))) for t in wanted]
         cuts = [([t], *_cut(one, _BUDGET // count)) for t, one in alone]
         if sum(work(cut) for _, cut, _ in cuts) < work(whole):
-            found = (_extrapolated(fixed, *c, precision, parts, count) for c in cuts)
+            found = (_extrapolated(fixed, *c, precision, schedule, count) for c in cuts)
             return {name: x for one in found for name, x in one.items()}
-    return _extrapolated(fixed, wanted, whole, rows, precision, parts, count)
+    return _extrapolated(fixed, wanted, whole, rows, precision, schedule, count)
 
 
 def _extrapolated(
-    fixed: Spec, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], precision: str, parts: bool,
+    fixed: Spec, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], precision: str, schedule: Schedule,
     count: int,
 ) -> dict[str, float]:  # fmt: skip
     """The errors on ``count`` inputs of ``whole``, which is ``fixed`` at sampled elements, maybe with shorter sums.
@@ -144,7 +146,7 @@ def _extrapolated(
     expectation, which falls with the root of the number of terms, while its error does not.  Still shorter sums show
     that, and its error relative to itself is then multiplied by the root.
     """
-    found = _sampled(fixed, wanted, whole, rows, precision, parts, count)
+    found = _sampled(fixed, wanted, whole, rows, precision, schedule, count)
     out = {n: x.relative for n, x in found.items()}
     full, kept = longest(fixed), longest(whole)
     if kept >= full:
@@ -152,7 +154,7 @@ def _extrapolated(
     fewer, others = _cut(fixed, _BUDGET // count // _SHORTER)
     if (least := longest(fewer)) >= kept or 2 * work(fewer) > work(whole):
         return out
-    before = _sampled(fixed, wanted, fewer, others, precision, parts, count)
+    before = _sampled(fixed, wanted, fewer, others, precision, schedule, count)
     grows = (kept / least) ** _GROWS
     for t in wanted:
         now, then = found[t.name], before[t.name]
@@ -176,7 +178,7 @@ class _Sampled:
 
 
 def _sampled(
-    fixed: Spec, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], precision: str, parts: bool,
+    fixed: Spec, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], precision: str, schedule: Schedule,
     count: int,
 ) -> dict[str, _Sampled]:  # fmt: skip
     """The errors on ``count`` inputs of ``whole``, which is ``fixed`` at sampled elements, with the inputs ``rows``."""
@@ -184,7 +186,7 @@ def _sampled(
     cut, ranges = shortened(whole, integer_ranges(fixed))
     first = generate(cut, "random", 0, ranges=ranges)
     cut = at_full_size(cut, lengths(fixed), {**first.arrays, **rows}, first.scalars)
-    how = roundings(cut, precision, lengths(fixed), parts)
+    how = roundings(cut, precision, lengths(fixed), schedule)
     error = {t.name: 0.0 for t in wanted}  # norms over all seeds
     sizes, numbers = dict(error), dict(error)
     for seed in range(count):

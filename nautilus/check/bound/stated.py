@@ -30,22 +30,24 @@ def stated(spec: Spec, precision: str = "fast", schedule: Schedule | None = None
     options = Schedule() if schedule is None else schedule
     choices = Schedule(
         inline=options.inline, factor=options.factor, narrow=options.narrow,
-        narrow_to_bytes=options.narrow_to_bytes, decompose_operands=options.decompose_operands,
+        narrow_to_bytes=options.narrow_to_bytes, decompose_operands=options.decompose_operands, splits=options.splits,
     )  # fmt: skip
-    return dict(_stated(spec, precision, choices))
+    kernels = frozenset(op for k in options.kernels for op in k.ops)
+    return dict(_stated(spec, precision, choices, kernels))
 
 
 @lru_cache(maxsize=64)
-def _stated(spec: Spec, precision: str, schedule: Schedule) -> Mapping[str, Bound]:
-    program = rounded(spec, precision, schedule)
+def _stated(spec: Spec, precision: str, schedule: Schedule, kernels: frozenset[str]) -> Mapping[str, Bound]:
+    """``kernels``: the definitions of the kernels that ``schedule`` is of."""
+    program = rounded(spec, precision, schedule, kernels)
     computed = roundings(program, precision).computed
     exact = {d.name: _is_exact(program, d.name, computed) for d in program.definitions}
     rounded_numbers = {t.name for t in spec.outputs if _rounds_numbers(program, t.name)}
     wanted = [t for t in spec.outputs if t.dtype.is_float and (not exact[t.name] or t.name in rounded_numbers)]
-    found = _bounds(program, precision, wanted, schedule.decompose_operands)
+    found = _bounds(program, precision, wanted, schedule)
     chunked = in_chunks(program, spec, precision, schedule)
     if chunked is not program:
-        more = chunk_errors(chunked, precision, wanted, schedule.decompose_operands)
+        more = chunk_errors(chunked, precision, wanted, schedule)
         found = {n: replace(b, relative=b.relative + more.get(n, 0.0)) for n, b in found.items()}
     out: dict[str, Bound] = {}
     for t in spec.outputs:
@@ -58,7 +60,7 @@ def _stated(spec: Spec, precision: str, schedule: Schedule) -> Mapping[str, Boun
     return out
 
 
-def _bounds(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, Bound]:
+def _bounds(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, Bound]:
     """The bounds of the outputs ``wanted``, which are floats and not exact."""
     recurrent = following_outputs(program)
     follow = [t for t in wanted if t.name in recurrent]
@@ -66,9 +68,9 @@ def _bounds(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool
     others = program
     if recurrent:
         others = replace(program, outputs=tuple(t for t in program.outputs if t.name not in recurrent))
-    out = figures(others, precision, plain, parts) if plain else {}
+    out = figures(others, precision, plain, schedule) if plain else {}
     if follow:
-        out |= recurrent_bounds(program, precision, follow, parts)
+        out |= recurrent_bounds(program, precision, follow, schedule)
     return out
 
 

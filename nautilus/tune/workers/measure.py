@@ -217,10 +217,14 @@ def _load(request: Request) -> Spec:
 
 
 def _default_schedule(request: Request, spec: Spec) -> Schedule | None:
-    """The default schedule of ``spec``, where it may have factors of 8 bits, which the stated bound includes."""
+    """The default schedule of ``spec``, where it may have factors of 8 bits, which the stated bound includes.
+
+    It says nothing about cuts and kernels, which candidates have of their own.
+    """
     if not any(t.dtype.is_float8 for t in spec.inputs):
         return None
-    return compile_file(replace(request, until="scalar")).context.schedule
+    found = compile_file(replace(request, until="scalar")).context.schedule
+    return None if found is None else replace(found, splits=None, kernels=())
 
 
 def _whole(

@@ -7,6 +7,7 @@ import pytest
 from nautilus.check.bound import sampling
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.sampling import figures
+from nautilus.core.schedule import Schedule
 from nautilus.frontend.semantics.check import load_text
 
 SPECS = {
@@ -38,8 +39,8 @@ def test_some_terms_stand_for_all(name: str, monkeypatch: pytest.MonkeyPatch) ->
     (output,) = program.outputs
     kept = sampling.longest(sampling._cut(program, sampling._BUDGET)[0])
     assert kept < sampling.longest(program)
-    found = figures(program, "fast", [output], True)["Y"].relative
+    found = figures(program, "fast", [output], Schedule())["Y"].relative
     monkeypatch.setattr(sampling, "_BUDGET", 1 << 24)
     monkeypatch.setattr(sampling, "_LONGEST", 1 << 16)
-    whole = figures(program, "fast", [output], True)["Y"].relative
+    whole = figures(program, "fast", [output], Schedule())["Y"].relative
     assert 0.4 * whole < found < 3 * whole, (found, whole)

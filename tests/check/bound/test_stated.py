@@ -12,7 +12,7 @@ from nautilus.check.bound.stated import _stated, stated
 from nautilus.check.compare import relative
 from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.passes.pipelines import SCALAR
@@ -219,7 +219,8 @@ def test_sums_in_parts_lose_magnitude() -> None:
     want = arrays["A"] @ arrays["B"]
     for seed in range(4):
         with_parts = run(program, arrays, {}, {}, roundings(program), Probe(seed, True, 1.25))["Y"]
-        without = run(program, arrays, {}, {}, roundings(program, parts=False), Probe(seed, True, 1.25))["Y"]
+        whole = roundings(program, schedule=Schedule(decompose_operands=False))
+        without = run(program, arrays, {}, {}, whole, Probe(seed, True, 1.25))["Y"]
         assert np.mean(with_parts / want) < np.mean(without / want) - 8 * U32
 
 
@@ -327,3 +328,41 @@ def test_a_schedule_may_inline_what_only_a_matrix_state_in_chunks_has() -> None:
     )
     spec = load_text(text)
     assert stated(spec, schedule=Schedule(inline=("y_sum", "S")))["y"].relative > 0.0
+
+
+def _in_parts(x: Array, splits: int, lanes: int) -> Array:
+    """The sums of the rows of ``x`` in f32: ``splits`` parts in lanes that add one term after another, then a tree."""
+    chains = x.reshape(*x.shape[:-1], splits, -1, lanes)
+    parts = np.cumsum(chains, axis=-2, dtype=np.float32)[..., -1, :]
+    while parts.shape[-1] > 1:
+        parts = parts[..., ::2] + parts[..., 1::2]
+    return np.asarray(np.cumsum(parts[..., 0], axis=-1, dtype=np.float32)[..., -1])
+
+
+@pytest.mark.parametrize("body", ["X[i]", "X[i] ** 2"])
+@pytest.mark.parametrize(("splits", "tile", "lanes"), [(512, 4096, 128), (64, 64, 8)])
+def test_the_bound_of_a_sum_in_parts_is_that_of_its_chains(body: str, splits: int, tile: int, lanes: int) -> None:
+    """A sum of four million terms; without parts the bound is that of chains of 131072 additions."""
+    spec = load_text(f"dim N = 4194304\ninput X: f32[N]\noutput Y: f32\nY = sum[i]({body})\n")
+    cut = Schedule(splits=(SplitPlan("Y", "i", splits, tile),))
+    bound = stated(spec, schedule=cut)["Y"].relative
+    off, size = [], []
+    for seed in range(6):
+        x = np.random.default_rng(seed).standard_normal(4194304, dtype=np.float32)
+        terms = x if body == "X[i]" else x * x
+        want = float(np.sum(x.astype(np.float64) ** (1 if body == "X[i]" else 2)))
+        off.append(float(_in_parts(terms, splits, lanes)) - want)
+        size.append(want)
+    error = np.linalg.norm(off) / np.linalg.norm(size)
+    assert error < bound < 20 * error and 2 * bound < stated(spec)["Y"].relative
+
+
+def test_a_loss_over_rows_is_a_sum_of_sums() -> None:
+    """The kernel ``L_parts`` says so; without it, all elements are one sum."""
+    text = (
+        "dim M = 256, N = 4096\ninput X: f32[M, N]\noutput L: f32\nm[i] = max[j](X[i, j])\n"
+        "z[i] = sum[j](exp(X[i, j] - m[i]))\nL = sum[i, j](exp(X[i, j] - m[i]) / z[i] * X[i, j])\n"
+    )
+    spec = load_text(text)
+    rows = Schedule(kernels=(KernelPlan("L_parts", ("m", "z", "L_parts"), ()),))
+    assert 2 * stated(spec, schedule=rows)["L"].relative < stated(spec)["L"].relative

@@ -1,4 +1,4 @@
-"""Integers and 64-bit numbers: fields of words, shifts, quotients and remainders of both signs, wrapping, transposed copies."""
+"""Integers and 64-bit numbers: fields of words, shifts, quotients of both signs, wrapping, transposed copies."""
 
 from __future__ import annotations
 

@@ -109,7 +109,8 @@ def _experts(r: random.Random) -> str:
 def _shared(r: random.Random) -> str:
     """Gradients of keys and values that the heads of a group share."""
     g, h, m, d = r.choice((1, 2)), r.choice((1, 2, 3, 4)), r.choice((5, 16, 33, 64)), r.choice((16, 24, 64))
-    dtype, guard = r.choice(("f16", "bf16")), r.choice(("j <= i", "j <= i", "j < i", "i - 9 < j <= i", "j % 3 != i % 3"))
+    dtype = r.choice(("f16", "bf16"))
+    guard = r.choice(("j <= i", "j <= i", "j < i", "i - 9 < j <= i", "j % 3 != i % 3"))
     lines = [f"dim G = {g}, R = {h}, M = {m}, D = {d}"]
     lines += [f"input {t}: {dtype}[G, R, M, D]" for t in ("Q", "dO")] + [f"input {t}: {dtype}[G, M, D]" for t in "KV"]
     lines.append("input L: f32[G, R, M]")
@@ -120,7 +121,8 @@ def _shared(r: random.Random) -> str:
         "A": ("G, M, D", f"A[g, j, d: D] = sum[r: R, i: M | {guard}](P[g, r, i, j] * dO[g, r, i, d]) / 16"),
         "B": ("G, M, D", f"B[g, j, d: D] = sum[r: R, i: M | {guard}]("
               "P[g, r, i, j] * (dP[g, r, i, j] - L[g, r, i]) * Q[g, r, i, d]) / 16"),
-        "C": ("G, R, M, D", f"C[g, r, i: M, d: D] = sum[j: M | {guard}](P[g, r, i, j] * dP[g, r, i, j] * K[g, j, d]) / 16"),
+        "C": ("G, R, M, D", f"C[g, r, i: M, d: D] = sum[j: M | {guard}]("
+              "P[g, r, i, j] * dP[g, r, i, j] * K[g, j, d]) / 16"),
         "T": ("R", f"T[r: R] = sum[g: G, i: M, j: M | {guard}](P[g, r, i, j] * dP[g, r, i, j] * (j - i)) / 64"),
     }  # fmt: skip
     names = r.sample(sorted(made), r.randint(1, 3))
@@ -135,7 +137,8 @@ def _totals(r: random.Random) -> str:
     lines = [f"dim M = {m}, N = {n}, D = {d}"] + ["input keep: bool[N]"] * ("keep" in guard)
     lines += [f"input Q: {dtype}[M, D]", f"input K: {dtype}[N, D]", f"input V: {dtype}[N, D]"]
     lines += ["output O: f32[M, D]", "output T: f32", "output B: f32[N]"]
-    body = ["S[i: M, j: N] = sum[d](Q[i, d] * K[j, d]) / D", f"O[i, d: D] = sum[j: N{guard}](tanh(S[i, j]) * V[j, d]) / 8"]
+    body = ["S[i: M, j: N] = sum[d](Q[i, d] * K[j, d]) / D"]
+    body.append(f"O[i, d: D] = sum[j: N{guard}](tanh(S[i, j]) * V[j, d]) / 8")
     body.append(f"T = {r.choice(('sum', 'max'))}[i: M, j: N{guard}](tanh(S[i, j]) * (1 + abs(j - i)))")
     body.append(f"B[j: N] = sum[i: M{guard}](tanh(S[i, j]))")
     return "\n".join([*lines, *body])

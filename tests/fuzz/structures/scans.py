@@ -58,7 +58,8 @@ def windows(r: random.Random) -> str:
 
 def _window(r: random.Random) -> str:
     n, w, b = r.choice((5, 64, 130, 400, 1000)), r.choice((1, 2, 3, 8, 16, 25, 64, 100)), r.choice((1, 3))
-    op, dtype = r.choice(("sum", "sum", "max", "min", "prod", "any")), r.choice(("f32", "f16", "bf16", "i32", "u8", "f64"))
+    op = r.choice(("sum", "sum", "max", "min", "prod", "any"))
+    dtype = r.choice(("f32", "f16", "bf16", "i32", "u8", "f64"))
     form = r.choice((
         f"t - {w} < u <= t", f"t <= u < t + {w}", f"t - {w} < u < t", f"t - {w} <= u and u < t and keep[u]",
         f"2 * t <= u < 2 * t + {w}", f"N - t - {w} <= u < N - t", f"t - {w} < u <= t and u != t - 1",
@@ -83,7 +84,8 @@ def _window(r: random.Random) -> str:
     body = f"Y[{index}] = {body}"
     if r.random() < 0.4:  # by the distance
         places = r.choice(("t + u", "t - u", "t + 2 * u", f"t + u - {w // 2}", "3 * t + u"))
-        x = x.replace("[u,", f"[{places},").replace("u]", f"{places}]") if "s[" not in form and "keep" not in form else x
+        if "s[" not in form and "keep" not in form:
+            x = x.replace("[u,", f"[{places},").replace("u]", f"{places}]")
         if places in x:
             body = f"Y[{index}] = {op}[u: {w} | 0 <= {places} < N]({x})"
     return "\n".join([*lines, body])

@@ -40,6 +40,7 @@ from nautilus.check.inputs import InputSet, generate, integer_ranges
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, children, rewrite
 from nautilus.core.numerics import Array, distinct, round_to
 from nautilus.core.records import dataclass
+from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
@@ -69,7 +70,7 @@ def following_outputs(program: Spec) -> dict[str, Along]:
     return {t.name: found[t.name] for t in program.outputs if t.name in found}
 
 
-def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, Bound]:
+def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, Bound]:
     """The bounds of the outputs ``wanted``, which need recurrences, on standard normal inputs."""
     fixed = at_sizes(program, program.samples(RUNTIME))
     names = {t.name for t in wanted}
@@ -77,7 +78,7 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], pa
     along = following(fixed)
     if not all(along[t.name].total for t in only.outputs):  # no step shows an error
         return {t.name: Bound(inf if volume(t.shape) else 0.0) for t in only.outputs}
-    known = _Known(only, along, precision, parts)
+    known = _Known(only, along, precision, schedule)
     if known.steps == 0:
         return {t.name: Bound(inf, too_large=True) for t in wanted}
     samples = _samples(known)
@@ -95,7 +96,7 @@ def recurrent_bounds(program: Spec, precision: str, wanted: Sequence[Tensor], pa
     return out
 
 
-def chunk_errors(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, float]:
+def chunk_errors(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, float]:
     """What the roundings of chunks of steps, which ``program`` has, add to the bounds of ``wanted``.
 
     Their errors do not grow with the number of steps, so the largest one of the measured steps stands for all.
@@ -106,7 +107,7 @@ def chunk_errors(program: Spec, precision: str, wanted: Sequence[Tensor], parts:
     along = following(fixed)
     if not only.outputs or not all(along[t.name].total for t in only.outputs):
         return {}
-    known = _Known(only, along, precision, parts)
+    known = _Known(only, along, precision, schedule)
     if known.steps == 0:
         return {}
     case = _Case(known.few.spec, {}, known.few.rows, {})
@@ -166,8 +167,8 @@ def _first_steps(along: Along, whole: _Figure, single: _Figure | None) -> Bound:
 class _Known:
     """The data that all evaluations of the program ``fixed`` share; ``few``: the program at a few positions."""
 
-    def __init__(self, fixed: Spec, along: Mapping[str, Along], precision: str, parts: bool) -> None:
-        self.fixed, self.along, self.precision, self.parts = fixed, along, precision, parts
+    def __init__(self, fixed: Spec, along: Mapping[str, Along], precision: str, schedule: Schedule) -> None:
+        self.fixed, self.along, self.precision, self.schedule = fixed, along, precision, schedule
         self.terms, self.ranges = lengths(fixed), integer_ranges(fixed)
         self.total = max(a.total for a in along.values())
         for elements in _ELEMENTS:
@@ -338,7 +339,7 @@ class Profile:
 def _runs(known: _Known, sample: _Sample, case: _Case) -> list[dict[str, tuple[Profile, Profile]]]:
     """For each input and output, profiles over the first steps under all choices of errors, and over all under one."""
     small = wide(shortened(case.spec, known.ranges)[0])
-    how = replace(roundings(small, known.precision, known.terms, known.parts), shown=case.shown)
+    how = replace(roundings(small, known.precision, known.terms, known.schedule), shown=case.shown)
     program = _on_inputs(small, sample.count, case.rows)
     names = {t.name for t in small.inputs}
     arrays = {n: x for n, x in {**sample.arrays, **case.more, **case.rows}.items() if n in names}
