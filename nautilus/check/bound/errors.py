@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nautilus.check.bound.operands import AROUND, SHORT, WHOLE, multiplies, operand_type, unscaled_factors
-from nautilus.check.bound.orders import LARGEST, additions, apart, in_every_order, partial_sums
+from nautilus.check.bound.orders import LARGEST, additions, apart, cuts, in_every_order, partial_sums
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
 from nautilus.core.expr.products import factors
 from nautilus.core.functions import FUNCTIONS
@@ -98,8 +98,8 @@ def roundings(
 ) -> Roundings:  # fmt: skip
     """What follows from the structure of ``spec``, and from the ``schedule`` of its kernels."""
     fast = precision == "fast"
-    parts, cuts = fast and schedule.decompose_operands, {s.op: s for s in reversed(schedule.splits or ())}
-    return Roundings(fast, parts, terms or {}, _narrow_only(spec), _computed(spec), cuts=cuts)
+    parts = fast and schedule.decompose_operands
+    return Roundings(fast, parts, terms or {}, _narrow_only(spec), _computed(spec), cuts=cuts(spec, schedule))
 
 
 def _computed(spec: Spec) -> frozenset[str]:

@@ -8,9 +8,11 @@ from typing import Final
 
 import numpy as np
 
+from nautilus.core.expr.nodes import Load, walk
 from nautilus.core.numerics import Array, reduce_array
-from nautilus.core.schedule import SplitPlan
+from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.types import DType
+from nautilus.frontend.spec import Spec
 
 #: Magnitudes of f32 results above this are taken as infinite: 2^8 below the largest one, because a kernel may compute
 #: a multiple of an intermediate result, or the terms of a sum in another order.
@@ -23,6 +25,13 @@ _ACCESS: Final = 4
 _WARPS: Final = 4
 #: Elements of a tile for each parallel partial sum.
 _EACH: Final = 64
+
+
+def cuts(spec: Spec, schedule: Schedule) -> dict[str, SplitPlan]:
+    """The first cut of each sum; none of one that reads another cut reduction, because its parts are rescaled."""
+    first = {s.op: s for s in reversed(schedule.splits or ())}
+    reads = {d.name: {e.buffer for e in walk(d.expr) if isinstance(e, Load)} for d in spec.definitions}
+    return {op: s for op, s in first.items() if op in reads and not reads[op] & first.keys()}
 
 
 def additions(count: int) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from nautilus.check.bound.orders import additions, apart, partial_sums
+from nautilus.check.bound.orders import additions, apart, cuts, partial_sums
 from nautilus.core.numerics import Array
-from nautilus.core.schedule import SplitPlan
+from nautilus.core.schedule import Schedule, SplitPlan
+from nautilus.frontend.semantics.check import load_text
 
 CUT = SplitPlan("Y", "i", 16, 2048)
 
@@ -24,6 +27,15 @@ def test_the_additions_of_a_sum() -> None:
     assert additions(1) == 1.0
     assert additions(64) == 9.0  # four terms of an access, and a tree of 32 lanes
     assert additions(1 << 16) == 2048.0
+
+
+def test_a_sum_relative_to_a_cut_maximum_has_no_cut() -> None:
+    text = (
+        "dim N = 64\ninput X: f32[N]\noutput Y: f32, Z: f32\nm = max[i](X[i])\nY = sum[i](exp(X[i] - m))\n"
+        "Z = sum[i](X[i])\n"
+    )
+    plans = tuple(replace(CUT, op=op) for op in ("m", "Y", "Z"))
+    assert set(cuts(load_text(text), Schedule(splits=plans))) == {"m", "Z"}
 
 
 def test_parts_of_terms_of_one_sign_average_out() -> None:
