@@ -71,7 +71,7 @@ def _along(terms: Array, axes: tuple[int, ...], axis: int) -> Array:
     """The sums for each place along ``axis``, which becomes the first axis."""
     others = tuple(a for a in axes if a != axis)
     moved = np.moveaxis(np.sum(terms, axis=others, keepdims=True), axis, 0)
-    return np.squeeze(moved, axis=tuple(a + (a < axis) for a in others))
+    return np.asarray(np.squeeze(moved, axis=tuple(a + (a < axis) for a in others)))
 
 
 def in_every_order(value: Array, terms: Array, axes: tuple[int, ...]) -> Array:

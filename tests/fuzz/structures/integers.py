@@ -65,10 +65,10 @@ def _fields(r: random.Random) -> str:
 def _running(r: random.Random) -> str:
     """Recurrences that only combine integers, in steps of any length and both directions."""
     kind = r.choice(("i32", "i64", "bool", "f32", "f64"))
-    ops = {"bool": ("y[b, {u}] and {x}", "y[b, {u}] or {x}")}.get(
-        kind, ("y[b, {u}] + {x}", "max(y[b, {u}], {x})", "min({x}, y[b, {u}])", "{x} + y[b, {u}]")
-    )
-    ops += ("y[b, {u}] * {x}",) * (kind in ("i32", "i64"))
+    ops = ["y[b, {u}] + {x}", "max(y[b, {u}], {x})", "min({x}, y[b, {u}])", "{x} + y[b, {u}]"]
+    ops += ["y[b, {u}] * {x}"] * (kind in ("i32", "i64"))
+    if kind == "bool":
+        ops = ["y[b, {u}] and {x}", "y[b, {u}] or {x}"]
     n, down = r.choice((1, 2, 3, 64, 130, 300)), r.random() < 0.4
     before, there = ("t + 1", "t + 1 < T") if down else ("t - 1", "t >= 1")
     x = r.choice(("X[b, t]", "X[b, t]", "X[b, T - 1 - t]"))
