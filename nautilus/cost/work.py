@@ -40,6 +40,7 @@ MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all 
 QUADS = 8  # groups of four lanes of a warp, each with a row of a fragment of wgmma
 _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 elements counts
+IN_BLOCK = 8.0  # slots of an instruction that combines 32 elements of 4 bytes in shared memory, with its conflicts
 #: ops that cost nothing: those that only order others, unless ``leaf`` counts them, and those without instructions
 _FREE = frozenset(cls for cls in MA.ops if declaration(cls).effects) | {
     ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
@@ -416,6 +417,9 @@ class Counter:
     def store(self, op: ma.GlobalStore, times: Any) -> None:
         """Count the instructions of a store, and the sectors that they write in part; one by one if they combine."""
         buffer, count = self.shapes[op.buffer], self.warps * self.registers(op.value) / max(1, op.vec)
+        if op.scratch is not None:
+            self.elementwise(times, count * IN_BLOCK * buffer.dtype.bytes / 4)
+            return
         if op.combiner is not None:
             self.counts.sectors = self.counts.sectors + times * count * COMBINED * buffer.dtype.bytes / 4
             return

@@ -20,12 +20,16 @@ def _extreme(name: str, up: str, down: str, nan: str, bits: str) -> Texts:
     ), ()
 
 
-def _combine(name: str, atomic: str, combined: str, needs: tuple[str, ...] = ()) -> Mapping[str, Texts]:
+def _combine(
+    name: str, atomic: str, combined: str, needs: tuple[str, ...] = (), within: str = ""
+) -> Mapping[str, Texts]:
     """Atomics on one address run one after another, so terms that meet are combined beforehand.
 
     ``combine``: neighbouring lanes with one element, of a warp that calls it together.  A quarter of the lanes has to
-    gain by it.  ``extend``: terms of one thread that follow each other.  ``put``: no others.
+    gain by it.  ``extend``: terms of one thread that follow each other.  ``put``: no others.  ``extend_at`` and
+    ``put_at``: the same in an array of the block in shared memory; ``within``: the atomic there, if it is another one.
     """
+    within = within or atomic
     template = "template <class T> __device__ __forceinline__ void"
     put = f"{template} put_{name}(bool active, T* p, T x) {{ if (active) {atomic}(p, x); }}"
     combine = (
@@ -53,13 +57,35 @@ def _combine(name: str, atomic: str, combined: str, needs: tuple[str, ...] = ())
         f"    else if (at) {atomic}(at, y);\n"
         "    at = p, y = x;\n}"
     )
-    return {f"combine_{name}": (combine, needs), f"extend_{name}": (extend, needs), f"put_{name}": (put, needs)}
+    extend_at = (
+        "// The same for elements of an array in shared memory; a place below 0 is none.\n"
+        f"{template} extend_at_{name}(T* all, int& at, T& y, bool active, int p, T x) {{\n"
+        "    if (!active) return;\n"
+        f"    if (p == at) x = {combined};\n"
+        f"    else if (at >= 0) {within}(all + at, y);\n"
+        "    at = p, y = x;\n}"
+    )
+    put_at = f"{template} put_at_{name}(bool active, T* p, T x) {{ if (active) {within}(p, x); }}"
+    texts = {"combine": combine, "extend": extend, "extend_at": extend_at, "put": put, "put_at": put_at}
+    own = needs if within == atomic else (*needs, within)
+    return {f"{key}_{name}": (text, own if key.endswith("at") else needs) for key, text in texts.items()}
 
 
 ATOMICS: Mapping[str, Texts] = {
     "atomic_max_f32": _extreme("max", "Max", "Min", "int", "0x7fffffff"),
     "atomic_min_f32": _extreme("min", "Min", "Max", "u32", "0xffffffffu"),
-    **_combine("add", "atomicAdd", "x + y"),
+    "add_in_block": (
+        (
+            "// Additions of 64 bits in shared memory are loops. Two of 32 bits with a carry give the same sum.\n"
+            "__device__ __forceinline__ void add_in_block(u64* p, u64 x) {\n"
+            "    u32* const half = reinterpret_cast<u32*>(p);\n"
+            "    const u32 low = (u32)x, high = (u32)(x >> 32) + (atomicAdd(half, low) + low < low);\n"
+            "    if (high) atomicAdd(half + 1, high);\n}\n"
+            "__device__ __forceinline__ void add_in_block(u32* p, u32 x) { atomicAdd(p, x); }"
+        ),
+        (),
+    ),
+    **_combine("add", "atomicAdd", "x + y", within="add_in_block"),
     **_combine("max", "atomicMax", "x > y ? x : y"),
     **_combine("min", "atomicMin", "x < y ? x : y"),
     **_combine("max_f32", "atomic_max_f32", "max_nan(x, y)", ("atomic_max_f32", "max_nan")),

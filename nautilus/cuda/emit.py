@@ -95,7 +95,12 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, st
         w.env.setdefault(CONSUMER, "0")  # the only one
         w.ranges.setdefault(CONSUMER, (0, 0))
         pipelines.declare_pipeline_states(w, kernel.body)
+    scratch = [op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.GlobalStore) and op.scratch is not None]
+    if scratch:
+        stores.print_block_start(w, scratch)
     print_body(w, kernel.body)
+    if scratch:
+        stores.print_block_end(w, scratch)
     bases = [
         f"    const int {name} = {thread_base(w.all_layouts[layout], axis)};"
         for (layout, axis), name in w.bases.items()

@@ -15,6 +15,7 @@ from itertools import product
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
+from nautilus.cuda.text.functions import BINADE, DIV_BY
 from nautilus.cuda.text.matrix import mma, mma_f64, wgmma
 
 
@@ -230,22 +231,8 @@ HELPERS: Mapping[str, Helper] = {
         "{ if (n < 0) return a == 1 ? 1 : a == -1 ? (n & 1 ? -1 : 1) : 0; "
         "u64 y = 1, x = a; for (; n > 0; n >>= 1, x *= x) if (n & 1) y *= x; return (T)y; }"
     ),
-    "binade": Helper(
-        "// The largest power of two that is at most x, and within [2^-100, 2^127].\n"
-        "__device__ __forceinline__ float binade(float x) "
-        "{ return __int_as_float(min(max(__float_as_int(x), 27 << 23) & 0x7f800000, 254 << 23)); }\n"
-        "__device__ __forceinline__ double binade(double x) "
-        "{ return x >= 0x1p-100 ? exp2(fmin((double)ilogb(x), 127.0)) : x == x ? 0x1p-100 : 0x1p127; }"
-    ),
-    "div_by": Helper(
-        "// x / y, correctly rounded, from z = 1 / y rounded to nearest: a product and a correction by its remainder\n"
-        "// (Markstein, 1990); the product itself where that is NaN, as for inf, and where it is 0, which may be -0.\n"
-        "__device__ __forceinline__ float div_by(float x, float y, float z) {\n"
-        "    const float q = __fmul_rn(x, z);\n"
-        "    const float p = fmaf(fmaf(-y, q, x), z, q);\n"
-        "    return fabsf(p) > 0.0f ? p : q;\n}\n"
-        "__device__ __forceinline__ double div_by(double x, double y, double z) { return x / y; }"
-    ),
+    "binade": Helper(BINADE),
+    "div_by": Helper(DIV_BY),
     "sign_of": Helper(
         "template <class T> __device__ __forceinline__ T sign_of(T x) "
         "{ return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }"

@@ -152,7 +152,7 @@ MA_TILE = Stage(
         "mma.zero_accumulators:ZeroAccumulators",
         "mma.async_mma:AsyncMma",
         "copies.multicast_loads:MulticastLoads",
-        "grid.persistent_grid:PersistentGrid",
+        *("grid.persistent_grid:PersistentGrid", "grid.block_scatters:BlockScatters"),
         "mma.ping_pong:PingPong",
         "copies.vector_steps:VectorSteps",
         *("copies.prefetch_steps:PrefetchSteps", "copies.stage_steps:StageSteps"),

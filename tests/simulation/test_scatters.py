@@ -11,6 +11,9 @@ import pytest
 from nautilus.check.levels import run
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
+from nautilus.ma_tile.passes.grid import block_scatters
+from nautilus.scalar.passes.axes import scatter
+from nautilus.targets.limits import limits
 from tests.simulation.compared import at_sizes, compiled, differences, differing, prepare
 from tests.simulation.simulate import MISSING
 
@@ -30,10 +33,33 @@ CASES = {
 }
 
 
+#: the same for results that blocks have in shared memory
+BLOCK_CASES = {
+    "histogram": ("T = 9000, E = 37, D = 1", "i32", "i32", "Y[e: E, d: D] = sum[t | K[t] == e](1)"),
+    "sum of i64": ("T = 9000, E = 9, D = 1", "i64", "i64", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),
+    "sum of f32": ("T = 9000, E = 6, D = 1", "f32", "f32", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),
+    "min of f32": ("T = 9000, E = 21, D = 1", "f32", "f32", "Y[e: E, d] = min[t | K[t] == e](X[t, d])"),
+    "max of i32": ("T = 9000, E = 21, D = 1", "i32", "i32", "Y[e: E, d] = max[t | K[t] - 1 == e](X[t, d])"),
+}
+
+
 @pytest.mark.parametrize("keys", ["some", "sorted", "equal", "outside"])
 @pytest.mark.parametrize("name", CASES)
 def test_scatters(name: str, keys: str, tmp_path: Path) -> None:
-    sizes, given, out, body = CASES[name]
+    _simulate(CASES[name], name, keys, tmp_path)
+
+
+@pytest.mark.parametrize("keys", ["some", "equal", "outside"])
+@pytest.mark.parametrize("name", BLOCK_CASES)
+def test_scatters_in_blocks(name: str, keys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_scatters, "limits", lambda target: replace(limits(target), multiprocessors=1))
+    monkeypatch.setattr(scatter, "MANY", 1)
+    assert "_block_at" in _simulate(BLOCK_CASES[name], name, keys, tmp_path)
+
+
+def _simulate(case_of: tuple[str, str, str, str], name: str, keys: str, tmp_path: Path) -> str:
+    """Compare the printed text with numpy; the text."""
+    sizes, given, out, body = case_of
     text = f"dim {sizes}\ninput X: {given}[T, D]\ninput K: i32[T]\noutput Y: {out}[E, D]\n{body}\n"
     target = {"histogram": "Y_sum", "sum of bf16": "Y_acc"}.get(name, "Y")
     request = Request(Path("given.naut"), "sm_90a", text=text, schedule=Schedule(scatters=(target,)))
@@ -57,6 +83,7 @@ def test_scatters(name: str, keys: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(case.want["Y"].astype(np.float64), expected)
     found = differences(case, (0, 3), tmp_path)
     assert not found, "\n".join(found)
+    return case.result.cuda
 
 
 @pytest.mark.parametrize("body, given", [

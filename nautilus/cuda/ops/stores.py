@@ -10,16 +10,20 @@ A vector of a row that is aligned in memory has elements of two vectors of the s
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Sequence, Set
 from math import prod
 
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Const, Expr, identity
+from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
-from nautilus.cuda.ctypes import memory_type
+from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.expr import CONDITION, SUM, Text, operand
 from nautilus.cuda.ops.elementwise import print_cast
 from nautilus.cuda.ops.movement import (
+    element_offset,
     global_pointer,
     place_exprs,
     plus,
@@ -31,6 +35,7 @@ from nautilus.cuda.ops.movement import (
     tile_row_col,
 )
 from nautilus.cuda.writer import Printers, Writer
+from nautilus.ma_tile.analysis.access import key_dimensions
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.row_store import threads_along
@@ -53,6 +58,9 @@ def print_store(w: Writer, op: ma.GlobalStore) -> None:
     buffer = w.module.buffer(op.buffer)
     frag = op.value if op.value.type.dtype is buffer.dtype else print_cast(w, op.value, buffer.dtype)
     layout, c = w.layout(frag), _combiner(op.combiner, buffer.dtype)
+    if op.scratch is not None:
+        _print_in_block(w, op, frag, c)
+        return
     strides = register_strides(buffer, op.index, layout.axes)
     moving = {axis for axis, s in strides.items() if s.step != 0}
     call = f"combine_{c.suffix}" if _lanes_meet(layout, moving) else f"put_{c.suffix}"
@@ -82,6 +90,83 @@ def _print_term(w: Writer, op: ma.GlobalStore, frag: ma.Frag, c: _Combiner, r: s
         if c.kind.startswith("u"):  # sums, which wrap
             pointer, value = f"reinterpret_cast<{c.kind}*>({pointer})", f"({c.kind}){value}"
         w.line(f"{call}{active}, {pointer}, {value});")
+
+
+def _print_in_block(w: Writer, op: ma.GlobalStore, frag: ma.Frag, c: _Combiner) -> None:
+    """Print a scatter into the scratch of the block."""
+    assert op.scratch is not None
+    layout, keys = w.layout(frag), key_dimensions(w.module.buffer(op.buffer), op.index)
+    own = _scratch(w, op.scratch, c)
+    if c.kind == "u32":  # one instruction combines all lanes with the same element
+        with w.registers("r", layout.registers) as r:
+            w.line(f"{w.speller.use('put_add')}({_in_block(w, op, frag, c, keys, r, f'{own} + ')});")
+        return
+    place, waiting, r = w.unique("place"), w.unique("waiting"), w.unique("term")
+    with w.braces(""):
+        w.line(f"{c.kind} {waiting} = 0;")
+        w.line(f"int {place} = -1;")
+        w.line("#pragma unroll")
+        with w.braces(f"for (int {r} = 0; {r} < {layout.registers}; ++{r})"):
+            call = w.speller.use(f"extend_at_{c.suffix}")
+            w.line(f"{call}({own}, {place}, {waiting}, {_in_block(w, op, frag, c, keys, r, '')});")
+        w.line(f"{w.speller.use(f'put_at_{c.suffix}')}({place} >= 0, {own} + {place}, {waiting});")
+
+
+def _in_block(
+    w: Writer, op: ma.GlobalStore, frag: ma.Frag, c: _Combiner, keys: Sequence[int], r: str, base: str
+) -> str:  # fmt: skip
+    """The last arguments of a call: whether register ``r`` counts, ``base`` with its place, and its value."""
+    layout = w.layout(frag)
+    at: Expr = Const(0, DType.I32)
+    for e, n in zip(op.index[len(op.index) - len(keys) :], keys, strict=True):
+        at = simplify(calc("add", calc("mul", at, n), e))
+    with w.positions(frag.layout, place_exprs(w, op, frag.layout), r):
+        mask = "" if op.mask is None else w.expr(op.mask, layout, r)
+        first = w.first_holder(layout)
+        active = f"{first} && ({mask})" if first and mask else first or mask or "true"
+        place = w.expr(at, layout, r)
+    value = f"({c.kind}){w.name(frag)}[{r}]" if c.kind.startswith("u") else f"{w.name(frag)}[{r}]"
+    return f"{active}, {base}{operand(place, SUM) if base else place}, {value}"
+
+
+def _scratch(w: Writer, name: str, c: _Combiner) -> str:
+    """The pointer to the scratch of a block."""
+    return f"reinterpret_cast<{c.kind}*>({w.pointer} + {w.place(name)})"
+
+
+def print_block_start(w: Writer, ops: Iterable[ma.GlobalStore]) -> None:
+    """Print what fills the scratch of a block with the identity."""
+    for op in ops:
+        assert op.scratch is not None and op.combiner is not None
+        dtype = w.module.buffer(op.buffer).dtype
+        i, start = w.unique("i"), literal(identity(op.combiner, dtype.compute).value, dtype.compute)
+        own = _scratch(w, op.scratch, _combiner(op.combiner, dtype))
+        with w.braces(_each_element(w, op, i)):
+            w.line(f"({own})[{i}] = {start};")
+    w.line("__syncthreads();")
+
+
+def print_block_end(w: Writer, ops: Iterable[ma.GlobalStore]) -> None:
+    """Print what combines the scratch of a block with memory."""
+    w.line("__syncthreads();")
+    for op in ops:
+        assert op.scratch is not None and op.combiner is not None
+        buffer = w.module.buffer(op.buffer)
+        keys = key_dimensions(buffer, op.index)
+        c, i, start = _combiner(op.combiner, buffer.dtype), w.unique("i"), identity(op.combiner, buffer.dtype.compute)
+        leading = op.index[: len(op.index) - len(keys)]
+        zero = tuple(Const(0, DType.I32) for _ in keys)
+        with w.braces(_each_element(w, op, i)):
+            w.line(f"const {c.kind} x = ({_scratch(w, op.scratch, c)})[{i}];")
+            at = element_offset(w, buffer, [w.expr(e) for e in (*leading, *zero)])
+            target = f"reinterpret_cast<{c.kind}*>({w.env['&' + op.buffer]} + ({at})) + {i}"
+            put = w.speller.use(f"put_{c.suffix}")
+            w.line(f"{put}(x != ({c.kind}){literal(start.value, buffer.dtype.compute)}, {target}, x);")
+
+
+def _each_element(w: Writer, op: ma.GlobalStore, i: str) -> str:
+    count = prod(a.size for a in w.smem[op.scratch or ""].axes)
+    return f"for (int {i} = threadIdx.x; {i} < {count}; {i} += {32 * w.kernel.warps})"
 
 
 def _combiner(combiner: str, dtype: DType) -> _Combiner:

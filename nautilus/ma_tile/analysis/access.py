@@ -195,3 +195,11 @@ def contiguous_axis(buffer: Buffer, index: tuple[Expr, ...], axes: tuple[str, ..
         if form.slope(axis) == 1:
             return axis
     return None
+
+
+def key_dimensions(buffer: Buffer, index: tuple[Expr, ...]) -> tuple[int, ...]:
+    """The extents of the dimensions from the first one that values of fragments reach on; () where one is not known."""
+    first = next((n for n, e in enumerate(index) if any(isinstance(x, Ref) for x in walk(e))), len(index))
+    extents = buffer.shape[first:]
+    known = tuple(n for n in extents if isinstance(n, int))
+    return known if len(known) == len(extents) and buffer.strides is None else ()

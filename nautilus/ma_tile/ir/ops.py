@@ -16,6 +16,9 @@ Meaning.
 * ``mul_unless_one x, y``: a warp executes the multiplication only if one of its threads holds a ``y`` that is not 1.
 * ``undefined`` initialises a carried value that the loop overwrites before it reads it.
 * ``ld.global .. volatile``: the compiler may not move the load up.  The kernel does not write the buffer.
+* ``st.global .. atomic .. in NAME``: the trailing dimensions that the index reaches by values of fragments are a shared
+  buffer of one axis, which the block fills with the identity when it starts.  The leading ones are the same in all its
+  iterations.
 * ``st.shared`` stores whole stages.  Of the warps that hold copies of an element, the first one stores it.
   ``ld.shared`` loads a whole stage or its beginning: fewer positions along some axes, or only the first one (the
   fragment has no such axis).  Positions on the buffer's axes are the fragment's.
@@ -203,9 +206,12 @@ class GlobalLoad:
     span: Span = SPAN
 
 
-@op(MA, "st.global $buffer[$index], $value( where $mask)? vec $vec( atomic $combiner)?")
+@op(MA, "st.global $buffer[$index], $value( where $mask)? vec $vec( atomic $combiner)?( in $scratch)?")
 class GlobalStore:
-    """``combiner``: the elements are combined with what is there, one by one (PTX ``red``); in any order."""
+    """``combiner``: the elements are combined with what is there, one by one (PTX ``red``); in any order.
+
+    ``scratch``: the block combines its elements in this shared buffer first, and that one with memory when it ends.
+    """
 
     buffer: str = declare(WRITE_MEMORY)
     index: tuple[Expr, ...] = declare(EXPRS)
@@ -214,6 +220,7 @@ class GlobalStore:
     vec: int = declare(INTEGER, default=1)
     span: Span = SPAN
     combiner: str | None = declare(COMBINER, default=None)
+    scratch: str | None = declare(SCRATCH, default=None)
 
 
 @op(MA, "ld.shared $slot vec $vec")

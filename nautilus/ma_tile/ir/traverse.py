@@ -114,6 +114,11 @@ def buffers_of(op: MemOp) -> Iterator[str]:
     yield from declaration(type(op)).scratch(op)
 
 
+def combined(kernel: MemKernel) -> set[str]:
+    """Names of the shared buffers in which a block combines what it scatters, from its start to its end."""
+    return {op.scratch for op in walk_ops(kernel.body) if isinstance(op, GlobalStore) and op.scratch is not None}
+
+
 def rebuild(body: tuple[MemOp, ...], rule: Callable[[MemOp], Iterable[MemOp]]) -> tuple[MemOp, ...]:
     """Replace every op by the result of ``rule`` for it, bodies first."""
     out: list[MemOp] = []

@@ -151,6 +151,7 @@ def interference(k: MemKernel) -> frozenset[frozenset[str]]:
         return live
 
     back(k.body, frozenset())
+    pairs.update(frozenset({a, s.name}) for a in traverse.combined(k) for s in k.smem if s.name != a)
     return frozenset(pairs)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.atomics import is_exact
+from nautilus.core.expr.nodes import free_vars, refs
 from nautilus.core.tiles import TileType
-from nautilus.ma_tile.analysis.access import contiguous_axis
+from nautilus.ma_tile.analysis.access import contiguous_axis, key_dimensions
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import GlobalStore, RowStore, walk_ops
+from nautilus.ma_tile.ir.ops import ForOp, GlobalStore, RowStore, walk_ops
 from nautilus.ma_tile.ir.row_store import in_rows, is_range
 from nautilus.ma_tile.ir.traverse import memory_of
 from nautilus.ma_tile.verify.layout import cover_fault
@@ -24,10 +26,27 @@ def atomic_store(s: KernelScope, op: GlobalStore, buffer: Buffer, layout: FragLa
     s.need(exact, "an atomic store does not depend on the order", f"{op.combiner} of {given} in {buffer.dtype}")
     once = op.vec == 1 and all(m.axis is not None for m in layout.reg if m.size > 1)
     s.need(once, "an atomic store is of one register at a time, without copies", str(layout))
-    alone = s.path == () and s.kernel.cluster == 1 and s.kernel.consumers <= 1
-    s.need(alone, "an atomic store stands at the top level of a kernel without roles", s.kernel.name)
+    alone = {*s.path} <= {ForOp} and s.kernel.cluster == 1 and s.kernel.consumers <= 1
+    s.need(alone, "an atomic store stands in loops of a kernel without roles", s.kernel.name)
     uses = sum(memory_of(x).count(op.buffer) for x in walk_ops(s.kernel.body))
     s.need(uses == 1, "a kernel uses a buffer that it combines into only there", op.buffer)
+    if op.scratch is not None:
+        _block_scratch(s, op, buffer)
+
+
+def _block_scratch(s: KernelScope, op: GlobalStore, buffer: Buffer) -> None:
+    """The scratch has the elements of the trailing dimensions; the others are those of the block."""
+    scratch = s.smem.get(op.scratch or "")
+    s.need(scratch is not None, "shared buffers are declared", op.scratch or "")
+    assert scratch is not None
+    keys = key_dimensions(buffer, op.index)
+    plain = (scratch.dtype, scratch.stages, scratch.swizzle, scratch.pad) == (buffer.dtype, 1, 0, 0)
+    sizes = [a.size for a in scratch.axes]
+    s.need(plain and sizes == [prod(keys)], "scratch of a block has the elements of its keys", scratch.name)
+    leading = op.index[: len(op.index) - len(keys)]
+    fixed = {name for name, _ in s.kernel.decode} | {"block"}
+    same = all(free_vars(e) <= fixed and not refs(e) for e in leading)
+    s.need(same, "a block combines into one part of a tensor", op.buffer)
 
 
 def st_rows(s: KernelScope, op: RowStore) -> None:

@@ -15,7 +15,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.axes.scatter import LINES, copies, in_one_pass, scattered
+from nautilus.scalar.passes.axes.scatter import LINES, copies, fits_in_blocks, in_one_pass, scattered
 from nautilus.scalar.rewriting import find_defs
 from nautilus.targets.rates import Machine, machine
 
@@ -24,6 +24,7 @@ _TEST = 4.0  # issue slots of a term that is tested for one element
 LINE = 32  # elements of 4 bytes on a line of memory
 _LINE_RATE = 0.28  # atomic operations on one line in a cycle, which follow each other; measured with 256 bins
 _ATOMIC = 20.0  # cycles of a multiprocessor for the atomic operations of a warp, 4 bytes each
+_IN_BLOCK = 8.0  # the same in shared memory
 
 
 def plan_scatters(program: Program, schedule: Schedule, arch: str) -> Schedule:
@@ -51,8 +52,10 @@ def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
     whole = in_one_pass(d)
     words = max(1.0, d.buffer.dtype.bytes / 4) if whole else 3  # of the atomic operations of a term
     launches, passes = (2, 1) if whole else (5, 2)
+    moved = (passes * count * 4 + (2 if whole else 6) * elements * 4) / m.dram
+    if fits_in_blocks(d, k):
+        return launches * m.launch + max(count * words * _IN_BLOCK / (32 * m.multiprocessors * m.clock), moved)
     atomics = count * words * _ATOMIC / (32 * m.multiprocessors * m.clock)
     lines = min(LINES, max(1, elements * copies(d, k) * words / LINE))
     serial = count * words / (lines * _LINE_RATE * m.clock)
-    moved = (passes * count * 4 + (2 if whole else 6) * elements * 4) / m.dram
     return launches * m.launch + max(atomics, moved, serial)

@@ -237,6 +237,7 @@ static Cluster* make_cluster(u32 first, u32 size, u32 threads, u32 shared) {
         b.memory = shared_memory((shared + 1023) / 1024 * 1024 + 1024);
         b.writer.assign(shared, 0);
         b.readers.assign(shared, 0);
+        b.combined.assign(shared, 0);
         b.warps.resize(threads / 32);
         b.warp_registers.assign(threads / 32, (u32)gpu.registers);
         for (u32 id = 0; id < threads; ++id) {

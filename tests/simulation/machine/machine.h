@@ -127,6 +127,7 @@ struct Block {
     u8* memory = nullptr;
     u32 base = 0, size = 0;  // the window address of the first byte; bytes
     vector<u32> writer, readers;  // of each byte: epoch of the last write, set of epochs that read it since
+    vector<u8> combined;  // of each byte: whether threads have combined into it since; they are among its readers
     std::unordered_map<u32, Mbarrier> barriers;
     NamedBarrier named[16];
     vector<Warp> warps;

@@ -66,6 +66,9 @@ void read_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, Proxy prox
             continue;
         }
         if (w == 0) fault("%s reads shared byte %u, which was never written", what, n);
+        if (b.combined[n])
+            for (u32 e : sets[b.readers[n]])
+                if (!clock.knows(e)) fault("%s reads shared byte %u, into which %s may still combine", what, n, who(b, e).c_str());
         if (!clock.knows(w))
             fault("%s reads shared byte %u, which %s wrote without an order between them", what, n, who(b, w).c_str());
         if (proxy == Proxy::ASYNC && !clock.knows_proxied(w))
@@ -137,7 +140,22 @@ void write_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, Proxy pro
         }
         b.writer[n] = as;
         b.readers[n] = 0;
+        b.combined[n] = 0;
     }
+}
+
+// Any number of threads may combine into a byte behind the store that they all know; they are noted as its readers.
+static void combine_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, u32 as) {
+    settle_rewrite();
+    for (u32 n = offset; n < offset + bytes; ++n) {
+        if (!b.combined[n]) {
+            read_shared(b, n, 1, clock, Proxy::GENERIC, as, "an atomic operation");
+            write_shared(b, n, 1, clock, Proxy::GENERIC, as, "an atomic operation");
+            b.combined[n] = 1;
+        }
+        b.readers[n] = with(b.readers[n], as);
+    }
+    settle_rewrite();
 }
 
 void land_shared(Block& b, u32 offset, u32 bytes, u32 issued_as, u32 as, const char* what) {
@@ -239,9 +257,29 @@ void write_global(const void* p, size_t bytes, const Thread& t, const char* what
     }
 }
 
+static unsigned long long combined(char op, void* p, unsigned long long value, int bytes) {
+    unsigned long long old = 0;
+    memcpy(&old, p, (size_t)bytes);
+    const int unused = 64 - 8 * bytes;
+    const long long a = (long long)(old << unused) >> unused, b = (long long)(value << unused) >> unused;
+    const unsigned long long ua = old, ub = value << unused >> unused;
+    const unsigned long long made = op == '+'   ? ua + ub
+                                    : op == '>' ? (unsigned long long)(a > b ? a : b)
+                                    : op == '<' ? (unsigned long long)(a < b ? a : b)
+                                    : op == ')' ? (ua > ub ? ua : ub)
+                                                : (ua < ub ? ua : ub);
+    memcpy(p, &made, (size_t)bytes);
+    return old;
+}
+
 unsigned long long atomic(char op, void* p, unsigned long long value, int bytes) {
     Thread& t = self();
     pause_sometimes();
+    if ((size_t)((const u8*)p - t.block->memory) < t.block->size) {
+        if ((size_t)p % (size_t)bytes) fault("an atomic operation at %p is misaligned", p);
+        combine_shared(*t.block, (u32)((const u8*)p - t.block->memory), (u32)bytes, t.clock, t.now());
+        return combined(op, p, value, bytes);
+    }
     if (region_of(p, (size_t)bytes, "an atomic operation").role == 'i') fault("an atomic operation writes an input");
     if ((size_t)p % (size_t)bytes) fault("an atomic operation at %p is misaligned", p);
     const u32 me = grid_thread(t);
@@ -255,18 +293,7 @@ unsigned long long atomic(char op, void* p, unsigned long long value, int bytes)
         h[n].when = me;
         h[n].written = (u16)gpu.launch;
     }
-    unsigned long long old = 0;
-    memcpy(&old, p, (size_t)bytes);
-    const int unused = 64 - 8 * bytes;
-    const long long a = (long long)(old << unused) >> unused, b = (long long)(value << unused) >> unused;
-    const unsigned long long ua = old, ub = value << unused >> unused;
-    const unsigned long long made = op == '+'   ? ua + ub
-                                    : op == '>' ? (unsigned long long)(a > b ? a : b)
-                                    : op == '<' ? (unsigned long long)(a < b ? a : b)
-                                    : op == ')' ? (ua > ub ? ua : ub)
-                                                : (ua < ub ? ua : ub);
-    memcpy(p, &made, (size_t)bytes);
-    return old;
+    return combined(op, p, value, bytes);
 }
 
 void misaligned(const void* address, size_t size) { fault("an access of %zu bytes at %p is misaligned", size, address); }

@@ -34,7 +34,7 @@ def test_ends_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _close_to_ties(y: int) -> Iterator[int]:
-    """Significands ``x`` whose quotient by ``y`` is within 9 / 2y units in the last place of the middle of two numbers."""
+    """Significands ``x`` whose quotient by ``y`` is within 9 / 2y units in the last place of a tie."""
     for bits in (24, 25):
         inverse = pow(y, -1, 2**bits)
         for rest in (r for r in range(-9, 10) if r):

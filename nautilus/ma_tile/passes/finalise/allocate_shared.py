@@ -5,8 +5,8 @@
 * Buffers of several stages, and buffers whose first write is conditional, are live from the start of the kernel to
   the end of every loop around their uses, because no single write replaces all their bytes.  The verifier
   (:mod:`nautilus.ma_tile.verify.shared`) has the same rule.
-* Buffers of TMA copies are live in the whole kernel, because the copies continue after their ops.  Buffers of
-  concurrent roles are live at the same time.
+* Buffers of TMA copies are live in the whole kernel, because the copies continue after their ops, and so are those in
+  which a block combines what it scatters.  Buffers of concurrent roles are live at the same time.
 * A buffer that lies ``over`` another has the offset of that one.
 * The scratch of a reduction does not share bytes if it is small.  Two consecutive reductions then need no barrier.
 
@@ -25,7 +25,7 @@ from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.async_ops import TmaLoad, TmaStore
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, ReduceOp, RolesOp, ScanOp, Smem, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import buffers_of, each_kernel, touch
+from nautilus.ma_tile.ir.traverse import buffers_of, combined, each_kernel, touch
 from nautilus.targets.limits import Limits, limits
 
 
@@ -108,7 +108,7 @@ def alignment(s: Smem) -> int:
 def live_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
     """Buffer name -> numbers of the first and the last op, in program order, at which it is live (module docstring)."""
     out: dict[str, tuple[int, int]] = {}
-    bulk = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, TmaLoad | TmaStore)}
+    bulk = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, TmaLoad | TmaStore)} | combined(kernel)
     early = _conditional(kernel.body) | {s.name for s in kernel.smem if s.stages > 1} | bulk
     end = _scan(kernel.body, 0, out, early)
     return {n: (0 if n in early else low, end if n in bulk else high) for n, (low, high) in out.items()}

@@ -29,6 +29,8 @@ over the copies follows::
     O_copy[t // RUN % copies, Index[t]] op= X[t]  atomic
     O[e] = op_c O_copy[c, e]
 
+Where the elements of all keys fit in the shared memory of a block, blocks combine there, and no copies are needed.
+
 Reduced axes on which no key depends are reduced in a definition of their own before, so that their terms do not meet
 in memory.  ``schedule.scatters`` names the reductions.
 """
@@ -43,7 +45,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, identity
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, identity, loads
 from nautilus.core.index.sizes import at_most, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -60,6 +62,9 @@ RUN = 1024  # terms that follow each other and have one copy
 LINES = 1024  # lines of 128 bytes over which atomic operations spread without waiting for each other
 MEET = 64  # terms of an element for each of its copies, at least
 FEWEST = 4  # copies that are worth a reduction over them
+SHARED = 33792  # bytes of a result that a block has in shared memory
+MANY = 1 << 18  # terms for which all multiprocessors have blocks that combine enough of them
+EACH = 64  # terms of an element for blocks that have it
 _LINE = 32  # elements of 4 bytes
 _WHOLE = 62  # bits of the magnitude of a sum of integers
 _LEAST = 24  # bits of a term of f32
@@ -163,14 +168,38 @@ def _scatter(d: Def, k: Keyed, target: Buffer, op: str, value: Expr) -> Def:
     """``target[k.at] op= value`` for every term of ``k``."""
     start = identity(op, target.dtype).value
     buffer = replace(target, initial=start)
-    return Def(target.name, buffer, k.axes, (), None, value, k.guard, d.span, k.at, op)
+    return Def(target.name, buffer, _contiguous_last(k, value), (), None, value, k.guard, d.span, k.at, op)
+
+
+def _contiguous_last(k: Keyed, value: Expr) -> tuple[Axis, ...]:
+    """The axes of the terms, the one along which keys and terms are contiguous last, as tiles are long along it."""
+    last = [ld.index[-1] for e in (value, *k.at) for ld in loads(e) if ld.index]
+    names = {e.name for e in last if isinstance(e, Var)}
+    if len(names) != 1 or k.axes[-1].name in names:
+        return k.axes
+    return (*(a for a in k.axes if a.name not in names), *(a for a in k.axes if a.name in names))
 
 
 def copies(d: Def, k: Keyed) -> int:
     """How many copies the result of the scatter of ``d`` has."""
+    if fits_in_blocks(d, k):
+        return 1
     elements, count = (prod(nominal(a.extent) for a in axes) for axes in (d.par, k.axes))
     wanted = min(LINES * _LINE // max(1, elements), count // (MEET * max(1, elements)), count // RUN)
     return floor_pow2(wanted) if wanted >= FEWEST else 1
+
+
+def fits_in_blocks(d: Def, k: Keyed) -> bool:
+    """Whether blocks combine the terms of ``d`` in shared memory (the MA-tile pass ``block-scatters``)."""
+    keys = {a.name for a in k.keys}
+    first = next(n for n, a in enumerate(d.par) if a.name in keys)
+    trailing = d.par[first:]
+    if any(not isinstance(a.extent, int) for a in (*d.par, *k.axes)) or not keys >= {a.name for a in trailing}:
+        return False
+    own, rows = k.elements, prod(nominal(a.extent) for a in d.par[:first])
+    size = max(4, d.buffer.dtype.bytes) if in_one_pass(d) else 8
+    count = prod(nominal(a.extent) for a in k.axes)
+    return own * size <= SHARED and count >= MANY and count >= EACH * own * rows
 
 
 def _copied(

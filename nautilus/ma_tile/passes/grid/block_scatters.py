@@ -1,0 +1,180 @@
+"""``block-scatters``: a block combines what it scatters in shared memory, and its results with memory once.
+
+Atomic operations on memory wait for each other where many terms have few elements, as in a histogram.  Where the
+elements that a block may reach fit in shared memory, it combines terms there (``st.global .. in NAME``).  So that this
+pays, a block takes the tiles of many blocks before it, in a loop over a coordinate of the grid on which the reached
+part of the tensor does not depend::
+
+    grid 4096: y = block / 64, x = block % 64                    grid 512: y = block / 8, chunk = block % 8
+    st.global C[y, %key], %v atomic sum             becomes      for x in chunk * 8 .. chunk * 8 + 8:
+                                                                     st.global C[y, %key], %v atomic sum in C_block
+
+The result is the same: every order of an atomic combiner gives the same bits.  A kernel stays as it is if it has
+roles or loops, stores anything else, or has too few tiles for :data:`TERMS` terms an element in enough blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, loads
+from nautilus.core.index.simplify import simplify
+from nautilus.core.records import dataclass
+from nautilus.core.text.names import unused
+from nautilus.core.tiles import TileAxis
+from nautilus.ma_tile.analysis.access import key_dimensions
+from nautilus.ma_tile.ir.ops import (
+    Barrier,
+    ForOp,
+    GlobalLoad,
+    GlobalStore,
+    IfOp,
+    MemKernel,
+    MemModule,
+    RolesOp,
+    Smem,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import each_kernel
+from nautilus.targets.limits import limits
+
+BYTES = 33792  # of the elements of a block, so that several blocks share a multiprocessor
+TERMS = 4  # of an element that a block combines, at least, for each that it then combines with memory
+BLOCKS = 8  # for each multiprocessor
+
+
+@dataclass(frozen=True, slots=True)
+class BlockScatters:
+    """``multiprocessors`` overrides the target's."""
+
+    multiprocessors: int | None = None
+    name = "block-scatters"
+
+    def apply(self, module: MemModule) -> MemModule:
+        count = self.multiprocessors or limits(module.target).multiprocessors
+        buffers = {b.name: b for b in module.buffers}
+        return each_kernel(module, lambda k: _in_blocks(k, buffers, count))
+
+
+@dataclass(frozen=True, slots=True)
+class _Digit:
+    """A coordinate of the grid: ``block // stride % size``."""
+
+    name: str
+    stride: int
+    size: int
+
+
+def _in_blocks(kernel: MemKernel, buffers: Mapping[str, Buffer], multiprocessors: int) -> MemKernel:
+    stores = [op for op in kernel.body if isinstance(op, GlobalStore)]
+    digits = _digits(kernel)
+    if digits is None or not stores or not _is_simple(kernel, stores):
+        return kernel
+    keys = {op.buffer: key_dimensions(buffers[op.buffer], op.index) for op in stores}
+    if not all(_is_in_one_part(op, keys[op.buffer], kernel) for op in stores):
+        return kernel
+    if sum(prod(n) * buffers[name].dtype.bytes for name, n in keys.items()) > BYTES:
+        return kernel
+    used = frozenset[str]().union(*(free_vars(e) for op in stores for e in _leading(op, keys[op.buffer])))
+    free = [d for d in digits if d.name not in used and d.size > 1]
+    if not free or not multiprocessors:
+        return kernel
+    loop = max(free, key=lambda d: d.size)
+    tiles = prod(d.size for d in digits)
+    elements, terms = max(prod(n) for n in keys.values()), min(prod(op.value.type.shape) for op in stores)
+    each = max(-(-tiles // (BLOCKS * multiprocessors)), -(-TERMS * elements // terms))
+    blocks = tiles // loop.size * -(-loop.size // each)
+    if each <= 1 or each > loop.size or blocks * 2 < multiprocessors:
+        return kernel
+    return _looped(kernel, buffers, {name: prod(n) for name, n in keys.items()}, (digits, loop), each)
+
+
+def _is_simple(kernel: MemKernel, stores: Sequence[GlobalStore]) -> bool:
+    """Whether all that ``kernel`` does is to scatter, without loops and roles."""
+    ops = [*walk_ops(kernel.body)]
+    loaded = {op.buffer for op in ops if isinstance(op, GlobalLoad)}
+    alone = all(op.combiner is not None and op.scratch is None and op.buffer not in loaded for op in stores)
+    plain = not any(isinstance(op, RolesOp | ForOp | IfOp | Barrier) for op in ops)
+    return alone and plain and kernel.cluster == kernel.consumers == 1 and not kernel.mbars and not kernel.pipelines
+
+
+def _is_in_one_part(op: GlobalStore, keys: tuple[int, ...], kernel: MemKernel) -> bool:
+    """Whether coordinates of the grid alone decide about the leading dimensions, and fragments about the others."""
+    coordinates = {name for name, _ in kernel.decode}
+    leading = _leading(op, keys)
+    plain = all(free_vars(e) <= coordinates and not loads(e) for e in leading)
+    return bool(keys) and plain and all(not free_vars(e) and not loads(e) for e in op.index[len(leading) :])
+
+
+def _leading(op: GlobalStore, keys: tuple[int, ...]) -> tuple[Expr, ...]:
+    return op.index[: len(op.index) - len(keys)]
+
+
+def _digits(kernel: MemKernel) -> list[_Digit] | None:
+    """The coordinates of the grid from the slowest to the fastest one; None where it decodes anything else."""
+    if not isinstance(kernel.blocks, Const):
+        return None
+    total, found = int(kernel.blocks.value), list[_Digit]()
+    for name, e in kernel.decode:
+        match e:
+            case Const(value=0):
+                found.append(_Digit(name, total, 1))
+                continue
+            case Op(op="mod", args=(inner, Const(value=size))):
+                e, count = inner, int(size)
+            case _:
+                count = 0
+        match e:
+            case Var(name="block"):
+                stride = 1
+            case Op(op="floordiv", args=(Var(name="block"), Const(value=n))):
+                stride = int(n)
+            case _:
+                return None
+        found.append(_Digit(name, stride, count or total // stride))
+    found.sort(key=lambda d: (-d.stride, d.size))
+    whole = all(d.stride == prod(x.size for x in found[n + 1 :]) for n, d in enumerate(found) if d.size > 1)
+    return found if whole and prod(d.size for d in found) == total else None
+
+
+def _looped(
+    kernel: MemKernel,
+    buffers: Mapping[str, Buffer],
+    elements: Mapping[str, int],
+    digits: tuple[Sequence[_Digit], _Digit],
+    each: int,
+) -> MemKernel:
+    """``kernel`` with blocks of ``each`` tiles along the second one of ``digits``, which are all and that one."""
+    along, count = digits[1], integer(digits[1].size)
+    taken = {name for name, _ in kernel.decode} | {s.name for s in kernel.smem}
+    taken |= {a.name for op in kernel.body if isinstance(op, GlobalStore) for a in op.value.type.axes}
+    chunk, key = unused("chunk", taken), unused("key", taken)
+    chunks = -(-along.size // each)
+    first = calc("mul", Var(chunk), integer(each))
+    end = calc("add", first, integer(each))
+    made = {name: Smem(unused(f"{name}_block", taken), buffers[name].dtype, (TileAxis(key, n),))
+            for name, n in elements.items()}  # fmt: skip
+    body = tuple(replace(op, scratch=made[op.buffer].name) if isinstance(op, GlobalStore) else op for op in kernel.body)
+    last = end if along.size % each == 0 else calc("min", end, count)
+    outer = [d for d in digits[0] if d is not along]
+    return replace(
+        kernel,
+        blocks=integer(prod(d.size for d in outer) * chunks),
+        decode=(*_decoded(outer, chunks), (chunk, simplify(calc("mod", Var("block"), integer(chunks))))),
+        smem=(*kernel.smem, *made.values()),
+        body=(ForOp((), along.name, first, last, (), body, (), span=kernel.span),),
+    )
+
+
+def _decoded(digits: Sequence[_Digit], below: int) -> list[tuple[str, Expr]]:
+    """The coordinates ``digits``, the fastest one of which moves after ``below`` blocks."""
+    out, stride = list[tuple[str, Expr]](), below * prod(d.size for d in digits)
+    for n, d in enumerate(digits):
+        stride //= d.size
+        e = calc("floordiv", Var("block"), integer(stride))
+        out.append((d.name, simplify(e if n == 0 else calc("mod", e, integer(d.size)))))
+    return out

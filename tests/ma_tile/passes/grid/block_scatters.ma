@@ -1,0 +1,96 @@
+; Blocks combine what they scatter in shared memory, and the results with memory.
+
+; CASE: a block takes several tiles of its row
+; RUN: block-scatters {"multiprocessors": 1}
+; COMPLETE: allocate-shared, synchronize
+; CHECK: kernel C grid 6 warps 2
+; CHECK-NEXT: let y = block // 2
+; CHECK-NEXT: let chunk = block % 2
+; CHECK: smem C_block : i32[key: 8] stages 1
+; CHECK: for x in chunk * 2..chunk * 2 + 2 carry() {
+; CHECK: st.global C[y, %k], %v where %k >= 0 and %k < 8 vec 1 atomic sum in C_block
+module scatter target sm_80 {
+  input K: i32[3, 256]
+  input V: i32[3, 256]
+  output C: i32[3, 8] = 0
+  kernel fill grid 1 warps 1 min_blocks 1 {
+    layout #k = reg(r:3x1) lane(k:8x1, *:4) warp()
+    %z = const 0 : i32[r: 3, k: 8] #k
+    st.global C[r, k], %z vec 1
+  }
+  kernel C grid 12 warps 2 min_blocks 1 {
+    let y = block // 4
+    let x = block % 4
+    layout #t = reg() lane(t:32x1) warp(t:2x32)
+    %k = ld.global K[y, x * 64 + t] vec 1 : i32[t: 64] #t
+    %v = ld.global V[y, x * 64 + t] vec 1 : i32[t: 64] #t
+    st.global C[y, %k], %v where %k >= 0 and %k < 8 vec 1 atomic sum
+  }
+}
+
+; CASE: the last block has fewer tiles, and two dimensions of keys are one axis
+; RUN: block-scatters {"multiprocessors": 1}
+; COMPLETE: allocate-shared, synchronize
+; CHECK: kernel C grid 7 warps 1
+; CHECK: let chunk = block
+; CHECK: smem C_block : f32[key: 12] stages 1
+; CHECK: for x in chunk * 2..min(chunk * 2 + 2, 13) carry() {
+module scatter target sm_80 {
+  input K: i32[416]
+  input L: i32[416]
+  input V: f32[416]
+  output C: f32[3, 4] = -inf
+  kernel fill grid 1 warps 1 min_blocks 1 {
+    layout #k = reg(r:3x1) lane(k:4x1, *:8) warp()
+    %z = const -inf : f32[r: 3, k: 4] #k
+    st.global C[r, k], %z vec 1
+  }
+  kernel C grid 13 warps 1 min_blocks 1 {
+    let x = block
+    layout #t = reg() lane(t:32x1) warp()
+    %k = ld.global K[x * 32 + t] vec 1 : i32[t: 32] #t
+    %l = ld.global L[x * 32 + t] vec 1 : i32[t: 32] #t
+    %v = ld.global V[x * 32 + t] vec 1 : f32[t: 32] #t
+    st.global C[%k, %l], %v where %k >= 0 and %k < 3 and %l >= 0 and %l < 4 vec 1 atomic max
+  }
+}
+
+; CASE: too few terms for each element
+; RUN: block-scatters {"multiprocessors": 1}
+; UNCHANGED
+module scatter target sm_80 {
+  input K: i32[256]
+  output C: i32[512] = 0
+  kernel fill grid 4 warps 4 min_blocks 1 {
+    let b = block
+    layout #k = reg() lane(k:32x1) warp(k:4x32)
+    %z = const 0 : i32[k: 128] #k
+    st.global C[b * 128 + k], %z vec 1
+  }
+  kernel C grid 8 warps 1 min_blocks 1 {
+    let x = block
+    layout #t = reg() lane(t:32x1) warp()
+    %k = ld.global K[x * 32 + t] vec 1 : i32[t: 32] #t
+    st.global C[%k], %k where %k >= 0 and %k < 512 vec 1 atomic sum
+  }
+}
+
+; CASE: what tiles reach depends on more than their keys
+; RUN: block-scatters {"multiprocessors": 1}
+; UNCHANGED
+module scatter target sm_80 {
+  input K: i32[256]
+  output C: i32[8, 32] = 0
+  kernel fill grid 8 warps 1 min_blocks 1 {
+    let b = block
+    layout #k = reg() lane(k:32x1) warp()
+    %z = const 0 : i32[k: 32] #k
+    st.global C[b, k], %z vec 1
+  }
+  kernel C grid 8 warps 1 min_blocks 1 {
+    let x = block
+    layout #t = reg() lane(t:32x1) warp()
+    %k = ld.global K[x * 32 + t] vec 1 : i32[t: 32] #t
+    st.global C[%k, t], %k where %k >= 0 and %k < 8 vec 1 atomic sum
+  }
+}
