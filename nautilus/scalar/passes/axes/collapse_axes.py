@@ -5,8 +5,9 @@ axis ``k * l``: both tensors are contiguous there.  The planner then sees the sa
 or several, and tiles do not end where the inner axis does.
 
 Axis ``x`` collapses with the axis ``y`` behind it if in every definition that has one of them both are parallel, or
-both reduced; wherever one is an index, the other one stands beside it, in dimensions of their extents; and neither
-occurs in any other way (as a value, in a condition, in a computed index).  All accesses to these two dimensions of a
+both reduced; wherever one is an index, the other one stands beside it, in dimensions of their extents; wherever they
+are values, they are the position ``n * x + y`` of an element among them, where ``y`` has ``n`` elements, as in the
+result of an argmax; and neither occurs in any other way (alone, in a computed index).  All accesses to these two dimensions of a
 buffer agree, so that its shape has one dimension instead: in row-major order the elements are the same.  A buffer with
 strides keeps its axes.  An argument keeps the shape that the caller gives it (``Buffer.array_shape``).
 
@@ -24,8 +25,9 @@ from math import prod
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, rewrite
+from nautilus.core.expr.nodes import Axis, Expr, Load, Var, children, free_vars, with_children
 from nautilus.core.expr.products import matrix_product, strip_conversions
+from nautilus.core.index.linear import Linear, build, linear
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
@@ -75,10 +77,11 @@ def _legal(program: Program, defs: Mapping[str, Def]) -> list[Join]:
     joins: dict[Pair, list[Place]] = {}
     uses: dict[tuple[str, str], int] = {}  # of an axis as an index
     accesses: dict[Place, list[Pair | None]] = {}  # None: an access with anything else there
+    forms = {d.name: [*_positions(d)] for d in defs.values()}
     for d in defs.values():
         kinds = {a.name: (a.extent, k) for k, axes in enumerate((d.par, d.red)) for a in axes}
         found = [*_accesses(d)]
-        for name in {n for _, index in found for n in _other_variables(index)} | _values(d):
+        for name in {n for _, index in found for n in _other_variables(index)}:
             uses[d.name, name] = -1
         for buffer, index in found:
             for e in index:
@@ -87,6 +90,7 @@ def _legal(program: Program, defs: Mapping[str, Def]) -> list[Join]:
             for n in range(len(index) - 1):
                 fits = buffer not in strided
                 pair = _pair(d.name, index[n : n + 2], shapes[buffer][n : n + 2], kinds) if fits else None
+                pair = pair if pair is not None and _is_position(pair, kinds, forms[d.name]) else None
                 accesses.setdefault((buffer, n), []).append(pair)
                 if pair is not None:
                     joins.setdefault(pair, []).append((buffer, n))
@@ -116,14 +120,29 @@ def _other_variables(index: Sequence[Expr]) -> frozenset[str]:
     return frozenset[str]().union(*(free_vars(e) for e in index if not isinstance(e, Var)))
 
 
-def _values(d: Def) -> frozenset[str]:
-    """The variables that ``d`` uses outside of indices."""
+def _positions(d: Def) -> Iterator[Linear]:
+    """The integers outside of indices in which variables of ``d`` are."""
+    for e in (d.value,) if d.guard is None else (d.value, d.guard):
+        yield from _integers(e)
 
-    def without_index(n: Expr) -> Expr | None:
-        return Load(n.buffer, (), n.dtype) if isinstance(n, Load) else None
 
-    parts = (d.value,) if d.guard is None else (d.value, d.guard)
-    return frozenset[str]().union(*(free_vars(rewrite(e, without_index)) for e in parts))
+def _integers(e: Expr) -> Iterator[Linear]:
+    if isinstance(e, Load) or not free_vars(e):
+        return
+    parts: Iterable[Expr] = children(e)
+    if e.dtype.is_int:
+        form = linear(e)
+        yield form
+        parts = [x for a in form.terms if not isinstance(a, Load) for x in children(a)]
+    for x in parts:
+        yield from _integers(x)
+
+
+def _is_position(pair: Pair, kinds: Mapping[str, tuple[object, int]], forms: Sequence[Linear]) -> bool:
+    """Whether every integer is one of the position that the axes of ``pair`` have together."""
+    _, x, y = pair
+    count = kinds[y][0]
+    return isinstance(count, int) and all(f.slope(x) == count * f.slope(y) for f in forms)
 
 
 def _pair(
@@ -215,10 +234,20 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
         runs = _runs(len(index), {n for name, n in places if name == buffer})
         return tuple(Var(names[v.name]) if j > i + 1 and isinstance(v := index[i], Var) else index[i] for i, j in runs)
 
-    def rule(n: Expr) -> Expr | None:
-        return replace(n, index=put(n.buffer, n.index)) if isinstance(n, Load) else None
+    last = {chain[-1]: chain for chain in chains}
 
-    value, guard = rewrite(d.value, rule), None if d.guard is None else rewrite(d.guard, rule)
+    def rewritten(e: Expr) -> Expr:
+        if isinstance(e, Load):
+            return replace(e, index=put(e.buffer, e.index))
+        form = linear(e) if e.dtype.is_int and free_vars(e) else None
+        if form is None or not any(form.slope(x) for x in last):
+            return with_children(e, tuple(map(rewritten, children(e))))
+        gone = {x for chain in chains for x in chain}
+        terms = {rewritten(a): c for a, c in form.terms.items() if not (isinstance(a, Var) and a.name in gone)}
+        terms |= {Var(names[chain[0]]): form.slope(x) for x, chain in last.items() if form.slope(x)}
+        return build(Linear(terms, form.const), e.dtype)
+
+    value, guard = rewritten(d.value), None if d.guard is None else rewritten(d.guard)
     return replace(d, buffer=_viewed(d.buffer, places), par=axes(d.par), red=axes(d.red), value=value, guard=guard)
 
 
