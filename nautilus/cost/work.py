@@ -40,6 +40,7 @@ MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all 
 QUADS = 8  # groups of four lanes of a warp, each with a row of a fragment of wgmma
 _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 elements counts
+SHIFTED = 6.0  # instructions of a vector that is made from two
 IN_BLOCK = 8.0  # slots of an instruction that combines 32 elements of 4 bytes in shared memory, with its conflicts
 #: ops that cost nothing: those that only order others, unless ``leaf`` counts them, and those without instructions
 _FREE = frozenset(cls for cls in MA.ops if declaration(cls).effects) | {
@@ -307,7 +308,9 @@ class Counter:
                 size = prod(r.type.shape) * r.type.dtype.bytes // (repeat or 1)
                 c.read = c.read + times * size * share
                 self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
-                self.elementwise(times, self.warps * (self.registers(r) / max(1, op.vec) + 4))
+                self.elementwise(
+                    times, self.warps * (self.registers(r) / max(1, op.vec) * (1 if op.shift is None else SHIFTED) + 4)
+                )
                 if self.wgmma and self.depth:
                     c.rows = c.rows + times * self.warps * QUADS * self.registers(r) / max(1, op.vec)
             case ma.GlobalStore(buffer=buffer):

@@ -219,6 +219,9 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
     if op.repeat is not None:
         _print_repeated_load(w, op, name, exprs)
         return
+    if op.shift is not None:
+        _print_shifted_load(w, op, name, exprs, op.shift)
+        return
     step = max(vec, pack_of(dtype, layout.registers))
     with w.registers("r", layout.registers, step) as r:
         for start in range(0, step, vec):
@@ -227,6 +230,29 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
                 pointer = global_pointer(w, op.buffer, op.index, op.result.layout, at)
                 mask = None if op.mask is None else operand(w.expr(op.mask, layout, at), CONDITION)
                 _load_words(w, op.result, name, at, start, vec, pointer, mask, op.volatile)
+
+
+def _print_shifted_load(w: Writer, op: ma.GlobalLoad, name: str, exprs: list[Expr], shift: int) -> None:
+    """Print a load of vectors that lie ``shift`` elements behind aligned ones: two of these, and their bytes in between."""
+    dtype, layout, vec = op.result.type.dtype, w.layout(op.result), op.vec
+    count, word, pack = vec * dtype.bytes // 4, _WORDS[vec * dtype.bytes], w.array(op.result).pack
+    fields = [""] if count == 1 else [f".{x}" for x in _FIELDS[:count]]
+    zero = "0" if count == 1 else f"make_{word}({', '.join('0' * count)})"
+    with w.registers("r", layout.registers, vec) as r, w.braces(""):
+        w.line(f"{word} low = {zero}, high = {zero};")
+        for part, at, back in (("low", r, shift), ("high", plus(r, vec - 1), shift - 1)):
+            with w.braces(""), w.positions(op.result.layout, exprs, at):
+                pointer = global_pointer(w, op.buffer, op.index, op.result.layout, at)
+                mask = "" if op.mask is None else f"if ({w.expr(op.mask, layout, at)}) "
+                w.line(f"{mask}{part} = *reinterpret_cast<const {word}*>({pointer} - {back});")
+        words = [*(f"low{f}" for f in fields), *(f"high{f}" for f in fields)]
+        first, bits = divmod(shift * dtype.bytes, 4)
+        for n in range(count):
+            piece = words[n + first]
+            if bits:
+                piece = f"(u32)(((u64){words[n + first + 1]} << 32 | {piece}) >> {8 * bits})"
+            at = plus(divided(r, pack), n) if pack > 1 else plus(r, n)
+            w.line(f"{name}[{at}] = {piece if pack > 1 else from_word(piece, dtype)};")
 
 
 def _print_repeated_load(w: Writer, op: ma.GlobalLoad, name: str, exprs: list[Expr]) -> None:

@@ -14,9 +14,11 @@ opaque atom about which nothing is known except which tile axes it varies with.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, walk
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, substitute, walk
 from nautilus.core.index.linear import ZERO, Linear, atom, divided
 from nautilus.core.index.simplify import divisor
 from nautilus.core.tiles import floor_pow2
@@ -71,6 +73,29 @@ def vector_width(
             return v
         v //= 2
     return 1
+
+
+def shifted_width(
+    buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None, axis: str, limit: int, refs: RefAxes
+) -> tuple[int, int]:
+    """The largest vector up to ``limit`` along ``axis`` whose elements are in two aligned vectors, and how many elements
+    they lie behind a multiple of it; (1, 0): none is.
+
+    The mask has one value for the elements of either vector, as where rows are whole vectors and a neighbour of an
+    element is read if it is in its row.
+    """
+    known = buffer.strides is None and all(isinstance(n, int) for n in buffer.shape)
+    if not (buffer.aligned and known) or any(isinstance(n, Load) for e in index for n in walk(e)):
+        return 1, 0
+    form, elements, v = offset(buffer, index), prod(n for n in buffer.shape if isinstance(n, int)), floor_pow2(limit)
+    while v > 1:
+        shift = form.const % v
+        if shift and elements % v == 0 and _offset_ok(form.shift(-shift), axis, v, refs):
+            behind = None if mask is None else substitute(mask, {axis: calc("sub", Var(axis), shift)})
+            if behind is None or uniform(behind, axis, v, refs):
+                return v, shift
+        v //= 2
+    return 1, 0
 
 
 def repeated_width(

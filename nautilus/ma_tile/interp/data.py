@@ -18,7 +18,7 @@ from nautilus.core.expr.nodes import COMBINERS, Expr
 from nautilus.core.functions.arrays import maximum, minimum
 from nautilus.core.numerics import Array
 from nautilus.core.tiles import TileType
-from nautilus.ma_tile.interp.state.global_memory import check_vectors
+from nautilus.ma_tile.interp.state.global_memory import check_shifted, check_vectors
 from nautilus.ma_tile.interp.state.outstanding import Undefined
 from nautilus.ma_tile.interp.state.shared_memory import Flight
 from nautilus.ma_tile.interp.state.sync import Arrival
@@ -276,7 +276,10 @@ def ld_global(run: BlockRun, ctx: Context, op: GlobalLoad) -> None:
     dtype = memory.dtypes[op.buffer]
     if register_type(dtype) is not register_type(op.result.type.dtype):
         raise Fault("layout", f"{op.buffer} holds {dtype}, not {op.result.type.dtype}")
-    check_vectors(place, op.vec, dtype.bytes, mask, op.buffer, op.repeat or 1)
+    if op.shift is None:
+        check_vectors(place, op.vec, dtype.bytes, mask, op.buffer, op.repeat or 1)
+    else:
+        check_shifted(place, op.vec, op.shift, mask, op.buffer)
     run.put(ctx, op.result, memory.load(op.buffer, place, mask, _block_threads(run, ctx)))
 
 

@@ -14,6 +14,7 @@ Meaning.
   the registers are combined: the partial of each lane and warp that splits the reduced axes remains, as
   a position along the new axis of that name (one reduced axis, no ``scratch``).
 * ``mul_unless_one x, y``: a warp executes the multiplication only if one of its threads holds a ``y`` that is not 1.
+* ``ld.global .. shift n``: both aligned vectors are in the tensor, and the mask has one value for the elements of each.
 * ``undefined`` initialises a carried value that the loop overwrites before it reads it.
 * ``ld.global .. volatile``: the compiler may not move the load up.  The kernel does not write the buffer.
 * ``st.global .. atomic .. in NAME``: the trailing dimensions that the index reaches by values of fragments are a shared
@@ -189,11 +190,12 @@ class UndefinedOp:
     span: Span = SPAN
 
 
-@op(MA, "ld.global $buffer[$index]( where $mask)? vec $vec( repeat $repeat)?( $volatile)?")
+@op(MA, "ld.global $buffer[$index]( where $mask)? vec $vec( repeat $repeat)?( shift $shift)?( $volatile)?")
 class GlobalLoad:
     """Loads ``vec`` registers with each instruction; ``volatile``: the compiler does not move it.
 
     ``repeat``: neighbouring registers that hold one element, as those of the elements that share a byte do.
+    ``shift``: the registers lie so many elements behind a multiple of ``vec``, in two aligned vectors.
     """
 
     result: Frag = declare(RESULT)
@@ -204,6 +206,7 @@ class GlobalLoad:
     volatile: bool = declare(flag("volatile"), default=False)
     repeat: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
+    shift: int | None = declare(INTEGER, default=None)
 
 
 @op(MA, "st.global $buffer[$index], $value( where $mask)? vec $vec( atomic $combiner)?( in $scratch)?")

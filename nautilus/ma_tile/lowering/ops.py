@@ -14,14 +14,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import field, replace
 
-from nautilus.core.buffers import Buffer
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Const, Expr, Ref, Var, rewrite
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import MappingPlan
 from nautilus.core.source import Span
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.analysis.access import contiguous_axis, register_run, repeated_width, vector_width
+from nautilus.ma_tile.analysis.access import contiguous_axis, register_run, repeated_width, shifted_width, vector_width
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
@@ -30,7 +30,14 @@ from nautilus.ma_tile.ir.scan import scan_levels
 from nautilus.ma_tile.ir.unpack import packed_layout
 from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions
-from nautilus.ma_tile.lowering.layouts import LayoutCandidates, accumulator, collect, make_layout_candidates, spread
+from nautilus.ma_tile.lowering.layouts import (
+    WORD,
+    LayoutCandidates,
+    accumulator,
+    collect,
+    make_layout_candidates,
+    spread,
+)
 from nautilus.ma_tile.lowering.operands.computed_operands import operand_chains, packed_chains
 from nautilus.ma_tile.lowering.operands.unpacked import unpacked
 from nautilus.ma_tile.lowering.staging import shared_vec
@@ -223,7 +230,9 @@ class Lowering(ABC):
         out = self.b.frag(op.result.name, op.result.type, loaded)
         run, repeat = self._repeated(op, loaded) if wide == 1 else (1, 1)
         width, shared = (run, repeat) if run > 1 else (wide, None)
-        self.b.emit(ma.GlobalLoad(out, op.buffer, index, mask, width, repeat=shared, span=op.span), depth)
+        vec, shift = self.shifted(op, loaded, depth) if width == 1 else (1, 0)
+        made = ma.GlobalLoad(out, op.buffer, index, mask, max(width, vec), repeat=shared, span=op.span)
+        self.b.emit(replace(made, shift=shift) if shift else made, depth)
         if loaded is layout:
             return out
         moved = self.b.frag(op.result.name, op.result.type, layout)
@@ -240,6 +249,21 @@ class Lowering(ABC):
         ordered = self._in_memory_order(op, layout) if vec == 1 else layout
         wide = self._vec(op.buffer, op.index, op.mask, ordered, op.result.type)
         return (ordered, wide) if wide > vec else (layout, vec)
+
+    def shifted(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> tuple[int, int]:
+        """Registers of a vector in two aligned ones, and how many elements it lies behind a multiple; else (1, 0).
+
+        Not in loops, whose passes move loads to other steps, and not beside products, whose epilogues are cut.
+        """
+        buffer = self.buffers[op.buffer]
+        axis = contiguous_axis(buffer, op.index, op.result.type.names, self.refs)
+        width = buffer.dtype.bytes
+        apart = buffer.dtype is DType.BOOL or width > WORD or layout.registers * width % WORD
+        if depth or axis is None or self.candidates.fixed or apart or buffer.space is not Space.INPUT:
+            return 1, 0
+        limit = min(register_run(layout, axis), self.mapping.vector_bytes // width)
+        vec, shift = shifted_width(buffer, op.index, op.mask, axis, limit, self.refs)
+        return (vec, shift) if vec >= WORD and vec * width >= WORD else (1, 0)
 
     def _repeated(self, op: vr.LoadOp, layout: FragLayout) -> tuple[int, int]:
         """Registers of a vector of elements that several registers share, and how many share one; else (1, 1)."""

@@ -121,7 +121,8 @@ class _WarpLowering(Lowering):
         type_, buffer = op.result.type, self.buffers[op.buffer]
         ordered, vec = self.loaded(op, layout)
         made_here = buffer.space is Space.TEMP  # in the order of its readers, which may find it in shared memory
-        if depth or made_here or op.buffer in self.stored or vec * buffer.dtype.bytes >= WIDE:
+        wide = vec * buffer.dtype.bytes >= WIDE or (vec == 1 and self.shifted(op, ordered, depth)[1])
+        if depth or made_here or op.buffer in self.stored or wide:
             return super()._load(op, layout, depth)
         access = Access(buffer, op.index, op.mask, type_, ordered, vec)
         gain = OPERANDS if self.candidates.fixed else LOADS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.infer import DTypeError, result_dtype
@@ -190,6 +191,12 @@ def ld_global(s: KernelScope, op: GlobalLoad) -> None:
     _vector(s, layout, op.vec, buffer.dtype.bytes, None, op.repeat or 1)
     plain = buffer.dtype is not DType.BOOL and buffer.dtype.bytes <= 4 and not op.volatile
     s.need(op.repeat is None or plain, "numbers of at most 4 bytes are repeated", str(buffer.dtype))
+    if op.shift is not None:
+        whole = [n for n in buffer.shape if isinstance(n, int)]
+        inside = len(whole) == len(buffer.shape) and buffer.strides is None and prod(whole) % op.vec == 0
+        words = op.vec * buffer.dtype.bytes >= 4 and layout.registers * buffer.dtype.bytes % 4 == 0
+        ok = plain and op.repeat is None and 0 < op.shift < op.vec and inside and words
+        s.need(ok, "shifted vectors are of whole vectors of the tensor", f"{op.shift} of {op.vec}")
     written = op.volatile and op.buffer in stored(walk_ops(s.kernel.body))
     s.need(not written, "volatile loads read buffers that the kernel does not write", op.buffer)
     s.need(not op.volatile or buffer.dtype.bytes <= 4, "volatile loads are of at most 4 bytes an element", op.buffer)

@@ -170,6 +170,19 @@ def _unwritten(dtype: DType) -> float | int | bool:
     return float("nan") if dtype.is_float else int(np.iinfo(register_type(dtype)).min)
 
 
+def check_shifted(place: Ints, vec: int, shift: int, mask: Array | None, what: str) -> None:
+    """``vec`` consecutive registers lie ``shift`` elements behind a multiple of ``vec``, with one mask in each of the two
+    aligned vectors. Raises Fault."""
+    v = place.reshape(*place.shape[:-1], -1, vec)
+    live = np.ones(v.shape, np.bool_) if mask is None else np.broadcast_to(mask, place.shape).reshape(v.shape)
+    for part in (slice(0, vec - shift), slice(vec - shift, vec)):
+        if np.any(live[..., part] != live[..., part][..., :1]):
+            raise Fault("mask-not-uniform", f"the mask of a vector of {what} differs between its elements")
+    at = np.arange(vec) + shift
+    if np.any(((v - at) % vec != 0) & live) or np.any((v - at != (v - at)[..., :1]) & live & live[..., :1]):
+        raise Fault("misaligned", f"a vector of {what} does not start {shift} elements behind a multiple of {vec}")
+
+
 def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: str, repeat: int = 1) -> None:
     """``vec`` consecutive registers move as one access: contiguous, aligned, one mask.
 
