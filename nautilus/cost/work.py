@@ -308,9 +308,8 @@ class Counter:
                 size = prod(r.type.shape) * r.type.dtype.bytes // (repeat or 1)
                 c.read = c.read + times * size * share
                 self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
-                self.elementwise(
-                    times, self.warps * (self.registers(r) / max(1, op.vec) * (1 if op.shift is None else SHIFTED) + 4)
-                )
+                each = 1.0 if op.shift is None else SHIFTED
+                self.elementwise(times, self.warps * (each * self.registers(r) / max(1, op.vec) + 4))
                 if self.wgmma and self.depth:
                     c.rows = c.rows + times * self.warps * QUADS * self.registers(r) / max(1, op.vec)
             case ma.GlobalStore(buffer=buffer):

@@ -15,7 +15,7 @@ from itertools import product
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
-from nautilus.cuda.text.functions import BINADE, DIV_BY
+from nautilus.cuda.text.functions import BINADE, BYTE_TO_F32, DIV_BY
 from nautilus.cuda.text.matrix import mma, mma_f64, wgmma
 
 
@@ -283,6 +283,7 @@ HELPERS: Mapping[str, Helper] = {
     "byte_of": Helper(
         "__device__ __forceinline__ unsigned char byte_of(u32 four, int i) { return (four >> (8 * i)) & 0xffu; }"
     ),
+    **{name: Helper(text) for name, text in BYTE_TO_F32.items()},
     **{f"fma_{t}x2": _fma_pair(t) for t in ("f16", "bf16")},
     "nibble_bits": Helper(
         "// The halves of byte i as the low bits, inverted where EXPONENT has them, of floats with its upper bits.\n"

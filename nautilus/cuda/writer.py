@@ -225,13 +225,14 @@ class Writer:
         return f"(signed char){byte}" if frag.type.dtype is DType.I8 else byte
 
     def in_f32(self, frag: ma.Frag, within: FragLayout, r: str) -> str:
-        """:meth:`element` in f32; 8-bit floats that share a register are converted in pairs."""
+        """:meth:`element` in f32; numbers of 8 bits that share a register are converted from there."""
+        dtype = frag.type.dtype
         plain = frag.name in self.scalars or (frag.name in self.inline and frag.name not in self.names)
-        if plain or not frag.type.dtype.is_float8 or self.array(frag).pack == 1:
-            return self.speller.cast(self.element(frag, within, r), frag.type.dtype, DType.F32)
+        if plain or not (dtype.is_float8 or dtype in (DType.I8, DType.U8)) or self.array(frag).pack == 1:
+            return self.speller.cast(self.element(frag, within, r), dtype, DType.F32)
         own = self.layout(frag)
         at = r if own.reg == within.reg else projected_register(within, frag.type.names, r)
-        convert = self.speller.use(f"{BITS[frag.type.dtype][0]}_of")
+        convert = self.speller.use(f"{BITS[dtype][0]}_of" if dtype.is_float8 else f"{dtype}_to_f32_of")
         return f"{convert}({self.name(frag)}[({at}) / 4], ({at}) % 4)"
 
     def base(self, layout_name: str, axis: str) -> str:

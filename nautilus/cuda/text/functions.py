@@ -1,7 +1,12 @@
-"""Text of device functions that the compiler makes: quotients by known reciprocals, and powers of two."""
+"""Text of device functions of arithmetic: quotients by known reciprocals, powers of two, and bytes as floats.
+
+A byte is an integer below 2^8, and so the last one of the significand of a float from 2^23 on.  A permutation of bytes
+and a subtraction then convert it, which is less than a conversion by the unit of special functions takes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 #: Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", 1990, theorem 8
@@ -22,3 +27,17 @@ __device__ __forceinline__ float binade(float x) \
 { return __int_as_float(min(max(__float_as_int(x), 27 << 23) & 0x7f800000, 254 << 23)); }
 __device__ __forceinline__ double binade(double x) \
 { return x >= 0x1p-100 ? exp2(fmin((double)ilogb(x), 127.0)) : x == x ? 0x1p-100 : 0x1p127; }"""
+
+
+def _byte(name: str, four: str, less: str) -> str:
+    return (
+        f"__device__ __forceinline__ float {name}(u32 four, int i) "
+        f"{{ return __uint_as_float(__byte_perm({four}, 0x4b000000u, 0x7440 + i)) - {less}; }}"
+    )
+
+
+#: byte i of a register as a float
+BYTE_TO_F32: Final[Mapping[str, str]] = {
+    "u8_to_f32_of": _byte("u8_to_f32_of", "four", "8388608.0f"),
+    "i8_to_f32_of": _byte("i8_to_f32_of", "four ^ 0x80808080u", "8388736.0f"),
+}

@@ -78,8 +78,9 @@ def vector_width(
 def shifted_width(
     buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None, axis: str, limit: int, refs: RefAxes
 ) -> tuple[int, int]:
-    """The largest vector up to ``limit`` along ``axis`` whose elements are in two aligned vectors, and how many elements
-    they lie behind a multiple of it; (1, 0): none is.
+    """The largest vector up to ``limit`` along ``axis`` that two aligned ones have, and its shift in elements.
+
+    (1, 0): there is none.
 
     The mask has one value for the elements of either vector, as where rows are whole vectors and a neighbour of an
     element is read if it is in its row.

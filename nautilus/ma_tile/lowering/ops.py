@@ -230,7 +230,7 @@ class Lowering(ABC):
         out = self.b.frag(op.result.name, op.result.type, loaded)
         run, repeat = self._repeated(op, loaded) if wide == 1 else (1, 1)
         width, shared = (run, repeat) if run > 1 else (wide, None)
-        vec, shift = self.shifted(op, loaded, depth) if width == 1 else (1, 0)
+        vec, shift = self.shifted(op, loaded, wide, depth) if run == 1 else (1, 0)
         made = ma.GlobalLoad(out, op.buffer, index, mask, max(width, vec), repeat=shared, span=op.span)
         self.b.emit(replace(made, shift=shift) if shift else made, depth)
         if loaded is layout:
@@ -250,10 +250,11 @@ class Lowering(ABC):
         wide = self._vec(op.buffer, op.index, op.mask, ordered, op.result.type)
         return (ordered, wide) if wide > vec else (layout, vec)
 
-    def shifted(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> tuple[int, int]:
+    def shifted(self, op: vr.LoadOp, layout: FragLayout, wide: int, depth: int) -> tuple[int, int]:
         """Registers of a vector in two aligned ones, and how many elements it lies behind a multiple; else (1, 0).
 
-        Not in loops, whose passes move loads to other steps, and not beside products, whose epilogues are cut.
+        Only instead of :data:`WORD` aligned vectors of ``wide`` elements at least, which take more instructions.  Not in
+        loops, whose passes move loads to other steps, and not beside products, whose epilogues are cut.
         """
         buffer = self.buffers[op.buffer]
         axis = contiguous_axis(buffer, op.index, op.result.type.names, self.refs)
@@ -263,7 +264,7 @@ class Lowering(ABC):
             return 1, 0
         limit = min(register_run(layout, axis), self.mapping.vector_bytes // width)
         vec, shift = shifted_width(buffer, op.index, op.mask, axis, limit, self.refs)
-        return (vec, shift) if vec >= WORD and vec * width >= WORD else (1, 0)
+        return (vec, shift) if vec >= WORD * wide else (1, 0)
 
     def _repeated(self, op: vr.LoadOp, layout: FragLayout) -> tuple[int, int]:
         """Registers of a vector of elements that several registers share, and how many share one; else (1, 1)."""

@@ -121,7 +121,7 @@ class _WarpLowering(Lowering):
         type_, buffer = op.result.type, self.buffers[op.buffer]
         ordered, vec = self.loaded(op, layout)
         made_here = buffer.space is Space.TEMP  # in the order of its readers, which may find it in shared memory
-        wide = vec * buffer.dtype.bytes >= WIDE or (vec == 1 and self.shifted(op, ordered, depth)[1])
+        wide = vec * buffer.dtype.bytes >= WIDE or self.shifted(op, ordered, vec, depth)[1] > 0
         if depth or made_here or op.buffer in self.stored or wide:
             return super()._load(op, layout, depth)
         access = Access(buffer, op.index, op.mask, type_, ordered, vec)

@@ -171,8 +171,10 @@ def _unwritten(dtype: DType) -> float | int | bool:
 
 
 def check_shifted(place: Ints, vec: int, shift: int, mask: Array | None, what: str) -> None:
-    """``vec`` consecutive registers lie ``shift`` elements behind a multiple of ``vec``, with one mask in each of the two
-    aligned vectors. Raises Fault."""
+    """``vec`` consecutive registers are ``shift`` elements behind a multiple of ``vec``, in vectors with a mask each.
+
+    Raises Fault.
+    """
     v = place.reshape(*place.shape[:-1], -1, vec)
     live = np.ones(v.shape, np.bool_) if mask is None else np.broadcast_to(mask, place.shape).reshape(v.shape)
     for part in (slice(0, vec - shift), slice(vec - shift, vec)):
