@@ -65,6 +65,8 @@ STEP = 0.05  # microseconds of a step of a recurrence, at least
 RATE = 4.0e6  # bytes of memory in a microsecond
 GAIN = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
+LINES = 64  # steps whose elements are whole lines of memory
+END = 4  # steps of a chunk in the time of a step over the ends of chunks, whose few positions hide no latency
 _ENDS = 6
 _ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
 
@@ -179,8 +181,9 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     again = sum(volume[ld.buffer] for s in states for ld in loads(s.value) if ld.buffer not in form.roles)
     wanted = 1 << max(1, (steps // 2).bit_length() // 2)
     whole_chunks = (n for n in range(wanted, wanted // 4, -1) if steps % n == 0)
-    even = [n for n in range(wanted // 2, 2 * wanted + 1) if steps % n == 0 and n % VECTOR == 0]
-    length = next(whole_chunks, 0) if _reduces(form) else min(even, key=lambda n: 2 * n + steps // n, default=wanted)
+    even = [n for n in range(wanted // 2, 8 * wanted + 1) if steps % n == 0 and n % VECTOR == 0]
+    even = [n for n in even if n % LINES == 0] or even
+    length = next(whole_chunks, 0) if _reduces(form) else min(even, key=lambda n: n + END * (steps // n), default=wanted)
     if not length:
         return 0
     chunks = -(-steps // length)
