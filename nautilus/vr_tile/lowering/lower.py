@@ -186,14 +186,19 @@ class _Lower:
 
     def store(self, s: Store) -> None:
         b = self.b
-        index = tuple(b.index(e) for e in s.index)
-        names = frozenset[str]().union(*(b.index_names(e) for e in index))
+        index = tuple(map(b.index, s.index))
+        names = frozenset[str]().union(*map(b.index_names, index))
         if isinstance(s.value, Const):
             v = b.const(s.value.value, b.type(s.value.dtype, names))
         else:
-            v = b.spread(b.value(stored_value(s.value, self.stored[s.buffer])), names)
+            v = b.spread(b.value(self._written(s)), names)
         mask = TRUE if s.guard is None else b.index(s.guard)
         b.emit(StoreOp(s.buffer, index, v, None if mask == TRUE else mask, s.span))
+
+    def _written(self, s: Store) -> Expr:
+        """What is stored; a float that others read in f32 is rounded from that again, as both forms take registers."""
+        v = stored_value(s.value, self.stored[s.buffer])
+        return s.value if isinstance(v, Load) and v.dtype.is_float and v.buffer in self.locals else v
 
     def scatter(self, p: Point, s: Update) -> None:
         """An atomic store of every iteration, also along axes that neither the element nor its position has."""

@@ -183,7 +183,8 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     whole_chunks = (n for n in range(wanted, wanted // 4, -1) if steps % n == 0)
     even = [n for n in range(wanted // 2, 8 * wanted + 1) if steps % n == 0 and n % VECTOR == 0]
     even = [n for n in even if n % LINES == 0] or even
-    length = next(whole_chunks, 0) if _reduces(form) else min(even, key=lambda n: n + END * (steps // n), default=wanted)
+    best = min(even, key=lambda n: n + END * (steps // n), default=wanted)
+    length = next(whole_chunks, 0) if _reduces(form) else best
     if not length:
         return 0
     chunks = -(-steps // length)
