@@ -55,6 +55,28 @@ def rename(op: TileOp, env: Env) -> TileOp:
     return replace(new, yields=op.yields) if isinstance(new, ForOp) and isinstance(op, ForOp) else new
 
 
+def copies(e: Emitter, body: tuple[TileOp, ...]) -> tuple[tuple[TileOp, ...], Env]:
+    """Copies of the ops of ``body`` under other names, which ``e`` gives, and what their values are now.
+
+    Loops are in no chain, so that some of them may be left out.
+    """
+    made: dict[str, Value] = {}
+    for op in walk_ops(body):
+        bound = (*results(op), *(arg for arg, _ in op.carried)) if isinstance(op, ForOp) else results(op)
+        made |= {v.name: Value(e.fresh(v.type, v.name).name, v.type) for v in bound}
+
+    def copied(op: TileOp) -> TileOp:
+        rules = {Kind.RESULT: _named(made), Kind.OPERAND: _named(made), Kind.EXPR: lambda x: rename_expr(x, made)}
+        new: TileOp = map_fields(op, rules)
+        return replace(new, chain=None) if isinstance(new, ForOp) else new
+
+    return tuple(each_op(op, copied) for op in body), made
+
+
+def _named(env: Env) -> Callable[[Value], Value]:
+    return lambda v: env.get(v.name, v)
+
+
 class Peephole(Emitter):
     """Rewrites one kernel by a rule; see the module docstring."""
 

@@ -157,18 +157,24 @@ def _scan(body: tuple[MemOp, ...], at: int, out: dict[str, tuple[int, int]], ear
 
 
 def _written_first(body: tuple[MemOp, ...]) -> frozenset[str]:
-    """Buffers whose first use in ``body`` is an unconditional write at its top level."""
+    """Buffers whose first use in ``body`` is an unconditional write at its top level.
+
+    Or they are used in loops alone, each iteration of which writes them first.
+    """
     seen: dict[str, bool] = {}
+    in_loops: set[str] = set()  # which nothing but loops has used so far
     for op in body:
         if declaration(type(op)).regions:
             inner: dict[str, tuple[int, int]] = {}
             _scan((op,), 0, inner, frozenset())
+            first = _written_first(op.body) if isinstance(op, ForOp) else frozenset[str]()
+            in_loops |= {name for name in inner if name not in seen}
             for name in inner:
-                seen.setdefault(name, False)
+                seen[name] = seen.get(name, True) and (name in first or name not in in_loops)
             continue
         reads = {s.buffer for s in touch(op).reads}
         for name in buffers_of(op):
-            seen.setdefault(name, name not in reads)
+            seen[name] = seen.get(name, name not in reads) and not (name in reads and name in in_loops)
     return frozenset(n for n, first in seen.items() if first)
 
 

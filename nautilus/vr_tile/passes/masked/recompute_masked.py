@@ -19,14 +19,17 @@ anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
   (``core.functions.parts``), and so is the sum, or it is inf because it overflows.  The flags are then of all sums that
   are not finite, and the second kernel has parts in registers (``parts 2``).
 * The second kernel computes all rows of a tile again, with the same operations except for these dots, and overwrites
-  what the first one stored.  NaN that the maths itself has is computed again too.
+  what the first one stored.
+* Before it computes a tile again, the second kernel tests the factors that meet structural zeros in it
+  (``finite_factors``), which are those of the loops with masked dots alone.  If all are finite, the NaN is that of the
+  maths, and the tile stays.  So scores that overflow, or a row of NaN, do not cost a second computation.
 * A block of the second kernel tests several tiles.  Without NaN it reads one flag a row and ends, so that the
   launch is most of its cost, and the loops of the first kernel are those that they would be without a mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import gcd
@@ -61,8 +64,9 @@ from nautilus.vr_tile.ir import (
     walk_ops,
 )
 from nautilus.vr_tile.passes.dce import Dce
+from nautilus.vr_tile.passes.masked.finite_factors import is_plain, met, tests
 from nautilus.vr_tile.rank_one import rank_one
-from nautilus.vr_tile.rewriting import Peephole, each_op
+from nautilus.vr_tile.rewriting import Peephole, copies, each_op
 from nautilus.vr_tile.subtiles import independent, subtiles
 
 _BLOCKS = 128  # blocks of the second kernel, at least, where there are so many tiles
@@ -253,7 +257,7 @@ class _Rewrite:
         k, each = self.k, self.each
         tile, t, block, again = (fresh(x, self.variables) for x in ("tile", "t", "c", "again"))
         lines = [TileAxis(fresh("row", self.variables), f.rows) for f in self.flags]
-        parts, exact = self.in_parts(self.without_masks(set()), again)
+        parts, exact = self.in_parts(self.without_masks(set()), Var(again))
         more = [a for a in (TileAxis(tile, each), *lines, self.part) if a.size > 1]
         p = Peephole(replace(exact, axes=(*more, *exact.axes)))
         p.span = k.span
@@ -269,18 +273,63 @@ class _Rewrite:
             return new
 
         body = tuple(each_op(op, moved) for op in exact.body)
-        p.emit(ForOp((), again, integer(0), calc("mul", here, parts), (), body, (), None, k.span))
+        needed = self.needed(p, here, moved)
+        p.emit(ForOp((), again, integer(0), calc("mul", needed, parts), (), body, (), None, k.span))
         loop = ForOp((), t, integer(0), calc("mul", some, each), (), tuple(p.out), (), None, k.span)
         grid = (GridAxis(block, extent_expr(blocks(self.tiles, each))),)
         name = fresh(recomputing(k.name), self.names)
         return TileKernel(name, grid, p.kernel.axes, (*outer, loop), k.span)
 
-    def in_parts(self, k: TileKernel, var: str) -> tuple[int, TileKernel]:
-        """How many parts of a tile ``k`` computes one after the other, and ``k`` for part ``var``."""
+    def needed(self, p: Peephole, here: Expr, moved: Callable[[TileOp], TileOp]) -> Expr:
+        """1 where ``here`` is 1 and a factor of a masked dot is not finite in a tile, else 0.
+
+        Where all are finite, the masks made no difference, and NaN is what the maths has.
+        """
+        factors = self.factors()
+        if factors is None:
+            return here
+        body, ends = tests(p, self.k.body, factors)
+        _, tested = self.in_parts(replace(self.k, body=body), integer(0))
+        copied, names = copies(p, tested.body)
+        once, flag = fresh("once", self.variables), TileType(DType.BOOL)
+        start, before, found = p.const(False, flag), p.fresh(flag), p.fresh(flag)
+        outer, p.out = p.out, []
+        for op in copied:
+            p.emit(each_op(op, moved))
+        after = before
+        for v in (names[v.name] for v in ends):
+            after = p.map("or", (after, p.reduce("any", p.map("ne", (v, v)), v.type.names)))
+        inner, p.out = tuple(p.out), outer
+        p.emit(ForOp((found,), once, integer(0), here, ((before, start),), inner, (after,), None, self.k.span))
+        return self.counted(p, found)
+
+    def counted(self, p: Peephole, flag: Value) -> Expr:
+        """1 if ``flag`` is set, else 0."""
+        one, zero = (p.const(n, TileType(DType.I32)) for n in (1, 0))
+        return Ref(p.select(flag, one, zero).name, DType.I32)
+
+    def factors(self) -> dict[str, tuple[Value, ...]] | None:
+        """The operands of masked dots whose inf and NaN matter, by dot; None where a test of them is not known."""
+        if any(f.finite for f in self.flags):
+            return None
+        defs = {r.name: op for op in walk_ops(self.k.body) for r in results(op)}
+        rows = self.flags[0].axis
+        out: dict[str, tuple[Value, ...]] = {}
+        for op in _inexact(self.k):
+            found = met(op, defs)
+            if op.result.name not in self.seen:
+                continue
+            if found is None or not all(is_plain(v, defs) and rows not in v.type.names for v in found):
+                return None
+            out[op.result.name] = found
+        return out
+
+    def in_parts(self, k: TileKernel, part: Expr) -> tuple[int, TileKernel]:
+        """How many parts of a tile ``k`` computes one after the other, and ``k`` for part ``part``."""
         axis, rows = self.flags[0].axis, self.flags[0].rows
         if axis is None or rows <= ROWS or rows % ROWS or not independent(k, axis):
             return 1, k
-        return rows // ROWS, subtiles(k, axis, ROWS, Var(var))
+        return rows // ROWS, subtiles(k, axis, ROWS, part)
 
     def any_flag(self, p: Peephole, tile: Expr, names: Sequence[str], lines: Sequence[TileAxis]) -> Expr:
         """1 if a flag of ``tile``, which varies with ``names``, is set, else 0. ``lines``: the axes of the rows."""
@@ -292,8 +341,7 @@ class _Rewrite:
             bad = self.any_of(p, f, (tile, row), [*names, line.name if f.columns is None else self.part.name], mask)
             total = bad if total is None else p.map("or", (total, bad))
         assert total is not None
-        one, zero = (p.const(n, TileType(DType.I32)) for n in (1, 0))
-        return Ref(p.select(total, one, zero).name, DType.I32)
+        return self.counted(p, total)
 
     def any_of(self, p: Peephole, f: _Flags, place: tuple[Expr, ...], names: Sequence[str], mask: Expr | None) -> Value:
         """Whether a flag of ``f`` at ``place`` is set; flags of columns are combined in a loop over parts of them."""
