@@ -93,6 +93,7 @@ class Param:
 
     ``most``: the largest value of a runtime size; None: a scalar, with any value of its type.  A runtime size is at
     least ``least`` and a multiple of ``multiple``.  ``device``: kernels read the size in the memory of the device.
+    ``default``: the value of an integer scalar for which none is given, which costs are estimated with.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Param:
     least: int = field(default=0, compare=False, repr=False)
     multiple: int = field(default=1, compare=False, repr=False)
     device: bool = field(default=False, compare=False, repr=False)
+    default: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def range(self) -> tuple[int | None, int | None]:
@@ -304,7 +306,7 @@ def _details(e: Expr) -> tuple[object, ...]:
 
 
 def _facts(p: Param) -> tuple[object, ...]:
-    return p.most, p.least, p.multiple, p.device
+    return p.most, p.least, p.multiple, p.device, p.default
 
 
 def sizes(e: Expr) -> tuple[tuple[str, object], ...]:

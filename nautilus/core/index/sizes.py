@@ -119,5 +119,7 @@ def nominal(extent: Extent) -> int:
 
 
 def nominal_size(p: Param) -> int:
-    """The nominal value of one size."""
+    """The nominal value of one size, or of an integer scalar."""
+    if p.default is not None:
+        return p.default
     return NOMINAL if p.most is None else min(p.most, NOMINAL)

@@ -131,7 +131,7 @@ class ExprParser:
         self.params: dict[str, DType] = {} if params is None else params
         self.values: dict[str, DType] = {} if values is None else values
         # of the params that are runtime sizes: the largest and the least value, and a divisor of all values
-        self.sizes: dict[str, tuple[int | None, int, int, bool]] = {}
+        self.sizes: dict[str, tuple[int | None, int, int, bool, int | None]] = {}
 
     def expr(self) -> Expr:
         """Take one expression. Raises IRParseError."""

@@ -32,7 +32,9 @@ def _note_buffer(r: Reader, b: Buffer) -> None:
 def _note_param(r: Reader, p: ScalarParam) -> None:
     r.params[p.name] = p.dtype
     if p.most is not None:
-        r.sizes[p.name] = p.most, p.least, p.multiple, p.device
+        r.sizes[p.name] = p.most, p.least, p.multiple, p.device, None
+    elif p.dtype.is_int and p.default is not None:
+        r.sizes[p.name] = None, 0, 1, False, int(p.default)
 
 
 BUFFERS = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", _GLOBAL, _note_buffer))

@@ -223,7 +223,8 @@ class Expander:
             return sym.runtime_size(name, span) if value is None else typed.number(value, span)
         if name in sym.scalars:
             sym.used.add(name)
-            return Param(name, sym.dtype(sym.scalars[name].dtype), span)
+            dtype, default = sym.dtype(sym.scalars[name].dtype), sym.defaults.get(name)
+            return Param(name, dtype, span, default=int(default) if dtype.is_int and default is not None else None)
         if name in sym.decls or name in sym.defines:
             return self._load(ast.Index(node, (), node.span, 2), frame, span)
         known = [*frame.visible(), *sym.names()]
