@@ -27,6 +27,8 @@ from nautilus.scalar.analysis.derived_names import TILE
 from nautilus.targets.limits import WGMMA_ROWS, Limits
 
 HELD = 256  # elements of an axis that registers hold without division
+WIDEST = 1024  # columns of accumulators, and elements of that contraction, of one tile of :data:`SINGLE` rows, at most
+SINGLE = 16
 COLUMNS, DEEPEST = 512, 576  # most columns of accumulators, and most elements of the contraction of the first product
 WARPGROUPS = 2  # warpgroups of a block
 FEW = 32  # rows that single warps have
@@ -50,9 +52,11 @@ def may_hold(axis: str, extent: Callable[[str], int], loop: str, dots: Iterable[
     if not (before and after) or extent(axis) <= HELD or max(before) > min(after):
         return False
     first, second = ([places[n][1] for n in found] for found in (before, after))
+    single = all(prod(map(extent, d.columns if loop in d.rows else d.rows)) <= SINGLE for d in first)
     if any(axis in d.inner for d in first):
-        return all(len(d.inner) == 1 for d in first) and sum(extent(x) for d in first for x in d.inner) <= DEEPEST
-    return extent(axis) <= COLUMNS and any(axis in (*d.rows, *d.columns) for d in second)
+        deepest = WIDEST if single else DEEPEST
+        return all(len(d.inner) == 1 for d in first) and sum(extent(x) for d in first for x in d.inner) <= deepest
+    return extent(axis) <= (WIDEST if single else COLUMNS) and any(axis in (*d.rows, *d.columns) for d in second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ def sizes(
     rows = FEW if chain.rows > FEW // 2 else FEW // 2
     for stages in (STAGES, 1):
         step = _step(chain, extent, limits.smem_block - rows * chain.deep * 2 - EXCHANGE, stages)
-        if step is not None and (step == STEPS[0] or stages == 1):
+        if step is not None and (step >= SHORTEST or stages == 1):
             return rows, step, WarpPlan(warps=(1, max(1, min(WARPS, step // NARROWEST))), stages=stages)
     return None
 

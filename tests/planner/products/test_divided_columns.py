@@ -59,5 +59,28 @@ def test_scores_of_two_products_are_contracted_side_by_side(heads: int, engine: 
 
 
 def test_shared_memory_holds_576_contracted_elements_in_all() -> None:
-    assert "S_sum" in latent(16, 528)
+    assert "S_sum" in latent(128, 528)
+    assert "S_sum" in latent(16, 528)  # eight warps do not divide 528 columns
+
+
+POOLING = """\
+dim B = 512, N = 256, D = {columns}
+input X: f16[B, N, D]
+input w: f16[{vector}]
+output Y: f16[B, D]
+s[b, n] = sum[d](X[b, n, d] * w[{place}])
+Y[b, d] = sum[n](softmax[n](s[b, n]) * X[b, n, d])
+"""
+
+
+@pytest.mark.parametrize(("columns", "step"), [(768, 64), (1024, 32)])
+@pytest.mark.parametrize(("vector", "place"), [("D", "d"), ("B, D", "b, d")])
+def test_rows_of_one_vector_stream_up_to_1024_columns_in_two_stages(
+    columns: int, step: int, vector: str, place: str
+) -> None:
+    text = POOLING.format(columns=columns, vector=vector, place=place)
+    made = compile_file(Request(Path("pooling.naut"), text=text, until="scalar")).context.schedule
+    assert made is not None
+    (plan,) = made.kernels
+    assert plan.axis("n") == AxisPlan("n", "loop", step) and plan.mapping.stages == 2
 

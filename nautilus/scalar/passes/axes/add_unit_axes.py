@@ -9,8 +9,9 @@ With ``u`` they are products of matrices, which stream their operands through sh
 a block take in turn.  That is the program of a spec that has the axis itself, so that the spelling decides nothing.
 
 The matrices are of 16 bits and read along ``j``, which has at least :data:`LONG` elements.  A block holds the other
-axes of both, of at most :data:`HELD` elements.  The vector is an input in row-major order.  No output has an element
-for each one of the first product: such products are in kernels of their own.
+axes of both, of at most :data:`HELD` elements.  The vector is an input in row-major order.  The first one may be the
+same for several matrices, as the weights ``w[d]`` of a pooling by attention.  No output has an element for each one of
+the first product: such products are in kernels of their own.
 
 All definitions between the two products get the axis.  So do elementwise ones that read the second product at their own
 position, and what is computed from these definitions alone for each position of the other axes.  Any other reader has
@@ -35,7 +36,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import all_defs, kernel_of
 
 LONG = 256  # elements of the axis along which the matrices are streamed, at least
-HELD = 512  # elements of their other axes, at most
+HELD = 1024  # elements of their other axes, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,50 +73,58 @@ class _Vector:
 def _chains(program: Program, defs: Mapping[str, Def]) -> Iterator[_Chain]:
     buffers = {b.name: b for b in program.buffers}
     for first in defs.values():
-        found = _product(first, first.par, first.red)
-        vector = strip_conversions(found.vector) if found is not None else None
-        if found is None or not isinstance(vector, Load) or vector.buffer not in buffers:
-            continue
-        given = buffers[vector.buffer]
-        if given.space is not Space.INPUT or given.strides is not None or len(given.shape) < 1:
-            continue
-        after = _after(defs, first.name)
-        if any(_stores(defs[n], first, found.along.name) for n in after):
-            continue
-        for last in (defs[n] for n in after):
-            second = _product(last, last.red, last.par)
-            if second is None or not _follows(second, first, found.along.name, after):
-                continue
-            ends = {d.name for d in defs.values() if _is_beside(d, last)} | {last.name}
-            before = set[str]().union(*(_before(defs, n) for n in ends)) | ends
-            members = _with_statistics(defs, (before & after) | {first.name}, first, found.along.name)
-            yield _Chain(given, frozenset(members), len(first.par) - 1)
+        for found in _products(first, first.par, first.red):
+            yield from _after_first(defs, buffers, first, found)
 
 
-def _product(d: Def, streamed: tuple[Axis, ...], held: tuple[Axis, ...]) -> _Vector | None:
-    """``d`` as the product of a vector and a matrix of 16 bits, with one of ``streamed`` and one of ``held``.
+def _after_first(
+    defs: Mapping[str, Def], buffers: Mapping[str, Buffer], first: Def, found: _Vector
+) -> Iterator[_Chain]:
+    """The chains that begin with ``first``, which is the product ``found``."""
+    vector = strip_conversions(found.vector)
+    if not isinstance(vector, Load) or vector.buffer not in buffers:
+        return
+    given = buffers[vector.buffer]
+    if given.space is not Space.INPUT or given.strides is not None or len(given.shape) < 1:
+        return
+    after = _after(defs, first.name)
+    if any(_stores(defs[n], first, found.along.name) for n in after):
+        return
+    for last in (defs[n] for n in after):
+        second = next(_products(last, last.red, last.par), None)
+        if second is None or not _follows(second, first, found.along.name, after):
+            continue
+        ends = {d.name for d in defs.values() if _is_beside(d, last)} | {last.name}
+        before = set[str]().union(*(_before(defs, n) for n in ends)) | ends
+        members = _with_statistics(defs, (before & after) | {first.name}, first, found.along.name)
+        yield _Chain(given, frozenset(members), len(first.par) - 1)
 
-    The matrix has all axes; of those it shares with the vector none is one of groups.
+
+def _products(d: Def, streamed: tuple[Axis, ...], held: tuple[Axis, ...]) -> Iterator[_Vector]:
+    """``d`` as products of a vector and a matrix of 16 bits, with one of ``streamed`` and one of ``held``.
+
+    The matrix has all axes; of those it shares with the vector none is one of groups.  Of several axes of ``streamed``
+    that the vector lacks, each may be the one of the matrix; the others number matrices.
     """
     value = d.value
     if d.op != "sum" or len(d.red) != 1 or not (isinstance(value, Op) and value.op == "mul"):
-        return None
+        return
     for vector, matrix in (value.args, value.args[::-1]):
         inner, used = strip_conversions(matrix), free_vars(vector)
         own = [a for a in d.par if a.name not in used]
-        if not (isinstance(inner, Load) and inner.dtype.is_half) or len(own) != 1 or not free_vars(inner) >= used:
+        if not (isinstance(inner, Load) and inner.dtype.is_half) or not free_vars(inner) >= used:
             continue
-        if any((shared_group(vector, inner, a.name) or 1) > 1 for a in d.par) or own[0].name not in free_vars(inner):
+        if any((shared_group(vector, inner, a.name) or 1) > 1 for a in d.par) or (len(own) > 1 and own[0] in held):
             continue
-        pair = {own[0].name: own[0], d.red[0].name: d.red[0]}
-        along, columns = ([a for a in axes if a.name in pair] for axes in (streamed, held))
-        if (
-            len(along) == len(columns) == 1
-            and nominal(along[0].extent) >= LONG
-            and (size(columns[0]) or LONG**2) <= HELD
-        ):
-            return _Vector(vector, along[0], columns[0])
-    return None
+        for axis in (a for a in own if {x.name for x in own} <= free_vars(inner)):
+            pair = {axis.name, d.red[0].name}
+            along, columns = ([a for a in axes if a.name in pair] for axes in (streamed, held))
+            if (
+                len(along) == len(columns) == 1
+                and nominal(along[0].extent) >= LONG
+                and (size(columns[0]) or LONG**2) <= HELD
+            ):
+                yield _Vector(vector, along[0], columns[0])
 
 
 def _follows(second: _Vector, first: Def, along: str, after: set[str]) -> bool:
