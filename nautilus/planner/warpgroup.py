@@ -60,6 +60,7 @@ OUTER = 16  # the least number of outer grid points in a supertile, if it has fe
 L2_BYTES = 16 << 20  # of operands that resident blocks may share
 SPECIAL = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
 SHORTEST = 32  # bytes of the shortest rows of a stage
+FEWEST = 33  # positions of the shortest loop between two products: half of the shortest step has work
 RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 
@@ -339,7 +340,7 @@ def back_to_back_gemm(
     sums = [d for d in unified.defs if d.name in dots and all(a.name != loop for a in d.par)]
     width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, loop)) for d in sums)
     deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != loop) for dot in dots.values())
-    if deep == 0 or width > 256 or extent(unified, row) < 2 * WGMMA_ROWS or extent(unified, loop) < 128:
+    if deep == 0 or width > 256 or extent(unified, row) < 2 * WGMMA_ROWS or extent(unified, loop) < FEWEST:
         return None
     uneven = plan.mapping.raster_order == "longest-first"
     along = len(dots) - len(sums)  # products whose results an iteration holds at once

@@ -153,3 +153,26 @@ def test_narrow_accumulators_have_the_warpgroups_that_need_less_time(rows: int, 
     """16 heads: 176 tiles of 192 rows would need two waves of 132 blocks, as 256 tiles of 128 rows do."""
     k = planned("attention/global_prefill", "sm_90a", H=16, D=64, M=rows, N=rows)
     assert warpgroup_of(k).warpgroups == warpgroups and tiles(k)["i"] == 64 * warpgroups
+
+
+FEW = """
+dim B = 32, H = 8, G = {group}, M = {rows}, N = 8192, D = 128
+input Q: bf16[B, M, H, G, D]
+input K: bf16[B, N, H, D]
+input V: bf16[B, N, H, D]
+output O: bf16[B, M, H, G, D]
+S[b, h, g, i, j] = sum[d](Q[b, i, h, g, d] * K[b, j, h, d])
+O[b, i, h, g, d] = sum[j](softmax[j | j <= N - M + i](S[b, h, g, i, j]) * V[b, j, h, d])
+"""
+
+
+@pytest.mark.parametrize(("group", "rows", "expected"), [(8, 4, (8, 4, 2)), (5, 8, (8, 8, 4)), (16, 4, (16, 4, 4))])
+def test_heads_of_a_group_and_a_few_positions_are_rows_of_one_tile(
+    group: int, rows: int, expected: tuple[int, int, int]
+) -> None:
+    """They read the same keys, which a tile of one of these axes would read again for each element of the other."""
+    text = FEW.format(group=group, rows=rows)
+    made = compile_file(Request(Path("few.naut"), "sm_90a", text=text, until="scalar")).context.schedule
+    assert made is not None
+    (k,) = made.kernels
+    assert (tiles(k)["g"], tiles(k)["i"], warp_of(k).warps[0]) == expected

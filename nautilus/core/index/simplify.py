@@ -41,7 +41,7 @@ from nautilus.core.index.intervals import UNKNOWN, fits, is_value, without_casts
 from nautilus.core.index.linear import Interval, Linear, affine, linear, linear_in, mentions
 from nautilus.core.index.linear_bounds import facts_of
 from nautilus.core.text.expressions import format_expr
-from nautilus.core.types import DType
+from nautilus.core.types import DType, integer_limits
 
 __all__ = [
     "FALSE",
@@ -406,6 +406,11 @@ class _Simplifier:
         left = Linear({a: -c for a, c in d.terms.items() if c < 0})
         right = Linear({a: c for a, c in d.terms.items() if c > 0})
         c = d.const  # left <= right + c
+        _, most = integer_limits(dtype)  # no atom is compared with a constant beyond its type
+        if left.single() is not None and not right.terms and c >= most:
+            return TRUE
+        if right.single() is not None and not left.terms and -c > most:
+            return FALSE
         if not right.terms:
             return _compare("lt", left, Linear({}, c + 1), dtype)
         if not left.terms:

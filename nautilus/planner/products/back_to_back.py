@@ -39,7 +39,9 @@ def steps(extent: int, plain: bool) -> list[int]:
 
     ``plain``: the computation has the index as it is (:func:`is_plain`); else steps are powers of two.
     """
-    found = range(LONGEST, SHORTEST - 1, -UNIT) if plain else (LONGEST, SHORTEST)
+    every = range(LONGEST, SHORTEST - 1, -UNIT) if plain else (LONGEST, SHORTEST)
+    whole = min((s for s in every if s >= extent), default=LONGEST)  # no step is longer than that of one iteration
+    found = [s for s in every if s <= whole]
     return sorted(found, key=lambda s: (max(0, -(-extent // s) * s - extent) * UNIT >= extent, -s))
 
 

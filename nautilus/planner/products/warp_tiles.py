@@ -7,6 +7,7 @@ of f32 with few terms keep their own sizes, because padding them to matrix instr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from nautilus.core.errors import ScheduleError
@@ -24,6 +25,7 @@ IN_PARTS = 64  # accumulators of a thread in products of f32 in parts
 WHOLE = 64  # positions that a tile has anyway along other axes of a side, from which on its grid axes are not tiled
 FEW_TERMS = 8  # terms of a product of f32 in a step of its matrix instructions
 FEW = 16  # terms of a product whose blocks mostly store their results
+MOST_ROWS = 128  # rows of several axes that one tile has
 FEW_TILE = 64  # rows and columns of a tile of such a product (mixed heads: 65 us on an H100, 68 before)
 
 
@@ -37,6 +39,9 @@ def add_tiles(g: Draft, grid: list[str]) -> None:
                 mine = [x for x in mine if not _is_batch(g, x)]
             whole = prod(g.tile(x) for x in side if x in g.roles and g.roles[x].role == TILE)
             if mine and whole < WHOLE and all(g.tile(x) == 1 for x in mine):
+                if all(_few_rows(g, mine)):
+                    g.roles |= {x: AxisPlan(x, GRID, ceil_pow2(g.extent(x))) for x in mine}
+                    continue
                 best = max(mine, key=lambda x: (min(g.extent(x), 128), mine.index(x)))
                 least = 1 if _is_small(g) else 16
                 g.roles[best] = AxisPlan(best, GRID, max(least, min(most, ceil_pow2(g.extent(best)))))
@@ -47,6 +52,18 @@ def add_tiles(g: Draft, grid: list[str]) -> None:
         tiled = [x for x in tiled if g.tile(x) > 16]
     if _accumulators(g) > 2 * MAX_ACCUMULATORS:
         raise ScheduleError("the accumulators do not fit in registers")
+
+
+def _few_rows(g: Draft, rows: list[str]) -> Iterator[bool]:
+    """Whether a tile has all elements of ``rows``: several short axes before the loop of a back-to-back GEMM.
+
+    Such are the heads of a group and a few new positions, which read the same keys; a tile of one axis reads them again
+    for each element of the other one.
+    """
+    sizes = [ceil_pow2(g.extent(x)) for x in rows]
+    yield sum(n > 1 for n in sizes) > 1 and 16 <= prod(sizes) <= MOST_ROWS and not _is_small(g)
+    yield any(g.loop in (*dot.rows, *dot.columns) for dot in g.dots.values())
+    yield any(dot.inner == (g.loop,) for dot in g.dots.values())
 
 
 def _is_batch(g: Draft, axis: str) -> bool:
@@ -103,8 +120,8 @@ def step(g: Draft) -> int:
 
 def mapping(g: Draft) -> WarpPlan:
     """The warps of a block, and how it copies."""
-    tiles = [g.tile(x) for d in g.dots.values() for x in (*d.rows, *d.columns) if g.roles[x].role == GRID]
-    most = max(tiles, default=16)
+    sides = [side for d in g.dots.values() for side in (d.rows, d.columns)]
+    most = max((prod(g.tile(x) for x in side if g.roles[x].role == GRID) for side in sides), default=16)
     both = any(
         any(g.roles[x].role == GRID and g.tile(x) > 1 for x in d.rows)
         and any(g.roles[x].role == GRID and g.tile(x) > 1 for x in d.columns)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var
 from nautilus.core.index.linear import Linear
 from nautilus.core.index.simplify import TRUE, _Simplifier, affine, bounds, divisible_by, divisor, linear_in, simplify
 from nautilus.core.text.expressions import format_expr, parse_expr
@@ -257,3 +258,13 @@ def test_sizes_of_one_name_with_other_facts_are_simplified_apart() -> None:
         e = make("le", size, Const(1000, DType.I32))
         assert (simplify(e, {"i": (0, 7)}, facts) == TRUE) is holds
         assert bounds(size, {"i": (0, 7)}, facts) == (0, size.most)
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "expected"),
+    [("le", 2**31 - 1, "true"), ("gt", 2**31 - 1, "false"), ("lt", 2**31 - 1, "n[0] < 2147483647"),
+     ("lt", -(2**31), "n[0] < -2147483648")],
+)  # fmt: skip
+def test_no_element_is_compared_with_a_number_beyond_its_type(op: str, number: int, expected: str) -> None:
+    n = Load("n", (integer(0),), DType.I32)
+    assert format_expr(simplify(calc(op, n, number))) == expected

@@ -38,7 +38,7 @@ def test_tiles_waste_little() -> None:
     assert {n: whole_tile(n, unit=32) for n in (16, 80, 88, 128)} == {16: 32, 80: 96, 88: 96, 128: 128}
 
 
-@pytest.mark.parametrize(("extent", "first"), [(4096, 128), (224, 112), (320, 112), (192, 96), (129, 128)])
+@pytest.mark.parametrize(("extent", "first"), [(4096, 128), (224, 112), (320, 112), (192, 96), (129, 128), (77, 80)])
 def test_steps_leave_few_positions_unused(extent: int, first: int) -> None:
     assert steps(extent, plain=True)[0] == first
     assert set(steps(extent, plain=False)) == {64, LONGEST}
