@@ -258,6 +258,7 @@ def _join_siblings(
         apart = sum(len(plans[g].phases) for g in (first, second))
         grid = 0 if plan is None else _grid_size(plan, known)
         idle = grid < FEW_BLOCKS and 16 * grid <= max(sizes)  # where one of both would fill the GPU
+        idle = idle or (plan is not None and _joins_chunks(plan, known))  # which different blocks are to compute
         if plan is not None and len(plan.phases) <= apart and grid * 4 >= min(sizes) and not idle:
             plans[merged], large[merged] = plan, _large_inputs(defs, merged)
             groups.update(dict.fromkeys(merged, merged))

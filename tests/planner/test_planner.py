@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from nautilus.core.errors import InternalError
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.driver import Request, compile_file
 from nautilus.passes.manager import Record
 from nautilus.passes.pipelines import SCALAR
@@ -90,3 +90,15 @@ def test_the_largest_scale_of_a_product_joins_no_other_reader_of_it() -> None:
     result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
     assert result.context.schedule is not None
     assert not any({"S_sum", "S_sum_largest"} <= {*k.ops} for k in result.context.schedule.kernels)
+
+
+def test_chunks_of_a_sum_over_rows_stay_apart_from_what_is_stored_for_each_row() -> None:
+    """A block of one kernel for both would compute all chunks of its columns."""
+    text = (
+        "dim T = 8192, F = 4096\ninput x: bf16[T, F]\ninput dy: bf16[T, F]\noutput dx: bf16[T, F]\noutput db: f32[F]\n"
+        "dz[t, f] = dy[t, f] * exp(x[t, f])\ndx[t, f] = dz[t, f]\ndb[f] = sum[t](dz[t, f])\n"
+    )
+    given = Schedule(splits=(SplitPlan("db", "t", 8, 64),))
+    result = compile_file(Request(Path("given.naut"), schedule=given, text=text, until="scalar"))
+    assert result.context.schedule is not None
+    assert {k.ops for k in result.context.schedule.kernels} == {("dx",), ("db_part",), ("db",)}

@@ -168,6 +168,19 @@ def test_an_index_with_its_terms_in_another_order_is_the_same_index() -> None:
     assert validate(of("g + c"), of("c + g + 1")).status != "proved"
 
 
+def test_an_equation_with_its_sides_in_another_order_is_the_same_equation() -> None:
+    """Read from left to right, each variable would have become the other one, and ``u < t`` would be another domain."""
+
+    def program(equation: str) -> Program:
+        return parse_program(
+            "program p {\n  input e: i32[9]\n  output n: i32[9]\n  kernel n {\n    par t in 0..9 {\n"
+            f"      n[t] = 0\n      red u in 0..9 {{\n        n[t] sum= cast<i32>({equation}) where u < t\n      }}\n    }}\n  }}\n}}\n",
+            "t",
+        )
+
+    assert validate(program("e[u] == e[t]"), program("e[t] == e[u]")).status == "proved"
+
+
 def test_a_value_of_another_buffer_is_another_statement() -> None:
     before = program("0..64")
     after = mutated(before, lambda n: replace(n, buffer="Y") if isinstance(n, Load) else None)

@@ -343,8 +343,26 @@ def _matched(a: Expr, b: Expr, found: dict[str, Expr]) -> None:
         return  # a local that is stored in another shape says nothing
     if type(a) is not type(b) or len(children(a)) != len(children(b)) or _head(a) != _head(b):
         raise NotAffine("the values differ in more than their indices")
+    if isinstance(a, Op) and a.op in ("eq", "ne"):  # in either order, of which the likelier one keeps the variables
+        orders = (_matched_all(children(a), y, found) for y in (children(b), children(b)[::-1]))
+        fits = [x for x in orders if x is not None]
+        if not fits:
+            raise NotAffine("the values differ in more than their indices")
+        found.update(max(fits, key=lambda x: sum(e == Var(name) for name, e in x.items())))
+        return
     for x, y in zip(children(a), children(b), strict=True):
         _matched(x, y, found)
+
+
+def _matched_all(left: Sequence[Expr], right: Sequence[Expr], found: Mapping[str, Expr]) -> dict[str, Expr] | None:
+    """``found`` with what pairs of ``left`` and ``right`` say; None where two have different forms."""
+    out = dict(found)
+    for a, b in zip(left, right, strict=True):
+        extended = _extended(a, b, out)
+        if extended is None:
+            return None
+        out = extended
+    return out
 
 
 def _names(e: Expr) -> list[str]:
