@@ -100,6 +100,11 @@ def plan_kernel(
     if whole and (pair := pairs.pair_of(g.defs, {x: extents[x] for x in grid}, extents)):
         warps = _pair_roles(g, grid, rest, *pair)
         return _planned(g, name, grid, rest, WarpPlan(warps=warps, stages=1, epilogue="direct"))
+    if whole and len(rest) == 1 and (shared := pairs.shared_terms(g.defs, {x: extents[x] for x in grid})):
+        step = 1 if sum(d.is_reduction for d in g.defs) == 1 else pairs.STEP
+        g.loop, g.roles[rest[0]] = rest[0], AxisPlan(rest[0], LOOP, step)
+        g.roles |= {x: AxisPlan(x, GRID, shared[1] if x == shared[0] else 1) for x in grid}
+        return _planned(g, name, grid, rest, WarpPlan(warps=(4, 1), stages=1, epilogue="direct"))
     if not g.dots and (plan := segments.plan_of(g.defs, extents, grid, rest, _vector_axis(g))) is not None:
         g.loop, g.roles = plan[0], g.roles | plan[1]
         return _planned(g, name, grid, rest, plan[2])

@@ -4,18 +4,25 @@ Distances, comparisons of codes and products in other semirings (``max[k](A[i, k
 matrix product and no MMA.  A block has a square of results and a loop over the reduction, so that a thread uses each
 element that it loads for several results.  Squares of :data:`WIDE` rows are faster where there are enough of them: L1
 distances of 2048 x 2048 x 128 take 92 us on an H200, with squares of 32 rows 287 us.
+
+Where no operand has both an axis of the results and that of the terms, as in ``sum[k](i32(x[n] > bound[k]))``, all
+results have the same terms: a thread has results of its own and no other thread has terms of them.  A block has a
+row of :data:`RESULTS` results and a loop over the terms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from nautilus.core.expr.nodes import free_vars, loads
 from nautilus.scalar.analysis.definitions import Def
 
 WIDE, SIDE = 64, 32  # rows and columns of results of a block: 32 results of each thread, or 8
-BLOCKS = 128  # wide ones with which most multiprocessors have one
+BLOCKS = 128  # blocks with which most multiprocessors have one
 LEAST = 16  # rows, columns and terms that are worth a tile
+RESULTS = 512, 256  # results of a block whose terms are the same, where such blocks fill the GPU
+STEP = 16  # terms of a step where several reductions read each other's running results
 
 
 def pair_of(defs: Sequence[Def], grid: Mapping[str, int], extents: Mapping[str, int]) -> tuple[str, str, str] | None:
@@ -35,6 +42,23 @@ def pair_of(defs: Sequence[Def], grid: Mapping[str, int], extents: Mapping[str, 
         if rows and extents[terms] >= LEAST:
             return max(rows, key=lambda x: grid[x]), column, terms
     return None
+
+
+def shared_terms(defs: Sequence[Def], grid: Mapping[str, int]) -> tuple[str, int] | None:
+    """The axis of results that have the same terms, and the results of a block; None without them.
+
+    ``grid``: extents of the axes of all results.
+    """
+    reduced = {a.name for d in defs for a in d.red}
+    column = defs[-1].par[-1].name if defs[-1].par else ""
+    results = prod(grid.values())
+    found = next((n for n in RESULTS if results >= BLOCKS * n and grid.get(column, 0) >= n), None)
+    if found is None or len(reduced) != 1:
+        return None
+    names = {d.name for d in defs}
+    (terms,) = reduced
+    operands = [free_vars(ld) for d in defs for ld in d.reads() if ld.buffer not in names]
+    return (column, found) if _apart(operands, column, terms) else None
 
 
 def square(results: int) -> tuple[int, int, tuple[int, int]]:

@@ -54,3 +54,21 @@ Y[b, n, x] = sum[m, r](abs(X[b, m, x + r] - F[n, m, r]))
 )
 def test_others_have_no_such_tiles(text: str) -> None:
     assert roles(text).get("k") != ("loop", 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("input x: f32[T], e: f32[K]\noutput Y: i32[T]\nY[t] = sum[k](i32(x[t] > e[k]))\n", 1),
+        ("input x: f32[T], e: f32[K]\noutput Y: f32[T], Z: i32[T]\nd[t, k] = abs(x[t] - e[k])\n"
+         "Y[t] = min[k](d[t, k])\nZ[t] = argmin[k](d[t, k])\n", 16),
+    ],
+)  # fmt: skip
+def test_threads_have_results_of_their_own_where_all_have_the_same_terms(text: str, step: int) -> None:
+    found = roles("dim T = 1048576\n" + text)
+    assert (found["t"], found["k"]) == (("grid", 512), ("loop", step))
+
+
+def test_terms_of_few_results_are_spread_over_threads() -> None:
+    found = roles("input x: f32[M], e: f32[K]\noutput Y: i32[M]\nY[i] = sum[k](i32(x[i] > e[k]))\n")
+    assert found["k"][0] == "tile"
