@@ -12,8 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nautilus.core.expr.build import calc, within
-from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Var, children, identity, substitute, with_children
+from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.nodes import (
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Reduce,
+    Var,
+    children,
+    identity,
+    substitute,
+    with_children,
+)
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
 from nautilus.core.index.sizes import Extent, at_most
 from nautilus.core.records import dataclass
@@ -135,6 +147,20 @@ def certainly_in_range(
     """Whether every load of ``e`` is proved to be in range at all points of ``scope`` where ``given`` holds."""
     ranges, facts = scope_facts(scope)
     return _safe(e, shapes, ranges, (*facts, *given))
+
+
+def without_short_circuits(
+    guard: Expr | None, shapes: Mapping[str, tuple[Extent, ...]], scope: Mapping[str, int | Param]
+) -> Expr | None:
+    """``guard`` with ``a and b`` for each ``select(a, b, false)`` in it whose ``b`` may be evaluated everywhere."""
+    parts: list[Expr] = []
+    for c in conjuncts(guard):
+        match c:
+            case Op(op="select", args=(a, b, Const(value=False))) if certainly_in_range(b, shapes, scope):
+                parts += [a, b]
+            case _:
+                parts.append(c)
+    return conjunction(parts)
 
 
 def _safe(e: Expr, shapes: Mapping[str, tuple[Extent, ...]], ranges: Ranges, given: tuple[Expr, ...]) -> bool:

@@ -45,6 +45,7 @@ from nautilus.core.tiles import floor_pow2
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.analysis.domains import Scan, prefix_of, split_guard
+from nautilus.scalar.analysis.masking import without_short_circuits
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
@@ -82,7 +83,11 @@ class ChunkScans(CertifyingPass[Program]):
 
     def _rewritten(self, program: Program, d: Def) -> tuple[tuple[Def, ...], tuple[Certificate, ...]] | None:
         """The definitions that take the place of ``d``; None where it stays as it is."""
-        found = prefix_of(d)
+        found, old = prefix_of(d), d
+        if found is None and d.guard is not None:
+            shapes = {b.name: b.shape for b in program.buffers}
+            d = replace(d, guard=without_short_circuits(d.guard, shapes, {a.name: a.extent for a in d.axes}))
+            found = prefix_of(d)
         aligned = None if found is None else _aligned(d, found)
         if aligned is None:
             return None
@@ -93,7 +98,7 @@ class ChunkScans(CertifyingPass[Program]):
             return _reduced_first(program, new, scan)
         if chunk:
             return _chunked(program, new, scan, n, chunk)
-        return None if new is d or n < SHORT else ((new,), ())
+        return None if new is old or n < SHORT else ((new,), ())
 
 
 def chunk_length(d: Def, scan: Scan, n: int) -> int:
