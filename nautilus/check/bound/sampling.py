@@ -102,6 +102,7 @@ def _sample(
     """
     count = max(1, min(_MORE_INPUTS, _MORE_ELEMENTS // max(1, size)))
     whole, rows = _cut(alone, _MORE_BUDGET // count, elements)
+    count = min(count, max(_SITE_INPUTS, _FAR * _MORE_BUDGET // work(whole)))  # windows of windows are never short
     cut, ranges = shortened(whole, integer_ranges(alone))
     how = roundings(cut, precision, lengths(alone), schedule)
     values, found = [], []

@@ -58,3 +58,22 @@ def test_sums_keep_their_terms_where_fewer_save_no_work() -> None:
     whole, _ = sampling._cut(program, 1 << 16)
     (lengths,) = sampling.lengths(whole).values()
     assert lengths >= sampling._TERMS
+
+
+def test_fewer_inputs_where_no_cut_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of windows keep their terms, and so does a mean over their difference, whose terms may cancel."""
+    text = (
+        "dim B = 8, H = 512\ninput X: f32[B, H, H]\ninput g: f32[11]\noutput S: f32[B]\n"
+        "m[b, y: H - 10, x: H - 10] = sum[r: 11, s: 11](g[r] * g[s] * X[b, y + r, x + s])\n"
+        "v[b, y: H - 10, x: H - 10] = sum[r: 11, s: 11](g[r] * g[s] * X[b, y + r, x + s] ** 2) - m[b, y, x] ** 2\n"
+        "S[b] = mean[y: H - 10, x: H - 10](m[b, y, x] / (v[b, y, x] + 1e-3))\n"
+    )
+    seeds: list[int] = []
+
+    def counted(spec: Spec, kind: str, seed: int, **more: Any) -> InputSet:
+        seeds.append(seed)
+        return generate(spec, kind, seed, **more)
+
+    monkeypatch.setattr(sampling, "generate", counted)
+    stated(load_text(text))
+    assert 0 < len(seeds) < 20
