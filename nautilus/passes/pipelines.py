@@ -77,6 +77,7 @@ SCALAR = Stage(
         "recurrences.chunk_filters:ChunkFilters",
         "simplify:Simplify",
         *("inline:Inline", "simplify:Simplify", "results.unroll_reductions:UnrollReductions"),
+        "windows.count_terms:CountTerms",
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
         "axes.separate_digits:SeparateDigits",
         *("operands.order_contractions:OrderContractions", "simplify:Simplify", "axes.join_sums:JoinSums"),
