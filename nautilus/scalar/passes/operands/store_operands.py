@@ -32,8 +32,9 @@ temp of f32.  An operand is stored where
   the launch of one more kernel take a small part of the time that the product saves; fewer suffice where the contiguous
   axis is none of the tile, whose elements are then loaded one by one, and for rows of 16-bit elements that are no
   multiple of 16 bytes where the target has warpgroup MMAs (1000 x 1001 x 1003 takes 31.6 us by warps on an H200);
-* the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more), or
-  it is the product of tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each;
+* the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more),
+  elements of 8 bits at most as many as there are fields in its words (``W[n, k // 4]``), or it is the product of
+  tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each;
 * its rows, in the order of that tensor but with the axes of the tile last, have a known size; rows that end in zeros
   have at least :data:`_SHORTEST` elements and are not along one of several contracted axes.
 
@@ -199,7 +200,7 @@ def operand(
     least, again = (TERMS_APART, AGAIN_APART) if _is_apart(mine, tile) else (whole, AGAIN)
     if dtype is None or terms < max(least, again * elements):
         return None
-    order = _order(factor, axes, tile, buffers, elements)
+    order = _order(factor, axes, tile, buffers, elements, dtype)
     if _is_byte(dtype):
         order = tuple(sorted(order, key=lambda a: a.name in deep))
     if not order or order[-1].name not in tile:
@@ -217,6 +218,12 @@ def operand(
         factor = inside
     place = {a.name: i for a, i in zip(axes, index, strict=True)}
     return Operand(factor, order, tuple(place[a.name] for a in order), dtype)
+
+
+def _fields(ld: Load) -> int:
+    """The fields of a word, of which each element of the operand is one."""
+    found = (e.args[1] for e in ld.index if isinstance(e, Op) and e.op == "floordiv" and isinstance(e.args[0], Var))
+    return prod(int(n.value) for n in found if isinstance(n, Const))
 
 
 def _is_whole(axis: Axis, dtype: DType) -> bool:
@@ -299,7 +306,7 @@ def _is_byte(dtype: DType) -> bool:
 
 
 def _order(
-    factor: Expr, axes: tuple[Axis, ...], tile: set[str], buffers: Mapping[str, Buffer], elements: int
+    factor: Expr, axes: tuple[Axis, ...], tile: set[str], buffers: Mapping[str, Buffer], elements: int, dtype: DType
 ) -> tuple[Axis, ...]:
     """``axes`` in the order of the largest tensor that ``factor`` reads, those of ``tile`` last.
 
@@ -316,7 +323,8 @@ def _order(
     if not read and not (outer and names <= frozenset[str]().union(*found.values())):
         return ()
     largest = max(read or found, key=count)
-    if elements > (_MOST if outer else _GROWTH * count(largest)):
+    growth = max(_GROWTH, _fields(largest)) if _is_byte(dtype) else _GROWTH
+    if elements > (_MOST if outer else growth * count(largest)):
         return ()
     place = {v: n for n, e in enumerate(largest.index) for v in free_vars(e)}
     before = len(largest.index) - 1.5  # in front of the contiguous axis
