@@ -30,6 +30,7 @@ from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of
 from nautilus.planner.kernel import SHORT, plan_kernel, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of
+from nautilus.planner.rowwise.turned import turns_rows
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
@@ -254,12 +255,12 @@ def _join_siblings(
         if _alone(first, fallbacks) or _alone(second, fallbacks):
             continue
         plan = known.plan(merged, fallbacks)
-        sizes = [_grid_size(plans[g], known) for g in (first, second)]
+        if plan is None or _joins_chunks(plan, known) or turns_rows(known.unified(merged).defs, plan):
+            continue
+        grid, sizes = _grid_size(plan, known), [_grid_size(plans[g], known) for g in (first, second)]
         apart = sum(len(plans[g].phases) for g in (first, second))
-        grid = 0 if plan is None else _grid_size(plan, known)
         idle = grid < FEW_BLOCKS and 16 * grid <= max(sizes)  # where one of both would fill the GPU
-        idle = idle or (plan is not None and _joins_chunks(plan, known))  # which different blocks are to compute
-        if plan is not None and len(plan.phases) <= apart and grid * 4 >= min(sizes) and not idle:
+        if len(plan.phases) <= apart and grid * 4 >= min(sizes) and not idle:
             plans[merged], large[merged] = plan, _large_inputs(defs, merged)
             groups.update(dict.fromkeys(merged, merged))
 

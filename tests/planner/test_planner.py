@@ -102,3 +102,13 @@ def test_chunks_of_a_sum_over_rows_stay_apart_from_what_is_stored_for_each_row()
     result = compile_file(Request(Path("given.naut"), schedule=given, text=text, until="scalar"))
     assert result.context.schedule is not None
     assert {k.ops for k in result.context.schedule.kernels} == {("dx",), ("db_part",), ("db",)}
+
+
+def test_no_block_has_rows_of_elementwise_results_that_are_contiguous_from_block_to_block() -> None:
+    text = (
+        "dim N = 4096, K = 4096\ninput A: i4[N, K]\ninput B: u4[K, N]\noutput Y: i32[N, N // 2]\noutput Z: i4[K, N]\n"
+        "Y[i, j: N // 2] = sum[k](A[i, k] * B[k, 2 * j + 1])\nZ[k, i] = A[i, k] - i32(B[k, i])\n"
+    )
+    result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
+    assert result.context.schedule is not None
+    assert ("Y_right",) in {k.ops for k in result.context.schedule.kernels}

@@ -15,8 +15,10 @@ from math import prod
 
 from nautilus.core.expr.nodes import Expr, free_vars
 from nautilus.core.index.simplify import linear_in
+from nautilus.core.schedule import KernelPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import GRID, TILE
 from nautilus.targets.limits import BLOCK_REGISTERS
 from nautilus.targets.memory_rates import SECTOR
 
@@ -63,6 +65,13 @@ def sectors(defs: Sequence[Def], row: Mapping[str, int]) -> dict[str, int]:
         if len(near) == 1 and volume * SMALL >= max(volumes):
             out[near[0]] = max(out.get(near[0], 1), min(SECTOR // ld.dtype.bytes, floor_pow2(row[near[0]])))
     return out if len(out) > 1 else {}
+
+
+def turns_rows(defs: Sequence[Def], plan: KernelPlan) -> bool:
+    """Whether a block of ``plan`` has a row of elementwise results that are contiguous from block to block."""
+    roles = {a.name: a.role for a in plan.axes}
+    found = [[roles[a.name] for a in d.par] for d in defs if not d.is_reduction]
+    return any(x[-1:] == [GRID] and TILE in x for x in found)
 
 
 def fits(defs: Sequence[Def], row: Mapping[str, int], tiles: Mapping[str, int]) -> bool:
