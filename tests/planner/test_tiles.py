@@ -176,3 +176,16 @@ def test_heads_of_a_group_and_a_few_positions_are_rows_of_one_tile(
     assert made is not None
     (k,) = made.kernels
     assert (tiles(k)["g"], tiles(k)["i"], warp_of(k).warps[0]) == expected
+
+
+def test_tiles_of_grouped_filters_lie_along_contiguous_positions() -> None:
+    """Along the 32 images, each element of a tile would be loaded from a sector of its own."""
+    text = (
+        "dim B = 32, G = 32, D = 8, H = 28\ninput X: f16[B, G * D, H, H]\ninput W: f16[G * D, D, 3, 3]\n"
+        "output Y: f16[B, G * D, H, H]\nY[b, f, y, x] = sum[d, r, s](W[f, d, r, s] * (X[b, f // D * D + d, y + r - 1, "
+        "x + s - 1] if 0 <= y + r - 1 < H and 0 <= x + s - 1 < H else 0))\n"
+    )
+    result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
+    assert result.context.schedule is not None
+    found = tiles(result.context.schedule.kernels[-1])
+    assert found["x"] == 32 and found["b"] == 1

@@ -7,11 +7,12 @@ of f32 with few terms keep their own sizes, because padding them to matrix instr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import free_vars
+from nautilus.core.expr.nodes import free_vars, loads
+from nautilus.core.index.simplify import linear_in
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
 from nautilus.core.types import DType
@@ -26,6 +27,7 @@ WHOLE = 64  # positions that a tile has anyway along other axes of a side, from 
 FEW_TERMS = 8  # terms of a product of f32 in a step of its matrix instructions
 FEW = 16  # terms of a product whose blocks mostly store their results
 MOST_ROWS = 128  # rows of several axes that one tile has
+NEAR = 4  # times that an axis is longer along which a tile reads single elements, for which its tile is the better one
 FEW_TILE = 64  # rows and columns of a tile of such a product (mixed heads: 65 us on an H100, 68 before)
 
 
@@ -42,7 +44,8 @@ def add_tiles(g: Draft, grid: list[str]) -> None:
                 if all(_few_rows(g, mine)):
                     g.roles |= {x: AxisPlan(x, GRID, ceil_pow2(g.extent(x))) for x in mine}
                     continue
-                best = max(mine, key=lambda x: (min(g.extent(x), 128), mine.index(x)))
+                near = _contiguous(g, mine)
+                best = max(mine, key=lambda x: (min(g.extent(x), 128) * (NEAR if x in near else 1), mine.index(x)))
                 least = 1 if _is_small(g) else 16
                 g.roles[best] = AxisPlan(best, GRID, max(least, min(most, ceil_pow2(g.extent(best)))))
     tiled = [x for x in grid if g.tile(x) > 16]
@@ -64,6 +67,12 @@ def _few_rows(g: Draft, rows: list[str]) -> Iterator[bool]:
     yield sum(n > 1 for n in sizes) > 1 and 16 <= prod(sizes) <= MOST_ROWS and not _is_small(g)
     yield any(g.loop in (*dot.rows, *dot.columns) for dot in g.dots.values())
     yield any(dot.inner == (g.loop,) for dot in g.dots.values())
+
+
+def _contiguous(g: Draft, axes: Sequence[str]) -> frozenset[str]:
+    """Those of ``axes`` along which neighbours of an operand of a product are neighbours in memory."""
+    last = [ld.index[-1] for d in _products(g) for ld in loads(d.value) if ld.index]
+    return frozenset(x for x in axes for e in last if (form := linear_in(e, x)) is not None and form[0] == 1)
 
 
 def _is_batch(g: Draft, axis: str) -> bool:
