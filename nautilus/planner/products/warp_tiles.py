@@ -71,7 +71,8 @@ def _few_rows(g: Draft, rows: list[str]) -> Iterator[bool]:
 
 def _contiguous(g: Draft, axes: Sequence[str]) -> frozenset[str]:
     """Those of ``axes`` along which neighbours of an operand of a product are neighbours in memory."""
-    last = [ld.index[-1] for d in _products(g) for ld in loads(d.value) if ld.index]
+    made = {d.name for d in g.defs}
+    last = [ld.index[-1] for d in _products(g) for ld in loads(d.value) if ld.index and ld.buffer not in made]
     return frozenset(x for x in axes for e in last if (form := linear_in(e, x)) is not None and form[0] == 1)
 
 
