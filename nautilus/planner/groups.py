@@ -59,6 +59,11 @@ class Graph:
         """The group of ``name``."""
         return groups.get(name, (name,))
 
+    def share_operands(self, groups: Groups, first: Group, second: Group) -> bool:
+        """Whether all operands that ``first`` and ``second`` have in other groups are in one group."""
+        found = [{self.group(groups, o) for n in g for o in self.operands[n]} - {g} for g in (first, second)]
+        return len(found[0]) == 1 and found[0] == found[1]
+
     def union(self, parts: Iterable[Group]) -> Group:
         """The definitions of ``parts`` as one group."""
         return tuple(sorted({n for g in parts for n in g}, key=self.place.__getitem__))

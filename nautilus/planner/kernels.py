@@ -235,7 +235,8 @@ def _slow(plan: KernelPlan | None, known: _Known, parts: list[KernelPlan]) -> Wh
 def _join_siblings(
     known: _Known, groups: dict[str, Group], plans: dict[Group, KernelPlan], fallbacks: Fallbacks
 ) -> None:
-    """Merge groups that read the same tensor over the same grid, so that it is read once.
+    """Merge groups that read the same tensor over the same grid, so that it is read once, and single blocks that end
+    what the same kernel began, which saves launches.
 
     The rule is for row-wise work: a matrix product gains no time and loses registers.
     """
@@ -244,7 +245,9 @@ def _join_siblings(
     refused: set[Group] = set()
     for a, b in combinations(graph.ordered(groups), 2):
         first, second = groups[a[0]], groups[b[0]]
-        if first == second or not large[first] & large[second]:
+        single = all(_grid_size(plans[g], known) == 1 for g in (first, second))
+        ends = single and graph.share_operands(groups, first, second)
+        if first == second or not (large[first] & large[second] or ends):
             continue
         merged = graph.union((first, second))
         if merged in refused:

@@ -112,3 +112,13 @@ def test_no_block_has_rows_of_elementwise_results_that_are_contiguous_from_block
     result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
     assert result.context.schedule is not None
     assert ("Y_right",) in {k.ops for k in result.context.schedule.kernels}
+
+
+def test_one_block_ends_all_reductions_of_a_tensor() -> None:
+    text = (
+        "dim N = 4194304\ninput X: f32[N]\noutput S: f32[], M: f32[], C: i32[]\nS = sum[n](X[n])\n"
+        "M = max[n](abs(X[n]))\nC = sum[n](i32(X[n] > 0))\n"
+    )
+    result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
+    assert result.context.schedule is not None
+    assert [len(k.ops) for k in result.context.schedule.kernels] == [3, 3]
