@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from nautilus.core.expr.nodes import free_vars, loads
+from nautilus.core.expr.nodes import Expr, Load, Var, children, free_vars, loads
 from nautilus.scalar.analysis.definitions import Def
 
 WIDE, SIDE = 64, 32  # rows and columns of results of a block: 32 results of each thread, or 8
@@ -58,7 +58,15 @@ def shared_terms(defs: Sequence[Def], grid: Mapping[str, int]) -> tuple[str, int
     names = {d.name for d in defs}
     (terms,) = reduced
     operands = [free_vars(ld) for d in defs for ld in d.reads() if ld.buffer not in names]
-    return (column, found) if _apart(operands, column, terms) else None
+    bounded = any(terms in _positions(d.guard) for d in defs if d.guard is not None)  # as the terms of segments are
+    return (column, found) if _apart(operands, column, terms) and not bounded else None
+
+
+def _positions(e: Expr) -> frozenset[str]:
+    """The variables that ``e`` has as numbers, not to read elements."""
+    if isinstance(e, Load):
+        return frozenset()
+    return frozenset((e.name,)) if isinstance(e, Var) else frozenset[str]().union(*map(_positions, children(e)))
 
 
 def square(results: int) -> tuple[int, int, tuple[int, int]]:

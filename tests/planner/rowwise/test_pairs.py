@@ -69,6 +69,11 @@ def test_threads_have_results_of_their_own_where_all_have_the_same_terms(text: s
     assert (found["t"], found["k"]) == (("grid", 512), ("loop", step))
 
 
+def test_rows_have_terms_of_their_own_under_a_condition_on_both() -> None:
+    text = "dim T = 1048576\ninput x: f32[K], n: i32[T]\noutput Y: f32[T]\nY[t] = max[k | k < n[t]](x[k])\n"
+    assert roles(text)["t"] != ("grid", 512)
+
+
 def test_terms_of_few_results_are_spread_over_threads() -> None:
     found = roles("input x: f32[M], e: f32[K]\noutput Y: i32[M]\nY[i] = sum[k](i32(x[i] > e[k]))\n")
     assert found["k"][0] == "tile"

@@ -348,10 +348,15 @@ def _matched(a: Expr, b: Expr, found: dict[str, Expr]) -> None:
         fits = [x for x in orders if x is not None]
         if not fits:
             raise NotAffine("the values differ in more than their indices")
-        found.update(max(fits, key=lambda x: sum(e == Var(name) for name, e in x.items())))
+        found.update(max(fits, key=_unchanged))
         return
     for x, y in zip(children(a), children(b), strict=True):
         _matched(x, y, found)
+
+
+def _unchanged(found: Mapping[str, Expr]) -> int:
+    """How many variables are themselves."""
+    return sum(e == Var(name) for name, e in found.items())
 
 
 def _matched_all(left: Sequence[Expr], right: Sequence[Expr], found: Mapping[str, Expr]) -> dict[str, Expr] | None:
