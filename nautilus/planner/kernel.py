@@ -373,11 +373,11 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
         lacking, across = _shared_along(g, grid), elementwise.read_along(g.defs, {x: g.extent(x) for x in whole})
         if lacking is not None:
             budget = BLOCK
-            g.roles[lacking] = AxisPlan(lacking, GRID, min(shared_operands.RESULTS, ceil_pow2(g.extent(lacking))))
-            order.remove(lacking)
+            g.roles[lacking.axis] = AxisPlan(lacking.axis, GRID, lacking.results)
+            order.remove(lacking.axis)
         elif across is not None:
-            order, line = [across], elementwise.line(g.defs[-1].buffer.dtype)
-            budget = max(budget, line * line)
+            order, line = [across.axis], elementwise.line(g.defs[-1].buffer.dtype)
+            budget = max(budget, line * line * across.shared)
             g.roles[last[-1]] = AxisPlan(last[-1], GRID, min(line, ceil_pow2(g.extent(last[-1]))))
         else:
             budget = elementwise.elements(g.defs, {x: g.extent(x) for x in grid}, ELEMENTS, MANY_ELEMENTS)
@@ -432,11 +432,12 @@ def _whole_axes(g: Draft, grid: list[str]) -> list[str]:
     return [x for x in grid if g.cut_by(x) is None and x not in chunks]
 
 
-def _shared_along(g: Draft, grid: list[str]) -> str | None:
-    """The axis of an elementwise kernel along which its results share elements of a large operand."""
+def _shared_along(g: Draft, grid: list[str]) -> shared_operands.Lacking | None:
+    """The axis of an elementwise kernel along which its results share elements of a large operand, or costly values."""
     if g.dots or any(d.is_reduction for d in g.defs):
         return None
-    return shared_operands.lacking_axis(g.defs, _vector_axis(g), {x: g.extent(x) for x in _whole_axes(g, grid)})
+    fast = _vector_axis(g) or next((a.name for a in reversed(g.defs[-1].par)), None)
+    return shared_operands.lacking_axis(g.defs, fast, {x: g.extent(x) for x in _whole_axes(g, grid)})
 
 
 def _loop_step(g: Draft) -> None:

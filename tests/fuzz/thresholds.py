@@ -22,7 +22,7 @@ LOWERED: Mapping[str, Mapping[str, float | tuple[int, ...]]] = {
     "nautilus.planner.rowwise.scatters": {"MARGIN": 0},
     "nautilus.targets.part_rates": {"STORED_SHARE": 1e30},
     "nautilus.planner.rematerialise": {"LARGE": 1},
-    "nautilus.planner.rowwise.shared_operands": {"LARGE": 1},
+    "nautilus.planner.rowwise.shared_operands": {"LARGE": 1, "COSTLY": 1},
     "nautilus.scalar.passes.results.reduce_rows": {"LONG": 2, "MANY": 2},
     "nautilus.scalar.passes.results.tile_columns": {
         "WIDE": 16, "NARROW": 8, "DEEP": 8, "ROWS": 2, "COLUMNS": 16, "LARGE": 1, "THIN": 2,

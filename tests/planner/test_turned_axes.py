@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.ir.ops import GlobalLoad, GlobalStore, walk_ops
 
 
 @pytest.mark.parametrize(
@@ -21,10 +22,12 @@ from nautilus.driver import Request, compile_file
         ("Y: f32[M, N]\nY[i, j] = u[i] * s[j]", {"j": 2048}),
         ("Y: f32[M, N]\nY[i, j] = u[i] + 1.0 * j", {"j": 2048}),
         ("Y: f32[N // 2, M]\nY[j, i] = X[i, 2 * j]", {"j": 64, "i": 16}),
+        ("Y: f16[N, M]\nY[j, i] = P[i, j] * s[j]", {"j": 128, "i": 64}),  # two elements share a byte
+        ("Y: f16[N, M]\nY[j, i] = X[i, j // 64 * 64]", {"i": 1024}),
     ],
 )
 def test_reads_and_writes_are_whole_sectors(result: str, tiles: dict[str, int]) -> None:
-    inputs = "X: f32[M, N]", "Z: f32[N, M]", "s: f32[N]", "u: f32[M]"
+    inputs = "X: f32[M, N]", "Z: f32[N, M]", "s: f32[N]", "u: f32[M]", "P: i4[M, N]"
     text = "dim M = 4096, N = 4096\n" + "".join(f"input {x}\n" for x in inputs if f"{x[0]}[" in result)
     made = compile_file(Request(Path("turned.naut"), "sm_90a", text=f"{text}output {result}\n", until="scalar"))
     assert made.context.schedule is not None
@@ -45,3 +48,18 @@ def test_reductions_over_tensors_along_different_axes_read_whole_sectors(text: s
     assert made.context.schedule is not None
     first = made.context.schedule.kernels[0]
     assert {a.tile for a in first.axes if a.tile > 1} >= tiles
+
+
+def test_a_thread_has_the_elements_of_its_bytes() -> None:
+    """It loads 16 bytes of packed numbers, and the results go through shared memory to rows along the other axis."""
+    text = """
+        dim M = 4096, N = 4096
+        input P: i4[M, N]
+        input s: f16[M, N // 8]
+        output Y: f16[N, M]
+        Y[j, i] = P[i, j] * s[i, j // 8]
+    """
+    (kernel,) = compile_file(Request(Path("packed.naut"), "sm_90a", text=text)).modules["ma-tile"].kernels
+    loads = {op.buffer: (op.vec, op.repeat) for op in walk_ops(kernel.body) if isinstance(op, GlobalLoad)}
+    stores = [op.vec for op in walk_ops(kernel.body) if isinstance(op, GlobalStore)]
+    assert loads == {"P": (32, 2), "s": (32, 8)} and stores == [8]

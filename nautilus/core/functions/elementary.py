@@ -133,12 +133,12 @@ _ROOTS = (
 _TRIGONOMETRIC = (
     _function(
         "sin", "sine of an angle in radians",
-        numpy="np.sin", python=math.sin, interval=iv.within(-1.0, 1.0), ulps=(2, 2), slots=4, special=1,
+        numpy="np.sin", python=math.sin, interval=iv.within(-1.0, 1.0), ulps=(2, 2), slots=24, special=1,
         derivative=("cos(x)",), inverse="asin",
     ),
     _function(
         "cos", "cosine of an angle in radians",
-        numpy="np.cos", python=math.cos, interval=iv.within(-1.0, 1.0), ulps=(2, 2), slots=4, special=1,
+        numpy="np.cos", python=math.cos, interval=iv.within(-1.0, 1.0), ulps=(2, 2), slots=24, special=1,
         derivative=("-sin(x)",), inverse="acos",
     ),
     _function(

@@ -18,12 +18,14 @@ class's lanes and warps hold copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import islice
 from math import gcd, prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, free_vars, walk
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.linear import Linear
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
@@ -38,12 +40,13 @@ from nautilus.ma_tile.analysis.access import (
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, a_layout, acc_layout, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.lowering.dots import DotPlan
-from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, ScanOp, StoreOp, TileKernel, results, walk_ops
+from nautilus.vr_tile.ir import DotOp, LoadOp, MapOp, ReduceOp, ScanOp, StoreOp, TileKernel, results, walk_ops
 from nautilus.vr_tile.subtiles import combined
 
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
 WORD = 4  # bytes of a register
 LINE = 128  # bytes of a line of L1
+COSTLY = 16  # issue slots of an operation that threads should not repeat
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
 #: (place, axis or None for copies, size); strides grow in order of appearance.
@@ -136,6 +139,7 @@ class LayoutCost:
     tiles: tuple[tuple[str, ...], ...]  # axes of every tile
     keyed: frozenset[str] = frozenset()  # axes of the values that say where a scatter combines
     bytes: frozenset[str] = frozenset()  # axes along which whole registers of 8-bit floats are loaded
+    costly: frozenset[frozenset[str]] = frozenset()  # axes of the tiles that take long to compute
 
 
 def collect(
@@ -148,13 +152,13 @@ def collect(
     Nor has the axis of a load that is a few elements apart along it (``X[j, 0]`` and ``X[j, 1]``) vectors of more than
     a register: each of its instructions would touch as many lines of L1 as a vector has elements.
 
-    Without products, stores of whole vectors limit the width to theirs.  With more elements in a thread, neighbouring
-    lanes would write every other 16 bytes, which are halves of the 32-byte sectors of memory; a load of such halves
-    finds the others in L1.
+    A store weighs more than a load, unless positions along another axis share elements of loads: a thread with these
+    positions has them from one load, and the results go through shared memory.  Without products, stores of whole
+    vectors limit the width to theirs.  With more elements in a thread, neighbouring lanes would write every other 16
+    bytes, which are halves of the 32-byte sectors of memory; a load of such halves finds the others in L1.
     """
-    weight: dict[str, int] = {}
-    vec: dict[str, int] = {}
-    whole: dict[str, int] = {}  # narrowest whole vectors of stores
+    weight, stores, vec = dict[str, int](), dict[str, int](), dict[str, int]()
+    whole, repeated = dict[str, int](), dict[str, int]()  # narrowest whole vectors: of stores, of shared elements
     windows, apart = set[str](), dict[str, int]()  # widest vectors along axes of loads a few elements apart
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     tiles: dict[tuple[str, ...], None] = {}
@@ -175,12 +179,9 @@ def collect(
         if axis is None and isinstance(op, LoadOp):
             strided = _strided(offset(buffer, op.index), type_.names, buffer.dtype.bytes)
             apart |= {x: min(n, apart.get(x, n)) for x, n in strided.items()}
-            runs = {x: repeated_width(buffer, op.index, op.mask, x, limit, refs)[0] for x in type_.names}
-            axis = next((x for x, run in runs.items() if run > 1 and x not in reduced), None)
-            if axis is not None:
-                weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
-                vec[axis] = max(vec.get(axis, 1), runs[axis])
-            continue
+            for x, run in _shared_run(op, buffer, [x for x in type_.names if x not in reduced], limit, refs):
+                weight[x] = weight.get(x, 0) + prod(type_.shape) * buffer.dtype.bytes
+                repeated[x] = min(repeated.get(x, run), run)
         if axis is None:
             continue
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
@@ -190,14 +191,29 @@ def collect(
             axis = kept or axis
         if isinstance(op, LoadOp) and not dots and buffer.dtype.is_float8 and width >= WORD:
             words.add(axis)
-        times = _STORES if isinstance(op, StoreOp) and not dots else 1
-        weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes * times
+        moved = stores if isinstance(op, StoreOp) else weight
+        moved[axis] = moved.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
         vec[axis] = max(vec.get(axis, 1), width)
         if isinstance(op, StoreOp) and not dots and width == limit > (2 if buffer.dtype.bytes <= WORD else 1):
             whole[axis] = min(width, whole.get(axis, width))
+    vec |= {x: max(n, vec.get(x, 1)) for x, n in repeated.items()}
+    times = {x: 1 if dots or repeated.keys() - {x} else _STORES for x in stores}
+    weight |= {x: weight.get(x, 0) + n * times[x] for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
-    return LayoutCost(weight, vec, tuple(tiles), frozenset(keyed), frozenset(words))
+    return LayoutCost(weight, vec, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel))
+
+
+def _shared_run(op: LoadOp, buffer: Buffer, axes: Iterable[str], most: int, refs: RefAxes) -> Iterator[tuple[str, int]]:
+    """The first of ``axes`` along which a vector has elements that several positions share, and its positions."""
+    runs = ((x, repeated_width(buffer, op.index, op.mask, x, most, refs)[0]) for x in axes)
+    yield from islice(((x, run) for x, run in runs if run > 1), 1)
+
+
+def _costly(kernel: TileKernel) -> frozenset[frozenset[str]]:
+    """The axes of the tiles of ``kernel`` that take long to compute."""
+    maps = (op for op in walk_ops(kernel.body) if isinstance(op, MapOp) and op.result.type.dtype.is_float)
+    return frozenset(frozenset(op.result.type.names) for op in maps if FUNCTIONS[op.op].slots >= COSTLY)
 
 
 def _strided(form: Linear, axes: Iterable[str], width: int) -> dict[str, int]:
@@ -273,8 +289,11 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     sizes = {a.name: a.size for a in kernel.axes}
     columns, rows = _classes(kernel, cost)
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp | ScanOp) for x in combined(op)}
-    # lanes that share a reduced axis must exchange values, so reduced axes get registers first
-    rows.sort(key=lambda c: not reduced.isdisjoint(c))
+    # lanes that share a reduced axis must exchange values, so reduced axes get registers first, and then those along
+    # which results share a value that takes long to compute
+    costly = [tile for tile in cost.costly if not tile.isdisjoint(columns)]
+    shared = {x for c in rows for x in c if costly and all(x not in tile for tile in costly)}
+    rows.sort(key=lambda c: (not reduced.isdisjoint(c), not shared.isdisjoint(c)))
     kept = sum(reduced.isdisjoint(c) for c in rows)
     vec = {a: gcd(cost.vec.get(a, 1), sizes[a]) for a in columns}
     for op in walk_ops(kernel.body):

@@ -2,7 +2,7 @@
 
 * The tile along contiguous memory is a power of two.  It divides the elements where a larger one would leave much of
   itself behind the end (:func:`exact`): tiles of 512 along 320 elements leave 37% of all threads idle, and tiles of
-  64 none.
+  64 none.  Along 513 elements, tiles of 1024 leave half of the threads idle, and tiles of 64 one in nine.
 * Blocks start one after another.  A block of :data:`~nautilus.planner.kernel.ELEMENTS` elements of 16 bits moves its
   bytes in about the time in which the next one starts, so blocks have more elements where the starts of all would take
   more than :data:`SHARE` of the time of the memory or of the operations (:func:`elements`).
@@ -16,10 +16,12 @@ is the time of their starts; their memory takes 25 us.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod
+from fractions import Fraction
+from math import floor, prod
 
-from nautilus.core.expr.nodes import Load, Op, free_vars, walk
-from nautilus.core.index.simplify import linear_in
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, walk
+from nautilus.core.index.linear import divided, linear_in
+from nautilus.core.records import dataclass
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
@@ -33,19 +35,30 @@ LINE = 128  # bytes of the shortest tile along contiguous memory
 VECTOR = 4  # elements of f32 that one instruction loads
 REGISTERS = 32  # elements of a short row in a thread
 FEWEST = 4  # elements along which an operand is contiguous, for tiles that read along it
+MOST_SHARED = 16  # positions that share an element of an operand that is contiguous along them
 TURNED = 64  # bytes of a line of results whose operand is contiguous along another axis, and elements of a short type
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """An axis along which an operand is contiguous; ``shared``: positions that share an element (of a byte, say)."""
+
+    axis: str
+    shared: int
 
 
 def exact(extent: int, most: int, least: int) -> int:
     """The tile along ``extent`` elements: ``most``, or less where tiles of that size would leave much of it unused.
 
-    The smaller tile divides the elements, so that it has no mask, and has ``least`` elements at least.
+    The smaller tile divides the elements, so that it has no mask, or leaves little unused.  It has ``least`` elements
+    at least.
     """
-    tile = floor_pow2(most)
-    if (-extent % tile) * WASTE <= extent:
-        return tile
+    tile, least = floor_pow2(most), max(1, least)
     whole = extent & -extent
-    return whole if max(1, least) <= whole < tile else tile
+    if (-extent % tile) * WASTE > extent and least <= whole < tile:
+        return whole
+    smaller = (tile >> k for k in range(tile.bit_length()) if tile >> k >= least)
+    return next((n for n in smaller if (-extent % n) * WASTE <= extent), tile)
 
 
 def short(extent: int) -> int:
@@ -92,7 +105,7 @@ def line(dtype: DType) -> int:
     return TURNED if dtype.bytes < 4 else TURNED // dtype.bytes
 
 
-def read_along(defs: Sequence[Def], whole: Mapping[str, int]) -> str | None:
+def read_along(defs: Sequence[Def], whole: Mapping[str, int]) -> Along | None:
     """The axis along which a large input is contiguous, if the result is along another one.
 
     ``whole``: the axes that are cut in tiles, with their extents.
@@ -103,8 +116,20 @@ def read_along(defs: Sequence[Def], whole: Mapping[str, int]) -> str | None:
         near = ld.index[-1]
         if last not in whole or last in free_vars(near) or last not in free_vars(ld):
             continue
-        long = [x for x, n in whole.items() if n >= FEWEST]
-        steps = {x: abs(form[0]) for x in long if (form := linear_in(near, x)) is not None and form[0]}
+        steps = {x: step for x, n in whole.items() if n >= FEWEST and (step := _step(near, x))}
         if steps:
-            return min(steps, key=lambda x: steps[x])
+            axis = min(steps, key=lambda x: steps[x])
+            return Along(axis, max(1, floor(1 / steps[axis])))
     return None
+
+
+def _step(e: Expr, axis: str) -> Fraction:
+    """The mean step of ``e`` along ``axis``; 0 where it is not known, or where more than MOST_SHARED share one."""
+    form = linear_in(e, axis)
+    if form is not None:
+        return Fraction(abs(form[0]))
+    for atom, c in divided(e).terms.items():
+        match atom:
+            case Op(op="floordiv", args=(Var(name=name), Const(value=n))) if name == axis and n <= MOST_SHARED:
+                return Fraction(abs(c), int(n))
+    return Fraction(0)

@@ -1,7 +1,9 @@
-"""Large operands that many results share.
+"""Large operands, and values that take long to compute, that many results share.
 
 An elementwise kernel with a large operand that lacks an axis of the result (the weights of a norm over images, a
 position embedding) computes :data:`RESULTS` results along that axis for each element of the operand that it loads.
+So it does, for :data:`COMPUTED` results, with values of :data:`COSTLY` operations that lack an axis, such as the sine
+and the cosine of an angle that all heads have.
 
 Measured on an H200 (us): a norm of 16 images of 16 MB with weights of as many bytes, 275 in tiles of 16 images, 375
 image by image.
@@ -9,18 +11,31 @@ image by image.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 
-from nautilus.core.expr.nodes import free_vars
+from nautilus.core.expr.nodes import Expr, Op, children, free_vars, walk
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.records import dataclass
+from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def
 
 RESULTS = 16  # results for each element of a shared operand
+COMPUTED = 4  # results for each shared value, whose other operands are in registers
 LARGE = 4 << 20  # bytes of an operand that L1 does not keep, and L2 not for long
+COSTLY = 20  # issue slots of a value that is computed once for several results
 
 
-def lacking_axis(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int]) -> str | None:
-    """The axis of an elementwise kernel that its largest shared operand lacks; None where there is no such operand.
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """The axis of an elementwise kernel that a shared operand lacks, and the results of a thread along it."""
+
+    axis: str
+    results: int
+
+
+def lacking_axis(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int]) -> Lacking | None:
+    """The axis that the largest shared operand lacks, or the costliest shared value; None where there are none.
 
     ``fast``: the axis that is contiguous in memory; ``grid``: the extents of the axes of the result.
     """
@@ -31,4 +46,32 @@ def lacking_axis(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int])
         size = ld.dtype.bytes * prod(n for x, n in grid.items() if x in axes)
         if fast in axes and size >= LARGE:
             found |= {x: max(size, found.get(x, 0)) for x, n in grid.items() if x not in axes and n > 1}
-    return max(found, key=lambda x: found[x]) if found else None
+    if found:
+        axis = max(found, key=lambda x: found[x])
+        return Lacking(axis, min(RESULTS, ceil_pow2(grid[axis])))
+    costs = {x: n for x, n in _costs(defs, fast, grid).items() if n >= COSTLY}
+    axis = max(costs, key=lambda x: costs[x], default="")
+    return Lacking(axis, COMPUTED) if axis else None
+
+
+def _costs(defs: Iterable[Def], fast: str | None, grid: Mapping[str, int]) -> dict[str, float]:
+    """For each axis of :data:`COMPUTED` elements, the issue slots of values that have ``fast`` and lack the axis."""
+    out: dict[str, float] = {}
+    for x in (x for x, n in grid.items() if n >= COMPUTED and x != fast):
+        shared = {n for d in defs for e in _without(d.value, x) if fast in free_vars(e) for n in walk(e)}
+        out[x] = sum(FUNCTIONS[n.op].slots for n in shared if isinstance(n, Op) and n.dtype.is_float)
+    return out
+
+
+def _without(e: Expr, axis: str) -> Iterator[Expr]:
+    """The largest parts of ``e`` in which ``axis`` does not occur."""
+    seen, todo = set[Expr](), [e]
+    while todo:
+        part = todo.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        if axis in free_vars(part):
+            todo += children(part)
+        else:
+            yield part

@@ -280,4 +280,24 @@ SPECS = {
         input seg: i32[N]
         output Y: bool[K]
         Y[k] = any[n | seg[n] == k](b[n])""",
+    "means of windows without the padding": """
+        dim C = 3, H = 11, W = 37
+        input X: f16[C, H, W]
+        output Y: f16[C, H, W]
+        output P: f32[W]
+        Y[c, y, x] = mean[r: 3, s: 5 | 0 <= y + r - 1 and y + r - 1 < H and 0 <= x + s - 2 and x + s - 2 < W](X[c, y + r - 1, x + s - 2])
+        P[i] = mean[j | i - 4 <= j and j <= i + 2](X[0, 0, j])""",
+    "packed rows as columns": """
+        dim N = 70, K = 272
+        input W: i4[N, K]
+        input s: f16[N, K // 8]
+        output Y: f16[K, N]
+        Y[k, n] = W[n, k] * s[n, k // 8]""",
+    "angles that heads share": """
+        dim T = 5, H = 6, D = 32
+        input q: f16[T, H * D]
+        input p: i64[T]
+        output Y: f16[T, H, D]
+        a[t, i: D // 2] = p[t] * exp2(-i / 4.0)
+        Y[t, h, d] = q[t, h * D + d] * cos(a[t, d % 16]) + (-q[t, h * D + d + 16] if d < 16 else q[t, h * D + d - 16]) * sin(a[t, d % 16])""",
 }

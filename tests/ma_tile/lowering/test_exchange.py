@@ -30,7 +30,7 @@ TWO = """
     Y[j, i] = Z[i, j]
 """
 ROWS = """
-    dim M = 64, N = 1025
+    dim M = 256, N = 1025
     input X: bf16[M, N]
     output Y: bf16[M, 1032]
     Y[i, j: 1032] = (X[i, min(j, N - 1)] if j < N else 0)

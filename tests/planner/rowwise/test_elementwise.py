@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nautilus.core.schedule import KernelPlan, WarpPlan
+from nautilus.ma_tile.ir.ops import MapOp, walk_ops
 from nautilus.planner.rowwise.elementwise import exact, short
 from tests.endtoend.support import complaints, travel
 
@@ -28,8 +29,10 @@ def plans(text: str) -> tuple[KernelPlan, ...]:
     [
         (320, 512, 64, 64),
         (1000, 1024, 32, 1024),
-        (257, 512, 32, 512),
-        (1032, 1024, 32, 1024),
+        (257, 512, 64, 512),
+        (257, 512, 32, 32),
+        (513, 1024, 32, 64),
+        (1032, 1024, 32, 128),
         (33, 64, 64, 64),
         (48, 64, 16, 16),
         (5, 8, 32, 8),
@@ -86,3 +89,21 @@ def test_results_that_read_the_same_long_vectors_share_a_kernel(length: int, ker
     """
     assert len(plans(text)) == kernels
     assert complaints(travel(text.replace(str(length), "300"), "sm_90a")) == []
+
+
+def test_results_share_a_value_that_takes_long_to_compute() -> None:
+    """A thread has four heads of an element, whose angle it computes once."""
+    text = """
+        dim T = {t}, H = 32, D = 128
+        input q: bf16[T, H * D]
+        input p: i64[T]
+        output Y: bf16[T, H, D]
+        Y[t, h, d: D] = q[t, h * D + d] * cos(p[t] * exp2(-d / 8.0))
+    """
+    (plan,) = plans(text.format(t=4096))
+    assert {a.name: a.tile for a in plan.axes} == {"t": 8, "h": 4, "d": 128}
+    (kernel,) = travel(text.format(t=64), "sm_90a", until="ma-tile").result.modules["ma-tile"].kernels
+    (cosine,) = [op for op in walk_ops(kernel.body) if isinstance(op, MapOp) and op.op == "cos"]
+    assert kernel.layouts[cosine.result.layout].registers == 8
+    (light,) = plans(text.format(t=4096).replace("cos(p[t] * exp2(-d / 8.0))", "(p[t] + d)"))
+    assert light.axis("h").tile != 4
