@@ -7,8 +7,8 @@ kept axis and on a reduced one (``x + r``), the last index of the operand moves 
 * a thread computes whole windows, so that no result is shared between threads: the reduced axes have their exact
   extents, and the layout gives them registers only;
 * a block has up to :data:`RESULTS` results, along the last axes of the result.  The tile of an axis is the largest
-  power of two that leaves at most one part in :data:`WASTE` of the positions unused, so that neighbouring threads read
-  neighbouring elements.
+  power of two that leaves at most one part in :data:`WASTE` of the positions unused.  It has :data:`LANES` elements at
+  least along the last axis, so that neighbouring threads read neighbouring elements, and :data:`LINES` along others.
 
 Where the last index has no reduced axis (the channels of ``X[b, x + r, c]``), a thread computes the windows of one
 vector of channels at neighbouring positions ``x``, up to :data:`HELD` terms: their windows overlap, so that the block
@@ -31,6 +31,8 @@ from nautilus.targets.limits import VECTOR_BYTES
 MAX_TERMS = 64  # terms that a thread holds in registers
 MAX_STEP = 4  # elements between the windows of neighbouring threads; further apart they share few sectors
 RESULTS = 1024  # most results of a block
+LANES = 32  # results along the last axis, which neighbouring threads have, at least
+LINES = 8  # results along another axis at least: neighbours share most of their windows there
 BLOCK_TERMS = 16384  # most terms of a block
 HELD = 128  # terms of the windows of one thread along vectors
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
@@ -113,16 +115,16 @@ def result_tiles(order: Iterable[str], extents: Mapping[str, int], most: int) ->
     budget = min(RESULTS, floor_pow2(BLOCK_TERMS // most))
     out: dict[str, int] = {}
     for x in order:
-        out[x] = _tile(extents[x], budget)
+        out[x] = _tile(extents[x], budget, LINES if out else LANES)
         budget //= out[x]
     return out
 
 
-def _tile(extent: int, most: int) -> int:
+def _tile(extent: int, most: int, least: int) -> int:
+    """The largest power of two that leaves little unused, from ``least`` on; else one of :data:`LANES`, or ``most``."""
     tile = floor_pow2(min(most, ceil_pow2(extent)))
-    while tile > 32 and (-extent % tile) * WASTE > extent:
-        tile //= 2
-    return tile
+    fitting = (n for n in (tile >> k for k in range(tile.bit_length())) if (-extent % n) * WASTE <= extent)
+    return next((n for n in fitting if n >= least), min(tile, LANES))
 
 
 def warps(results: int, most: int) -> int:

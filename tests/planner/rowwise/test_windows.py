@@ -147,3 +147,21 @@ def test_taps_in_front_of_a_product_have_no_tile_of_the_product() -> None:
     assert result.context.schedule is not None
     taps = [a.tile for k in result.context.schedule.kernels for a in k.axes if a.name == "r"]
     assert taps and max(taps) <= 4
+
+
+def test_lines_of_windows_have_tiles_that_fit() -> None:
+    assert result_tiles(["x", "y", "c"], {"x": 56, "y": 56, "c": 64}, 9) == {"x": 32, "y": 8, "c": 4}
+    assert result_tiles(["x", "y", "c"], {"x": 28, "y": 28, "c": 64}, 9) == {"x": 32, "y": 32, "c": 1}
+
+
+def test_a_mean_without_the_padding_is_one_window() -> None:
+    """The number of its elements is no reduction of its own."""
+    text = """
+        dim C = 32, H = 56
+        input X: f16[C, H, H]
+        output Y: f16[C, H, H]
+        def in(p) = 0 <= p and p < H
+        Y[c, y, x] = mean[r: 3, s: 3 | in(y + r - 1) and in(x + s - 1)](X[c, y + r - 1, x + s - 1])
+    """
+    plan = plan_of(compiled(text))
+    assert {a.name: a.tile for a in plan.axes if a.tile > 1} == {"c": 4, "y": 8, "x": 32, "r": 3, "s": 3}
