@@ -30,6 +30,7 @@ from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of
 from nautilus.planner.kernel import SHORT, plan_kernel, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of
+from nautilus.planner.products.sums import is_sum_of_others
 from nautilus.planner.rowwise.turned import turns_rows
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
@@ -270,7 +271,7 @@ def _join_siblings(
 
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
-    rules = _combines, _combines_tiles, _copied, _turned, _scales
+    rules = _combines, _combines_tiles, _copied, is_sum_of_others, _turned, _scales
     return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
 
 

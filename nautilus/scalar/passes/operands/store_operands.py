@@ -30,7 +30,8 @@ temp of f32.  An operand is stored where
   is read from memory, as that of a page behind a length, the temp has 0 for what lies outside;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
   the launch of one more kernel take a small part of the time that the product saves; fewer suffice where the contiguous
-  axis is none of the tile, whose elements are then loaded one by one, and for rows of 16-bit elements that are no
+  axis is none of the tile, whose elements are then loaded one by one, where each element is a reduction of other terms,
+  such as a sum of gathered rows, which its kernel then stores in 16 bits, and for rows of 16-bit elements that are no
   multiple of 16 bytes where the target has warpgroup MMAs (1000 x 1001 x 1003 takes 31.6 us by warps on an H200);
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more),
   elements of 8 bits at most as many as there are fields in its words (``W[n, k // 4]``), or it is the product of
@@ -43,7 +44,7 @@ Sizes that are known only at launch count with their nominal values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -93,7 +94,7 @@ class StoreOperands:
         for name, d in find_defs(program).items():
             for side in (0, 1):
                 d = find_defs(program)[name]
-                made = operand(d, side, {b.name: b for b in program.buffers}, rows=rows)
+                made = operand(d, side, {b.name: b for b in program.buffers}, rows=rows, reduced=_reduced(program))
                 if made is not None and not _is_box(program, d, made) and not _is_held(program, d, made):
                     program = _stored(program, d, side, made)
                 elif made is None:
@@ -173,13 +174,21 @@ def _is_view(factor: Expr) -> bool:
     return plain and isinstance(strip_conversions(factor), Load)
 
 
+def _reduced(program: Program) -> frozenset[str]:
+    """The temps that are reductions of other terms than products."""
+    reductions = (d for d in find_defs(program).values() if d.is_reduction and d.buffer.space is Space.TEMP)
+    return frozenset(d.name for d in reductions if not (isinstance(v := unscaled(d), Op) and v.op == "mul"))
+
+
 def operand(
-    d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None = None, rows: int | None = None
-) -> Operand | None:
+    d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None = None, rows: int | None = None,
+    reduced: Collection[str] = (),
+) -> Operand | None:  # fmt: skip
     """Factor ``side`` of product ``d`` as the tensor that is stored; None where it stays as it is.
 
     ``inner``: the contracted axis of the tile, if it is not all of them.  ``rows``: terms of the smallest product of
-    which a tensor is stored for its rows alone, if it is another one than :data:`TERMS`.
+    which a tensor is stored for its rows alone, if it is another one than :data:`TERMS`.  ``reduced``: the reductions
+    of other terms than products.
     """
     value = unscaled(d)
     if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul"):
@@ -197,7 +206,8 @@ def operand(
     deep = {a.name for a in d.red}
     dtype = _dtype(mine, tile, deep, buffers)
     whole = rows if rows is not None and dtype is not None and dtype.is_half and _is_view(mine) else TERMS
-    least, again = (TERMS_APART, AGAIN_APART) if _is_apart(mine, tile) else (whole, AGAIN)
+    sums = any(ld.buffer in reduced and free_vars(ld) >= used for ld in loads(mine))
+    least, again = (TERMS_APART, AGAIN_APART) if sums or _is_apart(mine, tile) else (whole, AGAIN)
     if dtype is None or terms < max(least, again * elements):
         return None
     order = _order(factor, axes, tile, buffers, elements, dtype)

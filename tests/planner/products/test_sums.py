@@ -1,0 +1,38 @@
+"""Operands of products that are reductions of other terms are stored by a kernel of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from nautilus.core.schedule import KernelPlan, WarpgroupPlan
+from nautilus.scalar.passes.operands import store_operands
+from tests.endtoend.support import complaints, travel
+
+GATHERED = """
+    dim N = {n}, K = 4, C = 128
+    input h: f16[N, C]
+    input at: i32[N, K]
+    input W: f16[C, C]
+    input b: f32[C]
+    assume -1 <= at[n, k] < N
+    output Y: f16[N, C]
+    s[n, c] = sum[k | at[n, k] >= 0](h[at[n, k], c])
+    Y[n, e] = tanh(sum[c](s[n, c] * W[c, e]) + b[e])
+"""
+
+
+def plans(text: str) -> list[KernelPlan]:
+    schedule = travel(text, "sm_90a", until="scalar").result.context.schedule
+    assert schedule is not None
+    return list(schedule.kernels)
+
+
+def test_sums_of_gathered_rows_are_stored() -> None:
+    first, product = plans(GATHERED.format(n=1 << 16))
+    assert first.ops == ("s", "Y_sum_left") and isinstance(product.mapping, WarpgroupPlan)
+
+
+def test_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_operands, "TERMS_APART", 1)
+    made = travel(GATHERED.format(n=100), "sm_90a")
+    assert len(made.result.modules["ma-tile"].kernels) == 2 and complaints(made) == []
