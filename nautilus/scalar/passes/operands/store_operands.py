@@ -146,9 +146,7 @@ def _needs_whole_rows(d: Def, factor: Expr, products: Sequence[Def], defs: Mappi
     along = {ld.buffer: free_vars(ld) for ld in loads(factor) if ld.buffer in defs and defs[ld.buffer].is_reduction}
     whole = frozenset[str]().union(*(used for name, used in along.items() if name in names)) & {a.name for a in d.par}
     others = (name for name in along if name not in names)
-    return any(
-        not whole <= along[name] and any(ld.buffer in names for ld in defs[name].reads()) for name in others
-    )
+    return any(not whole <= along[name] and any(ld.buffer in names for ld in defs[name].reads()) for name in others)
 
 
 def _has_digits(ld: Load, d: Def) -> bool:
