@@ -64,6 +64,7 @@ MAX_TILE = 256  # elements of a whole axis that is in accumulators
 FEW_TERMS = 64  # terms of a sum of partial results whose tile may be as wide as that of the products before it
 MAX_ROW = 8192  # elements of a row that is one tile
 BLOCK = 4096  # elements a block of row-wise work handles
+WARPS = 4  # of a block with a shared operand
 ELEMENTS, MANY_ELEMENTS = 1024, 2048  # elements of a block of elementwise work, at least and at most
 LEAST = 256  # elements of the least tile of a small kernel: 8 of each thread of a warp
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
@@ -372,7 +373,7 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
         budget = ELEMENTS
         lacking, across = _shared_along(g, grid), elementwise.read_along(g.defs, {x: g.extent(x) for x in whole})
         if lacking is not None:
-            budget = BLOCK
+            budget = WARPS * lacking.warp
             g.roles[lacking.axis] = AxisPlan(lacking.axis, GRID, lacking.results)
             order.remove(lacking.axis)
         elif across is not None:
@@ -479,14 +480,15 @@ def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
     if g.dots:
         return warp_tiles.mapping(g)
     # 16 to 32 elements a thread, 64 of a long row in registers; elementwise work 8, one vector, or 16 in large tiles.
-    shares = _shared_along(g, grid) is not None
+    shares = _shared_along(g, grid)
     large = BLOCK if elementwise.read_along(g.defs, {x: g.extent(x) for x in _whole_axes(g, grid)}) else MANY_ELEMENTS
-    each = 1024 if shares or any(d.is_reduction for d in g.defs) else 512 if g.volume() >= large else 256
+    each = 1024 if any(d.is_reduction for d in g.defs) else 512 if g.volume() >= large else 256
+    each = each if shares is None else shares.warp
     long = g.loop is None and g.volume() > rows.GENERAL
     each = rows.WARP_OF_BYTES if not long and rows.streams_bytes(g.defs) else each
     warps = rows.warps(g.volume()) if long else max(1, min(16, g.volume() // each))
     most = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != _vector_axis(g)), default=1)
-    down = 1 if shares else min(most, warps)  # a thread has all results of an element that they share
+    down = 1 if shares is not None else min(most, warps)  # a thread has all results of an element that they share
     return WarpPlan(warps=(down, warps // down), stages=1, epilogue="direct")
 
 

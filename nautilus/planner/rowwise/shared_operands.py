@@ -19,19 +19,25 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.targets.limits import VECTOR_BYTES
 
 RESULTS = 16  # results for each element of a shared operand
 COMPUTED = 4  # results for each shared value, whose other operands are in registers
+WARP = 1024  # elements of a warp with a shared operand; with a shared value a thread has one vector of each result
 LARGE = 4 << 20  # bytes of an operand that L1 does not keep, and L2 not for long
 COSTLY = 20  # issue slots of a value that is computed once for several results
 
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """The axis of an elementwise kernel that a shared operand lacks, and the results of a thread along it."""
+    """The axis of an elementwise kernel that a shared operand lacks, and the results of a thread along it.
+
+    ``warp``: the elements of a warp.
+    """
 
     axis: str
     results: int
+    warp: int
 
 
 def lacking_axis(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int]) -> Lacking | None:
@@ -48,10 +54,11 @@ def lacking_axis(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int])
             found |= {x: max(size, found.get(x, 0)) for x, n in grid.items() if x not in axes and n > 1}
     if found:
         axis = max(found, key=lambda x: found[x])
-        return Lacking(axis, min(RESULTS, ceil_pow2(grid[axis])))
+        return Lacking(axis, min(RESULTS, ceil_pow2(grid[axis])), WARP)
     costs = {x: n for x, n in _costs(defs, fast, grid).items() if n >= COSTLY}
     axis = max(costs, key=lambda x: costs[x], default="")
-    return Lacking(axis, COMPUTED) if axis else None
+    bytes_ = max((ld.dtype.bytes for d in defs for ld in d.reads() if axis in free_vars(ld)), default=VECTOR_BYTES)
+    return Lacking(axis, COMPUTED, 32 * COMPUTED * max(1, VECTOR_BYTES // bytes_)) if axis else None
 
 
 def _costs(defs: Iterable[Def], fast: str | None, grid: Mapping[str, int]) -> dict[str, float]:
