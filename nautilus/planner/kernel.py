@@ -384,10 +384,12 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
             budget = elementwise.elements(g.defs, {x: g.extent(x) for x in grid}, ELEMENTS, MANY_ELEMENTS)
             if last and last[-1] in order:  # operands along another axis are small
                 order = [last[-1], *(x for x in order if x != last[-1])]
-    for x in order[:2]:
+    elements = not any(d.is_reduction for d in g.defs)
+    for x in order[: 3 if elements else 2]:
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))
-        elements = not any(d.is_reduction for d in g.defs)
+        if x != order[0] and x != order[-1] and elements:
+            tile = elementwise.exact(g.extent(x), tile, 1)  # the next axis fills the block
         if x == order[0] and (elements or x == fast):
             line = (elementwise.LINE if elements else 2 * SECTOR) // min(d.buffer.dtype.bytes for d in g.defs)
             beside = room // max((ceil_pow2(g.extent(y)) for y in order[1:2]), default=1) if elements else 1

@@ -8,18 +8,23 @@ into it, which becomes its guard (:mod:`nautilus.scalar.analysis.masking`).
 Which temps: those that the schedule names, or, where it leaves the choice open, every one that does not
 make an expression larger than :data:`LIMIT` nodes, counted as it prints (every level of text is a tree).
 A temp that is read in windows, such as the state before in each step of a stencil, is computed once for each element
-of a window: it stays in memory where it is made from more than :data:`READS` tensors of its own shape.
+of a window: it stays in memory where it is made from more than :data:`READS` tensors of its own shape.  So does a temp
+of 16 bits that is made from more than :data:`READS` elements at positions that are read or computed from what is read,
+such as those between which a deformable convolution interpolates, where each is an operand of :data:`AGAIN` terms of a
+product: the loop of the product would wait for two loads, one after the other, in each step.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TypeAlias
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Expr, Load, Op, children, free_vars, loads, rewrite, substitute, walk
+from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -31,6 +36,7 @@ from nautilus.scalar.rewriting import find_defs, map_kernels, map_statements, wi
 
 LIMIT = 2000
 READS = 3
+AGAIN = 32
 
 _Seen: TypeAlias = dict[int, tuple[Store | Update, frozenset[str]]]  # by id; the statement keeps its id taken
 
@@ -62,7 +68,7 @@ def default_inline(program: Program) -> tuple[str, ...]:
     seen: _Seen = {}
     for name in [d.name for d in find_defs(program).values() if can_inline(d)]:
         done: list[Certificate] = []
-        if _is_large_in_windows(program, name, seen):
+        if _is_large_in_windows(program, name, seen) or _is_gathered_operand(program, name):
             continue
         candidate = inline_one(program, name, done, seen)
         if all(_size(c.after, {}) <= LIMIT for c in done):
@@ -82,6 +88,20 @@ def _is_large_in_windows(program: Program, name: str, seen: _Seen) -> bool:
     found = [{ld for e in expressions(s) for ld in loads(e) if ld.buffer == name} for s in readers]
     over = any(len(free_vars(e)) > 1 for s in found for ld in s for e in ld.index)
     return over or any(len(s) > READS for s in found)
+
+
+def _is_gathered_operand(program: Program, name: str) -> bool:
+    """Whether the temp ``name`` of 16 bits is made from many gathered elements, and is an operand of products."""
+    d = find_defs(program)[name]
+    gathered = [ld for ld in loads(d.value) if any(isinstance(n, Load) for e in ld.index for n in walk(e))]
+    if len(gathered) <= READS or not d.buffer.dtype.is_half:
+        return False
+    for reader in find_defs(program).values():
+        mine = [ld for ld in reader.reads() if ld.buffer == name] if reader.op == "sum" else []
+        again = prod(nominal(a.extent) for a in reader.axes if all(a.name not in free_vars(ld) for ld in mine))
+        if mine and again >= AGAIN and any(n.op == "mul" for n in walk(reader.value) if isinstance(n, Op)):
+            return True
+    return False
 
 
 def _size(e: Expr, memo: dict[int, int]) -> int:
