@@ -389,7 +389,7 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))
         if x != order[0] and x != order[-1] and elements:
-            tile = elementwise.exact(g.extent(x), tile, 1)  # the next axis fills the block
+            tile = elementwise.fitting(g.extent(x), tile, 1, elementwise.WASTE_BESIDE)  # the next axis fills the block
         if x == order[0] and (elements or x == fast):
             line = (elementwise.LINE if elements else 2 * SECTOR) // min(d.buffer.dtype.bytes for d in g.defs)
             beside = room // max((ceil_pow2(g.extent(y)) for y in order[1:2]), default=1) if elements else 1

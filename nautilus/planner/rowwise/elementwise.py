@@ -31,6 +31,7 @@ SHARE = 0.5  # of the time of the rest that the starts of blocks may take
 OPERATIONS = 2.5e13  # operations a second, of all threads
 MANY = 8192  # blocks, which every multiprocessor has dozens of; fewer have too little to hide
 WASTE = 8  # at most one part in so many of the tiles along an axis is unused
+WASTE_BESIDE = 4  # the same along an axis behind which another one fills the block
 LINE = 128  # bytes of the shortest tile along contiguous memory
 VECTOR = 4  # elements of f32 that one instruction loads
 REGISTERS = 32  # elements of a short row in a thread
@@ -57,8 +58,14 @@ def exact(extent: int, most: int, least: int) -> int:
     whole = extent & -extent
     if (-extent % tile) * WASTE > extent and least <= whole < tile:
         return whole
-    smaller = (tile >> k for k in range(tile.bit_length()) if tile >> k >= least)
-    return next((n for n in smaller if (-extent % n) * WASTE <= extent), tile)
+    return fitting(extent, tile, least, WASTE) or tile
+
+
+def fitting(extent: int, most: int, least: int, waste: int) -> int:
+    """The largest power of two up to ``most`` that leaves at most one part in ``waste`` unused; 0: below ``least``."""
+    tile = floor_pow2(most)
+    smaller = (tile >> k for k in range(tile.bit_length()))
+    return next((n for n in smaller if n >= least and (-extent % n) * waste <= extent), 0)
 
 
 def short(extent: int) -> int:

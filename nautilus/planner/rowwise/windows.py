@@ -24,6 +24,7 @@ from nautilus.core.expr.nodes import Var, free_vars
 from nautilus.core.index.linear import divided
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import ceil_pow2, floor_pow2
+from nautilus.planner.rowwise.elementwise import fitting
 from nautilus.planner.rowwise.rows import MAX_WARPS, MIN_WARPS, WASTE
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.targets.limits import VECTOR_BYTES
@@ -123,8 +124,7 @@ def result_tiles(order: Iterable[str], extents: Mapping[str, int], most: int) ->
 def _tile(extent: int, most: int, least: int) -> int:
     """The largest power of two that leaves little unused, from ``least`` on; else one of :data:`LANES`, or ``most``."""
     tile = floor_pow2(min(most, ceil_pow2(extent)))
-    fitting = (n for n in (tile >> k for k in range(tile.bit_length())) if (-extent % n) * WASTE <= extent)
-    return next((n for n in fitting if n >= least), min(tile, LANES))
+    return fitting(extent, tile, least, WASTE) or min(tile, LANES)
 
 
 def warps(results: int, most: int) -> int:

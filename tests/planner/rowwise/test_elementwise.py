@@ -107,3 +107,16 @@ def test_results_share_a_value_that_takes_long_to_compute() -> None:
     assert kernel.layouts[cosine.result.layout].registers == 8
     (light,) = plans(text.format(t=4096).replace("cos(p[t] * exp2(-d / 8.0))", "(p[t] + d)"))
     assert light.axis("h").tile != 4
+
+
+def test_a_third_axis_fills_a_block() -> None:
+    text = """
+        dim B = 64, H = 64, K = 9, C = 64
+        input X: f32[B, K, C]
+        input w: f32[H, C]
+        output Y: f16[B, H, K, C]
+        Y[b, h, k, c] = X[b, k, c] * w[h, c]
+    """
+    (plan,) = plans(text)
+    tiles = {a.name: a.tile for a in plan.axes}
+    assert tiles["c"] == 64 and tiles["k"] == 2 and tiles["h"] == 8
