@@ -17,7 +17,8 @@ SMOOTHED = """
 
 
 @pytest.mark.parametrize(
-    ("steps", "dtype", "staged"), [(160, "f32", True), (163, "f32", False), (256, "f16", True), (200, "bf16", True)]
+    ("steps", "dtype", "staged"),
+    [(160, "f32", True), (163, "f32", True), (47, "f32", False), (256, "f16", True), (200, "bf16", True)],
 )
 def test_rows_of_steps(steps: int, dtype: str, staged: bool) -> None:
     made = travel(SMOOTHED.format(steps=steps, dtype=dtype), "sm_90a")

@@ -60,7 +60,6 @@ module t target sm_90a {
 
 ; CASE: rows that begin at odd places
 ; RUN: vector-steps
-; UNCHANGED
 ; COMPLETE:
 module t target sm_90a {
   input X: f32[32, 65]
@@ -71,6 +70,29 @@ module t target sm_90a {
     %last = for t in 0..65 carry(%h = %zero) {
       %x = ld.global X[i, t] vec 1 : f32[i: 32] #i
       %n = add %h, %x : f32[i: 32] #i
+      st.global Y[i, t], %n vec 1
+      yield %n
+    }
+  }
+}
+; CHECK: for t in 0..4 carry
+; CHECK: ld.global X[i, t * 16 + v] vec 1 : f32[i: 32, v: 16]
+; CHECK: st.global Y[i, t * 16 + v], %n_steps vec 1
+; CHECK: in 64..65
+
+; CASE: the same in two warps, whose stores are not staged
+; RUN: vector-steps
+; UNCHANGED
+; COMPLETE:
+module t target sm_90a {
+  input X: f32[64, 65]
+  output Y: f32[64, 65]
+  kernel k grid 1 warps 2 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp(i:2x32)
+    %zero = const 0.0 : f32[i: 64] #i
+    %last = for t in 0..65 carry(%h = %zero) {
+      %x = ld.global X[i, t] vec 1 : f32[i: 64] #i
+      %n = add %h, %x : f32[i: 64] #i
       st.global Y[i, t], %n vec 1
       yield %n
     }
