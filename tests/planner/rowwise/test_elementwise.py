@@ -119,4 +119,4 @@ def test_a_third_axis_fills_a_block() -> None:
     """
     (plan,) = plans(text)
     tiles = {a.name: a.tile for a in plan.axes}
-    assert tiles["c"] == 64 and tiles["k"] == 2 and tiles["h"] == 8
+    assert tiles["c"] == 64 and tiles["k"] == 4 and tiles["h"] == 4
