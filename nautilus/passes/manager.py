@@ -129,6 +129,8 @@ def prepared(step: Step, module: Any, context: Context) -> Context:
 
         if has_recurrences(module):
             decided, fallbacks = decide_between(decide, module, context.schedule, context.fallbacks)
+            planner = made(**bind(made, replace(context, fallbacks=fallbacks), {}))
+            decided = planner.decide_steps(step.name, module, decided)
         else:
             decided, fallbacks = decide(module, context.schedule, context.fallbacks)
         return replace(context, schedule=decided, fallbacks=fallbacks)

@@ -13,6 +13,7 @@ positions of other threads go to memory.
 A reduction has one tile, over its own axes and what it reduces, where that has at most :data:`TERMS` elements in all
 reductions of a step together.  Otherwise its last axis is cut into tiles, in a loop that reductions over the same
 axes share.  The loop combines tile by tile, element by element, and what is in the last tile is combined behind it.
+Products of matrices (:mod:`nautilus.scalar.analysis.states.step_products`) have whole tiles, with their lanes.
 :func:`on_chip` gives None where the tile of a nest has more than :data:`ELEMENTS` elements.
 """
 
@@ -33,6 +34,7 @@ from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import nest
+from nautilus.scalar.analysis.states.step_products import StepProducts
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
 from nautilus.scalar.recurrence_reads import Placement, Steps, placement, without_constant_axes
 
@@ -44,22 +46,27 @@ _LANES = (128, 64, 32)
 
 
 def on_chip(
-    name: str, steps: Steps, stored: Collection[str], taken: Collection[str] = ()
+    name: str, steps: Steps, stored: Collection[str], taken: Collection[str] = (), products: StepProducts | None = None
 ) -> tuple[Kernel, tuple[Buffer, ...]] | None:
     """The kernel of ``steps`` in tiled form and the tensors that it stores, of which ``stored`` are read elsewhere.
 
-    ``taken``: the names of the program, which no local has.
+    ``products``: the sums of a step, if they are such ones.  ``taken``: the names of the program, which no local has.
     """
     steps = without_constant_axes(steps, stored, taken)
     if any(not isinstance(a.extent, int) for d in steps.defs for a in steps.own(d)):
         return None
-    terms = _terms(steps)
+    terms = _terms(steps) if products is None else dict.fromkeys((d.name for d in steps.defs), 0)
     where = placement(steps, frozenset(d.red[-1].name for d in steps.defs if terms[d.name]))
     memory = frozenset(steps.names[ld.buffer] for _, ld in where.memory)
     elements = max(_size(steps, replace(d, red=())) for d in steps.defs)
-    lanes = _lanes(steps, max(_size(steps, d) for d in steps.defs)) if not memory else None
-    if elements * (1 if lanes is None else lanes.tile) > ELEMENTS:
-        return None
+    if products is not None:
+        lanes = None if memory else _lanes_of(steps, products.lanes.var, products.tile)
+        if lanes is None:
+            return None
+    else:
+        lanes = _lanes(steps, max(_size(steps, d) for d in steps.defs)) if not memory else None
+        if elements * (1 if lanes is None else lanes.tile) > ELEMENTS:
+            return None
     kept = frozenset(stored) | memory
     kernel = _Emitter(steps, where, lanes, kept, terms, taken).kernel(name)
     return kernel, tuple(d.buffer for d in steps.defs if d.name in kept)
@@ -121,10 +128,15 @@ def _lanes(steps: Steps, largest: int) -> _Lanes | None:
     best = max(extents, key=lambda v: (min(extents[v], _LANES[-1]), ends.count(Var(v)), extents[v]))
     count = prod(extents.values())
     tile = next((n for n in _LANES if count >= n * _BLOCKS), _LANES[-1])
-    tile = min(tile, ceil_pow2(extents[best]))
+    return _lanes_of(steps, best, min(tile, ceil_pow2(extents[best])))
+
+
+def _lanes_of(steps: Steps, name: str, tile: int) -> _Lanes:
+    """Lanes along the independent axis ``name``, ``tile`` of them in a block."""
     taken = steps.outer | {a.name for d in steps.defs for a in d.axes}
-    loop = next(loop for loop in steps.shared if loop.var == best)
-    return _Lanes(loop, extents[best], tile, unused(f"{best}0", taken))
+    loop = next(loop for loop in steps.shared if loop.var == name)
+    assert isinstance(loop.hi, Const)
+    return _Lanes(loop, int(loop.hi.value), tile, unused(f"{name}0", taken))
 
 
 # -- statements -----------------------------------------------------------------------------------

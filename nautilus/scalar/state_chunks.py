@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Final
@@ -16,11 +16,12 @@ from nautilus.core.expr.products import factors, product_of, strip_conversions
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, reads_of
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, statements
 from nautilus.scalar.rewriting import fresh_name, kernel_of
+from nautilus.scalar.state_corrections import Corrections
 
 ZERO: Final = 4096  # the mark of a factor that is 0, more than there are steps in a chunk
 UNIT: Final = 256.0  # coarse parts of exponents are multiples of 1 / UNIT; sums of 512 of at most 128 are exact in f32
@@ -97,21 +98,43 @@ class StateChunks:
         self.by_row = found.by_row
         self.sums: tuple[str, ...] = ()  # of exponents, in parts
         self.marks, self.counts = found.marks, ""  # the running sums of marks
+        self.found: Buffer | None = None  # corrections
+        self.place_of: Callable[[Expr], tuple[Expr, Expr]] = lambda t: (t, t)
 
     def program(self) -> Program:
         """The program with the definitions in place of the steps."""
         m = self.m
         if self.varies:
             self.running()
-        states = self.states() if self.count > 1 else None
-        for x in m.members:
+        if m.correction is None:
+            states = self.states() if self.count > 1 else None
+        else:
+            corrections = Corrections(self)
+            self.found, states = corrections.made()
+            self.place_of = corrections.place
+        needed = self.needed()
+        for x in needed:
             if isinstance(x, Reader):
                 self.reader(x, states)
             else:
                 self.kernels.append(kernel_of(x))
         kernels = [x for k in self.given.kernels for x in (self.kernels if k is self.kernel else [k])]
-        known = tuple(b for b in self.given.buffers if b.name != m.name)
+        dropped = {m.name, *(_name(x) for x in m.members if x not in needed)}
+        known = tuple(b for b in self.given.buffers if b.name not in dropped)
         return replace(self.given, buffers=(*known, *self.buffers), kernels=tuple(kernels))
+
+    def needed(self) -> list[Reader | Def]:
+        """The members that are outputs, or that others read."""
+        own = set(map(_name, self.m.members))
+        wanted = {b.name for b in self.given.buffers if b.space is Space.OUTPUT}
+        wanted |= {n for k in self.given.kernels if k is not self.kernel for n in reads_of(k)}
+        out: list[Reader | Def] = []
+        for x in reversed(self.m.members):
+            if _name(x) in wanted:
+                d = x.target if isinstance(x, Reader) else x
+                wanted |= {ld.buffer for ld in d.reads()} & own
+                out.insert(0, x)
+        return out
 
     # -- products of the decay --------------------------------------------------------------------
     def running(self) -> None:
@@ -211,6 +234,12 @@ class StateChunks:
     def added(self, at: Expr) -> tuple[Expr | None, Expr, Expr]:
         """The factors of what the step at ``at`` adds."""
         m = self.m
+        if self.found is not None:
+            outer, columns = ([Var(a.name) for a in axes] for axes in (m.outer, m.columns))
+            chunk, place = self.place_of(at)
+            found: Expr = Load(self.found.name, (*outer, chunk, *columns, place), self.found.dtype, m.span)
+            u = found if self.found.dtype is self.dtype else Op("cast", (found,), self.dtype)
+            return None, substitute(m.x, {self.t: at}), u
         x, u = (substitute(e, {self.t: at}) for e in (m.x, m.u))
         return None if m.scale is None else substitute(m.scale, {self.t: at}), x, u
 
@@ -357,6 +386,8 @@ class StateChunks:
         m, t = self.m, Var(self.t)
         own = [Var(a.name) for a in (*m.rows, *m.columns)]
         outer = [Var(a.name) for a in m.outer]
+        if m.correction is not None:
+            own = [Var(a.name) for a in (*m.columns, *m.rows)]
         read: Expr = Load(states.name, (*outer, calc("floordiv", t, self.length), *own), states.dtype, m.span)
         if states.dtype is not self.dtype:
             read = Op("cast", (read,), self.dtype)
@@ -407,6 +438,12 @@ class StateChunks:
         self.kernels.append(kernel_of(Def(b.name, b, tuple(par), tuple(red), combiner, value, guard, self.m.span)))
         return b
 
+    def elementwise(self, suffix: str, par: Sequence[Axis], value: Expr, dtype: DType = DType.F32) -> Buffer:
+        """A tensor of ``value`` at each position."""
+        b = self.made(suffix, par, dtype)
+        self.kernels.append(kernel_of(Def(b.name, b, tuple(par), (), None, value, None, self.m.span)))
+        return b
+
     def nest(self, last: Stmt, outer: Sequence[Axis], step: Axis, body: Sequence[Stmt]) -> Kernel:
         """A recurrence over ``step``."""
         assert isinstance(last, Store)
@@ -419,6 +456,10 @@ class StateChunks:
         for a in reversed(outer):
             whole = loop(a, Kind.PAR, whole)
         return Kernel(last.buffer, (), whole, self.m.span)
+
+
+def _name(x: Reader | Def) -> str:
+    return x.target.name if isinstance(x, Reader) else x.name
 
 
 def multiplied(a: Expr, b: Expr) -> Expr:

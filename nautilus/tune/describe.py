@@ -19,6 +19,7 @@ from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.planner.draft import Draft
 from nautilus.planner.rowwise.rows import GENERAL
+from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.analysis.derived_names import LOOP
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
@@ -56,7 +57,7 @@ def describe_kernel(
     joined: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """One kernel as JSON data. ``joined``: definitions that fused kernels compute in its block or cluster."""
-    unified = unified_of(program, plan.ops) if set(plan.ops) <= _defined(program) else None
+    unified = unified_of(program, plan.ops) if set(plan.ops) <= read_defs(program).keys() else None
     shape = shape_of(plan, unified, limits(arch)) if unified is not None else None
     mode = loop_structures.mode_of(plan, unified) if unified is not None and len(plan.ops) > 1 else None
     live = [peak(kernel, body) for _, body, _ in bodies(kernel, limits(arch))]
@@ -99,10 +100,6 @@ def _source(plan: KernelPlan, shape: KernelShape | None, threads: int) -> str:
     step, why = ("of a step", LONG_STEPS) if looped else ("in registers", LONG_ROWS)
     sizes = f"{f'{each:.3g}' if each < 1 else int(each)} elements a thread, {tile} a block"
     return f"{sizes} {step} ({why})" if tile > GENERAL else f"{sizes} (H200, row-wise kernels at 95 to 99% of copy)"
-
-
-def _defined(program: Program) -> set[str]:
-    return {k.name for k in program.kernels} | {b.name for b in program.buffers}
 
 
 def _in_parts(op: ma.MemOp) -> bool:

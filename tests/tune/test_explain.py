@@ -51,6 +51,27 @@ def test_the_kernels_of_the_compilation_are_not_made_again(monkeypatch: pytest.M
     assert found["predicted"]["kernels"] and found["fault"] is None
 
 
+DELTA = """
+dim P = 4, T = 16384, D = 64
+input q: bf16[P, T, D], k: bf16[P, T, D], v: bf16[P, T, D], g: f32[P, T]
+output y: bf16[P, T, D]
+assume abs(k[p, t, d]) < inf
+assume abs(q[p, t, d]) < inf
+recur {
+  r[p, t, e] = sigmoid(g[p, t]) * sum[d](k[p, t, d] * S[p, t - 1, d, e]) if t > 0 else 0
+  S[p, t, d, e] = (sigmoid(g[p, t]) * S[p, t - 1, d, e] if t > 0 else 0) + k[p, t, d] * (v[p, t, e] - r[p, t, e])
+  y[p, t, e] = sum[d](q[p, t, d] * S[p, t, d, e])
+}
+"""
+
+
+def test_steps_of_a_delta_rule_use_matrix_units_and_a_block_has_rows_of_one_chunk() -> None:
+    words = text(explain(Request(Path("delta.naut"), text=DELTA), every=False))
+    assert "kernel S_end: computes S_end" in words
+    assert "engine     warpgroup (other)" in words
+    assert "t_group grid, t_member grid 64, t_from loop 32" in words
+
+
 def test_text_of_a_back_to_back_gemm(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "cluster")
     found = explained("attention/causal_prefill", dims={"M": 2048, "N": 2048})

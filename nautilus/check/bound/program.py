@@ -10,6 +10,7 @@ has their roundings.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
 
@@ -38,7 +39,7 @@ from nautilus.scalar.passes.operands.join_groups import JoinGroups
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
-from nautilus.scalar.passes.recurrences.chunk_matrix_states import rounded_states
+from nautilus.scalar.passes.recurrences.chunk_matrix_states import RoundedState, rounded_states
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.results.reduce_rows import ReduceRows
 from nautilus.scalar.passes.results.store_partial_sums import StorePartialSums
@@ -93,20 +94,79 @@ def in_chunks(program: Spec, spec: Spec, precision: str = "fast", schedule: Sche
     There, products of operands with earlier steps of a chunk are rounded, and so are what the steps of a chunk add and
     the states before chunks.  Each term of a result has one of these roundings, or two: as if what each step adds were
     rounded, and the state where it is read.  They are independent of the steps between, so they do not grow.
+
+    Where what a step adds reads the state, each of its terms has two roundings more, in the inverse of the system of
+    equations and in its product.  The steps behind it amplify all of them (:func:`grows_in_chunks`).
     """
     if precision == "strict" or (schedule is not None and not schedule.narrow):
         return program
-    states = rounded_states(JoinRecurrences().apply(lower(spec)), spec)
+    states = _rounded_states(spec)
+    corrections = {n: _corrections(program, n) for n, s in states.items() if s.corrected}
 
     def put(d: Definition) -> Definition:
+        e = d.expr
+        for name, found in corrections.items():
+            if d.name in found:
+                e = _terms_rounded(e, {name, *found}, states[name].dtype)
         if d.name in states:
-            return replace(d, expr=_added_rounded(d.expr, d.name, states[d.name]))
-        return replace(d, expr=rewrite(d.expr, read))
+            return replace(d, expr=_added_rounded(e, d.name, states[d.name].dtype))
+        return replace(d, expr=rewrite(e, read))
 
     def read(e: Expr) -> Expr | None:
-        return _narrowed(e, states[e.buffer]) if isinstance(e, Load) and e.buffer in states else None
+        return _narrowed(e, states[e.buffer].dtype) if isinstance(e, Load) and e.buffer in states else None
 
     return replace(program, definitions=tuple(map(put, program.definitions))) if states else program
+
+
+def _rounded_states(spec: Spec) -> dict[str, RoundedState]:
+    return rounded_states(JoinRecurrences().apply(lower(spec)), spec)
+
+
+def grows_in_chunks(spec: Spec) -> bool:
+    """Whether later steps amplify the roundings of a matrix state that is computed in chunks of steps."""
+    return any(s.corrected for s in _rounded_states(spec).values())
+
+
+def _corrections(program: Spec, state: str) -> frozenset[str]:
+    """``state``, and the definitions of its step that read it and that it reads."""
+    members = {d.name: {ld.buffer for ld in loads(d.expr)} for d in program.definitions if d.recurrence is not None}
+    behind, ahead = {state}, {state}
+    for _ in members:
+        behind |= {n for n, reads in members.items() if reads & behind}
+        ahead |= {x for n in ahead for x in members.get(n, ())}
+    return frozenset(behind & ahead & members.keys())
+
+
+#: A factor close to 1 that no type of 16 bits has, so that an exact number has the rounding of its product.
+_ABOUT_ONE = 1.0 + 2.0**-30
+
+
+def _terms_rounded(e: Expr, names: Collection[str], dtype: DType) -> Expr:
+    """``e`` with two roundings of each sum over ``names``, and of each term without them beside one that has them."""
+
+    def twice(x: Expr) -> Expr:
+        for _ in range(0 if isinstance(x, Const) else 2):
+            x = _narrowed(Op("mul", (x, Const(_ABOUT_ONE, x.dtype)), x.dtype), dtype)
+        return x
+
+    def inside(x: Expr) -> bool:
+        return any(ld.buffer in names for ld in loads(x))
+
+    def visit(x: Expr, alone: bool) -> Expr:
+        if not inside(x):
+            return twice(x) if alone else x
+        match x:
+            case Reduce():
+                return twice(x)
+            case Op(op="add" | "sub", args=args):
+                return replace(x, args=tuple(visit(a, True) for a in args))
+            case Op(op="select", args=(c, a, b)):
+                return replace(x, args=(c, visit(a, alone), visit(b, alone)))
+            case Op(op="mul" | "div" | "neg" | "cast", args=args):
+                return replace(x, args=tuple(visit(a, False) for a in args))
+        return x
+
+    return visit(e, False)
 
 
 def _added_rounded(e: Expr, state: str, dtype: DType) -> Expr:

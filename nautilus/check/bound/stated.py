@@ -11,7 +11,7 @@ import numpy as np
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import inexact, roundings, rounds_at_store
-from nautilus.check.bound.program import in_chunks, rounded
+from nautilus.check.bound.program import grows_in_chunks, in_chunks, rounded
 from nautilus.check.bound.recurrences.recurrent import chunk_errors, following_outputs, recurrent_bounds
 from nautilus.check.bound.sampling import figures
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, walk
@@ -44,9 +44,10 @@ def _stated(spec: Spec, precision: str, schedule: Schedule, kernels: frozenset[s
     exact = {d.name: _is_exact(program, d.name, computed) for d in program.definitions}
     rounded_numbers = {t.name for t in spec.outputs if _rounds_numbers(program, t.name)}
     wanted = [t for t in spec.outputs if t.dtype.is_float and (not exact[t.name] or t.name in rounded_numbers)]
-    found = _bounds(program, precision, wanted, schedule)
     chunked = in_chunks(program, spec, precision, schedule)
-    if chunked is not program:
+    grows = chunked is not program and grows_in_chunks(spec)
+    found = _bounds(chunked if grows else program, precision, wanted, schedule)
+    if chunked is not program and not grows:
         more = chunk_errors(chunked, precision, wanted, schedule)
         found = {n: replace(b, relative=b.relative + more.get(n, 0.0)) for n, b in found.items()}
     out: dict[str, Bound] = {}

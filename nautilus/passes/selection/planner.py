@@ -16,6 +16,7 @@ from nautilus.passes.manager import Context
 from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
 from nautilus.passes.selection.trial import Trial
 from nautilus.planner.planner import Planner
+from nautilus.planner.products.steps import plan_steps
 from nautilus.scalar.ir import Program
 
 
@@ -54,6 +55,12 @@ class PricedPlanner:
         if self.fallbacks.taken and decided.narrow_to_bytes is None:  # the trial's fallbacks are those of its factors
             decided = replace(decided, narrow_to_bytes=made.narrow_to_bytes)
         return replace(decided, inline=made.inline, copies=made.copies, splits=made.splits), found.fallbacks
+
+    def decide_steps(self, before: str, program: Program, schedule: Schedule) -> Schedule:
+        """``schedule`` with plans of recurrences, which are no part of the programs of :meth:`decide`."""
+        planned = {k.name for k in schedule.kernels}
+        made = plan_steps(program, self.arch, self.fallbacks) if before == "fuse" else ()
+        return replace(schedule, kernels=(*schedule.kernels, *(k for k in made if k.name not in planned)))
 
     def _narrow(self, program: Program, given: Schedule) -> tuple[Schedule, Fallbacks]:
         """``given`` with the choice between 8 and 16 bits for computed factors; a trial takes 8 bits."""

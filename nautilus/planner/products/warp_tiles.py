@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import free_vars, loads
+from nautilus.core.expr.conditions import conjuncts
+from nautilus.core.expr.nodes import Op, free_vars, loads
+from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import linear_in
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
@@ -45,7 +47,7 @@ def add_tiles(g: Draft, grid: list[str]) -> None:
                     g.roles |= {x: AxisPlan(x, GRID, ceil_pow2(g.extent(x))) for x in mine}
                     continue
                 near = _contiguous(g, mine)
-                best = max(mine, key=lambda x: (min(g.extent(x), 128) * (NEAR if x in near else 1), mine.index(x)))
+                best = max(mine, key=lambda x: (_worth(g, x, x in near), mine.index(x)))
                 least = 1 if _is_small(g) else 16
                 g.roles[best] = AxisPlan(best, GRID, max(least, min(most, ceil_pow2(g.extent(best)))))
     tiled = [x for x in grid if g.tile(x) > 16]
@@ -74,6 +76,25 @@ def _contiguous(g: Draft, axes: Sequence[str]) -> frozenset[str]:
     made = {d.name for d in g.defs}
     last = [ld.index[-1] for d in _products(g) for ld in loads(d.value) if ld.index and ld.buffer not in made]
     return frozenset(x for x in axes for e in last if (form := linear_in(e, x)) is not None and form[0] == 1)
+
+
+def _worth(g: Draft, axis: str, near: bool) -> int:
+    """How good a tile along ``axis`` is beside others; ``near``: it reads neighbours in memory."""
+    return min(g.extent(axis), 128) * (NEAR if near else 1) // _moved(g, axis)
+
+
+def _moved(g: Draft, axis: str) -> int:
+    """The positions of the shared loop by which a position along ``axis`` moves a condition, at least 1.
+
+    Rows that are far apart have few terms in common, as those of different groups of ``group * 64 + member``.
+    """
+    found = [1]
+    for c in (c for d in g.defs for c in conjuncts(d.guard)):
+        if g.loop is not None and isinstance(c, Op) and c.op in ("lt", "le", "gt", "ge"):
+            far = linear(c.args[0]) - linear(c.args[1])
+            own, step = (abs(far.slope(x)) for x in (axis, g.loop))
+            found += [own // step] if step else []
+    return max(found)
 
 
 def _is_batch(g: Draft, axis: str) -> bool:

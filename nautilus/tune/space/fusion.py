@@ -42,16 +42,19 @@ def groups_of(schedule: Schedule) -> Groups:
 
 
 def ways(program: Program, base: Schedule) -> tuple[str, ...]:
-    """Groupings that may be faster, the one of ``base`` first."""
+    """Groupings that may be faster, the one of ``base`` first.  The steps of a recurrence are one kernel."""
     defs = read_defs(program)
     own = groups_of(base)
     found = [own]
+    fixed = {n for n, group in enumerate(own) if not defs.keys() >= set(group)}
     for n, group in enumerate(own):
+        if n in fixed:
+            continue
         ends = [i for i, o in enumerate(group[:-1], 1) if defs[o].is_reduction]
         found.extend((*own[:n], *_cut(group, (cut,)), *own[n + 1 :]) for cut in ends)
         if len(ends) > 1:
             found.append((*own[:n], *_cut(group, tuple(ends)), *own[n + 1 :]))
-    pairs = range(len(own) - 1)  # neighbours that the rule kept apart
+    pairs = [n for n in range(len(own) - 1) if fixed.isdisjoint((n, n + 1))]  # neighbours that the rule kept apart
     found.extend((*own[:n], (*own[n], *own[n + 1]), *own[n + 2 :]) for n in pairs)
     return tuple(dict.fromkeys(text(g) for g in found))[:_MOST]
 

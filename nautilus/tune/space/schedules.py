@@ -27,6 +27,7 @@ from nautilus.core.fallbacks import WITHOUT, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
 from nautilus.planner.streaming import Cut
+from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 from nautilus.tune.search.trial_lowering import Lowered, TrialLowering
@@ -212,8 +213,9 @@ def _cut_variant(space: Space, packs: str, way: _Way) -> Variant | Refused:
 
 def _variant(trials: TrialLowering, base: Schedule, way: _Way) -> Variant:
     own = trials.split(base)
-    fixed = splits.combining(own, base)
-    kernels = tuple(_kernel_space(own, trials.arch, k, _prefix(way), k.name in fixed) for k in base.kernels)
+    fixed, defs = splits.combining(own, base), read_defs(own)
+    planned = (k for k in base.kernels if defs.keys() >= set(k.ops))  # recurrences have one plan
+    kernels = tuple(_kernel_space(own, trials.arch, k, _prefix(way), k.name in fixed) for k in planned)
     return Variant(base, own, fusion.ways(own, base), kernels)
 
 

@@ -174,4 +174,4 @@ def _combines(plan: KernelPlan) -> bool:
 
 
 def _reads(defs: Mapping[str, Def], plan: KernelPlan, names: set[str]) -> bool:
-    return any(ld.buffer in names for o in plan.ops for ld in defs[o].reads())
+    return any(ld.buffer in names for o in plan.ops if o in defs for ld in defs[o].reads())

@@ -304,3 +304,39 @@ def test_the_bound_of_a_matrix_state_includes_the_roundings_of_its_chunks(
         want, got = run_spec(spec, inputs)["Y"], run_program(program, inputs, {}, "typed")["Y"]
         assert relative(got, want) < figure
     assert figure == steps if dtype == "f32" else unit < figure < 4 * unit
+
+
+DELTA = """
+dim H = 4, T = 70, D = 32, E = 24
+input q: {t}[H, T, D], k: {t}[H, T, D], v: {t}[H, T, E], g: f32[H, T], b: f32[H, T]
+output Y: f32[H, T, E]
+assume abs(k[h, t, d]) < inf
+recur {{
+  w[h, t, e] = sigmoid(b[h, t]) * (v[h, t, e] - (A * {s} * sum[d](k[h, t, d] * S[h, t - 1, d, e]) if t > 0 else 0))
+  S[h, t, d, e] = A * (S[h, t - 1, d, e] if t > 0 else 0) + {s} * k[h, t, d] * w[h, t, e]
+  Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
+}}
+"""
+
+
+@pytest.mark.parametrize("scale", ["0.1", "0.25"])
+@pytest.mark.parametrize(("dtype", "unit"), [("bf16", 2.0**-8), ("f16", 2.0**-11), ("f32", 2.0**-22)])
+def test_the_bound_of_a_delta_rule_includes_the_roundings_of_its_chunks(
+    dtype: str, unit: float, scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load_text(DELTA.format(t=dtype, s=scale).replace("A *", "sigmoid(2 + g[h, t]) *"))
+    steps = stated(spec)["Y"].relative
+    monkeypatch.setattr(chunk_matrix_states, "chosen_length", lambda *_: 32)
+    _stated.cache_clear()
+    in_chunks.cache_clear()
+    figure = stated(spec)["Y"].relative
+    _stated.cache_clear()
+    in_chunks.cache_clear()
+    program = JoinRecurrences().apply(lower(spec))
+    program, _ = chunk_matrix_states.ChunkMatrixStates(spec).derive(program)
+    for p in passes(spec=spec):
+        program = between(lambda part, p=p: (p.apply(part), lambda: None), program)  # type: ignore[misc]
+    inputs = generate(spec, "random").arrays
+    error = relative(run_program(program, inputs, {}, "typed")["Y"], run_spec(spec, inputs)["Y"])
+    assert figure / 16 < error < figure or dtype == "f32"
+    assert error < figure == steps if dtype == "f32" else unit < figure < 8 * unit

@@ -35,12 +35,13 @@ from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
-from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, TmaLoad
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, TmaLoad, TmaStore
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, wg_acc_layout
 from nautilus.ma_tile.ir.ops import (
     ForOp,
     Frag,
     GlobalLoad,
+    GlobalStore,
     MemKernel,
     MemModule,
     MemOp,
@@ -48,6 +49,7 @@ from nautilus.ma_tile.ir.ops import (
     SharedLoad,
     Slot,
     Smem,
+    walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
@@ -111,8 +113,10 @@ class _Loads:
         return replace(op, body=tuple(y for x in op.body for y in (staged if x is found[0] else (x,))))
 
     def _is_tile(self, op: GlobalLoad) -> bool:
-        """Whether ``op`` loads a whole accumulator's worth of an input."""
-        return self.module.buffer(op.buffer).space is Space.INPUT and self._is_accumulator(op.result)
+        """Whether ``op`` loads a whole accumulator's worth of an input, or of what other kernels made."""
+        written = {x.buffer for x in walk_ops(self.kernel.body) if isinstance(x, GlobalStore | TmaStore)}
+        inside = self.module.buffer(op.buffer).space in (Space.INPUT, Space.TEMP) and op.buffer not in written
+        return inside and self._is_accumulator(op.result)
 
     def _staged(self, op: GlobalLoad) -> tuple[MemOp, ...] | None:
         buffer = self.module.buffer(op.buffer)

@@ -14,7 +14,7 @@ Numbers are f32, f64, or integers that are added and multiplied as they wrap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from nautilus.core.expr.build import calc, number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite, substitute
@@ -22,7 +22,7 @@ from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.scalar.ir import Kind, Loop, Stmt, Store, expressions, extent, statements
+from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update, expressions, extent, statements
 from nautilus.scalar.recurrences import Form, nests
 
 ORDER = 4  # steps between a result of a filter and the earliest one that it reads
@@ -153,8 +153,11 @@ def _constant(e: Expr, ranges: Ranges) -> float | None:
     return None
 
 
-def linear_states(form: Form) -> tuple[State, ...] | None:
-    """The states of a recurrence, all of which are linear; None where one is not."""
+def linear_states(form: Form, known: Collection[str] = ()) -> tuple[State, ...] | None:
+    """The states of a recurrence, all of which are linear; None where one is not.
+
+    ``known``: reductions of a step whose results are numbers here, whatever they are made from.
+    """
     step = form.step.body
     stores = {s.buffer: (loops, s) for loops, s in map(_elementwise, nests(step)) if s is not None}
     written = {s.buffer: s.index for _, s in statements(step)}
@@ -163,7 +166,7 @@ def linear_states(form: Form) -> tuple[State, ...] | None:
     if any(n is None or n not in (0, 1) for n in backs.values()):
         return None
     names = {ld.buffer for ld, n in backs.items() if n == 1}
-    found = [_state(form, stores, name) for name in sorted(names) if name in stores]
+    found = [_state(form, stores, name, known) for name in sorted(names) if name in stores]
     states = tuple(x for x in found if x is not None)
     return states if states and len(states) == len(names) else None
 
@@ -189,12 +192,18 @@ def _elementwise(nest: Sequence[Stmt]) -> tuple[tuple[Loop, ...], Store | None]:
 Stores = Mapping[str, tuple[tuple[Loop, ...], Store]]
 
 
-def _state(form: Form, stores: Stores, name: str) -> State | None:
+def reductions(form: Form) -> frozenset[str]:
+    """The tensors that reductions of a step make."""
+    return frozenset(s.buffer for _, s in statements(form.step.body) if isinstance(s, Update))
+
+
+def _state(form: Form, stores: Stores, name: str, known: Collection[str]) -> State | None:
     """The state ``name``; None where it is not linear."""
     own, store = stores[name]
     exact = store.value.dtype in (DType.F32, DType.F64, DType.I32, DType.I64)
-    value = _within_step(form, stores, store.value, 16) if exact else None
-    inside = () if value is None else tuple(ld for ld in loads(value) if ld.buffer in form.roles)
+    value = _within_step(form, stores, store.value, 16, known) if exact else None
+    others = form.roles.keys() - set(known)
+    inside = () if value is None else tuple(ld for ld in loads(value) if ld.buffer in others)
     if value is None or len(inside) != 1 or inside[0].buffer != name or inside[0].dtype is not value.dtype:
         return None
     p = form.roles[name].index(form.step.var)
@@ -210,14 +219,17 @@ def _without(index: tuple[Expr, ...], p: int) -> tuple[Expr, ...]:
     return (*index[:p], *index[p + 1 :])
 
 
-def _within_step(form: Form, stores: Stores, e: Expr, depth: int) -> Expr | None:
-    """``e`` with elementwise tensors of the same step replaced by their values; None where one is not elementwise."""
+def _within_step(form: Form, stores: Stores, e: Expr, depth: int, known: Collection[str] = ()) -> Expr | None:
+    """``e`` with elementwise tensors of the same step replaced by their values.
+
+    None where one is not elementwise, nor ``known``.
+    """
     written = {name: s.index for name, (_, s) in stores.items()}
     failed = depth == 0
 
     def rule(n: Expr) -> Expr | None:
         nonlocal failed
-        if not (isinstance(n, Load) and n.buffer in form.roles):
+        if not (isinstance(n, Load) and n.buffer in form.roles) or n.buffer in known:
             return None
         if n.buffer not in stores:
             failed = True
@@ -232,10 +244,11 @@ def _within_step(form: Form, stores: Stores, e: Expr, depth: int) -> Expr | None
         return substitute(s.value, names)
 
     made = rewrite(e, rule)
-    if failed or any(ld.buffer in form.roles and ld.buffer not in stores for ld in loads(made)):
+    others = form.roles.keys() - set(known)
+    if failed or any(ld.buffer in others and ld.buffer not in stores for ld in loads(made)):
         return None
-    again = [ld for ld in loads(made) if ld.buffer in form.roles and steps_back(form, written, ld) == 0]
-    return _within_step(form, stores, made, depth - 1) if again else made
+    again = [ld for ld in loads(made) if ld.buffer in others and steps_back(form, written, ld) == 0]
+    return _within_step(form, stores, made, depth - 1, known) if again else made
 
 
 def _step(form: Form, ld: Load) -> int:

@@ -5,6 +5,13 @@ A *matrix state* is the only state of its recurrence and linear (:mod:`.linear_s
     S[p, t, d, e] = a[p, t, d] * S[p, t - 1, d, e] + b[p, t] * x[p, t, d] * u[p, t, e]
     y[p, t, e]    = sum[d](q[p, t, d] * S[p, t, d, e]) * g[p, t, e] + rest[p, t, e]     the readers, also of S[t - 1]
 
+What a step adds may read the state before it in one sum over its rows, as in the delta rule, whose steps add
+``x[t, d] * w[t, e]`` with the *correction* ``f``::
+
+    w[p, t, e] = u[p, t, e] + f[p, t] * sum[d](k[p, t, d] * S[p, t - 1, d, e])
+
+``x``, ``k`` and ``f`` are then never infinite.
+
 The *rows* ``d`` are the axes over which every reader sums, the *columns* ``e`` those on which neither the decay ``a``
 nor ``x`` nor ``q`` depends, and ``p`` are the others.  Each of them may be several axes or, for ``p``, none.  A state
 of a step is not read in any other way, and it is 0 before the first step.
@@ -26,15 +33,16 @@ from nautilus.core.buffers import Space
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.conditions import FALSE, TRUE
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, substitute
-from nautilus.core.expr.products import factors, product_of
+from nautilus.core.expr.products import product_of
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify, simplify_value
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.terms import never_infinite
 from nautilus.scalar.analysis.definitions import Def, read_def, rename_axes, size
-from nautilus.scalar.analysis.states.linear_states import State, left_out, linear_part, other_part
+from nautilus.scalar.analysis.states.linear_states import State, left_out, linear_part, other_part, reductions
 from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, Update, extent
 from nautilus.scalar.recurrences import Form, nests
 from nautilus.scalar.rewriting import axis_assumptions, map_statements, substituted
@@ -57,8 +65,18 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
+class Correction:
+    """What the state before a step adds to its ``u``: ``factor * sum[d](inside * S[t - 1])`` (module docstring)."""
+
+    factor: Expr
+    inside: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class MatrixState:
     """A matrix state (module docstring).  ``decay``, ``scale``: ``a`` and ``b``, None where they are 1.
+
+    ``correction``: what the state adds to ``u``, None where it adds nothing.  ``u`` has the scale then.
 
     ``members``: the definitions of a step but that of the state, in order.
     """
@@ -75,6 +93,7 @@ class MatrixState:
     u: Expr
     members: tuple[Reader | Def, ...]
     span: Span
+    correction: Correction | None = None
 
     @property
     def readers(self) -> tuple[Reader, ...]:
@@ -92,7 +111,7 @@ def matrix_state(program: Program, form: Form, state: State, finite: Collection[
         return None
     axes = {name: Axis(name, n) for name, n in sizes.items() if n is not None}
     places = _Places(form, axes)
-    added = _added(places, state)
+    added, read, share = _added(places, state, reductions(form))
     names = [e.name for e in state.store.index if isinstance(e, Var) and e.name != form.step.var]
     stored = program.buffer(state.name).space is not Space.TEMP
     if added is None or stored or sorted(names) != sorted(x.var for x in loops):
@@ -104,25 +123,51 @@ def matrix_state(program: Program, form: Form, state: State, finite: Collection[
     rows = {frozenset(a.name for a in m.target.red) for m in found}
     if len(rows) != 1:
         return None
+    (summed,) = rows
+    correction = None
+    if read is not None and share is not None:
+        correction = _correction(found, read, share, added, summed)
+        if correction is None:
+            return None
     decay = places.later(state.factor(number(1, state.value.dtype)))
-    return _parted(places, state, members, next(iter(rows)), added, decay)
+    return _parted(places, state, members, summed, added, decay, correction)
+
+
+def _correction(
+    readers: Sequence[Reader], read: Load, share: Expr, added: Expr, rows: frozenset[str]
+) -> Correction | None:
+    """What the sum ``read`` over the state adds, as the factor ``share`` of it; ``added``: the terms without it.
+
+    Both have the same factors of rows.  None where they do not, or ``read`` is no plain sum of the state before.
+    """
+    reader = next((r for r in readers if r.target.name == read.buffer), None)
+    if reader is None or not reader.before or reader.rest is not None or read.index != reader.target.index:
+        return None
+    left, right = ([f for f in _factors(e) if free_vars(f) & rows] for e in (added, share))
+    if sorted(map(format_expr, left)) != sorted(map(format_expr, right)):
+        return None
+    rest = [f for f in _factors(share) if not free_vars(f) & rows]
+    rest += [] if reader.outside is None else [reader.outside]
+    return Correction(product_of(rest or [number(1, share.dtype)]), reader.inside)
 
 
 def _parted(
-    places: _Places, state: State, members: Sequence[Reader | Def], rows: frozenset[str], added: Expr, decay: Expr
-) -> MatrixState | None:
+    places: _Places, state: State, members: Sequence[Reader | Def], rows: frozenset[str], added: Expr, decay: Expr,
+    correction: Correction | None,
+) -> MatrixState | None:  # fmt: skip
     """The matrix state whose steps add the product ``added``; None where the axes are not those of matrices."""
     parts = _factors(added)
     left = [f for f in parts if free_vars(f) & rows]
     right = [f for f in parts if not free_vars(f) & rows]
     inside = [m.inside for m in members if isinstance(m, Reader)]
-    bound = frozenset[str]().union(*(free_vars(e) for e in (*left, *inside, decay)))
+    shares = [] if correction is None else [correction.factor]
+    bound = frozenset[str]().union(*(free_vars(e) for e in (*left, *inside, *shares, decay)))
     loops = [x.var for x in (*places.form.shared, *state.own)]
     columns = [n for n in loops if n not in rows and n not in bound]
     if not columns or not left or not all(free_vars(q) & rows for q in inside):
         return None
     outer = [n for n in loops if n not in rows and n in bound]
-    middle = [f for f in right if free_vars(f).isdisjoint(columns)]
+    middle = [f for f in right if free_vars(f).isdisjoint(columns) and correction is None]
     right = [f for f in right if f not in middle]
     if not right:
         return None
@@ -135,7 +180,7 @@ def _parted(
         state.name, places.axes[places.time], places.form.reverse, axes(outer), axes([n for n in loops if n in rows]),
         axes(columns), None if decay == one else decay, product_of(middle) if middle else None,
         product_of(left), product_of(right),
-        tuple(members), state.store.span,
+        tuple(members), state.store.span, correction,
     )  # fmt: skip
 
 
@@ -199,14 +244,33 @@ def _simple(e: Expr, ranges: Ranges) -> Expr:
 # -- what a step adds -----------------------------------------------------------------------------
 
 
-def _added(places: _Places, state: State) -> Expr | None:
-    """What each step adds to the state, over positions; None where the first step adds something else."""
+def _added(places: _Places, state: State, sums: Collection[str]) -> tuple[Expr | None, Load | None, Expr | None]:
+    """What each step adds to the state, over positions; None where the first step adds something else.
+
+    Where it reads one of ``sums``: the terms without it, the read, and the factor of the read.  The sum of the first
+    step is 0, since it has no state.
+    """
+    none = None, None, None
     if state.forgets is None or places.later(state.forgets) != FALSE:
-        return None
-    rest = _without_zeros(places.later(state.rest))
-    first = _without_zeros(places.at_first(places.everywhere(state.rest)))
-    alone = places.at_first(places.everywhere(state.forgets)) == TRUE
-    return rest if alone and first == places.at_first(rest) else None
+        return none
+    everywhere = places.everywhere(state.rest)
+    rest, first = _without_zeros(places.later(state.rest)), _without_zeros(places.at_first(everywhere))
+    if places.at_first(places.everywhere(state.forgets)) != TRUE:
+        return none
+    reads = [ld for ld in loads(rest) if ld.buffer in sums]
+    if not reads:
+        return (rest, None, None) if first == places.at_first(rest) else none
+    read, *others = reads
+    share = linear_part(rest, read, number(1, rest.dtype))
+    alone, early = other_part(rest, read), first
+    for ld in (ld for ld in loads(first) if ld.buffer in sums):
+        found = other_part(early, ld) if linear_part(early, ld, ld) is not None else None
+        early = number(0, rest.dtype) if found is None else found
+    if others or share is None or alone is None:
+        return none
+    alone, share = _without_zeros(_simple(alone, places.ranges)), _simple(share, places.ranges)
+    same = _without_zeros(_simple(early, places.ranges)) == places.at_first(alone)
+    return (alone, read, share) if same else none
 
 
 def _without_zeros(e: Expr) -> Expr:
@@ -223,8 +287,9 @@ def _without_zeros(e: Expr) -> Expr:
             if left == zero:
                 return right if name == "add" else Op("neg", (right,), e.dtype)
             return Op(name, (left, right), e.dtype)
-        case Op(op="mul") if zero in factors(e):
-            return zero
+        case Op(op="mul", args=(a, b)):
+            left, right = _without_zeros(a), _without_zeros(b)
+            return zero if zero in (left, right) else Op("mul", (left, right), e.dtype)
     return e
 
 

@@ -22,6 +22,11 @@ of matrices, and is computed for the pairs of steps of each chunk::
     y[p, t, e]     = sum[d](q[t, d] * G(start of n, t)[d] * S0[n, d, e])
                    + sum[s in chunk n, s <= t](sum[d](q[t, d] * G(s, t)[d] * x[s, d]) * u[s, e])
 
+What a step adds may read the state before it, as in the delta rule: ``u`` is then the correction
+``w[t, e] = u[t, e] + f[t] * sum[d](k[t, d] * S[t - 1, d, e])``.  The corrections of a chunk solve a system of equations
+(:mod:`nautilus.scalar.state_corrections`), which is triangular, and one chunk after another finds its corrections and
+the state behind it by products of matrices.  Everything else is the same with ``w`` in place of ``u``.
+
 When it is right.
 
 * ``|a| <= 1`` is proved, as in ``chunk-recurrences``, and ``a = exp(w)`` by its form, or ``w = log(abs(a))``
@@ -38,6 +43,7 @@ When it is right.
   such an element is replaced: by the sign of infinite elements, and by the others times ``LEAST``, so that NaN stays,
   and so does inf in the state.  The result times inf is what the infinite elements make of the state.
 * No step leaves the state out by a condition.
+* ``f``, ``k`` and ``x`` are never infinite where there are corrections, so that no element of the system is.
 
 ``S0`` is stored as bf16 where ``q`` is, as ``narrow`` would round it in the product.
 
@@ -48,23 +54,30 @@ pairs of steps again for each tile of columns.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, substitute
+from nautilus.core.expr.products import factors
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs, promised_ranges
+from nautilus.scalar.analysis.contractions.terms import never_infinite
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
 from nautilus.scalar.analysis.states.exponents import exponent, logarithm
-from nautilus.scalar.analysis.states.linear_states import linear_states
-from nautilus.scalar.analysis.states.matrix_states import Reader, matrix_state
+from nautilus.scalar.analysis.states.linear_states import linear_states, reductions
+from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
+from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length
 from nautilus.scalar.recurrences import form_of
+from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.state_chunks import ZERO, Found, StateChunks, multiplied, short_type, short_types, volume
 from nautilus.targets.memory_rates import LAUNCH
 
@@ -80,6 +93,8 @@ _MOST_COLUMNS = (
 _SHORT_FLOPS, _LONG_FLOPS = 4.0e8, 4.0e7  # operations in a microsecond, of 16 bits and of f32
 _EXPONENTIALS = 2.1e6  # in a microsecond, each with its sum and product
 _KERNELS = 7  # launches, about
+_BLOCKS = 132  # that run at the same time, of 64 columns of a state each
+_CHUNK, _LONG_CHUNK = 1.0, 4.0  # microseconds of the products of a chunk in a block, of 16 bits and of f32
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +122,24 @@ class ChunkMatrixStates(CertifyingPass[Program]):
             length = 0 if found is None else self.length or chosen_length(program, k, found)
             if found is None or not length:
                 continue
-            program = StateChunks(program, k, found, length, rounds).program()
-            certificates += [_certificate(found, r) for r in found.state.readers]
+            chunks = StateChunks(program, k, found, length, rounds)
+            program = chunks.program()
+            certificates += [_certificate(found, r) for r in chunks.needed() if isinstance(r, Reader)]
         return program, tuple(certificates)
 
 
 def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None) -> Found | None:
     """The matrix state of the recurrence ``k`` that may be computed in chunks; None where there is none."""
     form = form_of(k)
-    states = None if form is None else linear_states(form)
+    states = None if form is None else linear_states(form, reductions(form))
     if form is None or states is None or len(states) != 1:
         return None
     m = matrix_state(program, form, states[0], finite_inputs(spec))
     elsewhere = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
     given = promised_ranges(spec)
     if m is None or m.name in elsewhere or not bounded(program, form, states[0], given):
+        return None
+    if m.correction is not None and not _finite_correction(program, m, spec):
         return None
     if m.decay is None:
         return Found(m, None)
@@ -135,17 +153,36 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None) -> Fou
     return Found(m, Op("max", (w, least), w.dtype), marks)
 
 
-def rounded_states(program: Program, spec: Promises | None) -> dict[str, DType]:
-    """The states that are computed in chunks from operands of 16 bits, and the type to which others are rounded.
+def _finite_correction(program: Program, m: MatrixState, spec: Promises | None) -> bool:
+    """Whether no factor of the system of equations is infinite."""
+    assert m.correction is not None
+    axes, finite = (m.time, *m.outer, *m.rows), finite_inputs(spec)
+    ranges = Ranges(find_defs(program), axes, given=promised_ranges(spec), infinite=True)
+    parts = (f for e in (m.correction.factor, m.correction.inside, m.x) for f in factors(e))
+    return all(never_infinite(f, finite) or all(map(math.isfinite, ranges.of(f))) for f in parts)
 
-    It is tf32 for f16, which operands fit under a scale.
+
+@dataclass(frozen=True, slots=True)
+class RoundedState:
+    """A state that is computed in chunks from operands of 16 bits.
+
+    ``dtype``: the type to which others are rounded; it is tf32 for f16, which operands fit under a scale.
+    ``corrected``: what a step adds reads the state.
     """
-    out: dict[str, DType] = {}
+
+    dtype: DType
+    corrected: bool
+
+
+def rounded_states(program: Program, spec: Promises | None) -> dict[str, RoundedState]:
+    """The states that are computed in chunks from operands of 16 bits."""
+    out: dict[str, RoundedState] = {}
     for k in [k for k in program.kernels if is_recurrence(k)]:
         found = matrix_recurrence(program, k, spec)
         types = frozenset[DType]() if found is None else short_types(found.state)
         if found is not None and types and chosen_length(program, k, found):
-            out[found.state.name] = DType.BF16 if DType.BF16 in types else DType.TF32
+            dtype = DType.BF16 if DType.BF16 in types else DType.TF32
+            out[found.state.name] = RoundedState(dtype, found.state.correction is not None)
     return out
 
 
@@ -156,7 +193,7 @@ def chosen_length(program: Program, k: Kernel, found: Found) -> int:
     """The steps of a chunk; 0 where the recurrence is faster as it is."""
     m = found.state
     form = form_of(k)
-    states = None if form is None else linear_states(form)
+    states = None if form is None else linear_states(form, reductions(form))
     assert form is not None and states is not None
     steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
     if not (_LEAST_AXIS <= d <= _MOST_AXIS and _LEAST_AXIS <= e <= _MOST_AXIS):
@@ -165,9 +202,12 @@ def chosen_length(program: Program, k: Kernel, found: Found) -> int:
         return 0
     least = p * steps * d * e * ELEMENT
     whole = max(steps * STEP, least)
-    if cut := chunk_length(program, form, states):
+    if m.correction is not None:
+        whole = max(2 * steps * STEP, least)  # two sums of a step need each other
+    elif cut := chunk_length(program, form, states):
         whole = min(whole, max(2 * least, (2 * cut + steps / cut) * STEP))
-    times = {n: _time(found, n) for n in (LENGTHS[:1] if found.by_row else LENGTHS) if n < 2 * steps}
+    lengths = LENGTHS[:1] if found.by_row or m.correction is not None else LENGTHS
+    times = {n: _time(found, n) for n in lengths if n < 2 * steps}
     best = min(times, key=lambda n: times[n], default=0)
     return best if best and times[best] < GAIN * whole else 0
 
@@ -187,7 +227,20 @@ def _time(found: Found, length: int) -> float:
         return _pairs(found, length) + bytes_ / RATE + LAUNCH * _KERNELS + (length + chunks) * STEP
     work = bytes_ / RATE + flops / (_SHORT_FLOPS if short else _LONG_FLOPS)
     launches = LAUNCH * (_KERNELS if chunks > 1 else 3)
-    return work + launches + (length + chunks) * STEP
+    more = 0.0 if m.correction is None else _corrections(found, length)
+    return work + launches + (length + chunks) * STEP + more
+
+
+def _corrections(found: Found, length: int) -> float:
+    """The time of the systems of equations, and of one chunk after another."""
+    m = found.state
+    steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
+    chunks, short = -(-steps // length), short_type(m) is DType.BF16
+    bytes_ = p * steps * (4 * 6 * length + (2 if short else 4) * (5 * d + 3 * e))
+    flops = p * steps * length * (2 * d + 2 * e + 6 * length) * (1 if short else 3)
+    blocks = -(-p * -(-e // 64) // _BLOCKS)
+    passing = blocks * chunks * (_CHUNK if short else _LONG_CHUNK) if chunks > 1 else 0.0
+    return bytes_ / RATE + flops / (_SHORT_FLOPS if short else _LONG_FLOPS) + LAUNCH * 4 + passing
 
 
 def _pairs(found: Found, length: int) -> float:
@@ -216,9 +269,13 @@ def _certificate(found: Found, r: Reader) -> Certificate:
         return Reduce("sum", m.rows, None, e, DType.F32, m.span)
 
     stepped: Expr = state
-    for a, (x, u) in zip(decays, steps, strict=True):
-        stepped = Op("add", (stepped if a is None else multiplied(a, stepped), multiplied(x, u)), DType.F32)
     (x1, u1), (x2, u2) = steps
+    if m.correction is not None:
+        u1, u2, stepped = _corrected(found, state, steps, decays)
+    else:
+        for a, (x, u) in zip(decays, steps, strict=True):
+            moved = stepped if a is None else multiplied(a, stepped)
+            stepped = Op("add", (moved, multiplied(x, u)), DType.F32)
     old, new = q, q
     if powers[0] is not None and powers[1] is not None:
         old = multiplied(q, Op("exp", (Op("add", (powers[0], powers[1]), DType.F32),), DType.F32))
@@ -231,3 +288,34 @@ def _certificate(found: Found, r: Reader) -> Certificate:
     positive = [Op("lt", (least, a), DType.BOOL) for a in decays if a is not None] if found.marks is not None else []
     before = summed(multiplied(q, stepped))
     return Certificate("chunk-matrix-states", r.target.name, before, after, (), tuple(positive), (), proof, m.span)
+
+
+def _corrected(
+    found: Found, state: Expr, steps: Sequence[tuple[Expr, Expr]], decays: Sequence[Expr | None]
+) -> tuple[Expr, Expr, Expr]:
+    """The corrections of two steps by the system of equations, and the state behind them, one after another."""
+    m = found.state
+    assert m.correction is not None
+    times = [{m.time.name: integer(n)} for n in (1, 2)]
+    f1, f2 = (substitute(m.correction.factor, at) for at in times)
+    k1, k2 = (substitute(m.correction.inside, at) for at in times)
+    (x1, u1), (x2, u2) = steps
+
+    def summed(e: Expr, name: str) -> Expr:
+        """The sum of ``e`` over rows whose axes have other names."""
+        axes = tuple(replace(a, name=f"{a.name}_{name}") for a in m.rows)
+        own = {a.name: Var(b.name) for a, b in zip(m.rows, axes, strict=True)}
+        return Reduce("sum", axes, None, substitute(e, own), DType.F32, m.span)
+
+    def plus(a: Expr, b: Expr) -> Expr:
+        return Op("add", (a, b), DType.F32)
+
+    def stepped(a: Expr | None, before: Expr, x: Expr, w: Expr) -> Expr:
+        return plus(before if a is None else multiplied(a, before), multiplied(x, w))
+
+    first = plus(u1, multiplied(f1, summed(multiplied(k1, state), "a")))
+    between = stepped(decays[0], state, x1, first)
+    second = plus(u2, multiplied(f2, summed(multiplied(k2, between), "b")))
+    old = k2 if decays[0] is None else multiplied(k2, decays[0])
+    both = plus(summed(multiplied(old, state), "a"), multiplied(summed(multiplied(k2, x1), "b"), first))
+    return first, plus(u2, multiplied(f2, both)), stepped(decays[1], between, x2, second)

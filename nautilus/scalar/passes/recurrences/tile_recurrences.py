@@ -29,13 +29,14 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, loads, rewrite
-from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.fallbacks import NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import AxisPlan, KernelPlan
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, grid_chain, nest
+from nautilus.scalar.analysis.states.step_products import StepProducts, step_products
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, expressions, statements
 from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
@@ -53,20 +54,28 @@ _EARLIER = "__earlier"  # behind the name of a tensor of the recurrence, where a
 
 @dataclass(frozen=True, slots=True)
 class TileRecurrences:
-    """Tile every recurrence that has no tiles yet; one whose tiles a later level refused stays in memory."""
+    """Tile every recurrence that has no tiles yet.
+
+    One that the schedule plans has the tiles of products of matrices; one whose tiles a later level refused otherwise
+    stays in memory.
+    """
 
     fallbacks: Fallbacks = NO_FALLBACKS
+    schedule: Schedule | None = None
     name = "tile-recurrences"
     sees_recurrences = True
 
     def apply(self, program: Program) -> Program:
         """The program with its recurrences in tiled form, without the tensors that stay on chip."""
         more: dict[str, Buffer] = {}
+        planned = () if self.schedule is None else tuple(p.name for p in self.schedule.kernels)
 
         def tiled(k: Kernel) -> Kernel:
             if not is_recurrence(k) or _has_tiles(k):
                 return k
-            kernel, stored = _tiled(program, k, self.fallbacks.steps(k.name) == 0)
+            found = step_products(k)
+            first = self.fallbacks.steps(k.name) <= (WITHOUT if found else 0)
+            kernel, stored = _tiled(program, k, first, found if k.name in planned else None)
             more.update({b.name: b for b in stored})
             return kernel
 
@@ -128,7 +137,9 @@ def _has_tiles(k: Kernel) -> bool:
     return False
 
 
-def _tiled(program: Program, k: Kernel, on_chip_first: bool) -> tuple[Kernel, tuple[Buffer, ...]]:
+def _tiled(
+    program: Program, k: Kernel, on_chip_first: bool, products: StepProducts | None
+) -> tuple[Kernel, tuple[Buffer, ...]]:
     """``k`` in tiled form, and tensors that it stores."""
     shared: list[Loop] = []
     body = k.body
@@ -147,7 +158,9 @@ def _tiled(program: Program, k: Kernel, on_chip_first: bool) -> tuple[Kernel, tu
     stored |= {n for other in program.kernels if other is not k for n in reads_of(other) & own}
     read_names = {n + suffix: n for n in own}
     if on_chip_first:
-        held = on_chip(k.name, Steps(tuple(defs), tuple(shared), steps, read_names), stored, taken)
+        every = Steps(tuple(defs), tuple(shared), steps, read_names)
+        held = None if products is None else on_chip(k.name, every, stored, taken, products)
+        held = held or on_chip(k.name, every, stored, taken)
         if held is not None:
             return held
     names = {loop.var for loop in outer}

@@ -16,6 +16,14 @@
 ; CHECK: mbar.wait full_in_M[in_M_stage]
 ; CHECK: %m = ld.shared in_M[in_M_stage * 2 + consumer] swizzle 128 vec 2
 
+; CASE: a mask that another kernel made
+; INPUT: chained.ma
+; EDIT: input V: => temp M: f16[256, 192]\n input V:
+; EDIT: %sh = cast %s => %m = ld.global M[i0 * 128 + consumer * 64 + i, t * 64 + j] vec 2 : f16[i: 64, j: 64] #s\n%mf = cast %m : f32[i: 64, j: 64] #s\n%sm = add %s, %mf : f32[i: 64, j: 64] #s\n%sh = cast %sm
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
+; RUN: stage-loads
+; CHECK: tma.load in_M[consumer] swizzle 128, M[i0 * 128 + consumer * 64 + i, t * 64 + j]
+
 ; CASE: rows that no bulk copy loads
 ; INPUT: chained.ma
 ; EDIT: input V: => input M: f16[256, 193]\n input V:

@@ -32,7 +32,65 @@ recur {
 BACK = GATE.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1")
 PREVIOUS = GATE.replace("q[h, t, d] * S[h, t, d, e]", "q[h, t, d] * (S[h, t - 1, d, e] if t > 0 else 0)")
 ROWS = GATE.replace("sigmoid(g[h, t])", "exp(-exp(g[h, t] + k[h, t, d]))")
+DELTA = """
+dim H = 2, T = 50, D = 4, E = 3
+input q: f32[H, T, D], k: f32[H, T, D], v: f32[H, T, E], g: f32[H, T], beta: f32[H, T]
+output Y: f32[H, T, E]
+assume abs(k[h, t, d]) < inf
+recur {
+  r[h, t, e] = sigmoid(g[h, t]) * sum[d](k[h, t, d] * S[h, t - 1, d, e]) if t > 0 else 0
+  w[h, t, e] = sigmoid(beta[h, t]) * (v[h, t, e] - r[h, t, e])
+  S[h, t, d, e] = (sigmoid(g[h, t]) * S[h, t - 1, d, e] if t > 0 else 0) + k[h, t, d] * w[h, t, e]
+  Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
+}
+"""
+DELTA_BACK = DELTA.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1")
+DELTA_ROWS = """
+dim H = 2, T = 50, D = 4, E = 3
+input q: f32[H, T, D], k: f32[H, T, D], v: f32[H, T, E], g: f32[H, T, D], beta: f32[H, T]
+output Y: f32[H, T, E]
+assume abs(k[h, t, d]) < inf
+recur {
+  r[h, t, e] = sum[d](k[h, t, d] * (sigmoid(g[h, t, d]) * S[h, t - 1, d, e] if t > 0 else 0))
+  w[h, t, e] = sigmoid(beta[h, t]) * (v[h, t, e] - r[h, t, e])
+  S[h, t, d, e] = sigmoid(g[h, t, d]) * (S[h, t - 1, d, e] if t > 0 else 0) + k[h, t, d] * w[h, t, e]
+  Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
+}
+"""
+CORRECTED = {
+    "a delta rule": DELTA,
+    "a delta rule, downwards": DELTA_BACK,
+    "a delta rule without a gate": DELTA.replace("sigmoid(g[h, t]) * ", "").replace(", g: f32[H, T]", ""),
+    "a delta rule without a factor": DELTA.replace("sigmoid(beta[h, t]) * ", "0.3 *").replace(", beta: f32[H, T]", ""),
+    "a delta rule, and the state before": DELTA.replace(
+        "q[h, t, d] * S[h, t, d, e]", "q[h, t, d] * (S[h, t - 1, d, e] if t > 0 else 0)"
+    ),
+    "a delta rule whose errors are a result": DELTA.replace(
+        "output Y: f32[H, T, E]", "output Y: f32[H, T, E], w: f32[H, T, E]"
+    ),
+    "a delta rule with a negative decay": DELTA.replace("sigmoid(g[h, t])", "tanh(g[h, t])"),
+    "a delta rule with a decay that may be 0, downwards": DELTA_BACK.replace(
+        "sigmoid(g[h, t])", "tanh(max(g[h, t], 0))"
+    ),
+    "a delta rule with a constant decay": DELTA.replace("sigmoid(g[h, t])", "0.9").replace(", g: f32[H, T]", ""),
+    "a delta rule of each row": DELTA_ROWS,
+    "a delta rule of each row, downwards": DELTA_ROWS.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1"),
+    "a delta rule with two keys": DELTA.replace("+ k[h, t, d] * w", "+ tanh(q[h, t, d]) * w"),
+    "a delta rule of all heads": """
+dim T = 50, D = 4, E = 3
+input q: f32[T, D], k: f32[T, D], v: f32[T, E], beta: f32[T]
+output Y: f32[T, E]
+assume abs(k[t, d]) < inf
+assume 0 <= beta[t] <= 1
+recur {
+  r[t, e] = sum[d](k[t, d] * S[t - 1, e, d]) if t > 0 else 0
+  S[t, e, d] = (S[t - 1, e, d] if t > 0 else 0) + (v[t, e] - r[t, e]) * beta[t] * k[t, d]
+  Y[t, e] = sum[d](q[t, d] * S[t, e, d])
+}
+""",
+}
 CASES = {
+    **CORRECTED,
     "a gate": GATE,
     "an operand that is never infinite": GATE + "assume abs(q[h, t, d]) < inf\n",
     "downwards": BACK,
@@ -136,6 +194,10 @@ def test_others_stay_as_they_are(name: str) -> None:
         "a decay that may be 0",
         "a decay of each row",
         "a decay of each row, downwards",
+        "a delta rule",
+        "a delta rule, downwards",
+        "a delta rule with two keys",
+        "a delta rule of each row",
     ],
 )
 @pytest.mark.parametrize("seed", range(4))
@@ -146,8 +208,8 @@ def test_what_the_recurrence_defines_is_the_same_beside_inf_and_nan(name: str, s
     drawn = generate(spec, "random", seed)
     given = spoilt(drawn, seed)
     arrays = dict(given.arrays)
-    if name == "an operand that is never infinite":
-        arrays["q"] = np.where(np.isinf(arrays["q"]), drawn.arrays["q"], arrays["q"])
+    if never := "q" if name == "an operand that is never infinite" else "k" if "delta" in name else "":
+        arrays[never] = np.where(np.isinf(arrays[never]), drawn.arrays[never], arrays[never])
     want, got = (run_program(p, arrays, {}, "typed")["Y"] for p in (before, TileRecurrences().apply(after)))
     a, b = np.asarray(want, np.float64), np.asarray(got, np.float64)
     known = ~np.isnan(a)

@@ -21,7 +21,23 @@ recur {
   Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
 }
 """
+DELTA = """
+dim H = 1, T = 70, D = 32, E = 64
+input q: bf16[H, T, D], k: bf16[H, T, D], v: bf16[H, T, E], g: f32[H, T], beta: f32[H, T]
+output Y: bf16[H, T, E]
+assume abs(k[h, t, d]) < inf
+recur {
+  r[h, t, e] = sigmoid(g[h, t]) * sum[d](k[h, t, d] * S[h, t - 1, d, e]) / 6 if t > 0 else 0
+  w[h, t, e] = sigmoid(beta[h, t]) * (v[h, t, e] - r[h, t, e])
+  S[h, t, d, e] = (sigmoid(g[h, t]) * S[h, t - 1, d, e] if t > 0 else 0) + k[h, t, d] * w[h, t, e] / 6
+  Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
+}
+"""
 SPECS = {
+    "a delta rule": DELTA,
+    "a delta rule in f32, downwards": DELTA.replace("bf16", "f32")
+    .replace("t - 1", "t + 1")
+    .replace("t > 0", "t < T - 1"),
     "a gate of each step": GATES,
     "a gate of each row, in f32": GATES.replace("sigmoid(g[h, t])", "sigmoid(g[h, t] * k[h, t, d])").replace(
         "bf16", "f32"
