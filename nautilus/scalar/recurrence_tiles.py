@@ -50,7 +50,7 @@ def on_chip(
 ) -> tuple[Kernel, tuple[Buffer, ...]] | None:
     """The kernel of ``steps`` in tiled form and the tensors that it stores, of which ``stored`` are read elsewhere.
 
-    ``products``: the sums of a step, if they are such ones.  ``taken``: the names of the program, which no local has.
+    ``products``: those that the sums of a step are.  ``taken``: the names of the program, which no local has.
     """
     steps = without_constant_axes(steps, stored, taken)
     if any(not isinstance(a.extent, int) for d in steps.defs for a in steps.own(d)):

@@ -76,6 +76,8 @@ class Correction:
 class MatrixState:
     """A matrix state (module docstring).  ``decay``, ``scale``: ``a`` and ``b``, None where they are 1.
 
+    ``order``: the names of the axes of its tensor, in order.
+
     ``correction``: what the state adds to ``u``, None where it adds nothing.  ``u`` has the scale then.
 
     ``members``: the definitions of a step but that of the state, in order.
@@ -93,6 +95,7 @@ class MatrixState:
     u: Expr
     members: tuple[Reader | Def, ...]
     span: Span
+    order: tuple[str, ...] = ()
     correction: Correction | None = None
 
     @property
@@ -176,11 +179,12 @@ def _parted(
         return tuple(places.axes[n] for n in names)
 
     one = number(1, state.value.dtype)
+    order = (next(iter(free_vars(e)), places.time) for e in state.store.index)
     return MatrixState(
         state.name, places.axes[places.time], places.form.reverse, axes(outer), axes([n for n in loops if n in rows]),
         axes(columns), None if decay == one else decay, product_of(middle) if middle else None,
         product_of(left), product_of(right),
-        tuple(members), state.store.span, correction,
+        tuple(members), state.store.span, tuple(order), correction,
     )  # fmt: skip
 
 

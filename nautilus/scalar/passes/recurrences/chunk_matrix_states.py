@@ -13,6 +13,8 @@ the steps behind ``s`` up to ``t``, the same numbers are::
     y[p, t, e]     = G(start of n, t) * sum[d](q[t, d] * S0[n, d, e])                   a product of matrices
                    + sum[s in chunk n, s <= t](G(s, t) * sum[d](q[t, d] * x[s, d]) * u[s, e])     a chain of two
 
+Other kernels may read the state behind the last step (:mod:`nautilus.scalar.states.last`).
+
 ``n`` is the chunk of ``t``.  A reader of ``S[t - 1]`` has the products up to the step before, and the sum over
 ``s < t``.  One chunk alone has the last sum only.  Steps that run downwards have the chunks in the other order.
 
@@ -24,7 +26,7 @@ of matrices, and is computed for the pairs of steps of each chunk::
 
 What a step adds may read the state before it, as in the delta rule: ``u`` is then the correction
 ``w[t, e] = u[t, e] + f[t] * sum[d](k[t, d] * S[t - 1, d, e])``.  The corrections of a chunk solve a system of equations
-(:mod:`nautilus.scalar.state_corrections`), which is triangular, and one chunk after another finds its corrections and
+(:mod:`nautilus.scalar.states.corrections`), which is triangular, and one chunk after another finds its corrections and
 the state behind it by products of matrices.  Everything else is the same with ``w`` in place of ``u``.
 
 When it is right.
@@ -69,7 +71,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs, promised_ranges
 from nautilus.scalar.analysis.contractions.terms import never_infinite
-from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
+from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states, reductions
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
@@ -78,7 +80,8 @@ from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length
 from nautilus.scalar.recurrences import form_of
 from nautilus.scalar.rewriting import find_defs
-from nautilus.scalar.state_chunks import ZERO, Found, StateChunks, multiplied, short_type, short_types, volume
+from nautilus.scalar.states.chunks import ZERO, Found, StateChunks, multiplied, short_type, short_types, volume
+from nautilus.scalar.states.last import reads_last
 from nautilus.targets.memory_rates import LAUNCH
 
 MOST: Final = 128.0  # of the magnitude of an exponent: exp(-128) is 0 in f32
@@ -135,9 +138,8 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None) -> Fou
     if form is None or states is None or len(states) != 1:
         return None
     m = matrix_state(program, form, states[0], finite_inputs(spec))
-    elsewhere = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
     given = promised_ranges(spec)
-    if m is None or m.name in elsewhere or not bounded(program, form, states[0], given):
+    if m is None or not reads_last(program, k, m, volume((m.time,))) or not bounded(program, form, states[0], given):
         return None
     if m.correction is not None and not _finite_correction(program, m, spec):
         return None

@@ -89,8 +89,24 @@ recur {
 }
 """,
 }
+LAST = {
+    f"{name}, and the last state": text.replace("output Y: f32[H, T, E]", "output Y: f32[H, T, E], F: f32[H, E, D]")
+    + f"F[h, e, d] = 2 * S[h, {last}, d, e] + 1\n"
+    for name, text, last in (
+        ("a gate", GATE, "T - 1"),
+        ("downwards", BACK, "0"),
+        ("no decay", GATE.replace("sigmoid(g[h, t]) *", "").replace(", g: f32[H, T]", ""), "T - 1"),
+        ("a constant decay", GATE.replace("sigmoid(g[h, t])", "0.9").replace(", g: f32[H, T]", ""), "T - 1"),
+        ("a negative decay", GATE.replace("sigmoid(g[h, t])", "tanh(g[h, t])"), "T - 1"),
+        ("a decay of each row", ROWS, "T - 1"),
+        ("a delta rule", DELTA, "T - 1"),
+        ("a delta rule, downwards", DELTA_BACK, "0"),
+        ("a delta rule of each row", DELTA_ROWS, "T - 1"),
+    )
+}
 CASES = {
     **CORRECTED,
+    **LAST,
     "a gate": GATE,
     "an operand that is never infinite": GATE + "assume abs(q[h, t, d]) < inf\n",
     "downwards": BACK,
@@ -146,6 +162,7 @@ OTHERS = {
     "a decay of each column": GATE.replace("sigmoid(g[h, t])", "sigmoid(v[h, t, e])"),
     "a decay of each element": GATE.replace("sigmoid(g[h, t])", "sigmoid(k[h, t, d] + v[h, t, e])"),
     "a step that forgets the state": GATE.replace("if t > 0 else", "if t > 0 and g[h, t] > 0 else"),
+    "a state in the middle": LAST["a gate, and the last state"].replace("T - 1, d, e] + 1", "T - 2, d, e] + 1"),
     "another first step": GATE.replace("if t > 0 else 0", "if t > 0 else 1"),
     "a sum of the state and an input": GATE.replace("* v[h, t, e]", "+ v[h, t, e]"),
     "the state itself": GATE.replace("Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])", "Y[h, t, e] = S[h, t, 0, e]"),

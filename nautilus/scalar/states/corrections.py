@@ -40,7 +40,7 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.recurrences import recurrence_kernel
 
 if TYPE_CHECKING:
-    from nautilus.scalar.state_chunks import StateChunks
+    from nautilus.scalar.states.chunks import StateChunks
 
 BLOCK: Final = 16  # rows of a block of the matrix whose inverse has a recurrence of its own
 MOST: Final = 2.0**120  # of the magnitude of elements of the matrix and of its inverse
@@ -63,10 +63,13 @@ class Corrections:
         self.first = integer(chunks.steps - 1 if self.m.reverse else 0)
         self.short = chunks.short if chunks.short is DType.BF16 else None
 
-    def made(self) -> tuple[Buffer, Buffer | None]:
-        """The corrections ``[p, n, o, e]``, and the states before chunks; None where there is one chunk."""
+    def made(self) -> tuple[Buffer, Buffer | None, Buffer | None]:
+        """The corrections ``[p, n, e, o]``, and the states before chunks, as readers multiply them and in f32.
+
+        None where there is one chunk.
+        """
         given, moved = self.solved(*self.inverse(self.matrix()))
-        return (given, None) if moved is None else self.carried(given, moved)
+        return (given, None, None) if moved is None else self.carried(given, moved)
 
     # -- positions --------------------------------------------------------------------------------
     def position(self, chunk: Expr, place: Expr) -> Expr:
@@ -195,10 +198,10 @@ class Corrections:
             blocks, (*self.here, calc("add", start, o), integer(self.rows - 1), calc("mod", row, self.rows))
         )
         value = self.kept(Op("add", (before, self.read(grown, (*self.here, column, b, row))), c.dtype))
-        product = product_of([right, calc("select", inside, of_row, zero)])
+        product = product_of([self.in_bits(right), self.in_bits(calc("select", inside, of_row, zero))])
         scaled = self.scaled(state, (*shared, step, whole))
         defs = (
-            self.sum_of(sums, (*shared, step, rows), (whole,), product_of([before, left])),
+            self.sum_of(sums, (*shared, step, rows), (whole,), product_of([self.in_bits(before), self.in_bits(left)])),
             self.sum_of(grown, (*shared, step, whole), (rows,), product),
             self.element_of(state, (*shared, step, whole), value),
             *scaled,
@@ -253,8 +256,8 @@ class Corrections:
         return c.elementwise("change_short", both, self.rounded(value), self.short)
 
     # -- one chunk after another ------------------------------------------------------------------
-    def carried(self, given: Buffer, moved: Buffer) -> tuple[Buffer, Buffer]:
-        """The corrections, and the states before chunks."""
+    def carried(self, given: Buffer, moved: Buffer) -> tuple[Buffer, Buffer, Buffer]:
+        """The corrections, and the states before chunks, as readers multiply them and in f32."""
         c, m = self.c, self.m
         outer, n, o = tuple(Var(a.name) for a in m.outer), Var(c.chunk), Var(c.place)
         own, columns = (tuple(Var(a.name) for a in axes) for axes in (m.rows, m.columns))
@@ -266,8 +269,7 @@ class Corrections:
         later = calc("lt", n, c.count - 1) if m.reverse else calc("lt", integer(0), n)
         zero, operand = number(0, c.dtype), self.operand()
         here, at = (*outer, n, *columns, *own), (*outer, n, *columns, o)
-        old = before_of = self.read(end, (*outer, before, *columns, *own))
-        factor = c.whole(n)
+        old, factor = self.read(entry, here), c.whole(n)
         t = self.position(n, o)
         decay = None if c.by_row else c.behind(t, c.last(n))
         change_of = right = self.read(change, at)
@@ -282,21 +284,23 @@ class Corrections:
             old = product_of([self.read(early[-1].buffer, [Var(a.name) for a in kept]), old])
         defs = [
             *early,
-            self.element_of(entry, states, calc("select", later, before_of, zero)),
+            self.element_of(
+                entry, states, calc("select", later, self.read(end, (*outer, before, *columns, *own)), zero)
+            ),
             self.sum_of(sums, steps, m.rows, product_of([state, self.read(moved, (*outer, n, o, *own))])),
             self.element_of(change, steps, Op("add", (self.read(given, at), self.read(sums, at)), c.dtype)),
         ]
-        found = change
+        found, states_of = change, entry
         if self.short is not None:
-            entry, found = c.made("entry_short", states, self.short), c.made("change_short", steps, self.short)
-            defs += [self.element_of(entry, states, state), self.element_of(found, steps, self.rounded(change_of))]
-        value = Op("add", (calc("select", later, old, zero), self.read(added, here)), c.dtype)
+            states_of, found = c.made("entry_short", states, self.short), c.made("change_short", steps, self.short)
+            defs += [self.element_of(states_of, states, state), self.element_of(found, steps, self.rounded(change_of))]
+        value = Op("add", (old, self.read(added, here)), c.dtype)
         defs += [
             self.sum_of(added, states, (places,), product_of([self.rounded(right), operand])),
             self.element_of(end, states, value),
         ]
         self.recurrence(defs, (*m.outer, *m.columns), step, m.reverse)
-        return found, entry
+        return found, states_of, entry
 
     def operand(self) -> Expr:
         """``x`` at a place of a chunk, and 0 behind the last position.
@@ -324,6 +328,10 @@ class Corrections:
     def rounded(self, e: Expr) -> Expr:
         """``e`` as the factor of a product of matrices, which has 16 bits where those of the spec have."""
         return e if self.short is None else Op("cast", (Op("narrow", (e,), self.short),), self.c.dtype)
+
+    def in_bits(self, e: Expr) -> Expr:
+        """``e`` as the factor of a product that makes the inverse, in more bits than the inverse has in the end."""
+        return e if self.short is None else Op("cast", (Op("narrow", (e,), DType.TF32),), self.c.dtype)
 
     def sum_of(
         self, b: Buffer, par: Sequence[Axis], red: Sequence[Axis], value: Expr, guard: Expr | None = None

@@ -21,7 +21,8 @@ from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, statements
 from nautilus.scalar.rewriting import fresh_name, kernel_of
-from nautilus.scalar.state_corrections import Corrections
+from nautilus.scalar.states.corrections import Corrections
+from nautilus.scalar.states.last import last_state, with_last
 
 ZERO: Final = 4096  # the mark of a factor that is 0, more than there are steps in a chunk
 UNIT: Final = 256.0  # coarse parts of exponents are multiples of 1 / UNIT; sums of 512 of at most 128 are exact in f32
@@ -106,12 +107,15 @@ class StateChunks:
         m = self.m
         if self.varies:
             self.running()
-        if m.correction is None:
-            states = self.states() if self.count > 1 else None
-        else:
+        states = entry = None
+        if m.correction is not None:
             corrections = Corrections(self)
-            self.found, states = corrections.made()
+            self.found, states, entry = corrections.made()
             self.place_of = corrections.place
+        elif self.count > 1:
+            states, entry = self.states()
+        others = [k for k in self.given.kernels if k is not self.kernel]
+        last = last_state(self, entry) if any(m.name in reads_of(k) for k in others) else None
         needed = self.needed()
         for x in needed:
             if isinstance(x, Reader):
@@ -121,7 +125,8 @@ class StateChunks:
         kernels = [x for k in self.given.kernels for x in (self.kernels if k is self.kernel else [k])]
         dropped = {m.name, *(_name(x) for x in m.members if x not in needed)}
         known = tuple(b for b in self.given.buffers if b.name not in dropped)
-        return replace(self.given, buffers=(*known, *self.buffers), kernels=tuple(kernels))
+        made = replace(self.given, buffers=(*known, *self.buffers), kernels=tuple(kernels))
+        return made if last is None else with_last(made, m, last)
 
     def needed(self) -> list[Reader | Def]:
         """The members that are outputs, or that others read."""
@@ -244,8 +249,8 @@ class StateChunks:
         return None if m.scale is None else substitute(m.scale, {self.t: at}), x, u
 
     # -- the states before chunks -----------------------------------------------------------------
-    def states(self) -> Buffer:
-        """The states before chunks."""
+    def states(self) -> tuple[Buffer, Buffer]:
+        """The states before chunks, as readers multiply them and in f32."""
         m = self.m
         chunk, place = Var(self.chunk), Var(self.place)
         first = 1 if m.reverse else 0  # the chunk of the first element of the sums
@@ -257,12 +262,12 @@ class StateChunks:
         sums = self.define("added", par, product_of(parts), (self.axis(self.place, self.length),), inside)
         return self.carried(sums)
 
-    def carried(self, added: Buffer) -> Buffer:
+    def carried(self, added: Buffer) -> tuple[Buffer, Buffer]:
         """The recurrence of the states before chunks, of which each chunk adds ``added``."""
         m = self.m
         outer, own = [Var(a.name) for a in m.outer], [Var(a.name) for a in (*m.rows, *m.columns)]
         axes = (*m.outer, self.axis(self.chunk, self.count), *m.rows, *m.columns)
-        state = self.made("entry", axes)
+        state = entry = self.made("entry", axes)
         chunk: Expr = Var(self.chunk)
         here = calc("sub", self.count - 1, chunk) if m.reverse else chunk
         before = calc("add", here, 1) if m.reverse else calc("sub", here, 1)
@@ -281,7 +286,7 @@ class StateChunks:
         self.kernels.append(
             self.nest(body[-1], (*m.outer, *m.rows, *m.columns), self.axis(self.chunk, self.count), body)
         )
-        return state
+        return state, entry
 
     # -- the readers ------------------------------------------------------------------------------
     def reader(self, r: Reader, states: Buffer | None) -> None:
@@ -443,6 +448,10 @@ class StateChunks:
         b = self.made(suffix, par, dtype)
         self.kernels.append(kernel_of(Def(b.name, b, tuple(par), (), None, value, None, self.m.span)))
         return b
+
+    def read(self, b: Buffer, axes: Sequence[Axis]) -> Expr:
+        """The element of ``b`` at the positions along ``axes``."""
+        return Load(b.name, tuple(Var(a.name) for a in axes), b.dtype, self.m.span)
 
     def nest(self, last: Stmt, outer: Sequence[Axis], step: Axis, body: Sequence[Stmt]) -> Kernel:
         """A recurrence over ``step``."""

@@ -1,0 +1,1 @@
+"""Matrix states in chunks of steps, for ``chunk-matrix-states``."""

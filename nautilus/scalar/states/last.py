@@ -1,0 +1,76 @@
+"""The state behind the last step of a recurrence in chunks of steps, which kernels behind it may read.
+
+It is that before the last chunk, and what the steps of this chunk add::
+
+    last[p, d, e] = G(chunk) * S0[p, last chunk, d, e] + sum[t in the last chunk](G(t, end) * x[p, t, d] * u[p, t, e])
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite
+from nautilus.core.expr.products import product_of
+from nautilus.scalar.analysis.states.matrix_states import MatrixState
+from nautilus.scalar.ir import Kernel, Loop, Program, Store, Update, expressions, statements
+from nautilus.scalar.rewriting import map_statements, with_body
+
+if TYPE_CHECKING:
+    from nautilus.scalar.states.chunks import StateChunks
+
+
+def reads_last(program: Program, k: Kernel, m: MatrixState, steps: int) -> bool:
+    """Whether kernels other than ``k`` read ``m`` behind its last step only."""
+    place, last = m.order.index(m.time.name), 0 if m.reverse else steps - 1
+    found = (
+        ld
+        for other in program.kernels
+        if other is not k
+        for _, s in statements(other.body)
+        for e in expressions(s)
+        for ld in loads(e)
+        if ld.buffer == m.name
+    )
+    return all(isinstance(at := ld.index[place], Const) and at.value == last for ld in found)
+
+
+def last_state(c: StateChunks, entry: Buffer | None) -> Buffer:
+    """The definitions of the last state; ``entry``: the states before chunks ``[p, n, d, e]`` in any order of axes."""
+    m = c.m
+    t = integer(0 if m.reverse else c.steps - 1)
+    chunk = 0 if m.reverse else c.count - 1
+    at = calc("add", chunk * c.length, Var(c.place))
+    inside = calc("lt", at, c.steps) if c.steps % c.length else None
+    axes = {a.name: a for a in (*m.outer, *m.rows, *m.columns)}
+    par = tuple(axes[name] for name in m.order if name != m.time.name)
+    parts = [f for f in (c.behind(at, t), *c.added(at)) if f is not None]
+    value: Expr = c.read(c.define("last_added", par, product_of(parts), (c.axis(c.place, c.length),), inside), par)
+    if entry is not None:
+        columns_first = m.correction is not None
+        own = (*m.columns, *m.rows) if columns_first else (*m.rows, *m.columns)
+        index = (*(Var(a.name) for a in m.outer), integer(chunk), *(Var(a.name) for a in own))
+        before: Expr = Load(entry.name, index, c.dtype, m.span)
+        factor = c.entering(t, before=False)
+        moved = before if factor is None else product_of([factor, before])
+        value = Op("add", (moved, value), c.dtype)
+    return c.elementwise("last", par, value)
+
+
+def with_last(program: Program, m: MatrixState, made: Buffer) -> Program:
+    """``program`` whose kernels read ``made`` in place of the state behind the last step."""
+    place = m.order.index(m.time.name)
+
+    def read(e: Expr) -> Expr | None:
+        if not (isinstance(e, Load) and e.buffer == m.name):
+            return None
+        index = tuple(x for n, x in enumerate(e.index) if n != place)
+        return replace(e, buffer=made.name, index=tuple(rewrite(x, read) for x in index))
+
+    def rule(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
+        guard = None if s.guard is None else rewrite(s.guard, read)
+        return replace(s, index=tuple(rewrite(x, read) for x in s.index), value=rewrite(s.value, read), guard=guard)
+
+    return replace(program, kernels=tuple(with_body(k, map_statements(k.body, rule)) for k in program.kernels))
