@@ -83,6 +83,8 @@ class StateChunks:
         m = self.m
         self.steps = volume((m.time,))
         self.count = -(-self.steps // length)
+        self.has_states = self.count > 1 or m.initial is not None
+        self.initial: Expr = number(0, DType.F32) if m.initial is None else m.initial
         self.dtype = DType.F32
         taken = {loop.var for loops_, _ in statements(k.body) for loop in loops_}
         self.t = m.time.name
@@ -112,7 +114,7 @@ class StateChunks:
             corrections = Corrections(self)
             self.found, states, entry = corrections.made()
             self.place_of = corrections.place
-        elif self.count > 1:
+        elif self.has_states:
             states, entry = self.states()
         others = [k for k in self.given.kernels if k is not self.kernel]
         last = last_state(self, entry) if any(m.name in reads_of(k) for k in others) else None
@@ -252,6 +254,10 @@ class StateChunks:
     def states(self) -> tuple[Buffer, Buffer]:
         """The states before chunks, as readers multiply them and in f32."""
         m = self.m
+        if self.count == 1:
+            par = (*m.outer, self.axis(self.chunk, 1), *m.rows, *m.columns)
+            entry = self.elementwise("entry", par, self.initial)
+            return entry, entry
         chunk, place = Var(self.chunk), Var(self.place)
         first = 1 if m.reverse else 0  # the chunk of the first element of the sums
         of = calc("add", chunk, first) if first else chunk
@@ -276,7 +282,7 @@ class StateChunks:
         factor = self.whole(before)
         moved = old if factor is None else Op("mul", (factor, old), self.dtype)
         later = calc("lt", integer(0), chunk)
-        value = calc("select", later, Op("add", (moved, sums), self.dtype), number(0, self.dtype))
+        value = calc("select", later, Op("add", (moved, sums), self.dtype), self.initial)
         body: list[Stmt] = [Store(state.name, (*outer, here, *own), value, None, m.span)]
         if self.short is DType.BF16:
             rounded = self.made("entry_short", axes, self.short)
@@ -381,7 +387,9 @@ class StateChunks:
         self.kernels.append(kernel_of(Def(made.name, made, axes, (), None, value, None, m.span)))
         read: Expr = Load(made.name, index, short, m.span)
         read = read if short is self.dtype else Op("cast", (read,), self.dtype)
-        if r.before and (r.rest is None or r.target.guard is not None):  # the first step has no product
+        if (
+            r.before and m.initial is None and (r.rest is None or r.target.guard is not None)
+        ):  # the first step has no product
             first = integer(self.steps - 1 if m.reverse else 0)
             bad = calc("and", bad, calc("ne", Var(self.t), first))
         return read, op("select", bad, Const(math.inf, self.dtype), one)
@@ -401,7 +409,7 @@ class StateChunks:
         carried = self.define(f"{r.target.name}_carried", par, multiplied(q, read), m.rows)
         found: Expr = Load(carried.name, tuple(index), self.dtype, m.span)
         found = found if factor is None or self.by_row else multiplied(factor, found)
-        if not r.before:
+        if not r.before or m.initial is not None:
             return found
         inside = calc("lt", t, (self.count - 1) * self.length) if m.reverse else calc("le", self.length, t)
         return calc("select", inside, found, number(0, self.dtype))  # no product with NaN before the first step

@@ -223,9 +223,9 @@ class Corrections:
         by_column = (*self.par, *m.columns, c.axis(c.place, c.length))
         given = c.define("given", by_column, product_of([of_u, *u]), red, conjunction(order))
         given = self.stored(given, by_column)
-        if c.count == 1:
+        if not c.has_states:
             return self.with_missing(given), None
-        later = calc("ne", at, self.first)  # the first step has no state before it
+        later = None if m.initial is not None else calc("ne", at, self.first)  # else the first step has no state
         decay = c.entering(at, before=True) if c.by_row else None
         k = factors(substitute(self.correction.inside, {c.t: at}))
         parts = [of_k, *([] if decay is None else [decay]), *k]
@@ -267,7 +267,7 @@ class Corrections:
         added, sums, change = c.made("added", states), c.made("change_sum", steps), c.made("change", steps)
         before = calc("add", n, 1) if m.reverse else calc("sub", n, 1)
         later = calc("lt", n, c.count - 1) if m.reverse else calc("lt", integer(0), n)
-        zero, operand = number(0, c.dtype), self.operand()
+        operand = self.operand()
         here, at = (*outer, n, *columns, *own), (*outer, n, *columns, o)
         old, factor = self.read(entry, here), c.whole(n)
         t = self.position(n, o)
@@ -285,7 +285,7 @@ class Corrections:
         defs = [
             *early,
             self.element_of(
-                entry, states, calc("select", later, self.read(end, (*outer, before, *columns, *own)), zero)
+                entry, states, calc("select", later, self.read(end, (*outer, before, *columns, *own)), c.initial)
             ),
             self.sum_of(sums, steps, m.rows, product_of([state, self.read(moved, (*outer, n, o, *own))])),
             self.element_of(change, steps, Op("add", (self.read(given, at), self.read(sums, at)), c.dtype)),

@@ -14,7 +14,8 @@ What a step adds may read the state before it in one sum over its rows, as in th
 
 The *rows* ``d`` are the axes over which every reader sums, the *columns* ``e`` those on which neither the decay ``a``
 nor ``x`` nor ``q`` depends, and ``p`` are the others.  Each of them may be several axes or, for ``p``, none.  A state
-of a step is not read in any other way, and it is 0 before the first step.
+of a step is not read in any other way.  Before the first step it is 0, or what the first step reads in place of it,
+``S[t - 1] if t > 0 else I[d, e]``.
 
 Positions.  Recurrences run upwards or downwards.  All expressions here are over the *position* ``t`` of a step in its
 tensors, which is ``T - 1 - step`` in a recurrence that runs downwards.
@@ -32,7 +33,7 @@ from dataclasses import replace
 from nautilus.core.buffers import Space
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.conditions import FALSE, TRUE
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute, walk
 from nautilus.core.expr.products import product_of
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify, simplify_value
@@ -80,6 +81,8 @@ class MatrixState:
 
     ``correction``: what the state adds to ``u``, None where it adds nothing.  ``u`` has the scale then.
 
+    ``initial``: the state before the first step, None where it is 0.
+
     ``members``: the definitions of a step but that of the state, in order.
     """
 
@@ -97,6 +100,7 @@ class MatrixState:
     span: Span
     order: tuple[str, ...] = ()
     correction: Correction | None = None
+    initial: Expr | None = None
 
     @property
     def readers(self) -> tuple[Reader, ...]:
@@ -114,6 +118,8 @@ def matrix_state(program: Program, form: Form, state: State, finite: Collection[
         return None
     axes = {name: Axis(name, n) for name, n in sizes.items() if n is not None}
     places = _Places(form, axes)
+    state, initial = _without_initial(places, state)
+    places.initial = initial
     added, read, share = _added(places, state, reductions(form))
     names = [e.name for e in state.store.index if isinstance(e, Var) and e.name != form.step.var]
     stored = program.buffer(state.name).space is not Space.TEMP
@@ -184,7 +190,7 @@ def _parted(
         state.name, places.axes[places.time], places.form.reverse, axes(outer), axes([n for n in loops if n in rows]),
         axes(columns), None if decay == one else decay, product_of(middle) if middle else None,
         product_of(left), product_of(right),
-        tuple(members), state.store.span, tuple(order), correction,
+        tuple(members), state.store.span, tuple(order), correction, places.initial,
     )  # fmt: skip
 
 
@@ -206,6 +212,7 @@ class _Places:
             self.time: (0, max(last - 1, 1)) if form.reverse else (1, max(last, 2)),
         }
         self.first = integer(last if form.reverse else 0)
+        self.initial: Expr | None = None  # the state before the first step
 
     def everywhere(self, e: Expr) -> Expr:
         """``e`` at the position ``time``."""
@@ -218,6 +225,14 @@ class _Places:
     def at_first(self, e: Expr) -> Expr:
         """``e``, an expression over positions, at the position of the first step."""
         return _simple(substitute(e, {self.time: self.first}), self.ranges)
+
+    def at_first_only(self, condition: Expr) -> bool:
+        """Whether ``condition``, over positions, holds at the position of the first step only."""
+        return _simple(condition, self.after_first) == FALSE and self.at_first(condition) == TRUE
+
+    def only_later(self, condition: Expr) -> bool:
+        """Whether ``condition``, over positions, holds at all positions but that of the first step."""
+        return _simple(condition, self.after_first) == TRUE and self.at_first(condition) == FALSE
 
     def among(self, later: bool) -> Ranges:
         """The positions of all steps; ``later``: of all but the first one."""
@@ -248,6 +263,18 @@ def _simple(e: Expr, ranges: Ranges) -> Expr:
 # -- what a step adds -----------------------------------------------------------------------------
 
 
+def _without_initial(places: _Places, state: State) -> tuple[State, Expr | None]:
+    """``state`` whose first step reads a state before it, and that state; None where there is none, or it is 0."""
+    for e in walk(state.value):
+        if isinstance(e, Op) and e.op == "select" and e.args[1] == state.before:
+            condition, other = (places.everywhere(x) for x in (e.args[0], e.args[2]))
+            first = places.at_first(other)
+            if places.only_later(condition) and first != number(0, e.dtype):
+                value = rewrite(state.value, lambda x, found=e: state.before if x == found else None)  # type: ignore[misc]
+                return replace(state, value=value), first
+    return state, None
+
+
 def _added(places: _Places, state: State, sums: Collection[str]) -> tuple[Expr | None, Load | None, Expr | None]:
     """What each step adds to the state, over positions; None where the first step adds something else.
 
@@ -255,11 +282,11 @@ def _added(places: _Places, state: State, sums: Collection[str]) -> tuple[Expr |
     step is 0, since it has no state.
     """
     none = None, None, None
-    if state.forgets is None or places.later(state.forgets) != FALSE:
+    if (state.forgets is None) is (places.initial is None):
         return none
     everywhere = places.everywhere(state.rest)
     rest, first = _without_zeros(places.later(state.rest)), _without_zeros(places.at_first(everywhere))
-    if places.at_first(places.everywhere(state.forgets)) != TRUE:
+    if state.forgets is not None and not places.at_first_only(places.everywhere(state.forgets)):
         return none
     reads = [ld for ld in loads(rest) if ld.buffer in sums]
     if not reads:
@@ -268,7 +295,11 @@ def _added(places: _Places, state: State, sums: Collection[str]) -> tuple[Expr |
     share = linear_part(rest, read, number(1, rest.dtype))
     alone, early = other_part(rest, read), first
     for ld in (ld for ld in loads(first) if ld.buffer in sums):
-        found = other_part(early, ld) if linear_part(early, ld, ld) is not None else None
+        own = linear_part(early, ld, number(1, rest.dtype))
+        same = own is not None and share is not None and _simple(own, places.ranges) == places.at_first(share)
+        if places.initial is not None and not same:
+            return none
+        found = other_part(early, ld) if own is not None else None
         early = number(0, rest.dtype) if found is None else found
     if others or share is None or alone is None:
         return none
@@ -350,9 +381,16 @@ def _reader(places: _Places, state: State, role: int, d: Def, ld: Load, finite: 
         return None
     whole = rename_axes(d, names)
     (read,) = (x for x in whole.reads() if x.buffer == state.name)
+    if places.initial is not None and back == 1:
+        chosen = [e for e in walk(whole.value) if isinstance(e, Op) and e.op == "select" and e.args[1] == read]
+        if len(chosen) != 1 or whole.guard is not None or not places.only_later(chosen[0].args[0]):
+            return None
+        if places.at_first(chosen[0].args[2]) != places.initial:
+            return None
+        whole = replace(whole, value=rewrite(whole.value, lambda e: read if e == chosen[0] else None))
     one = number(1, whole.value.dtype)
     factor, rest = linear_part(whole.value, read, one), other_part(whole.value, read)
-    forgets, ranges = left_out(whole.value, read), places.among(later=back == 1)
+    forgets, ranges = left_out(whole.value, read), places.among(later=back == 1 and places.initial is None)
     guard = TRUE if whole.guard is None else simplify(whole.guard, ranges)
     if factor is None or guard != TRUE or (forgets is not None and simplify(forgets, ranges) != FALSE):
         return None

@@ -13,7 +13,8 @@ the steps behind ``s`` up to ``t``, the same numbers are::
     y[p, t, e]     = G(start of n, t) * sum[d](q[t, d] * S0[n, d, e])                   a product of matrices
                    + sum[s in chunk n, s <= t](G(s, t) * sum[d](q[t, d] * x[s, d]) * u[s, e])     a chain of two
 
-Other kernels may read the state behind the last step (:mod:`nautilus.scalar.states.last`).
+Other kernels may read the state behind the last step (:mod:`nautilus.scalar.states.last`).  Where the first step
+reads a state before it, the first chunk does.
 
 ``n`` is the chunk of ``t``.  A reader of ``S[t - 1]`` has the products up to the step before, and the sum over
 ``s < t``.  One chunk alone has the last sum only.  Steps that run downwards have the chunks in the other order.

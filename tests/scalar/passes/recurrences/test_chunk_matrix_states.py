@@ -44,6 +44,18 @@ recur {
   Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
 }
 """
+DELTA_INSIDE = """
+dim H = 2, T = 50, D = 4, E = 3
+input q: f32[H, T, D], k: f32[H, T, D], v: f32[H, T, E], g: f32[H, T], beta: f32[H, T]
+output Y: f32[H, T, E]
+assume abs(k[h, t, d]) < inf
+recur {
+  r[h, t, e] = sigmoid(g[h, t]) * sum[d](k[h, t, d] * (S[h, t - 1, d, e] if t > 0 else 0))
+  S[h, t, d, e] = sigmoid(g[h, t]) * (S[h, t - 1, d, e] if t > 0 else 0)
+    + k[h, t, d] * (sigmoid(beta[h, t]) * (v[h, t, e] - r[h, t, e]))
+  Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
+}
+""".replace("\n    +", " +")
 DELTA_BACK = DELTA.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1")
 DELTA_ROWS = """
 dim H = 2, T = 50, D = 4, E = 3
@@ -104,9 +116,40 @@ LAST = {
         ("a delta rule of each row", DELTA_ROWS, "T - 1"),
     )
 }
+INITIAL = {
+    f"{name}, and a state before the first step": text.replace("output Y: f32", "input I: f32[H, D, E]\noutput Y: f32")
+    .replace("* (S[h, t - 1, d, e] if t > 0 else 0)", "* (S[h, t - 1, d, e] if t > 0 else I[h, d, e])")
+    .replace("* (S[h, t + 1, d, e] if t < T - 1 else 0)", "* (S[h, t + 1, d, e] if t < T - 1 else I[h, d, e])")
+    .replace("= (S[h, t - 1, d, e] if t > 0 else 0)", "= (S[h, t - 1, d, e] if t > 0 else I[h, d, e])")
+    for name, text in (
+        ("a gate", GATE),
+        ("a number", GATE.replace("if t > 0 else 0", "if t > 0 else 1")),
+        ("downwards", BACK),
+        ("no decay", GATE.replace("sigmoid(g[h, t]) *", "").replace(", g: f32[H, T]", "")),
+        ("the state before", PREVIOUS),
+        ("a negative decay", GATE.replace("sigmoid(g[h, t])", "tanh(g[h, t])")),
+        ("a decay of each row", ROWS),
+        ("the last state", LAST["a gate, and the last state"]),
+        ("a delta rule", DELTA_INSIDE),
+        (
+            "a delta rule, and the last state",
+            DELTA_INSIDE.replace("Y: f32[H, T, E]", "Y: f32[H, T, E], F: f32[H, D, E]")
+            + "F[h, d, e] = S[h, T - 1, d, e]\n",
+        ),
+        ("a delta rule, downwards", DELTA_INSIDE.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1")),
+        (
+            "a delta rule of each row",
+            DELTA_ROWS.replace(
+                "(sigmoid(g[h, t, d]) * S[h, t - 1, d, e] if t > 0 else 0)",
+                "sigmoid(g[h, t, d]) * (S[h, t - 1, d, e] if t > 0 else 0)",
+            ),
+        ),
+    )
+}
 CASES = {
     **CORRECTED,
     **LAST,
+    **INITIAL,
     "a gate": GATE,
     "an operand that is never infinite": GATE + "assume abs(q[h, t, d]) < inf\n",
     "downwards": BACK,
@@ -163,7 +206,10 @@ OTHERS = {
     "a decay of each element": GATE.replace("sigmoid(g[h, t])", "sigmoid(k[h, t, d] + v[h, t, e])"),
     "a step that forgets the state": GATE.replace("if t > 0 else", "if t > 0 and g[h, t] > 0 else"),
     "a state in the middle": LAST["a gate, and the last state"].replace("T - 1, d, e] + 1", "T - 2, d, e] + 1"),
-    "another first step": GATE.replace("if t > 0 else 0", "if t > 0 else 1"),
+    "two states before the first step": PREVIOUS.replace("if t > 0 else 0)", "if t > 0 else 1)", 1),
+    "a first step that adds more": GATE.replace(
+        "+ k[h, t, d] * v[h, t, e]", "+ (1 if t > 0 else 2) * k[h, t, d] * v[h, t, e]"
+    ),
     "a sum of the state and an input": GATE.replace("* v[h, t, e]", "+ v[h, t, e]"),
     "the state itself": GATE.replace("Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])", "Y[h, t, e] = S[h, t, 0, e]"),
     "a square of the state": GATE.replace("* S[h, t, d, e])", "* S[h, t, d, e] * S[h, t, d, e])"),
@@ -215,6 +261,8 @@ def test_others_stay_as_they_are(name: str) -> None:
         "a delta rule, downwards",
         "a delta rule with two keys",
         "a delta rule of each row",
+        "a gate, and a state before the first step",
+        "a delta rule, and a state before the first step",
     ],
 )
 @pytest.mark.parametrize("seed", range(4))
