@@ -13,8 +13,10 @@ from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import integer
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, rewrite, substitute
+from nautilus.core.expr.conditions import FALSE, TRUE
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute, walk
 from nautilus.core.index.linear import linear
+from nautilus.core.index.simplify import Ranges, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
@@ -188,3 +190,52 @@ def _at(d: Def, axis: str, position: int, place: int, name: str, buffer: Buffer)
         guard=None if d.guard is None else substitute(d.guard, env),
         at=None if d.at is None else index,
     )
+
+
+# -- before the first step ------------------------------------------------------------------------
+
+
+def with_first_values(steps: Steps) -> tuple[Steps, dict[str, Expr]]:
+    """``steps`` whose reads of the step before have no choice for the first step, and the values before the first step.
+
+    They are those of tensors that are read one step back in such choices only, ``X[t - 1] if t > 0 else e``, with one
+    ``e`` that is the same in all steps, over the axes of the tensor.
+    """
+    count = steps.step.hi
+    last = int(count.value) - 1 if isinstance(count, Const) else 1
+    later: Ranges = {steps.step.var: (1, max(last, 1))}
+    known: dict[str, set[Expr]] = {}
+    chosen: dict[Expr, Expr] = {}
+    alone: set[str] = set()
+    for d in steps.defs:
+        found = [e for e in walk(d.value) if isinstance(e, Op) and e.op == "select" and e.args[1] in steps.reads(d)]
+        inside = {e.args[1] for e in found}
+        for e in found:
+            condition, read, other = e.args
+            assert isinstance(read, Load)
+            names = _names_of(steps, read)
+            first = simplify(substitute(condition, {steps.step.var: integer(0)})) == FALSE
+            fixed = steps.step.var not in free_vars(other) and not any(ld.buffer in steps.names for ld in loads(other))
+            if not first or simplify(condition, later) != TRUE or steps.back(read) != 1 or names is None or not fixed:
+                alone.add(steps.names[read.buffer])
+                continue
+            chosen[e] = read
+            known.setdefault(steps.names[read.buffer], set()).add(substitute(other, names))
+        alone |= {steps.names[ld.buffer] for ld in steps.reads(d) if steps.back(ld) > 0 and ld not in inside}
+    values = {name: next(iter(v)) for name, v in known.items() if len(v) == 1 and name not in alone}
+
+    def rule(e: Expr) -> Expr | None:
+        read = chosen.get(e)
+        return read if isinstance(read, Load) and steps.names[read.buffer] in values else None
+
+    defs = tuple(replace(d, value=rewrite(d.value, rule)) for d in steps.defs)
+    return (Steps(defs, steps.shared, steps.step, steps.names), values) if values else (steps, values)
+
+
+def _names_of(steps: Steps, ld: Load) -> dict[str, Expr] | None:
+    """The variables at the own axes of ``ld`` as those of its tensor; None where one is none."""
+    source = steps.source(ld)
+    pairs = [(ld.index[n], source.index[n]) for n in steps.places(source)]
+    if not all(isinstance(mine, Var) and isinstance(own, Var) for mine, own in pairs):
+        return None
+    return {mine.name: own for mine, own in pairs if isinstance(mine, Var)}

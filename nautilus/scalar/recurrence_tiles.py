@@ -36,7 +36,7 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import nest
 from nautilus.scalar.analysis.states.step_products import StepProducts
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
-from nautilus.scalar.recurrence_reads import Placement, Steps, placement, without_constant_axes
+from nautilus.scalar.recurrence_reads import Placement, Steps, placement, with_first_values, without_constant_axes
 
 ELEMENTS = 4096  # elements of the tile of a nest
 TERMS = 16384  # elements of the tiles of all reductions of a step: 32 registers of each of 512 threads
@@ -53,6 +53,9 @@ def on_chip(
     ``products``: those that the sums of a step are.  ``taken``: the names of the program, which no local has.
     """
     steps = without_constant_axes(steps, stored, taken)
+    first: Mapping[str, Expr] = {}
+    if products is not None:
+        steps, first = with_first_values(steps)
     if any(not isinstance(a.extent, int) for d in steps.defs for a in steps.own(d)):
         return None
     terms = _terms(steps) if products is None else dict.fromkeys((d.name for d in steps.defs), 0)
@@ -68,7 +71,7 @@ def on_chip(
         if elements * (1 if lanes is None else lanes.tile) > ELEMENTS:
             return None
     kept = frozenset(stored) | memory
-    kernel = _Emitter(steps, where, lanes, kept, terms, taken).kernel(name)
+    kernel = _Emitter(steps, where, lanes, kept, terms, taken, first).kernel(name)
     return kernel, tuple(d.buffer for d in steps.defs if d.name in kept)
 
 
@@ -143,13 +146,17 @@ def _lanes_of(steps: Steps, name: str, tile: int) -> _Lanes:
 
 
 class _Emitter:
-    """Emits the statements of a step; ``terms``: the tiles of reductions (:func:`_terms`)."""
+    """Emits the statements of a step.
+
+    ``terms``: the tiles of reductions (:func:`_terms`).  ``first``: what tensors are before the first step, else 0.
+    """
 
     def __init__(
         self, steps: Steps, where: Placement, lanes: _Lanes | None, stored: frozenset[str], terms: Mapping[str, int],
-        taken: Collection[str],
+        taken: Collection[str], first: Mapping[str, Expr],
     ) -> None:  # fmt: skip
         self.steps, self.where, self.lanes, self.stored, self.terms = steps, where, lanes, stored, terms
+        self.before_first = first
         held = [ld for d in steps.defs for ld in steps.reads(d) if (d.name, ld) not in where.memory]
         self.depths: dict[str, int] = {}
         for ld in held:
@@ -296,7 +303,9 @@ class _Emitter:
 
     def zero(self, d: Def, back: int) -> Sequence[Stmt]:
         compute = d.buffer.dtype.compute
-        value = identity("any" if compute is DType.BOOL else "sum", compute)
+        value: Expr = identity("any" if compute is DType.BOOL else "sum", compute)
+        if d.name in self.before_first:
+            value = self.put(d, self.before_first[d.name])
         return self.tiled(d, Store(self.local(d.name, back), self.at(d), value, None, d.span))
 
     # -- parts of statements ----------------------------------------------------------------------

@@ -104,16 +104,17 @@ class Corrections:
         index = tuple(Var(a.name) for a in par)
         parts: list[Expr] = [substitute(self.correction.factor, {c.t: t}), Load(sums.name, index, c.dtype, m.span)]
         parts += [between] if between is not None and not c.by_row else []
-        value = product_of(parts)
-        known = calc("select", Op("eq", (value, value), DType.BOOL), self.kept(value), number(0, c.dtype))
+        known = self.kept(product_of(parts), number(0, c.dtype))
         return c.elementwise("matrix", par, calc("select", earlier, known, number(0, c.dtype)))
 
-    def kept(self, e: Expr) -> Expr:
-        """``e``, at most :data:`MOST` in magnitude, also where sums of inf make it NaN."""
+    def kept(self, e: Expr, missing: Expr | None = None) -> Expr:
+        """``e``, at most :data:`MOST` in magnitude, and ``missing`` (None: this number) where it is NaN."""
         dtype = self.c.dtype
-        most = Const(MOST, dtype)
-        inside = Op("min", (Op("max", (e, Const(-MOST, dtype)), dtype), most), dtype)
-        return calc("select", Op("eq", (e, e), DType.BOOL), inside, most)
+        most, zero = Const(MOST, dtype), number(0, dtype)
+        inside = Op("le", (Op("abs", (e,), dtype), most), DType.BOOL)
+        above = most if missing is None else calc("select", Op("lt", (zero, e), DType.BOOL), most, missing)
+        outside = calc("select", Op("lt", (e, zero), DType.BOOL), Const(-MOST, dtype), above)
+        return calc("select", inside, e, outside)
 
     def inverse(self, matrix: Buffer) -> tuple[Expr, Expr]:
         """Elements of the inverse of each chunk, in row ``place`` and column ``source``, with the factors of ``u`` and

@@ -51,8 +51,8 @@ def last_state(c: StateChunks, entry: Buffer | None) -> Buffer:
     if entry is not None:
         columns_first = m.correction is not None
         own = (*m.columns, *m.rows) if columns_first else (*m.rows, *m.columns)
-        index = (*(Var(a.name) for a in m.outer), integer(chunk), *(Var(a.name) for a in own))
-        before: Expr = Load(entry.name, index, c.dtype, m.span)
+        outer, columns = ([Var(a.name) for a in axes] for axes in (m.outer, own))
+        before: Expr = Load(entry.name, (*outer, integer(chunk), *columns), c.dtype, m.span)
         factor = c.entering(t, before=False)
         moved = before if factor is None else product_of([factor, before])
         value = Op("add", (moved, value), c.dtype)

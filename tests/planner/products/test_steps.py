@@ -11,7 +11,7 @@ from nautilus.planner.products.steps import plan_steps
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Kind, Program
 from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
-from nautilus.scalar.text import parse_program
+from nautilus.scalar.text import format_program, parse_program
 from tests.scalar.expect import sound
 
 STEPS = """program p {
@@ -104,3 +104,13 @@ def test_a_planned_recurrence_has_lanes() -> None:
         inputs = {b.name: np.random.default_rng(1).normal(size=b.shape) for b in given.buffers[:3]}  # type: ignore[arg-type]
         want, got = (run_program(p, inputs, {}, "typed")["y"] for p in (given, made))
         assert abs(want - got).max() < 1e-4 * abs(want).max()
+
+
+def test_a_state_before_the_first_step_is_in_the_tile_of_the_step_before() -> None:
+    given = program(("y[t - 1, e, i], x[t, e, i]", "y[t - 1, e, i], x[0, e, i]"))
+    made = TileRecurrences(schedule=Schedule(kernels=plan_steps(given, "sm_90a", NO_FALLBACKS))).apply(given)
+    sound(made)
+    printed = format_program(made)
+    assert "y__1[e, j] = x[0, e0 * 64 + e, j]" in printed and "select" not in printed
+    other = TileRecurrences(schedule=Schedule(kernels=plan_steps(program(), "sm_90a", NO_FALLBACKS))).apply(program())
+    assert "y__1[e, j] = 0.0" in format_program(other)
