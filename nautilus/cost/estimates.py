@@ -9,6 +9,7 @@ ends at one element, ``len[b] - W <= j < len[b]``, is at the end of the range.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,13 @@ def starts_of(kernel: MemKernel) -> frozenset[str]:
 def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[str, int]:
     """The length of the segments whose ends a tensor has, for each such tensor that bounds in ``kernel`` read."""
     exprs = [e for _, e in kernel.decode] + [op.expr for op in walk_ops(kernel.body) if isinstance(op, LetOp)]
-    reads = {ld for e in exprs for ld in loads(e)}
+    reads = [frozenset(loads(e)) for e in exprs]
     out: dict[str, int] = {}
-    for ld in reads:
+    for ld in frozenset().union(*reads):
         rows = buffers[ld.buffer].shape[-1]
-        behind = (*ld.index[:-1], simplify(calc("add", ld.index[-1], 1)))
-        if isinstance(rows, int) and rows > 1 and any(x.buffer == ld.buffer and x.index == behind for x in reads):
+        behind = replace(ld, index=(*ld.index[:-1], simplify(calc("add", ld.index[-1], 1))))
+        # both in one expression: the least or greatest end of several rows
+        if isinstance(rows, int) and rows > 1 and any(behind in found and ld not in found for found in reads):
             limits = [n for e in exprs for x in walk(e) for n in _limits(x, ld.buffer)]
             out |= {ld.buffer: -(-max(limits) // (rows - 1))} if limits else {}
     return out

@@ -95,7 +95,7 @@ SCALAR = Stage(
         "operands.store_operands:StoreOperands",
         *("axes.flatten_contractions:FlattenContractions", "windows.slide_windows:SlideWindows"),
         *("windows.nest_windows:NestWindows", "windows.rescale_scans:RescaleScans", "axes.chunk_scans:ChunkScans"),
-        *("axes.chunk_moments:ChunkMoments", "operands.rematerialise:Rematerialise"),
+        *("axes.chunk_moments:ChunkMoments", "windows.find_ranges:FindRanges", "operands.rematerialise:Rematerialise"),
         *("operands.mark_undefined:MarkUndefined", "results.tile_columns:TileColumns", "dead:Dead", "pack:Pack"),
         *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
         *("reorder:Reorder", "rolling_update:RollingUpdate", "partition:Partition"),

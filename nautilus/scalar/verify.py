@@ -128,7 +128,7 @@ def _is_size(e: Expr, params: Mapping[str, DType]) -> bool:
 
 
 def _bounds(p: Program) -> Iterator[Offence]:
-    inputs = {b.name for b in p.buffers if b.space is Space.INPUT}
+    readable = {b.name for b in p.buffers if b.space is Space.INPUT}
     params = {s.name for s in p.params}
     for k in p.kernels:
         for outer, loop in _loops(k.body):
@@ -142,8 +142,9 @@ def _bounds(p: Program) -> Iterator[Offence]:
                     yield _offence(loop, f"the bound {format_expr(e)} uses a variable that is not an outer one")
                 steady = {o.var for o in outer if not o.kind.is_tile}
                 for ld in loads(e):
-                    if ld.buffer not in inputs or not free_vars(ld) <= steady:
+                    if ld.buffer not in readable or not free_vars(ld) <= steady:
                         yield _offence(loop, f"the bound {format_expr(e)} reads what is not the same in a block")
+        readable |= {s.buffer for _, s in statements(k.body)}
 
 
 def _grid(p: Program) -> Iterator[Offence]:

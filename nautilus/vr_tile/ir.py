@@ -31,8 +31,8 @@ Invariants (``vr_tile.verify``): SSA (one definition, before its uses, scopes ne
 name in a kernel (the ``axes`` list); result type of an elementwise operation is the union of its
 operands' axes and ``core.expr.infer``'s type; masks are bool; carried types are constant; stores go to
 outputs and temps; a kernel may overwrite what an earlier one stored if none has loaded it; loads come
-from inputs, temps and outputs of earlier kernels; a loop bound reads inputs only, at positions made of variables; a
-store's index uses every axis of its value; every op has a span.
+from inputs, temps and outputs of earlier kernels, and so do loop bounds, at positions made of variables; a store's
+index uses every axis of its value; every op has a span.
 
 A kernel loads what it stores itself only in a *recurrence*: inside of a ``for`` that stores it.  The element was then
 stored at the same grid point by an op that ran earlier, and it is stored once.  Such a load stays where it is.

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Buffer
 from nautilus.core.errors import Cause, Obstacle, ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.interleaved import GROUP, base_of
@@ -221,7 +221,7 @@ class _WarpgroupLowering(Lowering):
         made = self.env[e.name].op if isinstance(e, Ref) else None
         if not isinstance(made, vr.LoadOp) or made.result.type.axes or made.mask is not None:
             return None
-        if self.buffers[made.buffer].space is not Space.INPUT or not made.result.type.dtype.is_int:
+        if made.buffer in self.stored or not made.result.type.dtype.is_int:
             return None
         index = tuple(rewrite(x, self._number) for x in made.index)
         if any(isinstance(n, Ref) for x in index for n in walk(x)):

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Load, Op, Ref, Var, children, free_vars, loads, refs, rewrite, with_children
 from nautilus.core.index.simplify import Ranges, bounds
 from nautilus.core.ops import Kind, map_fields, map_regions
 from nautilus.core.text.names import unused
 from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp
 from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, MemKernel, MemOp, walk_ops
+from nautilus.ma_tile.ir.traverse import stored
 from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
 
 _CHOICES = frozenset({"min", "max", "select"})
@@ -50,6 +51,7 @@ class _Reads:
         self.taken = {*self.grid, "block", CONSUMER, *(x for f in kernel.layouts.values() for x in f.axes)}
         self.taken |= {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp | LetOp)}
         self.first: dict[Expr, str] = {}
+        self.stored = stored(walk_ops(kernel.body))
         self.numbers = {
             op.result.name: Load(op.buffer, op.index, op.result.type.dtype)
             for op in kernel.body
@@ -57,8 +59,8 @@ class _Reads:
         }  # fragment of one number -> the number
 
     def is_number(self, op: GlobalLoad, buffer: Buffer) -> bool:
-        """Whether ``op`` loads one integer of an input at grid variables."""
-        plain = not op.result.type.axes and op.mask is None and buffer.space is Space.INPUT and buffer.dtype.is_int
+        """Whether ``op`` loads one integer, which stands there before the kernel, at grid variables."""
+        plain = not op.result.type.axes and op.mask is None and buffer.name not in self.stored and buffer.dtype.is_int
         return plain and all(not refs(e) and free_vars(e) <= self.grid for e in op.index)
 
     def block(self, body: tuple[MemOp, ...], outer: dict[Expr, str]) -> tuple[MemOp, ...]:

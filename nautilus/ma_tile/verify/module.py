@@ -49,6 +49,7 @@ from nautilus.ma_tile.ir.tile_scheduler import (
     TileReset,
     TileSchedulerOp,
 )
+from nautilus.ma_tile.ir.traverse import stored
 from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.text.printer import format_op
 from nautilus.ma_tile.verify import LEVEL, reject
@@ -139,8 +140,8 @@ class KernelScope:
         self.mbars: Mapping[str, Mbar] = {b.name: b for b in self.kernel.mbars}
         self.params: Mapping[str, DType] = {p.name: p.dtype for p in self.module.params}
         self.buffers: Mapping[str, Buffer] = {b.name: b for b in self.module.buffers}
-        inputs = (b for b in self.module.buffers if b.space is Space.INPUT)
-        self.inputs: Mapping[str, int] = {b.name: len(b.shape) for b in inputs}
+        own = stored(walk_ops(self.kernel.body))
+        self.before: Mapping[str, int] = {b.name: len(b.shape) for b in self.module.buffers if b.name not in own}
         self.pipelines: Mapping[str, PipelineState] = {c.name: c for c in self.kernel.pipelines}
         self.arrivals: dict[str, set[bool]] = {}  # on each mbarrier: whether they come from the cluster
         self.leave_roles()
@@ -279,8 +280,8 @@ class KernelScope:
 
     # -- expressions --------------------------------------------------------------------------
     def uniform(self, e: Expr, what: str, *, reads: bool = False) -> None:
-        """An integer that does not vary with the position in a tile; ``reads``: it may read elements of inputs."""
-        self.typed(e, what, INDEX_TYPES, None, (), self.inputs if reads else {})
+        """An integer that is the same in a whole tile; ``reads``: it may read what stands there before the kernel."""
+        self.typed(e, what, INDEX_TYPES, None, (), self.before if reads else {})
 
     def typed(
         self, e: Expr, what: str, types: Iterable[DType], layout: FragLayout | None, axes: tuple[str, ...],

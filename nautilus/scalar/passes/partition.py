@@ -59,8 +59,13 @@ class Partition:
     def apply(self, program: Program) -> Program:
         """The program with its loops split into ranges of blocks, without dead ranges."""
         plans = [(k, plan_of(self.schedule, k.name)) for k in program.kernels]
-        inputs = {b.name: b.shape for b in program.buffers if b.space is Space.INPUT}
-        kernels = (_kernel(k, plan.iteration_order, inputs) if plan.partition else k for k, plan in plans)
+        shapes = {b.name: b.shape for b in program.buffers}
+        before = {b.name for b in program.buffers if b.space is Space.INPUT}
+        kernels = []
+        for k, plan in plans:
+            readable = {name: shapes[name] for name in before}
+            kernels.append(_kernel(k, plan.iteration_order, readable) if plan.partition else k)
+            before |= {s.buffer for _, s in statements(k.body)} & shapes.keys()
         return replace(program, kernels=tuple(kernels))
 
 
@@ -88,9 +93,9 @@ class _Around:
         return any(free_vars(ld) & self.loops for ld in loads(c))
 
 
-def _kernel(kernel: Kernel, order: str, inputs: Mapping[str, tuple[Extent, ...]]) -> Kernel:
+def _kernel(kernel: Kernel, order: str, readable: Mapping[str, tuple[Extent, ...]]) -> Kernel:
     grid = {loop.var: loop.hi for loop in _grid(kernel.body)}
-    around = _Around(frozenset(b.name for b in kernel.locals), order, Readable(inputs, grid))
+    around = _Around(frozenset(b.name for b in kernel.locals), order, Readable(readable, grid))
     with in_kernel(kernel.name):
         return replace(kernel, body=_body(kernel.body, {}, around))
 

@@ -120,10 +120,11 @@ class GlobalMemory:
         return out if mask is None else np.where(mask, out, np.zeros((), out.dtype))
 
     def element(self, name: str, index: tuple[Array, ...]) -> Array:
-        """One element of an input. Raises Fault."""
-        if name in self.owner:
-            raise Fault("unsupported", f"a let reads {name}, which is no input")
-        found: Array = self.values[name][self.place(name, index, None, ())]
+        """One element that stands there before the launch. Raises Fault."""
+        place = self.place(name, index, None, ())
+        if name in self.owner and not self.ready[name][place].all():
+            raise Fault("uninitialised", f"a let reads an element of {name} that nobody wrote before this launch")
+        found: Array = self.values[name][place]
         return found.astype(np.int64)
 
     def store(self, name: str, place: Ints, value: Array, mask: Array | None, thread: Array) -> None:

@@ -15,13 +15,15 @@ A kernel that computes tiles of the previous one again (``recompute-masked``) is
 because it has no work but to read flags: its launch is most of its cost.
 
 A kernel that fetches tiles from the tile counter is not changed, because the counter is cleared between the launches.
+Nor is one whose first numbers are read from results of earlier kernels, because they are read before the wait.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from nautilus.core.expr.nodes import Const
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import Const, loads
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpPlan, recomputed
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents, GridWait
@@ -46,7 +48,8 @@ class DependentLaunch:
         for n in range(1, len(kernels)):
             front, k = kernels[n - 1], kernels[n]
             again = recomputed(k.name, self.schedule) == front.name
-            if self._wanted(k) and (again or _fit_together(front, k, target.multiprocessors)):
+            fits = again or _fit_together(front, k, target.multiprocessors)
+            if self._wanted(k) and fits and not _reads_results(module, k):
                 kernels[n - 1] = _after_wait(front, GridLaunchDependents(front.span))
                 kernels[n] = replace(k, body=(GridWait(k.span), *k.body))
         return replace(module, kernels=tuple(kernels)) if tuple(kernels) != module.kernels else module
@@ -55,6 +58,11 @@ class DependentLaunch:
         plan = plan_of(self.schedule, k) or WarpPlan()
         wanted = plan.dependent_launch if self.dependent_launch is None else self.dependent_launch
         return wanted and not any(isinstance(op, TileFetch) for op in walk_ops(k.body))
+
+
+def _reads_results(module: MemModule, k: MemKernel) -> bool:
+    """Whether the numbers at the head of ``k`` are made from elements that an earlier kernel stores."""
+    return any(module.buffer(ld.buffer).space is not Space.INPUT for _, e in k.decode for ld in loads(e))
 
 
 def _fit_together(a: MemKernel, b: MemKernel, multiprocessors: int) -> bool:

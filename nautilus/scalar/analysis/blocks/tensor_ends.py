@@ -11,11 +11,12 @@ variables and names, and :func:`ends` gives what a name stands for in a form ``c
   if full ones are.
 * Two names: the same, with one limit for both values.
 
-A value that depends on tile variables is replaced by its greatest or least element over the tile, if that has at most
-:data:`MOST` points: so the rows of a tile may have ranges of their own.
+A value that depends on tile variables is replaced by its greatest or least element over the tile, if it has at most
+:data:`MOST` different values: so the rows of a tile may have ranges of their own.
 
 Positions of a read are clamped to the tensor, because a bound is computed where a condition around the comparison may
-not hold.  Only inputs are read, at positions that depend on grid variables: such a value is the same for a whole block.
+not hold.  Only what stands there before the kernel is read, at positions that depend on grid variables: such a value is
+the same for a whole block.
 """
 
 from __future__ import annotations
@@ -41,17 +42,21 @@ from nautilus.core.expr.nodes import (
 )
 from nautilus.core.index.linear import ZERO, Linear, build, divided, linear
 from nautilus.core.index.linear_bounds import Ranges, bounds
+from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import Extent, as_extent, extent_expr
 from nautilus.core.records import dataclass
 from nautilus.core.types import INDEX_TYPES, DType, integer_limits
 
-MOST = 32  # points of a tile for each of which a value is read
+MOST = 32  # different values of the points of a tile, each of which is read
+_TRIED = 512  # points of a tile
 _LIMIT = 1 << 28  # largest magnitude of two values in one comparison, and of what stands beside them
 
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """What a bound may read: the ``shapes`` of inputs, at positions made of the grid variables of ``extents``."""
+    """What a bound may read: tensors of ``shapes`` that stand there before the kernel, at positions made of the grid
+    variables of ``extents``.
+    """
 
     shapes: Mapping[str, tuple[Extent, ...]]
     extents: Mapping[str, Expr]
@@ -206,9 +211,12 @@ def _over_tile(e: Expr, tiles: Mapping[str, int], greatest: bool) -> Expr | None
     """The greatest (least) ``e`` over the tile variables in it; None where they have too many points."""
     names = sorted(free_vars(e) & tiles.keys())
     sizes = [tiles[n] for n in names]
-    if not all(sizes) or prod(sizes) > MOST:
+    if not all(sizes) or prod(sizes) > _TRIED:
         return None
-    points = [substitute(e, dict(zip(names, map(integer, p), strict=True))) for p in product(*map(range, sizes))]
+    places = (dict(zip(names, map(integer, p), strict=True)) for p in product(*map(range, sizes)))
+    points = list(dict.fromkeys(simplify(substitute(e, p)) for p in places))  # positions i // 64 have few values
+    if len(points) > MOST:
+        return None
     while len(points) > 1:
         pairs = [
             Op("max" if greatest else "min", (a, b), e.dtype) for a, b in zip(points[::2], points[1::2], strict=False)

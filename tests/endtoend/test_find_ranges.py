@@ -1,0 +1,58 @@
+"""Conditions on memory whose blocks are found first, at small sizes and at every level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.check.run import check_spec
+from nautilus.driver import Request, compile_file
+from nautilus.scalar.passes.windows import find_ranges
+
+HEAD = (
+    "dim B = 2, H = 2, M = 200, D = 32\nconst N = {n}\ninput Q: f16[B, H, M, D]\ninput K: f16[B, H, N, D]\n"
+    "input V: f16[B, H, N, D]\n{inputs}\noutput O: f16[B, H, M, D]\n"
+    "S[b, h, i, j] = sum[d](Q[b, h, i, d] * K[b, h, j, d]) / 6\n"
+    "P[b, h, i, j] = softmax[j | {condition}](S[b, h, i, j])\n"
+    "O[b, h, i, d] = sum[j](P[b, h, i, j] * V[b, h, j, d])\n"
+)
+CONDITIONS = {
+    "documents": ("M", "input doc: u8[B, M]", "j <= i and doc[b, i] == doc[b, j]"),
+    "starts of rows": ("M", "input at: i32[M]", "at[i] <= j and j <= i"),
+    "padding": ("256", "input keep: bool[B, N]", "keep[b, j]"),
+    "any mask": ("333", "input keep: bool[M, N]", "keep[i, j]"),
+    "scattered keys": ("256", "input time: i16[N]\ninput now: i16[B, M]", "time[j] <= now[b, i]"),
+}
+
+
+@pytest.fixture
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass applies whatever the sizes are."""
+    monkeypatch.setattr(find_ranges, "_pays", lambda members, place: True)
+
+
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize(
+    ("name", "arch"), [*((name, "sm_90a") for name in CONDITIONS), ("documents", "sm_80")], ids=lambda x: x
+)  # fmt: skip
+def test_results_are_those_of_all_blocks(name: str, arch: str, tmp_path: Path) -> None:
+    n, inputs, condition = CONDITIONS[name]
+    path = tmp_path / "given.naut"
+    path.write_text(HEAD.format(n=n, inputs=inputs, condition=condition))
+    report = check_spec(Request(path, arch), steps=False, only=("random",))
+    assert report.ok, report.text()
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_loops_begin_and_end_at_the_range() -> None:
+    n, inputs, condition = CONDITIONS["documents"]
+    text = HEAD.format(n=n, inputs=inputs, condition=condition)
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text))
+    assert "P_max_first_end" in result.cuda and "P_max_last_end" in result.cuda
+
+
+def test_ends_that_are_the_same_for_a_block_need_no_range() -> None:
+    text = HEAD.format(n="200", inputs="input len: i32[B]", condition="j < len[b]")
+    program = compile_file(Request(Path("given.naut"), "sm_90a", until="scalar", text=text)).modules["scalar"]
+    assert not [b.name for b in program.buffers if b.name.endswith("_live")]
