@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from nautilus.core.expr.nodes import Expr, Ref, rewrite
 from nautilus.core.ops import Kind, map_fields
@@ -66,7 +67,9 @@ def copies(e: Emitter, body: tuple[TileOp, ...]) -> tuple[tuple[TileOp, ...], En
         made |= {v.name: Value(e.fresh(v.type, v.name).name, v.type) for v in bound}
 
     def copied(op: TileOp) -> TileOp:
-        rules = {Kind.RESULT: _named(made), Kind.OPERAND: _named(made), Kind.EXPR: lambda x: rename_expr(x, made)}
+        rules: dict[Kind, Callable[[Any], Any]] = {
+            Kind.RESULT: _named(made), Kind.OPERAND: _named(made), Kind.EXPR: lambda x: rename_expr(x, made),
+        }  # fmt: skip
         new: TileOp = map_fields(op, rules)
         return replace(new, chain=None) if isinstance(new, ForOp) else new
 

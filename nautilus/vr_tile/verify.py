@@ -151,7 +151,7 @@ class _Kernel:
         self.values[v.name] = v.type
 
     def same_in_a_block(self, load: Load) -> bool:
-        """Whether ``load`` reads what stands before the kernel at a position made of variables of the grid and of loops."""
+        """Whether ``load`` reads what stands there before the kernel, at variables of the grid and of loops."""
         before = (b for b in self.module.buffers if b.space is Space.INPUT or b.name in self.written)
         ranks = {b.name: len(b.shape) for b in before}
         return free_vars(load) <= self.vars and ranks.get(load.buffer) == len(load.index)

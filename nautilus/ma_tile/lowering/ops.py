@@ -253,8 +253,8 @@ class Lowering(ABC):
     def shifted(self, op: vr.LoadOp, layout: FragLayout, wide: int, depth: int) -> tuple[int, int]:
         """Registers of a vector in two aligned ones, and how many elements it lies behind a multiple; else (1, 0).
 
-        Only instead of :data:`WORD` aligned vectors of ``wide`` elements at least, which take more instructions.  Not in
-        loops, whose passes move loads to other steps, and not beside products, whose epilogues are cut.
+        Only instead of :data:`WORD` aligned vectors of ``wide`` elements at least, which take more instructions.  Not
+        in loops, whose passes move loads to other steps, and not beside products, whose epilogues are cut.
         """
         buffer = self.buffers[op.buffer]
         axis = contiguous_axis(buffer, op.index, op.result.type.names, self.refs)

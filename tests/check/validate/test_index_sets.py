@@ -175,7 +175,8 @@ def test_an_equation_with_its_sides_in_another_order_is_the_same_equation() -> N
         return parse_program(
             "program p {\n  input e: i32[9]\n  output n: i32[9]\n  kernel n {\n    par t in 0..9 {\n"
             f"      n[t] = 0\n"
-            f"      red u in 0..9 {{\n        n[t] sum= cast<i32>({equation}) where u < t\n      }}\n    }}\n  }}\n}}\n",
+            f"      red u in 0..9 {{\n        n[t] sum= cast<i32>({equation}) where u < t\n      }}\n"
+            "    }\n  }\n}\n",
             "t",
         )
 

@@ -348,7 +348,8 @@ def _matched(a: Expr, b: Expr, found: dict[str, Expr]) -> None:
         fits = [x for x in orders if x is not None]
         if not fits:
             raise NotAffine("the values differ in more than their indices")
-        found.update(max(fits, key=_unchanged))
+        likeliest: dict[str, Expr] = max(fits, key=lambda x: _unchanged(x))
+        found.update(likeliest)
         return
     for x, y in zip(children(a), children(b), strict=True):
         _matched(x, y, found)

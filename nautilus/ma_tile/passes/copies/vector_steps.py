@@ -19,8 +19,8 @@ An access qualifies if the number of the step is in its last index alone, with t
 aligned whatever the sizes, and, for a store, if the kernel does not load the tensor.  In a kernel of one warp, rows
 that begin at odd places have single elements instead of vectors: the loads of an iteration find the sectors of the
 first one in L1, and ``stage-steps`` stores whole sectors (30490 rows of 1941 f32: predicted 129 us, 680 without).  A
-loop that has such a load or store with lanes in another direction is changed; others keep their form.  ``V`` elements are
-:data:`ROW` bytes of a row, half as many where there are few steps, or fewer where the loop is long
+loop that has such a load or store with lanes in another direction is changed; others keep their form.  ``V`` elements
+are :data:`ROW` bytes of a row, half as many where there are few steps, or fewer where the loop is long
 (:data:`COMPUTED`).
 """
 
