@@ -15,7 +15,9 @@ blocks too (Dong et al., 2024).  Here it is made on the device in each launch, b
 
 The pass applies where a part of the condition reads memory at positions along the reduced axis or along the rows, and
 where evaluating the condition takes a small part of the time of the products under it.  Parts that are the same for a
-whole block, such as ``j < len[b]``, need no map.  Sizes that are known at launch only are left to such parts.
+whole block, such as ``j < len[b]``, need no map, and where most elements are admitted whatever the tensors hold, as
+those before a tree of new tokens, it would be the whole axis.  Sizes that are known at launch only are left to such
+parts.
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, loads, substitute
+from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Var, free_vars, loads, substitute, walk
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -38,7 +43,12 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of, put_defs
 BLOCK = 64  # rows, and elements of the reduced axis; of a power of two, tiles of rows are multiples
 LEAST = 16  # blocks along the reduced axis
 WORK = 64  # terms of the largest reduction for each evaluation of the condition
+CERTAIN = 0.25  # share of elements that are admitted anyway, above which a range is mostly the whole axis
+_POINTS = 16  # positions along an axis at which a condition is evaluated
 TERMS = 1 << 32  # of the largest reduction, below which three launches are no small part of the time
+
+
+FALSE = replace(TRUE, value=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +122,36 @@ def _shares(m: _Member, rows: str) -> bool:
 
 
 def _pays(members: Sequence[_Member], place: _Place) -> bool:
-    """Whether finding the range takes a small part of the time of the largest of ``members``."""
+    """Whether finding the range takes a small part of the time of the largest of ``members``, and may shorten it."""
+    if _certain_share(members[0]) > CERTAIN:
+        return False
     terms = max(prod(size(a) or 1 for a in m.d.axes) for m in members)
     rows = (place.rows,) if place.rows else ()
     points = prod(size(a) or 1 for a in (members[0].reduced, *rows, *place.others))
     return (size(members[0].reduced) or 0) >= LEAST * BLOCK and terms >= max(WORK * points, TERMS)
+
+
+def _certain_share(m: _Member) -> float:
+    """The share of elements that the condition admits whatever the tensors hold, about."""
+    guard = m.d.guard
+    assert guard is not None
+    axes = [a for a in m.d.axes if a.name in free_vars(guard)]
+    certain = _certain(guard)
+    if any(isinstance(e, Param | Load) for e in walk(certain)):
+        return 0.0
+    places = np.meshgrid(*(np.linspace(0, (size(a) or 1) - 1, _POINTS).astype(np.int64) for a in axes), sparse=True)
+    return float(np.mean(evaluate(certain, {a.name: p for a, p in zip(axes, places, strict=True)})))
+
+
+def _certain(e: Expr) -> Expr:
+    """``e`` with false in the place of conditions on memory."""
+    if not loads(e):
+        return e
+    if isinstance(e, Op) and e.op in ("and", "or"):
+        return calc(e.op, *map(_certain, e.args))
+    if isinstance(e, Op) and e.op == "select" and not loads(e.args[0]):
+        return calc("select", e.args[0], *map(_certain, e.args[1:]))
+    return FALSE
 
 
 def _with_range(program: Program, members: Sequence[_Member], place: _Place) -> Program:
@@ -146,7 +181,7 @@ def _range_defs(program: Program, m: _Member, place: _Place) -> tuple[Def, Def, 
     inner = [Axis(f"{a.name}_in", BLOCK, a.span) for a in blocks]
     where, inside = _conditions(d, blocks, inner, {a.name: size(a) or 0 for a in whole})
     live = _temp(program, f"{d.name}_live", DType.BOOL, (*others, *blocks), d)
-    guard = where if inside == TRUE else calc("select", inside, where, replace(TRUE, value=False))
+    guard = where if inside == TRUE else calc("select", inside, where, FALSE)
     live = replace(live, red=tuple(inner), op="any", value=TRUE, guard=guard)
     over, par = blocks[-1], (*others, *blocks[:-1])
     read = Load(live.name, live.index, DType.BOOL, d.span)
