@@ -62,12 +62,17 @@ def check_spec(
 
 
 def _check_larger(declared: Check, found: Sequence[Variant], checked: list[list[Level]], clock: Clock) -> None:
-    """Check larger sizes while they reach passes that only the ``declared`` sizes use, and name those that are left."""
+    """Check larger sizes while they reach passes that only the ``declared`` sizes use, and name those that are left.
+
+    None is begun when the time of ``clock`` is over.
+    """
     request, report = declared.request, declared.report
     lacking = missing(declared.trace.levels, checked)
-    for v in enlarged(lambda dims: spec_at(request, dims), request.dims, found, lacking) if clock.left else ():
+    for v in enlarged(lambda dims: spec_at(request, dims), request.dims, found, lacking):
+        if not clock.left:
+            break
         sized = replace(request, dims={**request.dims, **v.dims})
-        larger = Check(report, sized, v, declared.seed, "cpu", ("random",), validates=False)
+        larger = Check(report, sized, v, declared.seed, "cpu", ("random",), validates=False, clock=clock.part(1.0))
         larger.compile()
         if lacking != (left := missing(declared.trace.levels, [*checked, larger.trace.levels])):
             larger.run()
@@ -80,12 +85,13 @@ def _check_larger(declared: Check, found: Sequence[Variant], checked: list[list[
 
 def check(request: Request, *, seed: int = 0, device: str = "auto", full_size: bool = False) -> Report:
     """Check one compilation, and every variant of it; see :func:`check_spec`."""
-    one = replace(request, variants=1)
+    whole, one = Clock(_SECONDS), replace(request, variants=1)
     found = compile_checked(replace(request, keep_runtime=True)).variants if request.variants > 1 else None
     every = [v for v in found.all if v.name != GENERAL] if found is not None else []
-    first = (1.0 - _OF_VARIANTS if every else 1.0) * _SECONDS
+    left = whole.left  # the variants have taken a part of the time
+    first = (1.0 - _OF_VARIANTS if every else 1.0) * left
     report = check_spec(one, seed=seed, device=device, full_size=full_size, seconds=first)
-    clock = Clock(_OF_VARIANTS * _SECONDS)
+    clock = Clock(_OF_VARIANTS * left)
     for n, v in enumerate(every):
         if n and not clock.left:
             report.add(Outcome("compile", f"variant {v.name}", "skip", "the time of the check is over"))
