@@ -19,13 +19,13 @@ Others are coordinates of blocks and cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, children, free_vars, with_children
+from nautilus.core.expr.nodes import Axis, Expr, Load, Var, children, free_vars, rewrite, with_children
 from nautilus.core.expr.products import matrix_product, strip_conversions
 from nautilus.core.index.linear import Linear, build, linear
 from nautilus.core.records import dataclass
@@ -122,20 +122,18 @@ def _other_variables(index: Sequence[Expr]) -> frozenset[str]:
 
 def _positions(d: Def) -> Iterator[Linear]:
     """The integers outside of indices in which variables of ``d`` are."""
-    for e in (d.value,) if d.guard is None else (d.value, d.guard):
-        yield from _integers(e)
-
-
-def _integers(e: Expr) -> Iterator[Linear]:
-    if isinstance(e, Load) or not free_vars(e):
-        return
-    parts: Iterable[Expr] = children(e)
-    if e.dtype.is_int:
-        form = linear(e)
-        yield form
-        parts = [x for a in form.terms if not isinstance(a, Load) for x in children(a)]
-    for x in parts:
-        yield from _integers(x)
+    stack, seen = [d.value] if d.guard is None else [d.value, d.guard], set[int]()
+    while stack:
+        e = stack.pop()
+        if id(e) in seen or isinstance(e, Load) or not free_vars(e):
+            continue
+        seen.add(id(e))
+        if e.dtype.is_int:
+            form = linear(e)
+            yield form
+            stack += [x for a in form.terms if not isinstance(a, Load) for x in children(a)]
+        else:
+            stack += children(e)
 
 
 def _is_position(pair: Pair, kinds: Mapping[str, tuple[object, int]], forms: Sequence[Linear]) -> bool:
@@ -234,21 +232,44 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
         runs = _runs(len(index), {n for name, n in places if name == buffer})
         return tuple(Var(names[v.name]) if j > i + 1 and isinstance(v := index[i], Var) else index[i] for i, j in runs)
 
-    last = {chain[-1]: chain for chain in chains}
+    def rule(n: Expr) -> Expr | None:
+        return replace(n, index=put(n.buffer, n.index)) if isinstance(n, Load) else None
+
+    last = {chain[-1]: (Var(names[chain[0]]), frozenset(chain)) for chain in chains}
+    positions = any(form.slope(x) for form in _positions(d) for x in last)
 
     def rewritten(e: Expr) -> Expr:
-        if isinstance(e, Load):
-            return replace(e, index=put(e.buffer, e.index))
-        form = linear(e) if e.dtype.is_int and free_vars(e) else None
-        if form is None or not any(form.slope(x) for x in last):
-            return with_children(e, tuple(map(rewritten, children(e))))
-        gone = {x for chain in chains for x in chain}
-        terms = {rewritten(a): c for a, c in form.terms.items() if not (isinstance(a, Var) and a.name in gone)}
-        terms |= {Var(names[chain[0]]): form.slope(x) for x, chain in last.items() if form.slope(x)}
-        return build(Linear(terms, form.const), e.dtype)
+        return _at_positions(e, last, rule, {}) if positions else rewrite(e, rule)
 
     value, guard = rewritten(d.value), None if d.guard is None else rewritten(d.guard)
     return replace(d, buffer=_viewed(d.buffer, places), par=axes(d.par), red=axes(d.red), value=value, guard=guard)
+
+
+def _at_positions(
+    e: Expr,
+    last: Mapping[str, tuple[Var, frozenset[str]]],
+    rule: Callable[[Expr], Expr | None],
+    done: dict[int, tuple[Expr, Expr]],
+) -> Expr:
+    """``e`` with loads by ``rule``, and with a new axis for each position.
+
+    ``last``: the new axis and the ones that it was, by the last one of these.  ``done``: what is shared stays shared.
+    """
+    if id(e) in done:
+        return done[id(e)][1]
+    form = linear(e) if e.dtype.is_int and free_vars(e) and not isinstance(e, Load) else None
+    if isinstance(e, Load):
+        new = rule(e) or e
+    elif form is not None and any(form.slope(x) for x in last):
+        gone = frozenset[str]().union(*(axes for _, axes in last.values()))
+        rest = {a: c for a, c in form.terms.items() if not (isinstance(a, Var) and a.name in gone)}
+        terms: dict[Expr, int] = {_at_positions(a, last, rule, done): c for a, c in rest.items()}
+        terms |= {axis: form.slope(x) for x, (axis, _) in last.items() if form.slope(x)}
+        new = build(Linear(terms, form.const), e.dtype)
+    else:
+        new = with_children(e, tuple(_at_positions(x, last, rule, done) for x in children(e)))
+    done[id(e)] = e, new
+    return new
 
 
 def _chain(x: str, behind: Mapping[str, str]) -> Iterator[str]:
