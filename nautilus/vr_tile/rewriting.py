@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from nautilus.core.expr.nodes import Expr, Ref, rewrite
 from nautilus.core.ops import Kind, map_fields
@@ -66,18 +65,17 @@ def copies(e: Emitter, body: tuple[TileOp, ...]) -> tuple[tuple[TileOp, ...], En
         bound = (*results(op), *(arg for arg, _ in op.carried)) if isinstance(op, ForOp) else results(op)
         made |= {v.name: Value(e.fresh(v.type, v.name).name, v.type) for v in bound}
 
+    def value(v: Value) -> Value:
+        return made.get(v.name, v)
+
+    def expr(e: Expr) -> Expr:
+        return rename_expr(e, made)
+
     def copied(op: TileOp) -> TileOp:
-        rules: dict[Kind, Callable[[Any], Any]] = {
-            Kind.RESULT: _named(made), Kind.OPERAND: _named(made), Kind.EXPR: lambda x: rename_expr(x, made),
-        }  # fmt: skip
-        new: TileOp = map_fields(op, rules)
+        new: TileOp = map_fields(op, {Kind.RESULT: value, Kind.OPERAND: value, Kind.EXPR: expr})
         return replace(new, chain=None) if isinstance(new, ForOp) else new
 
     return tuple(each_op(op, copied) for op in body), made
-
-
-def _named(env: Env) -> Callable[[Value], Value]:
-    return lambda v: env.get(v.name, v)
 
 
 class Peephole(Emitter):

@@ -46,9 +46,8 @@ def test_windows_that_never_end(window: int, first: int) -> None:
 
 
 def test_bounds_read_the_clamped_value() -> None:
-    """Where positions are small, a limit that leaves room for sums; else one beyond all positions."""
-    for size, limit in (("130", 2**29), ("runtime <= 4096", 2**29), ("runtime", 2**31 - 2**19)):
-        kernel = compiled(size).modules["ma-tile"].kernels[0]
-        lets = [*kernel.decode, *((op.var, op.expr) for op in walk_ops(kernel.body) if isinstance(op, LetOp))]
-        found = {int(n.value) for name, e in lets if name == "first_clamped" for n in walk(e) if isinstance(n, Const)}
-        assert max(found) == limit
+    """Positions are small, so that the limit leaves room for sums with them."""
+    kernel = compiled("130").modules["ma-tile"].kernels[0]
+    lets = [*kernel.decode, *((op.var, op.expr) for op in walk_ops(kernel.body) if isinstance(op, LetOp))]
+    found = {int(n.value) for name, e in lets if name == "first_clamped" for n in walk(e) if isinstance(n, Const)}
+    assert found == {2**29, -(2**29)}
