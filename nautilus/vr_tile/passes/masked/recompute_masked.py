@@ -21,8 +21,8 @@ anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
 * The second kernel computes all rows of a tile again, with the same operations except for these dots, and overwrites
   what the first one stored.
 * Before it computes a tile again, the second kernel tests the factors that meet structural zeros in it
-  (``finite_factors``), which are those of the loops with masked dots alone.  If all are finite, the NaN is that of the
-  maths, and the tile stays.  So scores that overflow, or a row of NaN, do not cost a second computation.
+  (``vr_tile.finite_factors``), which are those of the loops with masked dots alone.  If all are finite, the NaN is
+  that of the maths, and the tile stays.  So scores that overflow, or a row of NaN, do not cost a second computation.
 * A block of the second kernel tests several tiles.  Without NaN it reads one flag a row and ends, so that the
   launch is most of its cost, and the loops of the first kernel are those that they would be without a mask.
 """
@@ -49,6 +49,7 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.targets.limits import WGMMA_ROWS
 from nautilus.vr_tile.analysis.not_a_number import finished
+from nautilus.vr_tile.finite_factors import is_plain, met, tests
 from nautilus.vr_tile.ir import (
     DotOp,
     ForOp,
@@ -64,7 +65,6 @@ from nautilus.vr_tile.ir import (
     walk_ops,
 )
 from nautilus.vr_tile.passes.dce import Dce
-from nautilus.vr_tile.passes.masked.finite_factors import is_plain, met, tests
 from nautilus.vr_tile.rank_one import rank_one
 from nautilus.vr_tile.rewriting import Peephole, copies, each_op
 from nautilus.vr_tile.subtiles import independent, subtiles
