@@ -348,7 +348,7 @@ def _matched(a: Expr, b: Expr, found: dict[str, Expr]) -> None:
         fits = [x for x in orders if x is not None]
         if not fits:
             raise NotAffine("the values differ in more than their indices")
-        likeliest: dict[str, Expr] = max(fits, key=lambda x: _unchanged(x))
+        likeliest = max(fits, key=_unchanged)
         found.update(likeliest)
         return
     for x, y in zip(children(a), children(b), strict=True):
