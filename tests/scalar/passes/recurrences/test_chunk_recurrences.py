@@ -147,3 +147,13 @@ def test_a_long_recurrence_with_few_positions_is_cut_and_one_that_fills_the_gpu_
         spec = load_text(GATE.replace("B = 3, T = 70", f"B = {b}, T = {t}"))
         before, after = chunked(spec, 0)
         assert (after is not before) is cut
+
+
+@pytest.mark.parametrize(("steps", "chunks"), [(512, 8), (16384, 64), (48000, 125)])
+def test_the_states_at_the_ends_of_chunks_are_few(steps: int, chunks: int) -> None:
+    """A step over them takes as long as several steps in chunks, which are whole lines of memory."""
+    text = f"dim B = 64, N = {steps}\ninput X: f32[B, N]\noutput Y: f32[B, N]\n"
+    text += "recur Y[b, n] = 0.5 * Y[b, n - 1] + X[b, n] if n > 0 else X[b, 0]\n"
+    made = ChunkRecurrences().apply(lower(load_text(text, "given.naut")))
+    shapes = {b.name: b.shape for b in made.buffers}
+    assert shapes["Y_end"] == (64, chunks - 1)
