@@ -93,7 +93,7 @@ def _product(form: Form, lanes: str, loops: Sequence[Loop], s: Update) -> _Produ
     sizes = {x.var: extent(x) or 0 for x in loops}
     red = {x.var for x in loops if x.kind is Kind.RED}
     own = sizes.keys() - red
-    if s.op != "sum" or s.guard is not None or len(red) != 1 or len(own) != 1 or not all(map(_fits, sizes.values())):
+    if s.op != "sum" or s.guard is not None or len(red) != 1 or len(own) != 1 or not all(map(fits, sizes.values())):
         return None
     parts = factors(s.value)
     right = [f for f in parts if free_vars(f) & own]
@@ -109,7 +109,7 @@ def _product(form: Form, lanes: str, loops: Sequence[Loop], s: Update) -> _Produ
     return _Product(size, len(parts) == 2 and all(map(_has_half, parts)))
 
 
-def _fits(extent: int) -> bool:
+def fits(extent: int) -> bool:
     """Whether an axis of ``extent`` elements has the tile of a matrix instruction without a rest."""
     return extent == LEAST or (extent > 0 and extent % (2 * LEAST) == 0)
 

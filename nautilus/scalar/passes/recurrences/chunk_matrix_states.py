@@ -76,6 +76,7 @@ from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states, reductions
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
+from nautilus.scalar.analysis.states.step_products import LEAST, fits
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length
@@ -200,6 +201,8 @@ def chosen_length(program: Program, k: Kernel, found: Found) -> int:
     assert form is not None and states is not None
     steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
     if not (_LEAST_AXIS <= d <= _MOST_AXIS and _LEAST_AXIS <= e <= _MOST_AXIS):
+        return 0
+    if m.correction is not None and (not fits(d) or e % LEAST):  # one chunk after another would not use matrix units
         return 0
     if found.by_row and (short_type(m) is not DType.BF16 or e > _MOST_COLUMNS):
         return 0

@@ -316,3 +316,11 @@ def test_rows_with_different_decays_are_cut_where_pairs_of_steps_have_a_kernel(d
     text = text.replace("q: f32", f"q: {dtype}").replace("k: f32", f"k: {dtype}").replace("v: f32", f"v: {dtype}")
     before, after = chunked(load_text(text.replace("sigmoid(w)", "sigmoid(g[h, t] * k[h, t, d])")), 0)
     assert (after is not before) is cut
+
+
+@pytest.mark.parametrize(("d", "e", "cut"), [(64, 64, True), (48, 64, False), (64, 40, False)])
+def test_delta_rules_are_cut_where_matrix_units_carry_the_state(d: int, e: int, cut: bool) -> None:
+    text = DELTA.replace("T = 50, D = 4, E = 3", f"T = 16384, D = {d}, E = {e}").replace("k: f32", "k: bf16")
+    text = text.replace("q: f32", "q: bf16").replace("v: f32", "v: bf16")
+    before, after = chunked(load_text(text), 0)
+    assert (after is not before) is cut
