@@ -43,6 +43,7 @@ class Writer:
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     inline: dict[str, str] = field(default_factory=dict)
+    filled: list[str] = field(default_factory=list)  # of ``inline``, those that are arrays in the scopes printed now
     scalars: dict[str, str] = field(default_factory=dict)
     bases: dict[tuple[str, str], str] = field(default_factory=dict)
     uses: Counter[str] = field(default_factory=Counter)
@@ -82,10 +83,13 @@ class Writer:
 
     @contextmanager
     def braces(self, head: str) -> Iterator[None]:
-        """``head {`` ... ``}``."""
+        """``head {`` ... ``}``.  Arrays of constants that are declared in it are not known behind it."""
         self.line(f"{head} {{" if head else "{")
         self.depth += 1
+        outside = len(self.filled)
         yield
+        while len(self.filled) > outside:
+            del self.names[self.filled.pop()]
         self.depth -= 1
         self.line("}")
 
@@ -188,6 +192,7 @@ class Writer:
         """C array of ``frag``; a constant kept inline is given one now."""
         if frag.name not in self.names:
             text = self.inline[frag.name]
+            self.filled.append(frag.name)
             name = self.declare(frag)
             spelled = self.array(frag)
             if spelled.pack > 1:

@@ -94,9 +94,10 @@ def _first(program: Program) -> PackPlan | None:
 def _size(defs: Mapping[str, Def], axis: str) -> int | None:
     """B where ``defs`` use ``axis`` as ``axis // B`` and ``axis % B`` only, and no tensor is read at both; else None.
 
-    A temp that has the axis may be read at it, and so may inputs.
+    A temp that has the axis may be read at it, and so may inputs.  One of the digits alone is enough where a temp is
+    read at it, such as a statistic of groups; an input may be read so beside a whole product, as scales of groups are.
     """
-    found = set[tuple[str, int]]()
+    found, of_temps = set[tuple[str, int]](), False
     for d in defs.values():
         if d.axis(axis) is None:
             continue
@@ -108,9 +109,11 @@ def _size(defs: Mapping[str, Def], axis: str) -> int | None:
             if len(uses) > 1:
                 return None
             found |= uses
+            of_temps |= bool(uses) and not inside
         found |= {u for e in _values(d) for u in _uses(rewrite(e, _without_index), axis)}
     sizes = {n for _, n in found}
-    return sizes.pop() if len(sizes) == 1 and _PLAIN not in found else None
+    enough = len(found) == 2 or of_temps
+    return sizes.pop() if enough and len(sizes) == 1 and _PLAIN not in found else None
 
 
 def _has(axes: tuple[Axis, ...], place: int, axis: str) -> bool:

@@ -16,12 +16,13 @@ blocks too (Dong et al., 2024).  Here it is made on the device in each launch, b
 The pass applies where a part of the condition reads memory at positions along the reduced axis or along the rows, and
 where evaluating the condition takes a small part of the time of the products under it.  Parts that are the same for a
 whole block, such as ``j < len[b]``, need no map, and where most elements are admitted whatever the tensors hold, as
-those before a tree of new tokens, it would be the whole axis.  Sizes that are known at launch only are left to such
-parts.
+those before a tree of new tokens, it would be the whole axis.  Segments, ``ptr[n] <= j < ptr[n + 1]``, and sums whose
+terms are the same for all rows have loops of their own.  Sizes that are known at launch only are left out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -32,7 +33,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Var, free_vars, loads, substitute, walk
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute, walk
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -44,8 +45,8 @@ BLOCK = 64  # rows, and elements of the reduced axis; of a power of two, tiles o
 LEAST = 16  # blocks along the reduced axis
 WORK = 64  # terms of the largest reduction for each evaluation of the condition
 CERTAIN = 0.25  # share of elements that are admitted anyway, above which a range is mostly the whole axis
-_POINTS = 16  # positions along an axis at which a condition is evaluated
-TERMS = 1 << 32  # of the largest reduction, below which three launches are no small part of the time
+_POINTS = 32  # positions along an axis at which a condition is evaluated
+TERMS = 1 << 35  # of the largest reduction, below which the kernels before it are no small part of its time
 
 
 FALSE = replace(TRUE, value=False)
@@ -109,10 +110,20 @@ def _place(members: Sequence[_Member]) -> _Place | None:
     if any(size(a) is None for a in (over, *shared)):
         return None
     rows = next((a for a in reversed(shared) if any(_shares(m, a.name) for m in members)), None)
+    if _is_segment(d.guard, over.name):
+        return None
+    if rows is not None and all(rows.name not in free_vars(m.d.value) for m in members):
+        return None
     moving = {over.name} | ({rows.name} if rows else set())
     if not any(free_vars(ld) & moving for ld in loads(d.guard)):
         return None
     return _Place(rows, tuple(a for a in shared if a is not rows))
+
+
+def _is_segment(guard: Expr, over: str) -> bool:
+    """Whether two elements of one tensor are the ends of a range, ``ptr[n] <= j`` and ``j < ptr[n + 1]``."""
+    ends = Counter(ld.buffer for ld in loads(guard) if over not in free_vars(ld))
+    return any(n > 1 for n in ends.values())
 
 
 def _shares(m: _Member, rows: str) -> bool:
@@ -125,7 +136,7 @@ def _pays(members: Sequence[_Member], place: _Place) -> bool:
     """Whether finding the range takes a small part of the time of the largest of ``members``, and may shorten it."""
     if _certain_share(members[0]) > CERTAIN:
         return False
-    terms = max(prod(size(a) or 1 for a in m.d.axes) for m in members)
+    terms = max(prod(size(a) or 1 for a in m.d.axes) for m in members) * _possible_share(members[0])
     rows = (place.rows,) if place.rows else ()
     points = prod(size(a) or 1 for a in (members[0].reduced, *rows, *place.others))
     return (size(members[0].reduced) or 0) >= LEAST * BLOCK and terms >= max(WORK * points, TERMS)
@@ -133,25 +144,34 @@ def _pays(members: Sequence[_Member], place: _Place) -> bool:
 
 def _certain_share(m: _Member) -> float:
     """The share of elements that the condition admits whatever the tensors hold, about."""
-    guard = m.d.guard
-    assert guard is not None
+    return _share(m, FALSE)
+
+
+def _possible_share(m: _Member) -> float:
+    """The share of elements that the condition may admit, about."""
+    return _share(m, TRUE)
+
+
+def _share(m: _Member, memory: Const) -> float:
+    """The share of elements that the condition admits where each condition on memory is ``memory``."""
+    assert m.d.guard is not None
+    guard = _with_memory(m.d.guard, memory)
+    if any(isinstance(e, Param | Load) for e in walk(guard)):
+        return float(bool(memory.value))
     axes = [a for a in m.d.axes if a.name in free_vars(guard)]
-    certain = _certain(guard)
-    if any(isinstance(e, Param | Load) for e in walk(certain)):
-        return 0.0
     places = np.meshgrid(*(np.linspace(0, (size(a) or 1) - 1, _POINTS).astype(np.int64) for a in axes), sparse=True)
-    return float(np.mean(evaluate(certain, {a.name: p for a, p in zip(axes, places, strict=True)})))
+    return float(np.mean(evaluate(guard, {a.name: p for a, p in zip(axes, places, strict=True)})))
 
 
-def _certain(e: Expr) -> Expr:
-    """``e`` with false in the place of conditions on memory."""
+def _with_memory(e: Expr, memory: Const) -> Expr:
+    """``e`` with ``memory`` in the place of conditions on memory."""
     if not loads(e):
         return e
     if isinstance(e, Op) and e.op in ("and", "or"):
-        return calc(e.op, *map(_certain, e.args))
+        return calc(e.op, *(_with_memory(x, memory) for x in e.args))
     if isinstance(e, Op) and e.op == "select" and not loads(e.args[0]):
-        return calc("select", e.args[0], *map(_certain, e.args[1:]))
-    return FALSE
+        return calc("select", e.args[0], *(_with_memory(x, memory) for x in e.args[1:]))
+    return memory
 
 
 def _with_range(program: Program, members: Sequence[_Member], place: _Place) -> Program:
