@@ -23,8 +23,7 @@ The rules apply in this order:
 * A row of several axes is a tile of the axes that are nearest in memory, and a loop over the longest of the others.
 * The loops in order are :mod:`.phases`.
 
-The numbers are starting points of the search: 128-row tiles for matrix products, 4096 elements a block for row-wise
-work.
+The numbers are starting points of the search: 128-row tiles for products, 4096 elements a block for row-wise work.
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ MAX_TILE = 256  # elements of a whole axis that is in accumulators
 FEW_TERMS = 64  # terms of a sum of partial results whose tile may be as wide as that of the products before it
 MAX_ROW = 8192  # elements of a row that is one tile
 BLOCK = 4096  # elements a block of row-wise work handles
-WARPS = 4  # of a block with a shared operand
 ELEMENTS, MANY_ELEMENTS = 1024, 2048  # elements of a block of elementwise work, at least and at most
 LEAST = 256  # elements of the least tile of a small kernel: 8 of each thread of a warp
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
@@ -373,7 +371,7 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
         budget = ELEMENTS
         lacking, across = _shared_along(g, grid), elementwise.read_along(g.defs, {x: g.extent(x) for x in whole})
         if lacking is not None:
-            budget = WARPS * lacking.warp
+            budget = 4 * lacking.warp  # of a block of four warps
             g.roles[lacking.axis] = AxisPlan(lacking.axis, GRID, lacking.results)
             order.remove(lacking.axis)
         elif across is not None:
@@ -485,7 +483,7 @@ def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
     shares = _shared_along(g, grid)
     large = BLOCK if elementwise.read_along(g.defs, {x: g.extent(x) for x in _whole_axes(g, grid)}) else MANY_ELEMENTS
     each = 1024 if any(d.is_reduction for d in g.defs) else 512 if g.volume() >= large else 256
-    each = each if shares is None else shares.warp
+    each = shares.warp if shares else each
     long = g.loop is None and g.volume() > rows.GENERAL
     each = rows.WARP_OF_BYTES if not long and rows.streams_bytes(g.defs) else each
     warps = rows.warps(g.volume()) if long else max(1, min(16, g.volume() // each))

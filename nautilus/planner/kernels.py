@@ -4,7 +4,6 @@ The rules visit definitions from the outputs to the inputs.  A definition joins 
 that group has a legal plan: its reads are aligned, its tiles fit, its loops have the repair terms that they need, and
 its grid has enough blocks.  Otherwise the definition is a kernel of its own, and its result is a temp in global memory.
 A single definition always has a plan.
-
 The passes themselves decide legality: each candidate runs through fusion, split, reordering and rolling update.
 """
 

@@ -43,7 +43,9 @@ from nautilus.scalar.passes.recurrences.chunk_matrix_states import RoundedState,
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.results.reduce_rows import ReduceRows
 from nautilus.scalar.passes.results.store_partial_sums import StorePartialSums
+from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
 from nautilus.scalar.passes.simplify import Simplify
+from nautilus.scalar.passes.windows.count_terms import CountTerms
 from nautilus.scalar.recurrences import between
 from nautilus.scalar.rewriting import find_defs
 
@@ -51,7 +53,8 @@ from nautilus.scalar.rewriting import find_defs
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(Simplify(), Inline(schedule), Simplify(), SplitSums(), Factor(schedule), Simplify()),
+        *(Simplify(), Inline(schedule), Simplify(), UnrollReductions(), CountTerms()),
+        *(SplitSums(), Factor(schedule), Simplify()),
         SeparateDigits(spec),
         *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits(), ScaleProducts()),
         *(AddUnitAxes(), Narrow(schedule, strict=precision == "strict")),
