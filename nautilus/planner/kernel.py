@@ -14,8 +14,8 @@ The rules apply in this order:
 * A row that fits in a tile needs no loop and no repair term.
 * Longer rows that are read again have rules of their own (:mod:`.rowwise.rows`).
 * A block has several rows where a tensor is contiguous across them (:mod:`.rowwise.turned`).
-* Columns that several passes read, of few elements, are whole in registers, as many as fill a sector: a norm over the
-  middle axis of 32 x 512 x 1024 f16 takes 25 us on an H200, 58 in a loop over 64 columns that reads them three times.
+* Columns of few elements that several passes read are whole in registers, as many as fill a sector (a norm over the
+  middle axis of 32 x 512 x 1024 f16: 25 us on an H200, 58 in a loop over 64 columns that reads them three times).
 * Pairs of rows (:mod:`.rowwise.pairs`) have tiles of both and a loop over their terms.
 * Windows (:mod:`.rowwise.windows`) are tiles of their exact extents.
 * Rows whose terms are segments (:mod:`.rowwise.segments`) have a block each.
@@ -471,9 +471,8 @@ def _unchunked_step(g: Draft) -> None:
 
 def _long_step(g: Draft) -> int:
     """Elements of a long row in one step of the shared loop, by its own rule; 0 where that does not hold."""
-    if g.loop is None or g.dots or not _is_repeated(g):
-        return 0
-    return rows.step(g.defs, g.loop, g.extent(g.loop), g.volume(frozenset({g.loop})))
+    long = g.loop is not None and not g.dots and _is_repeated(g)
+    return rows.step(g.defs, g.loop, g.extent(g.loop), g.volume(frozenset({g.loop}))) if long and g.loop else 0
 
 
 def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
@@ -482,13 +481,13 @@ def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
     # 16 to 32 elements a thread, 64 of a long row in registers; elementwise work 8, one vector, or 16 in large tiles.
     shares = _shared_along(g, grid)
     large = BLOCK if elementwise.read_along(g.defs, {x: g.extent(x) for x in _whole_axes(g, grid)}) else MANY_ELEMENTS
-    each = 1024 if any(d.is_reduction for d in g.defs) else 512 if g.volume() >= large else 256
-    each = shares.warp if shares else each
-    long = g.loop is None and g.volume() > rows.GENERAL
-    each = rows.WARP_OF_BYTES if not long and rows.streams_bytes(g.defs) else each
+    each = shares.warp if shares else 512 if g.volume() >= large else 256
+    each = 1024 if any(d.is_reduction for d in g.defs) else each
+    if not (long := g.loop is None and g.volume() > rows.GENERAL) and rows.streams_bytes(g.defs):
+        each = rows.WARP_OF_BYTES
     warps = rows.warps(g.volume()) if long else max(1, min(16, g.volume() // each))
     most = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != _vector_axis(g)), default=1)
-    down = 1 if shares is not None else min(most, warps)  # a thread has all results of an element that they share
+    down = 1 if shares else min(most, warps)  # a thread has all results of an element that they share
     return WarpPlan(warps=(down, warps // down), stages=1, epilogue="direct")
 
 
