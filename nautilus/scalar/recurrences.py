@@ -38,8 +38,7 @@ def parts(program: Program) -> tuple[tuple[Kernel, ...], ...]:
     """The kernels of ``program`` in order: in turn those between recurrences, and recurrences that may run together.
 
     A part of the first kind may be empty.  Without recurrences there is one part.  A kernel between recurrences is in
-    the part of its first reader where it can be, so that the two may become one.  One of temps that nothing reads is in
-    the last part, and no reader of what it reads: ``inline`` leaves such kernels, which ``dead`` removes.
+    the part of its first reader where it can be, so that the two may become one.
     """
     level: dict[str, int] = {}
     found: dict[int, list[Kernel]] = {0: []}
@@ -48,13 +47,8 @@ def parts(program: Program) -> tuple[tuple[Kernel, ...], ...]:
         at += is_recurrence(k) != bool(at % 2)
         level |= dict.fromkeys(writes_of(k), at)
     readers: dict[str, int] = {}  # the part of the first reader of each tensor
-    temps = {b.name for b in program.buffers if b.space is Space.TEMP}
-    last = max(level.values(), default=0)
     for k in reversed(program.kernels):
         at = min(level[b] for b in writes_of(k))
-        if not is_recurrence(k) and writes_of(k) <= temps - readers.keys():
-            found.setdefault(last - last % 2, []).insert(0, k)
-            continue
         if not is_recurrence(k):
             first = min((readers[b] for b in writes_of(k) if b in readers), default=at)
             at = first - first % 2

@@ -63,10 +63,3 @@ def test_a_kernel_is_in_the_part_of_its_first_reader() -> None:
     assert [[k.name for k in p] for p in parts(whole)] == [[], ["h"], ["A", "Y"]]
     before = parse_program(BETWEEN.replace("0.0) + X[i]", "0.0) + A[i]"))
     assert [[k.name for k in p] for p in parts(before)] == [["A"], ["h"], ["Y"]]
-
-
-def test_a_kernel_that_nothing_reads_is_no_reader() -> None:
-    """``inline`` has put the value of ``B`` into ``Y``."""
-    text = BETWEEN.replace("  kernel h {", "  kernel B {\n    par i in 0..8 { B[i] = A[i] + 1.0 }\n  }\n  kernel h {")
-    whole = parse_program(text.replace("  temp h", "  temp B: f32[8]\n  temp h").replace("A[i] + h", "A[i] + 1.0 + h"))
-    assert [[k.name for k in p] for p in parts(whole)] == [[], ["h"], ["A", "B", "Y"]]

@@ -56,6 +56,7 @@ from nautilus.vr_tile.ir import (
     GridAxis,
     LoadOp,
     MapOp,
+    ReduceOp,
     StoreOp,
     TileKernel,
     TileModule,
@@ -310,7 +311,7 @@ class _Rewrite:
 
     def factors(self) -> dict[str, tuple[Value, ...]] | None:
         """The operands of masked dots whose inf and NaN matter, by dot; None where a test of them is not known."""
-        if any(f.finite for f in self.flags):
+        if any(f.finite for f in self.flags) or _sums_pairs(self.k):
             return None
         defs = {r.name: op for op in walk_ops(self.k.body) for r in results(op)}
         rows = self.flags[0].axis
@@ -364,6 +365,11 @@ class _Rewrite:
             count = integer(f.rows * f.columns.size // size)
             p.emit(ForOp((found,), var, integer(0), count, ((before, start),), body, (both,), None, p.span))
         return p.reduce("any", found, tile.names) if tile.axes else found
+
+
+def _sums_pairs(k: TileKernel) -> bool:
+    """Whether ``k`` reduces tiles of three axes, which a second copy of its body has no shared memory for."""
+    return any(isinstance(op, ReduceOp) and len(op.result.type.names) > 1 for op in walk_ops(k.body))
 
 
 def _digits(number: Expr, extents: Sequence[Extent]) -> list[Expr]:
