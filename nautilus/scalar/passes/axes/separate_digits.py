@@ -61,16 +61,22 @@ class SeparateDigits:
         live = Dead().apply(program)
         while (plan := read_by_digits(live)) is not None:
             program = live = viewed(pack(live, plan), plan.size)
-        made = live
-        while (plan := _first(made)) is not None:
-            made = viewed(pack(made, plan), plan.size)
-        smaller = _without_idle_axes(made)
-        useful = smaller is not made or OrderContractions(spec=self.spec).apply(smaller) is not smaller
-        return smaller if made is not live and useful else program
+        for alone in (False, True):
+            made = live
+            while (plan := _first(made, alone)) is not None:
+                made = viewed(pack(made, plan), plan.size)
+            smaller = _without_idle_axes(made)
+            orders = OrderContractions(spec=self.spec)
+            if made is not live and (smaller is not made or (not alone and orders.apply(smaller) is not smaller)):
+                return smaller
+        return program
 
 
-def _first(program: Program) -> PackPlan | None:
-    """The first axis of a sum that is used as two digits, with the number of values of the last one."""
+def _first(program: Program, alone: bool) -> PackPlan | None:
+    """The first axis of a sum that is used as two digits, with the number of values of the last one.
+
+    ``alone``: or as one of them; scales of groups, which inputs have at ``a // B`` alone, stay in a whole product.
+    """
     try:
         original = read_defs(program)
     except ScheduleError:
@@ -84,20 +90,19 @@ def _first(program: Program) -> PackPlan | None:
         d = next((d for d in defs.values() if d.op == "sum" and d.axis(axis) is not None), None)
         if d is None or not isinstance(extent, int):
             continue
-        size = _size(defs, axis)
+        size = _size(defs, axis, alone)
         if size is not None and extent % size == 0 and 1 < size < extent:
             place = [a.name for a in d.axes].index(axis)
             return PackPlan(d.name, original[d.name].axes[place].name, size)
     return None
 
 
-def _size(defs: Mapping[str, Def], axis: str) -> int | None:
+def _size(defs: Mapping[str, Def], axis: str, alone: bool) -> int | None:
     """B where ``defs`` use ``axis`` as ``axis // B`` and ``axis % B`` only, and no tensor is read at both; else None.
 
-    A temp that has the axis may be read at it, and so may inputs.  One of the digits alone is enough where a temp is
-    read at it, such as a statistic of groups; an input may be read so beside a whole product, as scales of groups are.
+    A temp that has the axis may be read at it, and so may inputs.  ``alone``: one of the digits is enough.
     """
-    found, of_temps = set[tuple[str, int]](), False
+    found = set[tuple[str, int]]()
     for d in defs.values():
         if d.axis(axis) is None:
             continue
@@ -109,11 +114,9 @@ def _size(defs: Mapping[str, Def], axis: str) -> int | None:
             if len(uses) > 1:
                 return None
             found |= uses
-            of_temps |= bool(uses) and not inside
         found |= {u for e in _values(d) for u in _uses(rewrite(e, _without_index), axis)}
     sizes = {n for _, n in found}
-    enough = len(found) == 2 or of_temps
-    return sizes.pop() if enough and len(sizes) == 1 and _PLAIN not in found else None
+    return sizes.pop() if len(found) >= 2 - alone and len(sizes) == 1 and _PLAIN not in found else None
 
 
 def _has(axes: tuple[Axis, ...], place: int, axis: str) -> bool:
