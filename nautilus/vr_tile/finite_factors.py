@@ -97,7 +97,7 @@ def tests(
     ``factors``: the operands to test, by the result of their dot.  ``e`` gives the names of the sums.
     """
     dots = [op for op in walk_ops(body) if isinstance(op, DotOp) and op.result.name in factors]
-    zeros = [ConstOp(e.fresh(op.result.type), 0.0, op.span) for op in dots for _ in factors[op.result.name]]
+    zeros = [ConstOp(e.fresh(op.result.type, "tested"), 0.0, op.span) for op in dots for _ in factors[op.result.name]]
     inner, ends = _Tests(e, factors).block(body, tuple(z.result for z in zeros), 0)
     return (*zeros, *inner), ends
 
@@ -125,9 +125,9 @@ class _Tests:
                 case ForOp():
                     m = self.count(op.body)
                     before = now[n : n + m]
-                    args = tuple(self.e.fresh(v.type) for v in before)
+                    args = tuple(self.e.fresh(v.type, "tested") for v in before)
                     inner, ends = self.block(op.body, (*now[:n], *args, *now[n + m :]), n)
-                    after = tuple(self.e.fresh(v.type) for v in before)
+                    after = tuple(self.e.fresh(v.type, "tested") for v in before)
                     now[n : n + m] = after
                     carried = (*op.carried, *zip(args, before, strict=True))
                     yields = (*op.yields, *ends[n : n + m])
@@ -137,7 +137,7 @@ class _Tests:
                     out.append(replace(op, mask=None))
                     for side in self.factors[op.result.name]:
                         other = op.b if side == op.a else op.a
-                        zero, new = self.e.fresh(other.type), self.e.fresh(op.result.type)
+                        zero, new = self.e.fresh(other.type, "zeros"), self.e.fresh(op.result.type, "tested")
                         a, b = (side, zero) if side == op.a else (zero, side)
                         out.append(ConstOp(zero, 0.0, op.span))
                         out.append(DotOp(new, a, b, now[n], op.axes, None, op.parts, op.span))

@@ -47,7 +47,7 @@ def no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Any:
         raise ToolchainError("NVRTC", "not available: no wheel")
 
-    monkeypatch.setattr(nvrtc, "_bindings", missing)
+    monkeypatch.setattr(nvrtc, "_library", missing)
 
 
 def schedule(result: Result) -> str:

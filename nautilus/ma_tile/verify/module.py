@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -140,11 +140,15 @@ class KernelScope:
         self.mbars: Mapping[str, Mbar] = {b.name: b for b in self.kernel.mbars}
         self.params: Mapping[str, DType] = {p.name: p.dtype for p in self.module.params}
         self.buffers: Mapping[str, Buffer] = {b.name: b for b in self.module.buffers}
-        own = stored(walk_ops(self.kernel.body))
-        self.before: Mapping[str, int] = {b.name: len(b.shape) for b in self.module.buffers if b.name not in own}
         self.pipelines: Mapping[str, PipelineState] = {c.name: c for c in self.kernel.pipelines}
         self.arrivals: dict[str, set[bool]] = {}  # on each mbarrier: whether they come from the cluster
         self.leave_roles()
+
+    @cached_property
+    def before(self) -> Mapping[str, int]:
+        """The ranks of the tensors that stand there before the kernel."""
+        own = stored(walk_ops(self.kernel.body))
+        return {b.name: len(b.shape) for b in self.module.buffers if b.name not in own}
 
     def leave_roles(self) -> None:
         """Reset the state to the code outside of roles."""

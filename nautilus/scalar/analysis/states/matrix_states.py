@@ -293,15 +293,17 @@ def _added(places: _Places, state: State, sums: Collection[str]) -> tuple[Expr |
         return (rest, None, None) if first == places.at_first(rest) else none
     read, *others = reads
     share = linear_part(rest, read, number(1, rest.dtype))
+    if share is None:
+        return none
     alone, early = other_part(rest, read), first
     for ld in (ld for ld in loads(first) if ld.buffer in sums):
         own = linear_part(early, ld, number(1, rest.dtype))
-        same = own is not None and share is not None and _simple(own, places.ranges) == places.at_first(share)
+        same = own is not None and _simple(own, places.ranges) == places.at_first(share)
         if places.initial is not None and not same:
             return none
         found = other_part(early, ld) if own is not None else None
         early = number(0, rest.dtype) if found is None else found
-    if others or share is None or alone is None:
+    if others or alone is None:
         return none
     alone, share = _without_zeros(_simple(alone, places.ranges)), _simple(share, places.ranges)
     same = _without_zeros(_simple(early, places.ranges)) == places.at_first(alone)
@@ -389,10 +391,13 @@ def _reader(places: _Places, state: State, role: int, d: Def, ld: Load, finite: 
             return None
         whole = replace(whole, value=rewrite(whole.value, lambda e: read if e == chosen[0] else None))
     one = number(1, whole.value.dtype)
-    factor, rest = linear_part(whole.value, read, one), other_part(whole.value, read)
+    factor = linear_part(whole.value, read, one)
+    if factor is None:
+        return None
+    rest = other_part(whole.value, read)
     forgets, ranges = left_out(whole.value, read), places.among(later=back == 1 and places.initial is None)
     guard = TRUE if whole.guard is None else simplify(whole.guard, ranges)
-    if factor is None or guard != TRUE or (forgets is not None and simplify(forgets, ranges) != FALSE):
+    if guard != TRUE or (forgets is not None and simplify(forgets, ranges) != FALSE):
         return None
     simple = _simple(factor, ranges)
     summed = {a.name for a in whole.red}

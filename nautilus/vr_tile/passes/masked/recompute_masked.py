@@ -293,7 +293,7 @@ class _Rewrite:
         _, tested = self.in_parts(replace(self.k, body=body), integer(0))
         copied, names = copies(p, tested.body)
         once, flag = fresh("once", self.variables), TileType(DType.BOOL)
-        start, before, found = p.const(False, flag), p.fresh(flag), p.fresh(flag)
+        start, before, found = p.const(False, flag), p.fresh(flag, "differs"), p.fresh(flag, "differs")
         outer, p.out = p.out, []
         for op in copied:
             p.emit(each_op(op, moved))

@@ -59,19 +59,19 @@ def test_ends_that_are_the_same_for_a_block_need_no_range() -> None:
 
 
 TREE = """
-dim B = 8, H = 32, M = 64, L = 4096, D = 128
+dim B = 8, H = 32, M = 512, L = 4096, D = 128
 const N = L + M
 input Q: f16[B, H, M, D]
 input K: f16[B, H, N, D]
 input V: f16[B, H, N, D]
-input tree: bool[M, M]
+input tree: bool[M, N]
 output O: f16[B, H, M, D]
 S[b, h, i, j] = sum[d](Q[b, h, i, d] * K[b, h, j, d])
-O[b, h, i, d] = sum[j](softmax[j | j < L or tree[i, j - L]](S[b, h, i, j]) * V[b, h, j, d])
+O[b, h, i, d] = sum[j](softmax[j | j < L or tree[i, j]](S[b, h, i, j]) * V[b, h, j, d])
 """
 
 
-@pytest.mark.parametrize(("before", "found"), [("j < L or ", False), ("j >= L and ", True)])
+@pytest.mark.parametrize(("before", "found"), [("j < L or ", False), ("", True)])
 def test_a_condition_that_admits_most_elements_anyway_needs_no_range(before: str, found: bool) -> None:
     text = TREE.replace("j < L or ", before)
     program = compile_file(Request(Path("given.naut"), "sm_90a", until="scalar", text=text)).modules["scalar"]
