@@ -34,13 +34,23 @@ def _placeholder(e: Expr) -> Any:
 
 
 def starts_of(kernel: MemKernel) -> frozenset[str]:
-    """Variables with which a loop begins, and that do not end an earlier one."""
+    """Variables with which a loop begins, and that do not end an earlier one.
+
+    A loop with one iteration or none, which asks whether others have any, ends at none of them.
+    """
     starts, ends = set[str](), set[str]()
     for op in walk_ops(kernel.body):
-        if isinstance(op, ForOp):
+        if isinstance(op, ForOp) and not _asks(op):
             starts |= free_vars(op.lo) - ends
             ends |= free_vars(op.hi) - starts
     return frozenset(starts)
+
+
+def _asks(op: ForOp) -> bool:
+    match op.hi:
+        case Op(op="select", args=(_, Const(value=1), Const(value=0))):
+            return True
+    return False
 
 
 def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[str, int]:

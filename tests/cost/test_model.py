@@ -271,3 +271,16 @@ def test_stores_do_not_wait_for_the_few_loads_beside_them() -> None:
     module = compile_file(Request(Path("given.naut"), ARCH, text=text)).modules["ma-tile"]
     stored = 65536 * 512 * 2
     assert estimate(module, ARCH).seconds < 2.5 * stored / machine(ARCH).dram
+
+
+def test_a_range_that_is_found_counts_as_the_whole_axis() -> None:
+    """What the documents of a caller are is not known; ends of several rows in one expression are no segments."""
+    text = (
+        "dim B = 2, H = 16, M = 8192, D = 128\ninput Q: bf16[B, H, M, D]\ninput K: bf16[B, H, M, D]\n"
+        "input V: bf16[B, H, M, D]\ninput doc: i32[B, M]\noutput O: bf16[B, H, M, D]\n"
+        "S[b, h, i, j] = sum[d](Q[b, h, i, d] * K[b, h, j, d]) / sqrt(D)\n"
+        "O[b, h, i, d] = sum[j](softmax[j | j <= i and doc[b, i] == doc[b, j]](S[b, h, i, j]) * V[b, h, j, d])\n"
+    )
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text))
+    assert any(k.name.endswith("_last_part") for k in result.modules["ma-tile"].kernels)
+    assert 8e-4 < estimate(result.modules["ma-tile"], ARCH).seconds < 2e-3
