@@ -16,10 +16,10 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from nautilus.runtime.toolkits import wheels
 from nautilus.tune.database.paths import user_path
 
 _PACKAGE = Path(__file__).parents[1]
@@ -73,9 +73,7 @@ def sources() -> str:
 
 def nvrtc() -> list[str]:
     """The libraries of NVRTC that may be used, with their sizes and times."""
-    spec = find_spec("nvidia")
-    roots = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
-    found = [str(p) for root in roots for p in sorted(root.glob("*/lib/libnvrtc*"))]
+    found = [str(p) for root in wheels() for p in sorted(root.glob("*/lib/libnvrtc*"))]
     searched = os.environ.get("LD_LIBRARY_PATH", ""), os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")
     return [*searched, *(x for path in found for x in _stat(path))]
 

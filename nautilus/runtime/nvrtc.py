@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 from nautilus.core.errors import AssemblerError, ToolchainError
 from nautilus.core.records import dataclass
 from nautilus.cuda.module import CudaModule
-from nautilus.runtime.nvrtc_library import INVALID_OPTION, SUCCESS, NvrtcLibrary, cuda_toolkits, nvrtc_library, wheels
+from nautilus.runtime.nvrtc_library import INVALID_OPTION, SUCCESS, NvrtcLibrary, nvrtc_library
+from nautilus.runtime.toolkits import cuda_toolkits, wheels
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 _UNCACHED, _CACHES_SINCE = "--no-cache", (12, 9)

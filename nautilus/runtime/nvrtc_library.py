@@ -6,12 +6,11 @@ The library comes as a wheel; without one, that of a CUDA toolkit is taken.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterator
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from functools import lru_cache
-from importlib.util import find_spec
-from pathlib import Path
+
+from nautilus.runtime.toolkits import cuda_toolkits, wheels
 
 SUCCESS, INVALID_OPTION = 0, 5
 _MAJORS = (13, 12)
@@ -79,18 +78,3 @@ def _candidates() -> Iterator[str]:
         yield f"libnvrtc.so.{major}"
     for toolkit in cuda_toolkits():
         yield str(toolkit / "lib64" / "libnvrtc.so")
-
-
-def wheels() -> Iterator[Path]:
-    """The folders of the packages of NVIDIA."""
-    try:
-        spec = find_spec("nvidia")
-    except (ImportError, ValueError):
-        spec = None
-    yield from map(Path, (spec.submodule_search_locations or ()) if spec is not None else ())
-
-
-def cuda_toolkits() -> Iterator[Path]:
-    """The folders of CUDA toolkits."""
-    yield from (Path(os.environ[v]) for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v))
-    yield Path("/usr/local/cuda")

@@ -26,8 +26,11 @@ from dataclasses import field, replace
 from functools import reduce
 from itertools import islice, product
 
+import numpy as np
+
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.index.alternatives import Alternative, alternatives
 from nautilus.core.index.intervals import UNKNOWN, fits
@@ -38,7 +41,7 @@ from nautilus.core.index.sizes import extent_expr
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.blocks.spans import solve
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.rewriting import axis_assumptions
 
 _I32 = DType.I32
@@ -331,3 +334,13 @@ def _wide(e: Expr) -> Expr:
         case Op(op=op, args=args) if op in ("add", "sub", "mul", "neg", "floordiv"):
             return Op(op, tuple(_wide(a) for a in args), DType.I64)
     return Const(e.value, DType.I64) if isinstance(e, Const) else Op("cast", (e,), DType.I64)
+
+
+def admitted_share(condition: Expr, axes: Sequence[Axis], points: int) -> float:
+    """The share of the positions along ``axes`` at which ``condition`` holds, at ``points`` of each axis.
+
+    A size that is known at launch only counts as 1.
+    """
+    used = [a for a in axes if a.name in free_vars(condition)]
+    places = np.meshgrid(*(np.linspace(0, (size(a) or 1) - 1, points).astype(np.int64) for a in used), sparse=True)
+    return float(np.mean(evaluate(condition, {a.name: p for a, p in zip(used, places, strict=True)})))

@@ -23,16 +23,14 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-import numpy as np
-
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Var, free_vars, identity, substitute, walk
 from nautilus.core.expr.products import strip_lossless_conversions
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.domains import admitted_share
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets import matrix_rates, window_rates
@@ -81,20 +79,12 @@ def _masked(d: Def) -> int | None:
 
 def _is_faster(d: Def, side: int) -> bool:
     """Whether the product by warpgroups and the store take less time than the product by warps, by a margin."""
-    assert isinstance(d.value, Op)
+    assert isinstance(d.value, Op) and d.guard is not None
     mine = free_vars(d.value.args[side])
-    operations = 2.0 * _volume(d.axes) * _live_share(d)
+    operations = 2.0 * _volume(d.axes) * admitted_share(d.guard, d.axes, _POINTS)
     stored = matrix_rates.store_seconds(2 * _volume([a for a in d.axes if a.name in mine]), 1)
     by_warps = operations / matrix_rates.MASKED
     return operations / window_rates.RATE + stored <= matrix_rates.MATRICES_SHARE * by_warps
-
-
-def _live_share(d: Def) -> float:
-    """The share of the terms that the condition leaves, about."""
-    assert d.guard is not None
-    axes = [a for a in d.axes if a.name in free_vars(d.guard)]
-    places = np.meshgrid(*(np.linspace(0, _extent(a) - 1, _POINTS).astype(np.int64) for a in axes), sparse=True)
-    return float(np.mean(evaluate(d.guard, {a.name: p for a, p in zip(axes, places, strict=True)})))
 
 
 def _stored(program: Program, d: Def, side: int) -> Program:

@@ -1,8 +1,8 @@
 """``find-ranges``: the blocks that a condition on memory leaves are found first, and loops visit the range of them.
 
 Under a condition such as ``j <= i and doc[i] == doc[j]``, the loop over ``j`` of a block of rows ``i`` has to visit all
-elements, although few of them may be admitted.  Three more kernels find for each block of :data:`BLOCK` rows the blocks
-of ``j`` that have an admitted element, and the first and the last one of them::
+elements, although few of them may be admitted.  Three more definitions find for each block of :data:`BLOCK` rows the
+blocks of ``j`` that have an admitted element, and the first and the last one of them::
 
     live[I, J]   any= true           where cond(64 * I + r, 64 * J + c)
     first[I]     min= 64 * J         where live[I, J]
@@ -27,29 +27,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-import numpy as np
-
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.conditions import FALSE, TRUE, conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute, walk
-from nautilus.core.index.simplify import TRUE
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.domains import admitted_share
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of, put_defs
 
-BLOCK = 64  # rows, and elements of the reduced axis; of a power of two, tiles of rows are multiples
+BLOCK = 64  # rows, and elements of the reduced axis; tiles of rows are multiples of it, or divide it
 LEAST = 16  # blocks along the reduced axis
 WORK = 64  # terms of the largest reduction for each evaluation of the condition
 CERTAIN = 0.25  # share of elements that are admitted anyway, above which a range is mostly the whole axis
 _POINTS = 32  # positions along an axis at which a condition is evaluated
 TERMS = 1 << 35  # of the largest reduction, below which the kernels before it are no small part of its time
-
-
-FALSE = replace(TRUE, value=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +152,7 @@ def _share(m: _Member, memory: Const) -> float:
     guard = _with_memory(m.d.guard, memory)
     if any(isinstance(e, Param | Load) for e in walk(guard)):
         return float(bool(memory.value))
-    axes = [a for a in m.d.axes if a.name in free_vars(guard)]
-    places = np.meshgrid(*(np.linspace(0, (size(a) or 1) - 1, _POINTS).astype(np.int64) for a in axes), sparse=True)
-    return float(np.mean(evaluate(guard, {a.name: p for a, p in zip(axes, places, strict=True)})))
+    return admitted_share(guard, m.d.axes, _POINTS)
 
 
 def _with_memory(e: Expr, memory: Const) -> Expr:
