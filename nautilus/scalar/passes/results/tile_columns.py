@@ -22,7 +22,7 @@ has a reduction of its own over ``k``.  The pass acts where
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -38,13 +38,14 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.text.names import unused
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
-from nautilus.scalar.rewriting import all_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import all_defs, fresh_name, in_two_steps, put_defs
 from nautilus.targets.limits import limits
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -52,6 +53,7 @@ WIDE, NARROW = 256, 128  # columns of a tile: 28.8 us predicted for 4096 x 4096 
 DEEP = 256  # terms of a product whose rows one kernel holds
 ROWS, COLUMNS = 128, 1024
 LARGE = 1 << 20  # elements of the product: tiles for a quarter of the multiprocessors
+ASSOCIATIVE = ("sum", "prod", "max", "min", "any", "all")
 THIN = 16  # elements of the product for one that a reader takes by itself
 
 
@@ -70,9 +72,7 @@ class TileColumns(CertifyingPass[Program]):
             return program, certificates
         live = Dead().apply(program)
         for name in all_defs(live) or ():
-            defs = all_defs(live)
-            found = None if defs is None or name not in defs else _columns(defs[name], defs)
-            made = None if found is None else _tiled(live, name, found)
+            made = next((m for x in _stepwise(live, name) if (m := _tiled(x, name)) is not None), None)
             if made is not None:
                 live = program = made[0]
                 certificates += made[1]
@@ -87,6 +87,29 @@ class _Columns:
     group: int
     reductions: tuple[SplitPlan, ...]
     thin: tuple[str, ...]  # readers of single elements
+    elements: tuple[str, ...]  # readers that compute one element from each
+
+
+def _stepwise(program: Program, name: str) -> Iterator[Program]:
+    """``program`` with reductions over one axis of the product ``name``: others reduce their results again."""
+    defs = all_defs(program)
+    if defs is None or name not in defs or not _is_large(defs[name]):
+        return
+    whole = [r for r in defs.values() if len(r.red) > 1 and r.op in ASSOCIATIVE and r.at is None]
+    whole = [r for r in whole if any(ld.buffer == name for ld in r.reads()) and not multiplies_matrices(r)]
+    if not whole:
+        yield program
+        return
+    for n in reversed(range(len(defs[name].par))):
+        made: Program | None = program
+        for r in whole:
+            columns = {ld.index[n] for ld in r.reads() if ld.buffer == name}
+            rows = [a for a in r.red if Var(a.name) not in columns]
+            made = put_defs(made, r.name, in_two_steps(made, r, rows)) if len(rows) + 1 == len(r.red) else None
+            if made is None:
+                break
+        if made is not None:
+            yield made
 
 
 def _columns(d: Def, defs: Mapping[str, Def]) -> _Columns | None:
@@ -95,7 +118,8 @@ def _columns(d: Def, defs: Mapping[str, Def]) -> _Columns | None:
     if not _is_large(d) or not readers:
         return None
     thin = tuple(dict.fromkeys(r.name for r, ld in readers if _is_thin(r, ld, d)))
-    whole = [(r, ld) for r, ld in readers if not _is_thin(r, ld, d)]
+    elements = tuple(dict.fromkeys(r.name for r, _ in readers if _is_elementwise(r, d, defs)))
+    whole = [(r, ld) for r, ld in readers if r.name not in elements and not _is_thin(r, ld, d)]
     places = {n for r, ld in whole for n, e in enumerate(ld.index) if e in [Var(a.name) for a in r.red]}
     if not whole or len(places) != 1 or any(r.name in thin for r, _ in whole):
         return None
@@ -103,7 +127,7 @@ def _columns(d: Def, defs: Mapping[str, Def]) -> _Columns | None:
     extent = size(d.par[at])
     rows = prod(size(a) or ROWS for n, a in enumerate(d.par) if n != at)
     computed = [r for r, _ in whole if not isinstance(strip_conversions(r.value), Load)]
-    groups = (WIDE, NARROW) if len(computed) <= 1 else (NARROW,)
+    groups = (WIDE, NARROW) if len(computed) <= 1 and not _sums_twice(d) else (NARROW,)
     group = next((g for g in groups if extent is not None and extent % g == 0), None)
     if group is None or extent is None or extent < COLUMNS or rows < ROWS or rows * extent < LARGE:
         return None
@@ -111,7 +135,7 @@ def _columns(d: Def, defs: Mapping[str, Def]) -> _Columns | None:
         return None
     ends = {r.name: r.red[0].name for r, _ in whole}
     cuts = tuple(SplitPlan(name, axis, extent // group, group) for name, axis in ends.items())
-    return _Columns(at, group, cuts, thin)
+    return _Columns(at, group, cuts, thin, elements)
 
 
 def _is_large(d: Def) -> bool:
@@ -121,8 +145,34 @@ def _is_large(d: Def) -> bool:
         return False
     terms = size(d.red[0])
     factors = d.value.args if isinstance(d.value, Op) and d.value.op == "mul" else ()
-    half = [f for f in factors if isinstance(f, Op) and f.op == "cast" and isinstance(f.args[0], Load)]
-    return terms is not None and terms > DEEP and len(half) == 2 and all(f.args[0].dtype.is_half for f in half)
+    types = [f.args[0].dtype for f in factors if isinstance(f, Op) and f.op == "cast" and isinstance(f.args[0], Load)]
+    short = len(types) == 2 and (all(t.is_half for t in types) or all(_has_8_bits(t) for t in types))
+    return terms is not None and terms > DEEP and short
+
+
+def _has_8_bits(t: DType) -> bool:
+    return t.is_float8 or (t.is_int and t.bits == 8)
+
+
+def _is_elementwise(r: Def, d: Def, defs: Mapping[str, Def]) -> bool:
+    """Whether ``r`` computes one element from each of ``d``, and from nothing else that needs ``d``."""
+    own = {Var(a.name) for a in r.par}
+    plain = r.op is None and r.at is None and r.scatter is None and len(own) == len(d.par)
+    found = [ld for ld in r.reads() if ld.buffer == d.name]
+    if not plain or any({*ld.index} != own for ld in found) or len({ld.index for ld in found}) != 1:
+        return False
+    return not any(_needs(ld.buffer, d.name, defs) for ld in r.reads() if ld.buffer != d.name)
+
+
+def _needs(name: str, other: str, defs: Mapping[str, Def]) -> bool:
+    """Whether the definition ``name`` reads ``other``, itself or through others."""
+    d = defs.get(name)
+    return d is not None and any(ld.buffer == other or _needs(ld.buffer, other, defs) for ld in d.reads())
+
+
+def _sums_twice(d: Def) -> bool:
+    """Whether the sums of MMAs are added to accumulators in f32, because they keep few bits."""
+    return any(_has_8_bits(ld.dtype) for ld in d.reads())
 
 
 def _is_thin(reader: Def, ld: Load, d: Def) -> bool:
@@ -141,8 +191,12 @@ def _reduces_columns(r: Def, ld: Load, at: int) -> bool:
     return alone and plain and {*rows} <= own and not multiplies_matrices(r)
 
 
-def _tiled(program: Program, name: str, found: _Columns) -> tuple[Program, tuple[Certificate, ...]] | None:
-    """``program`` with partial results; None where they cannot be combined."""
+def _tiled(program: Program, name: str) -> tuple[Program, tuple[Certificate, ...]] | None:
+    """``program`` with partial results of the product ``name``; None where it has none or they cannot be combined."""
+    before = all_defs(program)
+    found = None if before is None else _columns(before[name], before)
+    if found is None:
+        return None
     try:
         cut, certificates = SplitKUpdate(Schedule(splits=found.reductions)).derive(program)
     except ScheduleError:
@@ -151,13 +205,16 @@ def _tiled(program: Program, name: str, found: _Columns) -> tuple[Program, tuple
     if defs is None:
         return None
     d = defs[name]
-    parts = [r for r in defs.values() if any(ld.buffer == name for ld in r.reads()) and r.name not in found.thin]
+    others = (*found.thin, *found.elements)
+    parts = [r for r in defs.values() if any(ld.buffer == name for ld in r.reads()) and r.name not in others]
     if any((c := chunks_of(r)) is None or c.axis != r.red[0].name or c.size != found.group for r in parts):
         return None
     for reader in found.thin:
         cut = _taken(cut, d, defs[reader])
     tiles = _tiles(cut, d, found)
     cut = put_defs(cut, name, (d, tiles))
+    for e in found.elements:
+        cut = put_defs(cut, e, (_by_tile(defs[e], name, tiles, found),))
     for r in parts:
         chunks = chunks_of(r)
         assert chunks is not None
@@ -177,7 +234,17 @@ def _tiles(program: Program, d: Def, found: _Columns) -> Def:
     name = fresh_name(program, f"{d.name}_tiles")
     buffer = Buffer(name, d.buffer.dtype, tuple(a.extent for a in par), Space.TEMP, d.span)
     place = calc("add", calc("mul", Var(outer.name), found.group), Var(inner.name))
-    return replace(d, name=name, buffer=buffer, par=par, value=substitute(d.value, {axis.name: place}))
+    value = substitute(_oriented(d.value, axis.name), {axis.name: place})
+    return replace(d, name=name, buffer=buffer, par=par, value=value)
+
+
+def _oriented(value: Expr, column: str) -> Expr:
+    """The product ``value`` with the factor that has columns on the right, so that a tile has rows of the other."""
+    match value:
+        case Op(op="mul", args=(left, right)) if column in free_vars(left):
+            return replace(value, args=(right, left))
+        case _:
+            return value
 
 
 def _over_tile(r: Def, chunks: Chunks, name: str, tiles: Def, found: _Columns) -> Def:
@@ -195,6 +262,30 @@ def _over_tile(r: Def, chunks: Chunks, name: str, tiles: Def, found: _Columns) -
 
     guard = conjunction([moved(c) for c in conjuncts(r.guard) if not _says_chunk(c, axis.name, chunks.by)])
     return replace(r, red=(replace(axis, extent=found.group),), value=moved(r.value), guard=guard)
+
+
+def _by_tile(r: Def, name: str, tiles: Def, found: _Columns) -> Def:
+    """The elements ``r`` computed for one group of columns after another; ``name``: the product."""
+    read = next(ld for ld in r.reads() if ld.buffer == name)
+    column = read.index[found.at]
+    assert isinstance(column, Var)
+    outer, inner = tiles.par[found.at : found.at + 2]
+    taken = {a.name for a in r.axes}
+    by, within = (replace(a, name=unused(f"{column.name}_{w}", taken)) for a, w in ((outer, "tile"), (inner, "in")))
+    place = calc("add", calc("mul", Var(by.name), found.group), Var(within.name))
+
+    def rule(n: Expr) -> Expr | None:
+        if not isinstance(n, Load) or n.buffer != name:
+            return None
+        return replace(n, buffer=tiles.name, index=_grouped(n.index, found.at, (Var(by.name), Var(within.name))))
+
+    def moved(e: Expr) -> Expr:
+        return substitute(rewrite(e, rule), {column.name: place})
+
+    par = tuple(x for a in r.par for x in ((by, within) if a.name == column.name else (a,)))
+    at = tuple(substitute(e, {column.name: place}) for e in r.index)
+    guard = None if r.guard is None else moved(r.guard)
+    return replace(r, par=par, value=moved(r.value), guard=guard, at=at)
 
 
 def _grouped(index: tuple[Expr, ...], at: int, place: tuple[Expr, Expr]) -> tuple[Expr, ...]:
