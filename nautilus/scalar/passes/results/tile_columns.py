@@ -42,6 +42,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
@@ -84,6 +85,7 @@ class _Columns:
     """Axis number ``at`` of a product, in groups of ``group``, over which ``reductions`` reduce."""
 
     at: int
+    extent: int
     group: int
     reductions: tuple[SplitPlan, ...]
     thin: tuple[str, ...]  # readers of single elements
@@ -128,14 +130,14 @@ def _columns(d: Def, defs: Mapping[str, Def]) -> _Columns | None:
     rows = prod(size(a) or ROWS for n, a in enumerate(d.par) if n != at)
     computed = [r for r, _ in whole if not isinstance(strip_conversions(r.value), Load)]
     groups = (WIDE, NARROW) if len(computed) <= 1 and not _sums_twice(d) else (NARROW,)
-    group = next((g for g in groups if extent is not None and extent % g == 0), None)
-    if group is None or extent is None or extent < COLUMNS or rows < ROWS or rows * extent < LARGE:
+    if extent is None or extent < COLUMNS or rows < ROWS or rows * extent < LARGE:
         return None
+    group = min(groups, key=lambda g: blocks(extent, g) * g)  # the first of those that waste least
     if not all(_reduces_columns(r, ld, at) for r, ld in whole):
         return None
     ends = {r.name: r.red[0].name for r, _ in whole}
-    cuts = tuple(SplitPlan(name, axis, extent // group, group) for name, axis in ends.items())
-    return _Columns(at, group, cuts, thin, elements)
+    cuts = tuple(SplitPlan(name, axis, blocks(extent, group), group) for name, axis in ends.items())
+    return _Columns(at, extent, group, cuts, thin, elements)
 
 
 def _is_large(d: Def) -> bool:
@@ -228,14 +230,19 @@ def _tiles(program: Program, d: Def, found: _Columns) -> Def:
     extent = size(axis)
     assert extent is not None
     taken = {a.name for a in d.axes}
-    outer = Axis(unused(f"{axis.name}_tile", taken), extent // found.group, axis.span)
+    outer = Axis(unused(f"{axis.name}_tile", taken), blocks(extent, found.group), axis.span)
     inner = Axis(unused(f"{axis.name}_in", taken), found.group, axis.span)
     par = (*d.par[: found.at], outer, inner, *d.par[found.at + 1 :])
     name = fresh_name(program, f"{d.name}_tiles")
     buffer = Buffer(name, d.buffer.dtype, tuple(a.extent for a in par), Space.TEMP, d.span)
     place = calc("add", calc("mul", Var(outer.name), found.group), Var(inner.name))
     value = substitute(_oriented(d.value, axis.name), {axis.name: place})
-    return replace(d, name=name, buffer=buffer, par=par, value=value)
+    return replace(d, name=name, buffer=buffer, par=par, value=value, guard=_inside(place, extent, found.group))
+
+
+def _inside(place: Expr, extent: int, group: int) -> Expr | None:
+    """The condition that a column is one of ``extent``, where groups are not whole."""
+    return calc("lt", place, extent) if extent % group else None
 
 
 def _oriented(value: Expr, column: str) -> Expr:
@@ -260,7 +267,8 @@ def _over_tile(r: Def, chunks: Chunks, name: str, tiles: Def, found: _Columns) -
     def moved(e: Expr) -> Expr:
         return rewrite(substitute(e, {axis.name: place}), rule)
 
-    guard = conjunction([moved(c) for c in conjuncts(r.guard) if not _says_chunk(c, axis.name, chunks.by)])
+    kept = [moved(c) for c in conjuncts(r.guard) if not _says_chunk(c, axis.name, chunks.by)]
+    guard = conjunction([*kept, *conjuncts(_inside(place, found.extent, found.group))])
     return replace(r, red=(replace(axis, extent=found.group),), value=moved(r.value), guard=guard)
 
 
@@ -284,7 +292,7 @@ def _by_tile(r: Def, name: str, tiles: Def, found: _Columns) -> Def:
 
     par = tuple(x for a in r.par for x in ((by, within) if a.name == column.name else (a,)))
     at = tuple(substitute(e, {column.name: place}) for e in r.index)
-    guard = None if r.guard is None else moved(r.guard)
+    guard = conjunction([*map(moved, conjuncts(r.guard)), *conjuncts(_inside(place, found.extent, found.group))])
     return replace(r, par=par, value=moved(r.value), guard=guard, at=at)
 
 
