@@ -253,7 +253,7 @@ def with_inner_sum(program: Program, d: Def, raw: Def, value: Expr, added: Seque
     out = replace(program, buffers=(*program.buffers, *new), kernels=tuple(kernels))
     if raw.name != d.name:
         return out
-    return replace_reads(out, replace(d, red=(), op=None, value=value, guard=None), skip=raw.name)
+    return replace_reads(out, replace(d, red=(), op=None, value=value, guard=None), skip=(raw.name,))
 
 
 def _index(d: Def) -> tuple[Expr, ...]:

@@ -126,10 +126,10 @@ def inline_one(program: Program, name: str, certificates: list[Certificate], see
 
 
 def replace_reads(
-    program: Program, temp: Def, certificates: list[Certificate] | None = None, skip: str = "",
+    program: Program, temp: Def, certificates: list[Certificate] | None = None, skip: Collection[str] = (),
     seen: _Seen | None = None,
 ) -> Program:  # fmt: skip
-    """Every read of ``temp`` becomes a copy of its value; kernel ``skip`` stays as it is.
+    """Every read of ``temp`` becomes a copy of its value; the kernels ``skip`` stay as they are.
 
     ``seen``: kept between calls, so that a statement is searched once.
     """
@@ -151,7 +151,7 @@ def replace_reads(
             value, guard = absorb_selects(s.op, value, guard)
         return replace(s, index=index, value=value, guard=guard)
 
-    return map_kernels(program, lambda k: k if k.name == skip else with_body(k, map_statements(k.body, rule)))
+    return map_kernels(program, lambda k: k if k.name in skip else with_body(k, map_statements(k.body, rule)))
 
 
 def _reads(s: Store | Update, seen: _Seen) -> frozenset[str]:

@@ -45,6 +45,7 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.passes.inline import replace_reads
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.scalar.rewriting import all_defs, fresh_name, in_two_steps, put_defs
 from nautilus.targets.limits import limits
@@ -73,10 +74,12 @@ class TileColumns(CertifyingPass[Program]):
             return program, certificates
         live = Dead().apply(program)
         for name in all_defs(live) or ():
-            made = next((m for x in _stepwise(live, name) if (m := _tiled(x, name)) is not None), None)
+            copied: list[Certificate] = []
+            found = _stepwise(_with_elements(live, name, copied), name)
+            made = next((m for x in found if (m := _tiled(x, name)) is not None), None)
             if made is not None:
                 live = program = made[0]
-                certificates += made[1]
+                certificates += (*copied, *made[1])
         return program, certificates
 
 
@@ -88,8 +91,22 @@ class _Columns:
     extent: int
     group: int
     reductions: tuple[SplitPlan, ...]
-    thin: tuple[str, ...]  # readers of single elements
-    elements: tuple[str, ...]  # readers that compute one element from each
+    others: tuple[str, ...]  # readers of the product itself
+    thin: tuple[str, ...] = ()  # readers of single elements
+    elements: tuple[str, ...] = ()  # readers that compute one element from each
+
+
+def _with_elements(program: Program, name: str, certificates: list[Certificate]) -> Program:
+    """``program`` where reductions of what is computed from each element of the product ``name`` compute it again."""
+    defs = all_defs(program)
+    if defs is None or name not in defs or not _is_large(defs[name]):
+        return program
+    for e in defs.values():
+        if e.guard is None and any(ld.buffer == name for ld in e.reads()) and _is_elementwise(e, defs[name], defs):
+            readers = [r for r in defs.values() if any(ld.buffer == e.name for ld in r.reads())]
+            kept = {r.name for r in readers if not r.is_reduction or multiplies_matrices(r)}
+            program = replace_reads(program, e, certificates, skip=kept)
+    return program
 
 
 def _stepwise(program: Program, name: str) -> Iterator[Program]:
@@ -122,27 +139,36 @@ def _columns(d: Def, defs: Mapping[str, Def]) -> _Columns | None:
     thin = tuple(dict.fromkeys(r.name for r, ld in readers if _is_thin(r, ld, d)))
     elements = tuple(dict.fromkeys(r.name for r, _ in readers if _is_elementwise(r, d, defs)))
     whole = [(r, ld) for r, ld in readers if r.name not in elements and not _is_thin(r, ld, d)]
-    places = {n for r, ld in whole for n, e in enumerate(ld.index) if e in [Var(a.name) for a in r.red]}
-    if not whole or len(places) != 1 or any(r.name in thin for r, _ in whole):
+    if any(r.name in thin for r, _ in whole):
         return None
-    (at,) = places
+    found = (_along(d, at, whole, defs) for at in reversed(range(len(d.par))))
+    made = next((x for x in found if x is not None), None)
+    return None if made is None else replace(made, thin=thin, elements=elements)
+
+
+def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, Def]) -> _Columns | None:
+    """Axis number ``at`` of the product ``d`` as its columns; None where no readers reduce over them, or others stay."""
+    whole = [(r, ld) for r, ld in readers if _reduces_columns(r, ld, at)]
+    ends = {r.name: r.red[0].name for r, _ in whole}
+    others = [(r, ld) for r, ld in readers if r.name not in ends]
+    apart = (any(_reduces_columns(r, ld, n) for n in range(len(d.par)) if n != at) for r, ld in others)
+    needs = any(_needs(r.name, x, defs) for r, _ in others for x in ends)
     extent = size(d.par[at])
     rows = prod(size(a) or ROWS for n, a in enumerate(d.par) if n != at)
     computed = [r for r, _ in whole if not isinstance(strip_conversions(r.value), Load)]
     groups = (WIDE, NARROW) if len(computed) <= 1 and not _sums_twice(d) else (NARROW,)
-    if extent is None or extent < COLUMNS or rows < ROWS or rows * extent < LARGE:
+    if not whole or needs or not all(apart) or extent is None:
+        return None
+    if extent < COLUMNS or rows < ROWS or rows * extent < LARGE:
         return None
     group = min(groups, key=lambda g: blocks(extent, g) * g)  # the first of those that waste least
-    if not all(_reduces_columns(r, ld, at) for r, ld in whole):
-        return None
-    ends = {r.name: r.red[0].name for r, _ in whole}
     cuts = tuple(SplitPlan(name, axis, blocks(extent, group), group) for name, axis in ends.items())
-    return _Columns(at, extent, group, cuts, thin, elements)
+    return _Columns(at, extent, group, cuts, tuple(dict.fromkeys(r.name for r, _ in others)))
 
 
 def _is_large(d: Def) -> bool:
     """Whether ``d`` is a product of 16-bit matrices with many terms."""
-    plain = d.buffer.space is Space.TEMP and d.scatter is None and d.guard is None
+    plain = d.buffer.dtype.bits == 32 and d.at is None and d.scatter is None and d.guard is None
     if not plain or not multiplies_matrices(d) or len(d.red) != 1:
         return False
     terms = size(d.red[0])
@@ -207,14 +233,15 @@ def _tiled(program: Program, name: str) -> tuple[Program, tuple[Certificate, ...
     if defs is None:
         return None
     d = defs[name]
-    others = (*found.thin, *found.elements)
-    parts = [r for r in defs.values() if any(ld.buffer == name for ld in r.reads()) and r.name not in others]
+    kept = (*found.thin, *found.elements, *found.others)
+    parts = [r for r in defs.values() if any(ld.buffer == name for ld in r.reads()) and r.name not in kept]
     if any((c := chunks_of(r)) is None or c.axis != r.red[0].name or c.size != found.group for r in parts):
         return None
     for reader in found.thin:
         cut = _taken(cut, d, defs[reader])
     tiles = _tiles(cut, d, found)
-    cut = put_defs(cut, name, (d, tiles))
+    stored = found.others or d.buffer.space is Space.OUTPUT
+    cut = put_defs(cut, name, (tiles, _by_tile(_itself(d), name, tiles, found)) if stored else (d, tiles))
     for e in found.elements:
         cut = put_defs(cut, e, (_by_tile(defs[e], name, tiles, found),))
     for r in parts:
@@ -294,6 +321,12 @@ def _by_tile(r: Def, name: str, tiles: Def, found: _Columns) -> Def:
     at = tuple(substitute(e, {column.name: place}) for e in r.index)
     guard = conjunction([*map(moved, conjuncts(r.guard)), *conjuncts(_inside(place, found.extent, found.group))])
     return replace(r, par=par, value=moved(r.value), guard=guard, at=at)
+
+
+def _itself(d: Def) -> Def:
+    """The elements of ``d``, which another definition computes."""
+    own = Load(d.name, tuple(Var(a.name) for a in d.par), d.buffer.dtype, d.span)
+    return replace(d, red=(), op=None, value=own)
 
 
 def _grouped(index: tuple[Expr, ...], at: int, place: tuple[Expr, Expr]) -> tuple[Expr, ...]:
