@@ -16,6 +16,7 @@ product: the loop of the product would wait for two loads, one after the other, 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import prod
 from typing import TypeAlias

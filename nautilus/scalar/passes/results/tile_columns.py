@@ -11,13 +11,20 @@ the ``G`` columns that a tile of matrix units has, each tile has partial results
     m_part[c, i] = max[t](T[i, c, t])        ;    z_part[c, i] = sum[t](exp(T[i, c, t] - m_part[c, i]))
 
 which ``split-k-update`` derives and combines.  A reader of one element for each row, such as the logit of a label,
-has a reduction of its own over ``k``.  The pass acts where
+has a reduction of its own over ``k``.  What is computed from one element alone, such as a result that is rounded to the
+type of its tensor, is computed by tiles too, and reductions that read it compute it again::
 
-* the target has warpgroup MMAs, both factors have 16 bits, and the product has more than :data:`DEEP` terms: with fewer
-  terms one kernel holds a row of the left operand for the whole loop over ``j``;
-* there are :data:`ROWS` rows, :data:`COLUMNS` columns, which whole groups divide, and :data:`LARGE` elements;
-  registers hold :data:`WIDE` groups where no two reductions share what is computed from an element, as a scaled logit;
-* all other readers reduce over the columns alone, and none of them is a product itself.
+    Y[i, c * G + t] = bf16(T[i, c, t])       ;    a_part[c, i] = max[t](abs(bf16(T[i, c, t])))
+
+A reduction over rows as well has its results for each row first.  Where others reduce over the rows alone, or the
+product is a result itself, its elements are stored from the tiles.  The last group may be shorter.  The pass acts where
+
+* the target has warpgroup MMAs, both factors have 16 bits, or both have 8, and the product has more than :data:`DEEP`
+  terms: with fewer terms one kernel holds a row of the left operand for the whole loop over ``j``;
+* there are :data:`ROWS` rows, :data:`COLUMNS` columns and :data:`LARGE` elements; registers hold :data:`WIDE` groups
+  where no two reductions share what is computed from an element, as a scaled logit, and operands have 16 bits;
+* all other readers reduce over one axis, none of them is a product itself, and those over other axes than the columns
+  need no result of these, nor these of them.
 """
 
 from __future__ import annotations
@@ -147,12 +154,12 @@ def _columns(d: Def, defs: Mapping[str, Def]) -> _Columns | None:
 
 
 def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, Def]) -> _Columns | None:
-    """Axis number ``at`` of the product ``d`` as its columns; None where no readers reduce over them, or others stay."""
+    """Axis number ``at`` of the product ``d`` as its columns; None where none reduce over them alone, or others stay."""
     whole = [(r, ld) for r, ld in readers if _reduces_columns(r, ld, at)]
     ends = {r.name: r.red[0].name for r, _ in whole}
     others = [(r, ld) for r, ld in readers if r.name not in ends]
     apart = (any(_reduces_columns(r, ld, n) for n in range(len(d.par)) if n != at) for r, ld in others)
-    needs = any(_needs(r.name, x, defs) for r, _ in others for x in ends)
+    needs = any(_needs(r.name, x, defs) or _needs(x, r.name, defs) for r, _ in others for x in ends)
     extent = size(d.par[at])
     rows = prod(size(a) or ROWS for n, a in enumerate(d.par) if n != at)
     computed = [r for r, _ in whole if not isinstance(strip_conversions(r.value), Load)]
