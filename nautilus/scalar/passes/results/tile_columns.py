@@ -154,7 +154,7 @@ def _columns(d: Def, defs: Mapping[str, Def]) -> _Columns | None:
 
 
 def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, Def]) -> _Columns | None:
-    """Axis number ``at`` of the product ``d`` as its columns; None where none reduce over them alone, or others stay."""
+    """Axis number ``at`` of the product ``d`` as its columns; None where no reader reduces over them alone."""
     whole = [(r, ld) for r, ld in readers if _reduces_columns(r, ld, at)]
     ends = {r.name: r.red[0].name for r, _ in whole}
     others = [(r, ld) for r, ld in readers if r.name not in ends]
