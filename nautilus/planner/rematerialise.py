@@ -3,7 +3,8 @@
 The default rules fuse a definition with its readers only if all of them share one kernel.  A definition whose readers
 are in several kernels is stored.  Here its readers are put together in *clusters*, as many kernels in each as have a
 legal plan with the definition; every cluster but the first one reads a copy.  A reader in no
-cluster keeps the definition in memory.
+cluster keeps the definition in memory.  Readers that share one kernel, for which the definition is stored, may have
+kernels of their own: a statistic of its elements, and what the statistic scales.
 
 Definitions are visited from the outputs to the inputs, so that the operands of a copy are copied after it where they
 are large.  Only a definition of :data:`LARGE` bytes or more is a candidate, since a small one costs nothing to store.
@@ -56,10 +57,13 @@ def _copies(program: Program, name: str, fallbacks: Fallbacks) -> tuple[CopyPlan
     readers: dict[Group, list[str]] = {}
     for r in known_of(program).graph.readers[name]:
         readers.setdefault(groups[r], []).append(r)
-    if name in {n for g in readers for n in g} or not 1 < len(readers) <= READERS:
+    apart = list(readers.values())
+    if len(apart) == 1:
+        apart = [[r] for r in apart[0]]
+    if name in {n for g in readers for n in g} or not 1 < len(apart) <= READERS:
         return ()
     clusters: list[list[str]] = []
-    for mine in readers.values():
+    for mine in apart:
         for cluster in clusters:
             if _fuses(program, CopyPlan(name, (*cluster, *mine)), fallbacks):
                 cluster += mine
@@ -67,7 +71,7 @@ def _copies(program: Program, name: str, fallbacks: Fallbacks) -> tuple[CopyPlan
         else:
             if _fuses(program, CopyPlan(name, tuple(mine)), fallbacks):
                 clusters.append(list(mine))
-    whole = sum(map(len, clusters)) == sum(map(len, readers.values()))
+    whole = sum(map(len, clusters)) == sum(map(len, apart))
     return tuple(CopyPlan(name, tuple(c)) for c in (clusters[1:] if whole else clusters))
 
 

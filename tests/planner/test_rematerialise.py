@@ -44,6 +44,20 @@ def test_readers_that_share_a_kernel_need_no_copy() -> None:
     assert copies(program(ONE_SIDE)) == ()
 
 
+def test_what_needs_a_statistic_of_all_elements_computes_them_again() -> None:
+    text = """
+    dim T = 8192, G = 64, R = 64
+    input X: bf16[T, G, R]
+    input H: bf16[R, R]
+    output Q: f16[T, G, R]
+    y[t, g, r] = sum[c](X[t, g, c] * H[c, r])
+    p[t, g] = max[r](abs(y[t, g, r]))
+    m[t] = max[g](p[t, g])
+    Q[t, g, r] = y[t, g, r] / m[t]
+    """
+    assert copies(lower(load_text(text))) == (CopyPlan("y", ("Q",)),)
+
+
 def test_small_definitions_are_stored() -> None:
     assert copies(program(TWO_SIDES, 512)) == ()
     assert copies(program(TWO_SIDES, "runtime")) == ()

@@ -14,6 +14,11 @@ accumulator, so nothing more is rounded.  The conditions stay in the first step:
 
 It is done for rows that are contiguous in memory, of :data:`LONG` elements or more, if they are :data:`MANY` or more:
 fewer rows would leave the GPU idle.
+
+A reduction over rows and columns of a product of matrices is done along the columns first as well: the kernel of
+the product does that, where one over both needs the elements of all blocks::
+
+    Y[t, g, r] = sum[c](X[t, g, c] * H[c, r])        T[t, g] = max[r](Y[t, g, r])        S[t] = max[g](T[t, g])
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from collections.abc import Mapping
 from math import prod
 
 from nautilus.core.expr.nodes import Axis, Var, free_vars
+from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
@@ -44,7 +50,7 @@ class ReduceRows:
         """The program with one more definition for each such reduction; the same object where there is none."""
         defs = find_defs(program)
         for d in defs.values():
-            rows = _rows(d, defs)
+            rows = _rows(d, defs) or _rows_of_product(d, defs)
             if rows:
                 program = put_defs(program, d.name, in_two_steps(program, d, rows))
         return program
@@ -67,6 +73,20 @@ def _rows(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     long = prod(nominal(a.extent) for a in row) >= LONG
     many = prod(nominal(a.extent) for a in (*d.par, *rows)) >= MANY
     return rows if near and long and many else ()
+
+
+def _rows_of_product(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
+    """The reduced axes of ``d`` that number rows of the product that it reads, where it reduces the columns too."""
+    read = [ld for ld in d.reads() if ld.buffer in defs and multiplies_matrices(defs[ld.buffer])]
+    plain = all(isinstance(e, Var) for ld in read for e in ld.index) and len(read) == 1
+    if d.op not in _ASSOCIATIVE or d.at is not None or len(d.red) < 2 or multiplies_matrices(d) or not plain:
+        return ()
+    product = defs[read[0].buffer]
+    sides = matrix_product(product.value, [a.name for a in product.par])
+    columns = {e for a, e in zip(product.par, read[0].index, strict=True) if sides and a.name in sides.columns}
+    rows = tuple(a for a in d.red if Var(a.name) not in columns)
+    many = prod(nominal(a.extent) for a in (*d.par, *rows)) >= MANY
+    return rows if many and 0 < len(rows) < len(d.red) else ()
 
 
 def _is_statistic(d: Def, defs: Mapping[str, Def]) -> bool:
