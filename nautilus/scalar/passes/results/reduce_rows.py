@@ -19,6 +19,9 @@ A reduction over rows and columns of a product of matrices is done along the col
 the product does that, where one over both needs the elements of all blocks::
 
     Y[t, g, r] = sum[c](X[t, g, c] * H[c, r])        T[t, g] = max[r](Y[t, g, r])        S[t] = max[g](T[t, g])
+
+Columns are as many as the elements of a row.  Where the product has other readers, its sums have :data:`SHORT` terms at
+most, so that these may compute it again.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Axis, Var, free_vars
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.sizes import nominal
@@ -37,6 +41,7 @@ from nautilus.scalar.rewriting import find_defs, in_two_steps, put_defs
 
 LONG = 32  # elements of a row, one for each thread of a warp
 MANY = 128  # rows, one for most multiprocessors
+SHORT = 256  # terms of a product that two kernels may compute
 _ASSOCIATIVE = ("sum", "prod", "max", "min", "any", "all")
 
 
@@ -83,10 +88,17 @@ def _rows_of_product(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
         return ()
     product = defs[read[0].buffer]
     sides = matrix_product(product.value, [a.name for a in product.par])
-    columns = {e for a, e in zip(product.par, read[0].index, strict=True) if sides and a.name in sides.columns}
+    if sides is None:
+        return ()
+    near = sides.columns if product.par[-1].name in sides.columns else sides.rows
+    columns = {e for a, e in zip(product.par, read[0].index, strict=True) if a.name in near}
     rows = tuple(a for a in d.red if Var(a.name) not in columns)
+    long = prod(nominal(a.extent) for a in d.red if a not in rows) >= LONG
     many = prod(nominal(a.extent) for a in (*d.par, *rows)) >= MANY
-    return rows if many and 0 < len(rows) < len(d.red) else ()
+    alone = all(r is d for r in defs.values() if any(ld.buffer == product.name for ld in r.reads()))
+    short = prod(nominal(a.extent) for a in product.red) <= SHORT and prod(nominal(a.extent) for a in d.par) >= MANY
+    again = product.buffer.space is Space.TEMP and (alone or short)
+    return rows if long and many and again and 0 < len(rows) < len(d.red) else ()
 
 
 def _is_statistic(d: Def, defs: Mapping[str, Def]) -> bool:
