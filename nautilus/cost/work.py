@@ -20,13 +20,14 @@ from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
+from nautilus.cost.accesses import spare_sectors, store_work
 from nautilus.cost.combining import combining
 from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of, window_ends
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.analysis.repeated_values import repeated_values
-from nautilus.ma_tile.analysis.sectors import ENDS, sectors
+from nautilus.ma_tile.analysis.sectors import ENDS
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
@@ -39,9 +40,7 @@ Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 QUADS = 8  # groups of four lanes of a warp, each with a row of a fragment of wgmma
 _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
-COMBINED = 8  # sectors written in part, as which an instruction that combines 32 elements counts
 SHIFTED = 6.0  # instructions of a vector that is made from two
-IN_BLOCK = 8.0  # slots of an instruction that combines 32 elements of 4 bytes in shared memory, with its conflicts
 #: ops that cost nothing: those that only order others, unless ``leaf`` counts them, and those without instructions
 _FREE = frozenset(cls for cls in MA.ops if declaration(cls).effects) | {
     ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
@@ -62,6 +61,8 @@ class Counts:
     special_under: Any = 0.0  # special-function results covered by outstanding MMAs
     issue_under: Any = 0.0  # warp instructions covered by outstanding MMAs
     sectors: Any = 0.0  # sectors of memory that stores write in part, those of each instruction by themselves
+    spare: Any = 0.0  # sectors of memory that loads move beyond those that their elements fill
+    meets: Any = 0.0  # atomic operations on each line of memory, which follow each other
     rows: Any = 0.0  # rows in which the loads of a loop of wgmma read short pieces without a copy ahead
     shared: Any = 0.0  # bytes that warps read and write in shared memory
     drains: Any = 0.0  # waits for the last outstanding MMA
@@ -134,6 +135,8 @@ class Counter:
         self.unpipelined: dict[str, float] = {}  # bytes a tile of loads outside pipelines
         self.pipelines: dict[str, tuple[int, bool]] = {}
         self.stored: set[str] = set()
+        loaded = [op.buffer for op in ma.walk_ops(kernel.body) if isinstance(op, ma.GlobalLoad)]
+        self.loaded = {name: loaded.count(name) for name in loaded}
         self.warps = kernel.warps
         self.lazy = rescales_lazily(kernel)
         self.depth = 0
@@ -310,6 +313,8 @@ class Counter:
                 self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
                 each = 1.0 if op.shift is None else SHIFTED
                 self.elementwise(times, self.warps * (each * self.registers(r) / max(1, op.vec) + 4))
+                spare = spare_sectors(self.shapes[buffer], op, self.kernel.layouts[r.layout])
+                c.spare = c.spare + times * share * self.warps * spare / self.loaded[buffer]
                 if self.wgmma and self.depth:
                     c.rows = c.rows + times * self.warps * QUADS * self.registers(r) / max(1, op.vec)
             case ma.GlobalStore(buffer=buffer):
@@ -417,17 +422,11 @@ class Counter:
 
     # -- memory ---------------------------------------------------------------------------------
     def store(self, op: ma.GlobalStore, times: Any) -> None:
-        """Count the instructions of a store, and the sectors that they write in part; one by one if they combine."""
-        buffer, count = self.shapes[op.buffer], self.warps * self.registers(op.value) / max(1, op.vec)
-        if op.scratch is not None:
-            self.elementwise(times, count * IN_BLOCK * buffer.dtype.bytes / 4)
-            return
-        if op.combiner is not None:
-            self.counts.sectors = self.counts.sectors + times * count * COMBINED * buffer.dtype.bytes / 4
-            return
-        found = sectors(buffer, op.index, self.kernel.layouts[op.value.layout], op.vec)
-        self.counts.sectors = self.counts.sectors + times * count * found.part
-        self.elementwise(times, 2 * count)
+        """Count a store."""
+        found = store_work(self.shapes[op.buffer], op, self.kernel.layouts[op.value.layout], self.warps)
+        self.counts.sectors = self.counts.sectors + times * found.sectors
+        self.counts.meets = self.counts.meets + times * found.meets
+        self.elementwise(times, found.issue)
 
     def rows(self, op: ma.RowStore, times: Any) -> None:
         """Count a store of rows: two vectors from the stage for each one to memory, and the elements at the ends."""

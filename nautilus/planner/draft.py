@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from math import prod
 
-from nautilus.core.expr.nodes import Axis
+from nautilus.core.expr.nodes import Axis, Load, Var, free_vars
 from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan
@@ -14,7 +14,9 @@ from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import Scan
+from nautilus.targets.memory_rates import SECTOR
 
+SMALL = 128  # an input with less than one part in so many of the elements of the largest one is small
 LONG = 1 << 20  # the extent of an axis of any size: too long for a tile
 
 
@@ -76,3 +78,28 @@ class Draft:
     def held(self, d: Def) -> tuple[Axis, ...]:
         """The axes of the largest tile that ``d`` needs: a scan has no tile over both of its axes."""
         return tuple(a for a in d.axes if d.name not in self.scans or a.name != self.scans[d.name].into)
+
+    def vector_axis(self) -> str | None:
+        """The axis that is contiguous in memory in most inputs (the last index position); small inputs do not count."""
+        counts: dict[str, int] = {}
+        found = self._inputs()
+        sizes = [prod(map(self.extent, free_vars(ld) & self.unified.extents.keys())) for ld in found]
+        for ld, size in zip(found, sizes, strict=True):
+            if isinstance(ld.index[-1], Var) and size * SMALL > max(sizes):
+                counts[ld.index[-1].name] = counts.get(ld.index[-1].name, 0) + len(ld.index)
+        return max(counts, key=lambda x: counts[x]) if counts else None
+
+    def sector(self, axis: str) -> int:
+        """Elements along ``axis`` that fill a sector of the inputs that are contiguous along it."""
+        return SECTOR // min((ld.dtype.bytes for ld in self._inputs() if ld.index[-1] == Var(axis)), default=SECTOR)
+
+    def nearness(self, axis: str) -> tuple[int, int]:
+        """(dimensions, position from the last one) of the input of most dimensions that has ``axis`` in its index."""
+        found = [(len(ld.index), n) for ld in self._inputs() for n, e in enumerate(ld.index) if axis in free_vars(e)]
+        places = [(dimensions, n - dimensions) for dimensions, n in found]
+        return max(places, default=(0, 0))
+
+    def _inputs(self) -> list[Load]:
+        """The loads of tensors that the kernel does not compute."""
+        names = {d.name for d in self.defs}
+        return [ld for d in self.defs for ld in d.reads() if ld.buffer not in names and ld.index]

@@ -32,7 +32,6 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Var, free_vars
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.draft import Draft
@@ -69,7 +68,6 @@ COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 SHORT = 1024  # rows of columns that are not worth a split
 FULL = 128  # blocks with which most multiprocessors have one
-SMALL = 128  # an input with less than one part in so many of the elements of the largest one is small
 CHEAP = 4  # recomputed work is at most one part in so many of the work of its readers
 MAX_PRIVATE = 1024  # elements of a private loop inside the shared loop
 
@@ -92,7 +90,7 @@ def plan_kernel(
     whole = not g.dots and not g.scans and not any(g.cut_by(x) for x in grid)
     if whole and windows.is_window(g.defs, {x: g.extent(x) for x in rest}):
         return _planned(g, name, grid, rest, _window(g, grid, rest))
-    if len(g.defs) == 1 and (block := terms.block_of(g.defs[0], _vector_axis(g), {x: g.extent(x) for x in grid})):
+    if len(g.defs) == 1 and (block := terms.block_of(g.defs[0], g.vector_axis(), {x: g.extent(x) for x in grid})):
         g.roles |= {x: AxisPlan(x, GRID, block[0].get(x, 1)) for x in grid}
         return _planned(g, name, grid, rest, WarpPlan(warps=block[1], stages=1, epilogue="direct"))
     extents = {x: g.extent(x) for x in unified.extents}
@@ -104,7 +102,7 @@ def plan_kernel(
         g.loop, g.roles[rest[0]] = rest[0], AxisPlan(rest[0], LOOP, step)
         g.roles |= {x: AxisPlan(x, GRID, shared[1] if x == shared[0] else 1) for x in grid}
         return _planned(g, name, grid, rest, WarpPlan(warps=(4, 1), stages=1, epilogue="direct"))
-    if not g.dots and (plan := segments.plan_of(g.defs, extents, grid, rest, _vector_axis(g))) is not None:
+    if not g.dots and (plan := segments.plan_of(g.defs, extents, grid, rest, g.vector_axis())) is not None:
         g.loop, g.roles = plan[0], g.roles | plan[1]
         return _planned(g, name, grid, rest, plan[2])
     if whole and any(d.is_reduction for d in g.defs):
@@ -141,7 +139,7 @@ def spread_tiles(plan: KernelPlan, unified: Unified) -> KernelPlan:
     )
     if apart or not isinstance(plan.mapping, WarpPlan):
         return plan
-    fast, before = _vector_axis(g), g.volume()
+    fast, before = g.vector_axis(), g.volume()
     while g.volume() > LEAST and prod(-(-g.extent(x) // g.tile(x)) for x in g.roles if g.roles[x].role == GRID) < FULL:
         wide = [a.name for a in g.roles.values() if a.role == GRID and a.tile > 1]
         if not wide:
@@ -247,8 +245,8 @@ def _box_roles(g: Draft, rest: list[str], chunked: list[str]) -> None:
 
     Where the axis that is contiguous in memory does not fit in a tile, the others leave room for :data:`BLOCK` of it.
     """
-    near = sorted(rest, key=lambda x: _nearness(g, x), reverse=True)
-    fast = _vector_axis(g)
+    near = sorted(rest, key=lambda x: g.nearness(x), reverse=True)
+    fast = g.vector_axis()
     most = COLUMN_ROWS if fast not in rest else MAX_ROW
     volume, left = 1, list[str]()
     sectors = turned.sectors(g.defs, {x: g.extent(x) for x in rest})
@@ -273,15 +271,6 @@ def _box_roles(g: Draft, rest: list[str], chunked: list[str]) -> None:
             g.roles[x] = AxisPlan(x, LOOP, min(floor_pow2(max(1, room // volume)), ceil_pow2(g.extent(x))))
 
 
-def _nearness(g: Draft, axis: str) -> tuple[int, int]:
-    """(dimensions, position from the last one) of the input of most dimensions that has ``axis`` in its index."""
-    names = {d.name for d in g.defs}
-    reads = [ld for d in g.defs for ld in d.reads() if ld.buffer not in names]
-    found = [(len(ld.index), n) for ld in reads for n, e in enumerate(ld.index) if axis in free_vars(e)]
-    places = [(dimensions, n - dimensions) for dimensions, n in found]
-    return max(places, default=(0, 0))
-
-
 def _row_roles(g: Draft, rest: list[str]) -> dict[str, AxisPlan]:
     """Roles of the axes of a row that is one tile."""
     return {x: AxisPlan(x, TILE, ceil_pow2(g.extent(x))) for x in rest}
@@ -294,15 +283,23 @@ def _row_fits(g: Draft, rest: list[str]) -> bool:
         return False
     if _column_like(g, rest):
         return False
-    return all(prod(ceil_pow2(g.extent(a.name)) for a in g.held(d) if a.name in rest) <= MAX_ROW for d in g.defs)
+    return _row_volume(g, rest) <= MAX_ROW
+
+
+def _row_volume(g: Draft, rest: list[str]) -> int:
+    """Elements of the largest tile along the axes ``rest``, where each has all of its elements."""
+    return max(prod(ceil_pow2(g.extent(a.name)) for a in g.held(d) if a.name in rest) for d in g.defs)
 
 
 def _column_like(g: Draft, rest: list[str]) -> bool:
     """Whether a parallel axis is contiguous in memory, so that blocks should have several of its elements."""
-    fast = _vector_axis(g)
+    fast = g.vector_axis()
     if g.scans and (fast in {s.into for s in g.scans.values()} or _scanned(g) <= columns.LONGEST_COLUMN):
         return False
-    return fast is not None and fast not in rest and max((g.extent(x) for x in rest), default=1) > 128
+    if fast is None or fast in rest:
+        return False
+    narrow = BLOCK // _row_volume(g, rest) < min(g.sector(fast), g.extent(fast))
+    return narrow or max((g.extent(x) for x in rest), default=1) > 128
 
 
 def _scanned(g: Draft) -> int:
@@ -338,25 +335,13 @@ def _is_held_whole(g: Draft, x: str, loop: str) -> bool:
     return all(half_operands(d) for d in g.defs if d.name in g.dots)
 
 
-def _vector_axis(g: Draft) -> str | None:
-    """The axis that is contiguous in memory in most inputs (the last index position); small inputs do not count."""
-    counts: dict[str, int] = {}
-    names = {d.name for d in g.defs}
-    found = [ld for d in g.defs for ld in d.reads() if ld.buffer not in names and ld.index]
-    sizes = [prod(map(g.extent, free_vars(ld) & g.unified.extents.keys())) for ld in found]
-    for ld, size in zip(found, sizes, strict=True):
-        if isinstance(ld.index[-1], Var) and size * SMALL > max(sizes):
-            counts[ld.index[-1].name] = counts.get(ld.index[-1].name, 0) + len(ld.index)
-    return max(counts, key=lambda x: counts[x]) if counts else None
-
-
 def _grid_roles(g: Draft, grid: list[str]) -> None:
     for x in grid:
         g.roles[x] = AxisPlan(x, GRID, 1)
     if g.dots:
         warp_tiles.add_tiles(g, grid)
         return
-    fast = _vector_axis(g)
+    fast = g.vector_axis()
     last = [a.name for a in g.defs[-1].par]
     chunks = {s.into: s.chunk for s in g.scans.values() if s.chunk}  # a block has one chunk of running results
     g.roles |= {x: AxisPlan(x, GRID, chunk) for x, chunk in chunks.items()}
@@ -406,7 +391,7 @@ def _across(g: Draft, kept: frozenset[str], grid: dict[str, int], row: dict[str,
 
     Raises ScheduleError where registers hold too few rows, so that a kernel of its own stores or loads the tensor.
     """
-    fast = _vector_axis(g)
+    fast = g.vector_axis()
     found = {x: n for x, n in turned.least_tiles(g.defs, kept, grid, row).items() if x != fast}
     room = not g.light and turned.fits(g.defs, row, found)
     if found and len(g.defs) > 1 and prod(row.values()) > LEAST and not room:
@@ -416,15 +401,15 @@ def _across(g: Draft, kept: frozenset[str], grid: dict[str, int], row: dict[str,
 
 def _whole_columns(g: Draft, grid: list[str], row: dict[str, int]) -> dict[str, int]:
     """The least tiles with which a block has whole columns in registers, as few as fill a sector; {} where none fit."""
-    fast = _vector_axis(g)
-    if fast is None or fast not in grid or len(row) != 1:
+    fast = g.vector_axis()
+    if fast is None or fast not in grid or not row:
         return {}
-    narrow = min(ld.dtype.bytes for d in g.defs for ld in d.reads() if ld.index and ld.index[-1] == Var(fast))
-    least = {**g.least, fast: max(g.least.get(fast, 1), SECTOR // narrow)}
-    volume = prod(map(ceil_pow2, row.values())) * prod(least.values())
+    least = {**g.least, fast: max(g.least.get(fast, 1), g.sector(fast))}
+    tile = prod(map(ceil_pow2, row.values()))
+    few = tile * prod(least.values()) <= BLOCK * 2 or rows.fills(prod(row.values()), tile)
     blocks = prod(-(-g.extent(x) // least.get(x, 1)) for x in grid)
-    few = volume <= BLOCK * 2 and blocks >= FULL and g.extent(fast) >= least[fast]
-    return least if few and turned.fits(g.defs, row, least) else {}
+    fits = few and blocks >= FULL and g.extent(fast) >= least[fast]
+    return least if fits and turned.fits(g.defs, row, least) else {}
 
 
 def _whole_axes(g: Draft, grid: list[str]) -> list[str]:
@@ -437,7 +422,7 @@ def _shared_along(g: Draft, grid: list[str]) -> shared_operands.Lacking | None:
     """The axis of an elementwise kernel along which its results share elements of a large operand, or costly values."""
     if g.dots or any(d.is_reduction for d in g.defs):
         return None
-    fast = _vector_axis(g) or next((a.name for a in reversed(g.defs[-1].par)), None)
+    fast = g.vector_axis() or next((a.name for a in reversed(g.defs[-1].par)), None)
     return shared_operands.lacking_axis(g.defs, fast, {x: g.extent(x) for x in _whole_axes(g, grid)})
 
 
@@ -462,7 +447,7 @@ def _unchunked_step(g: Draft) -> None:
     each = g.volume(frozenset({g.loop}))
     long = _long_step(g)
     room = max(1, max(MAX_ROW, long) // each)
-    fast = _vector_axis(g)
+    fast = g.vector_axis()
     spread = any(a.role == GRID and a.tile > 1 for a in g.roles.values())  # a block has several rows, or columns
     least = max(COLUMN_ROWS, (BLOCK if spread else max(BLOCK, long)) // each)
     limit = max(4096, long) if fast == g.loop else least
@@ -486,7 +471,7 @@ def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
     if not (long := g.loop is None and g.volume() > rows.GENERAL) and rows.streams_bytes(g.defs):
         each = rows.WARP_OF_BYTES
     warps = rows.warps(g.volume()) if long else max(1, min(16, g.volume() // each))
-    most = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != _vector_axis(g)), default=1)
+    most = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != g.vector_axis()), default=1)
     down = 1 if shares else min(most, warps)  # a thread has all results of an element that they share
     return WarpPlan(warps=(down, warps // down), stages=1, epilogue="direct")
 

@@ -87,6 +87,7 @@ class Machine:
     tma_row: float = 1.35  # cycles of a row of shared memory that TMA fills, of any length
     barrier: float = 40.0  # cycles of a barrier of the block
     cluster_sync: float = 600.0  # cycles until stores into another block's shared memory are visible to that block
+    line_atomics: float = 0.28  # atomic operations a cycle on one line of memory, which follow each other
     lane_reduction: float = 300.0  # cycles that a shuffle reduction and its dependent operations leave unused
     block_overhead: float = 1500.0  # cycles for a block to start, to load its first operands and to end
 

@@ -22,7 +22,6 @@ from nautilus.targets.rates import Machine, machine
 MARGIN = 1.25  # times that the masked form takes longer, at least
 _TEST = 4.0  # issue slots of a term that is tested for one element
 LINE = 32  # elements of 4 bytes on a line of memory
-_LINE_RATE = 0.28  # atomic operations on one line in a cycle, which follow each other; measured with 256 bins
 _ATOMIC = 20.0  # cycles of a multiprocessor for the atomic operations of a warp, 4 bytes each
 _IN_BLOCK = 8.0  # the same in shared memory
 
@@ -57,5 +56,5 @@ def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
         return launches * m.launch + max(count * words * _IN_BLOCK / (32 * m.multiprocessors * m.clock), moved)
     atomics = count * words * _ATOMIC / (32 * m.multiprocessors * m.clock)
     lines = min(LINES, max(1, elements * copies(d, k) * words / LINE))
-    serial = count * words / (lines * _LINE_RATE * m.clock)
+    serial = count * words / (lines * m.line_atomics * m.clock)
     return launches * m.launch + max(atomics, moved, serial)

@@ -73,3 +73,28 @@ def test_a_small_tensor_does_not_decide() -> None:
 @pytest.mark.parametrize("text", [TURNED.format(m=37, n=260, dtype="f16", out="f16"), BOTH.format(m=33, n=300)])
 def test_results(text: str) -> None:
     assert not complaints(travel(text, "sm_90a"))
+
+
+APART = """
+    dim A = {a}, B = {b}, C = {c}, D = {d}
+    input X: f32[A, B, C, D]
+    output m: f32[B, D], v: f32[B, D]
+    m[b, d] = mean[a, c](X[a, b, c, d])
+    v[b, d] = mean[a, c]((X[a, b, c, d] - m[b, d]) ** 2)
+"""
+
+
+@pytest.mark.parametrize(("a", "c", "warps"), [(64, 64, 16), (32, 31, 8), (16, 33, 8)])
+def test_rows_of_two_axes_across_contiguous_memory_are_whole_in_registers(a: int, c: int, warps: int) -> None:
+    (plan,) = plans(APART.format(a=a, b=48, c=c, d=256))
+    assert {x.name: x.tile for x in plan.axes if x.role == "grid"} == {"b": 1, "d": 8}
+    assert isinstance(plan.mapping, WarpPlan) and all(x.role != "loop" for x in plan.axes)
+    assert plan.mapping.warps == (1, warps)
+
+
+def test_results_of_rows_of_two_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nautilus.planner.kernel.FULL", 1)
+    made = travel(APART.format(a=31, b=3, c=31, d=17), "sm_90a")
+    assert made.result.context.schedule is not None
+    assert {x.tile for k in made.result.context.schedule.kernels for x in k.axes if x.role == "grid"} == {1, 8}
+    assert not complaints(made)

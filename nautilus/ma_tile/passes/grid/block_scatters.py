@@ -9,8 +9,9 @@ part of the tensor does not depend::
     st.global C[y, %key], %v atomic sum             becomes      for x in chunk * 8 .. chunk * 8 + 8:
                                                                      st.global C[y, %key], %v atomic sum in C_block
 
-The result is the same: every order of an atomic combiner gives the same bits.  A kernel stays as it is if it has
-roles or loops, stores anything else, or has too few tiles for :data:`TERMS` terms an element in enough blocks.
+The result is the same: every order of an atomic combiner gives the same bits.  A block has :data:`TERMS` terms for an
+element, or fewer where too few multiprocessors had blocks otherwise, but at least one.  A kernel stays as it is if it
+has roles or loops, stores anything else, or has too few tiles for that.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ from nautilus.ma_tile.ir.traverse import each_kernel
 from nautilus.targets.limits import limits
 
 BYTES = 33792  # of the elements of a block, so that several blocks share a multiprocessor
-TERMS = 4  # of an element that a block combines, at least, for each that it then combines with memory
-BLOCKS = 8  # for each multiprocessor
+TERMS = 4  # of an element that a block combines for each that it then combines with memory
+BLOCKS = 8  # for each multiprocessor, at most
+FEWEST = 0.5  # blocks for each multiprocessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +88,9 @@ def _in_blocks(kernel: MemKernel, buffers: Mapping[str, Buffer], multiprocessors
     loop = max(free, key=lambda d: d.size)
     tiles = prod(d.size for d in digits)
     elements, terms = max(prod(n) for n in keys.values()), min(prod(op.value.type.shape) for op in stores)
-    each = max(-(-tiles // (BLOCKS * multiprocessors)), -(-TERMS * elements // terms))
-    blocks = tiles // loop.size * -(-loop.size // each)
-    if each <= 1 or each > loop.size or blocks * 2 < multiprocessors:
+    most = min(loop.size, int(tiles / (FEWEST * multiprocessors)))
+    each = min(most, max(-(-tiles // (BLOCKS * multiprocessors)), -(-TERMS * elements // terms)))
+    if each < 1 or each * terms < elements:
         return kernel
     return _looped(kernel, buffers, {name: prod(n) for name, n in keys.items()}, (digits, loop), each)
 

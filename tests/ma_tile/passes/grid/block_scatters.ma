@@ -55,6 +55,51 @@ module scatter target sm_80 {
   }
 }
 
+; CASE: a tile has enough terms for a block of its own
+; RUN: block-scatters {"multiprocessors": 12}
+; COMPLETE: allocate-shared, synchronize
+; CHECK: kernel C grid 12 warps 2
+; CHECK: smem C_block : i32[key: 8] stages 1
+; CHECK: st.global C[%k], %v where %k >= 0 and %k < 8 vec 1 atomic sum in C_block
+module scatter target sm_80 {
+  input K: i32[768]
+  input V: i32[768]
+  output C: i32[8] = 0
+  kernel fill grid 1 warps 1 min_blocks 1 {
+    layout #k = reg() lane(k:8x1, *:4) warp()
+    %z = const 0 : i32[k: 8] #k
+    st.global C[k], %z vec 1
+  }
+  kernel C grid 12 warps 2 min_blocks 1 {
+    let x = block
+    layout #t = reg() lane(t:32x1) warp(t:2x32)
+    %k = ld.global K[x * 64 + t] vec 1 : i32[t: 64] #t
+    %v = ld.global V[x * 64 + t] vec 1 : i32[t: 64] #t
+    st.global C[%k], %v where %k >= 0 and %k < 8 vec 1 atomic sum
+  }
+}
+
+; CASE: blocks have fewer terms where too few multiprocessors had blocks otherwise
+; RUN: block-scatters {"multiprocessors": 4}
+; COMPLETE: allocate-shared, synchronize
+; CHECK: kernel C grid 2 warps 1
+; CHECK: for x in chunk * 4..chunk * 4 + 4 carry() {
+module scatter target sm_80 {
+  input K: i32[256]
+  output C: i32[64] = 0
+  kernel fill grid 1 warps 2 min_blocks 1 {
+    layout #k = reg() lane(k:32x1) warp(k:2x32)
+    %z = const 0 : i32[k: 64] #k
+    st.global C[k], %z vec 1
+  }
+  kernel C grid 8 warps 1 min_blocks 1 {
+    let x = block
+    layout #t = reg() lane(t:32x1) warp()
+    %k = ld.global K[x * 32 + t] vec 1 : i32[t: 32] #t
+    st.global C[%k], %k where %k >= 0 and %k < 64 vec 1 atomic sum
+  }
+}
+
 ; CASE: too few terms for each element
 ; RUN: block-scatters {"multiprocessors": 1}
 ; UNCHANGED

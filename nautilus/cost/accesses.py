@@ -1,0 +1,56 @@
+"""What accesses of warps to memory cost beside their bytes.
+
+Loads: sectors beyond those that their elements fill.  Stores: instructions, sectors that they write in part, and atomic
+operations that wait for each other.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import loads, refs
+from nautilus.core.index.sizes import nominal
+from nautilus.core.records import dataclass
+from nautilus.ma_tile.analysis.sectors import sectors
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import GlobalLoad, GlobalStore
+from nautilus.targets.memory_rates import SECTOR
+
+COMBINED = 8  # sectors written in part, as which an instruction that combines 32 elements counts
+IN_BLOCK = 8.0  # slots of an instruction that combines 32 elements of 4 bytes in shared memory, with its conflicts
+_LINE = 128  # bytes of memory, of which one atomic instruction after another is executed
+_LINES = 1024  # over which atomic operations spread without waiting for each other
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWork:
+    """The work of a store: warp instructions, sectors written in part, and requests for each line that combines."""
+
+    issue: float = 0.0
+    sectors: float = 0.0
+    meets: float = 0.0
+
+
+def store_work(buffer: Buffer, op: GlobalStore, layout: FragLayout, warps: int) -> StoreWork:
+    """The work of ``op`` in ``buffer``, whose value has ``layout`` in each of ``warps`` warps.
+
+    A request is that of a lane where values decide about its place, and that of a warp where lanes have neighbours.
+    """
+    count, words = warps * layout.registers / max(1, op.vec), buffer.dtype.bytes / 4
+    if op.scratch is not None:
+        return StoreWork(issue=count * IN_BLOCK * words)
+    if op.combiner is not None:
+        lines = min(_LINES, max(1, prod(nominal(n) for n in buffer.shape) * buffer.dtype.bytes // _LINE))
+        each = 32 if refs(op.index[-1]) else 1
+        return StoreWork(sectors=count * COMBINED * words, meets=count * each * words / lines)
+    found = sectors(buffer, op.index, layout, op.vec)
+    return StoreWork(issue=2 * count, sectors=count * found.part)
+
+
+def spare_sectors(buffer: Buffer, op: GlobalLoad, layout: FragLayout) -> float:
+    """Sectors that a warp loads for ``op`` beyond those that its elements fill; 0 where values decide about places."""
+    if any(refs(e) or loads(e) for e in op.index):
+        return 0.0
+    found = sectors(buffer, op.index, layout, layout.registers)
+    return max(0.0, found.touched - -(-found.size // SECTOR))
