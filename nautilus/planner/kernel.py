@@ -470,7 +470,7 @@ def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
     each = 1024 if any(d.is_reduction for d in g.defs) else each
     if not (long := g.loop is None and g.volume() > rows.GENERAL) and rows.streams_bytes(g.defs):
         each = rows.WARP_OF_BYTES
-    warps = rows.warps(g.volume()) if long else max(1, min(16, g.volume() // each))
+    warps = rows.warps(g.volume()) if long else max(1, min(16, floor_pow2(max(1, g.volume() // each))))
     most = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != g.vector_axis()), default=1)
     down = 1 if shares else min(most, warps)  # a thread has all results of an element that they share
     return WarpPlan(warps=(down, warps // down), stages=1, epilogue="direct")

@@ -46,6 +46,7 @@ from nautilus.scalar.passes.results.store_partial_sums import StorePartialSums
 from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.windows.count_terms import CountTerms
+from nautilus.scalar.passes.windows.separate_windows import SeparateWindows
 from nautilus.scalar.recurrences import between
 from nautilus.scalar.rewriting import find_defs
 
@@ -55,7 +56,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
     return (
         *(Simplify(), Inline(schedule), Simplify(), UnrollReductions(), CountTerms()),
         *(SplitSums(), Factor(schedule), Simplify()),
-        SeparateDigits(spec),
+        *(SeparateWindows(), SeparateDigits(spec)),
         *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits(), ScaleProducts()),
         *(AddUnitAxes(), Narrow(schedule, strict=precision == "strict")),
     )

@@ -19,6 +19,7 @@ from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, plan_dots, unwidened
 from nautilus.ma_tile.lowering.exchange import (
     LOADS,
+    LOOPED,
     OPERANDS,
     STORES,
     WIDE,
@@ -117,15 +118,15 @@ class _WarpLowering(Lowering):
         return out
 
     def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
-        """A load in ``layout``; outside of loops through a layout of whole sectors where it is none."""
+        """A load in ``layout``, or through a layout of whole sectors where it is none (in loops: far from it)."""
         type_, buffer = op.result.type, self.buffers[op.buffer]
         ordered, vec = self.loaded(op, layout)
         made_here = buffer.space is Space.TEMP  # in the order of its readers, which may find it in shared memory
         wide = vec * buffer.dtype.bytes >= WIDE or self.shifted(op, ordered, vec, depth)[1] > 0
-        if depth or made_here or op.buffer in self.stored or wide:
+        if made_here or op.buffer in self.stored or wide:
             return super()._load(op, layout, depth)
         access = Access(buffer, op.index, op.mask, type_, ordered, vec)
-        gain = OPERANDS if self.candidates.fixed else LOADS
+        gain = OPERANDS if self.candidates.fixed else LOOPED if depth else LOADS
         found = whole_sectors(access, gain, self.b.warps, self.mapping.vector_bytes)
         stage = None if found is None else stage_between(type_, found[0], layout)
         if found is None or stage is None or stage.bytes(type_.dtype) > self.room:

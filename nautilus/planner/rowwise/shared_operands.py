@@ -3,7 +3,8 @@
 An elementwise kernel with a large operand that lacks an axis of the result (the weights of a norm over images, a
 position embedding) computes :data:`RESULTS` results along that axis for each element of the operand that it loads.
 So it does, for :data:`COMPUTED` results, with values of :data:`COSTLY` operations that lack an axis, such as the sine
-and the cosine of an angle that all heads have.
+and the cosine of an angle that all heads have.  Where such values lack an axis of :data:`COLOURS` elements, such as the
+colours of a pixel, a thread has them all: lanes along a power of two would each compute what the colours share.
 
 Measured on an H200 (us): a norm of 16 images of 16 MB with weights of as many bytes, 275 in tiles of 16 images, 375
 image by image.
@@ -22,6 +23,7 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.targets.limits import VECTOR_BYTES
 
 RESULTS = 16  # results for each element of a shared operand
+COLOURS = 3
 COMPUTED = 4  # results for each shared value, whose other operands are in registers
 WARP = 1024  # elements of a warp with a shared operand; with a shared value a thread has one vector of each result
 LARGE = 4 << 20  # bytes of an operand that L1 does not keep, and L2 not for long
@@ -52,19 +54,21 @@ def lacking_axis(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int])
         size = ld.dtype.bytes * prod(n for x, n in grid.items() if x in axes)
         if fast in axes and size >= LARGE:
             found |= {x: max(size, found.get(x, 0)) for x, n in grid.items() if x not in axes and n > 1}
+    costs = {x: n for x, n in _costs(defs, fast, grid).items() if n >= COSTLY}
     if found:
         axis = max(found, key=lambda x: found[x])
-        return Lacking(axis, min(RESULTS, ceil_pow2(grid[axis])), WARP)
-    costs = {x: n for x, n in _costs(defs, fast, grid).items() if n >= COSTLY}
+        short = grid[axis] == COLOURS and axis in costs
+        return Lacking(axis, COLOURS if short else min(RESULTS, ceil_pow2(grid[axis])), WARP)
+    costs = {x: n for x, n in costs.items() if grid[x] != COLOURS}
     axis = max(costs, key=lambda x: costs[x], default="")
     bytes_ = max((ld.dtype.bytes for d in defs for ld in d.reads() if axis in free_vars(ld)), default=VECTOR_BYTES)
     return Lacking(axis, COMPUTED, 32 * COMPUTED * max(1, VECTOR_BYTES // bytes_)) if axis else None
 
 
 def _costs(defs: Iterable[Def], fast: str | None, grid: Mapping[str, int]) -> dict[str, float]:
-    """For each axis of :data:`COMPUTED` elements, the issue slots of values that have ``fast`` and lack the axis."""
+    """For each axis of :data:`COLOURS` elements or more, the issue slots of values with ``fast`` that lack the axis."""
     out: dict[str, float] = {}
-    for x in (x for x, n in grid.items() if n >= COMPUTED and x != fast):
+    for x in (x for x, n in grid.items() if n >= COLOURS and x != fast):
         shared = {n for d in defs for e in _without(d.value, x) if fast in free_vars(e) for n in walk(e)}
         out[x] = sum(FUNCTIONS[n.op].slots for n in shared if isinstance(n, Op) and n.dtype.is_float)
     return out

@@ -79,7 +79,12 @@ def fits(defs: Sequence[Def], row: Mapping[str, int], tiles: Mapping[str, int]) 
     names = {d.name for d in defs}
     reads = (ld for d in defs for ld in d.reads() if ld.buffer not in names and free_vars(ld) & row.keys())
     volume = prod(map(ceil_pow2, row.values())) * prod(tiles.values())
-    return volume <= BLOCK_REGISTERS // max(1, len({ld.buffer for ld in reads}))
+    return volume <= BLOCK_REGISTERS // max(1, sum({ld.buffer: _words(ld) for ld in reads}.values()))
+
+
+def _words(e: Expr) -> int:
+    """Registers of an element."""
+    return max(1, e.dtype.bytes // 4)
 
 
 def _tensors(defs: Sequence[Def], kept: Collection[str]) -> Iterator[tuple[int, Sequence[Expr]]]:

@@ -11,7 +11,7 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.sectors import sectors
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import GlobalLoad, GlobalStore, MemKernel, SharedStore, walk_ops
+from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, GlobalStore, MemKernel, SharedStore, walk_ops
 from nautilus.ma_tile.lowering.exchange import stage_between
 from nautilus.ma_tile.lowering.layouts import spread
 from tests.endtoend.support import complaints, travel
@@ -98,3 +98,21 @@ def test_whole_sectors(text: str, staged: int, most: float) -> None:
 @pytest.mark.parametrize("text", [SUM.format(m=70, n=99, dtype="bf16"), SUM.format(m=64, n=64, dtype="u8")])
 def test_results(text: str) -> None:
     assert not complaints(travel(text, "sm_90a"))
+
+
+LOOP = """
+    dim B = 2, N = {n}
+    input X: {dtype}[B, N, N]
+    output Y: f32[B, N], Z: f32[B]
+    Y[b, i] = sum[j | j > i](X[b, i, j] * X[b, j, i])
+    Z[b] = sum[i, j | i < j](abs(X[b, i, j] - X[b, j, i]))
+"""
+
+
+@pytest.mark.parametrize(("n", "dtype"), [(160, "f32"), (131, "f16")])
+def test_in_loops_where_elements_are_far_from_each_other(n: int, dtype: str) -> None:
+    made = travel(LOOP.format(n=n, dtype=dtype), "sm_90a")
+    (kernel,) = made.result.modules["ma-tile"].kernels
+    assert any(isinstance(op, ForOp) for op in kernel.body)
+    assert sum(isinstance(op, SharedStore) for op in walk_ops(kernel.body)) == 1
+    assert not complaints(made)

@@ -120,3 +120,27 @@ def test_a_third_axis_fills_a_block() -> None:
     (plan,) = plans(text)
     tiles = {a.name: a.tile for a in plan.axes}
     assert tiles["c"] == 64 and tiles["k"] == 4 and tiles["h"] == 4
+
+
+COLOURS = """
+    dim H = {h}, W = {w}
+    input X: u8[H, W]
+    output Y: f32[H, W, 3]
+    p[y, x] = {value}
+    Y[y, x, c] = p[y, x] if c == 0 else (p[y, x] * 0.5 if c == 1 else p[y, x] + 1)
+"""
+
+
+@pytest.mark.parametrize(("value", "tile"), [("sin(X[y, x] / 255.0) * cos(X[y, x] / 3.0)", 3), ("X[y, x] * 2.0", 4)])
+def test_a_thread_has_the_colours_of_a_pixel_where_they_share_much(value: str, tile: int) -> None:
+    (plan,) = plans(COLOURS.format(h=3000, w=4000, value=value))
+    assert plan.axis("c").tile == tile
+
+
+def test_results_of_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nautilus.planner.rowwise.shared_operands.LARGE", 0)
+    monkeypatch.setattr("nautilus.planner.kernel.FULL", 1)
+    made = travel(COLOURS.format(h=5, w=67, value="sin(X[y, x] / 255.0) * cos(X[y, x] / 3.0)"), "sm_90a")
+    assert made.result.context.schedule is not None
+    assert made.result.context.schedule.kernels[0].axis("c").tile == 3
+    assert complaints(made) == []

@@ -22,7 +22,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, loads
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, loads, refs
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
@@ -105,11 +105,15 @@ def _is_simple(kernel: MemKernel, stores: Sequence[GlobalStore]) -> bool:
 
 
 def _is_in_one_part(op: GlobalStore, keys: tuple[int, ...], kernel: MemKernel) -> bool:
-    """Whether coordinates of the grid alone decide about the leading dimensions, and fragments about the others."""
+    """Whether coordinates of the grid alone decide about the leading dimensions, and fragments about each other one.
+
+    The place of an element may tell which part of a loaded value is its key, such as that of half a byte.
+    """
     coordinates = {name for name, _ in kernel.decode}
     leading = _leading(op, keys)
     plain = all(free_vars(e) <= coordinates and not loads(e) for e in leading)
-    return bool(keys) and plain and all(not free_vars(e) and not loads(e) for e in op.index[len(leading) :])
+    found = (not loads(e) and (bool(refs(e)) or not free_vars(e)) for e in op.index[len(leading) :])
+    return bool(keys) and plain and all(found)
 
 
 def _leading(op: GlobalStore, keys: tuple[int, ...]) -> tuple[Expr, ...]:

@@ -174,7 +174,7 @@ def _scatter(d: Def, k: Keyed, target: Buffer, op: str, value: Expr) -> Def:
 def _contiguous_last(k: Keyed, value: Expr) -> tuple[Axis, ...]:
     """The axes of the terms, the one along which keys and terms are contiguous last, as tiles are long along it."""
     last = [ld.index[-1] for e in (value, *k.at) for ld in loads(e) if ld.index]
-    names = {e.name for e in last if isinstance(e, Var)}
+    names = {x for e in last if len(own := free_vars(e)) == 1 for x in own}  # such as n // 2 of elements of half a byte
     if len(names) != 1 or k.axes[-1].name in names:
         return k.axes
     return (*(a for a in k.axes if a.name not in names), *(a for a in k.axes if a.name in names))

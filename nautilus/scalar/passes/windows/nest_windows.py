@@ -67,12 +67,12 @@ def _moving(d: Def) -> Axis | None:
     exprs = (d.value, *(() if d.guard is None else conjuncts(d.guard)))
     for t in d.par:
         moves = [e for e in exprs if free_vars(e) & {t.name, u}]
-        if size(t) is not None and moves and all(_by_sum(e, t.name, u) for e in moves):
+        if size(t) is not None and moves and all(by_sum(e, t.name, u) for e in moves):
             return t
     return None
 
 
-def _by_sum(e: Expr, t: str, u: str) -> bool:
+def by_sum(e: Expr, t: str, u: str) -> bool:
     """Whether ``e`` depends on ``t`` and ``u`` by their sum."""
     moved = substitute(e, {t: calc("add", Var(t), Var(u)), u: integer(0)})
     return {t, u} <= free_vars(e) and simplify(moved) == simplify(e)

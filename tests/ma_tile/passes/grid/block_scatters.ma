@@ -100,6 +100,28 @@ module scatter target sm_80 {
   }
 }
 
+; CASE: the place of an element decides which half of a byte is its key
+; RUN: block-scatters {"multiprocessors": 1}
+; COMPLETE: allocate-shared, synchronize
+; CHECK: kernel C grid 2 warps 1
+; CHECK: for x in chunk * 2..chunk * 2 + 2 carry() {
+; CHECK: st.global C[%k // (n % 2 * 15 + 1) % 16], %k where %k >= 0 vec 1 atomic sum in C_block
+module scatter target sm_80 {
+  input K: i32[64]
+  output C: i32[16] = 0
+  kernel fill grid 1 warps 1 min_blocks 1 {
+    layout #k = reg() lane(k:16x1, *:2) warp()
+    %z = const 0 : i32[k: 16] #k
+    st.global C[k], %z vec 1
+  }
+  kernel C grid 4 warps 1 min_blocks 1 {
+    let x = block
+    layout #n = reg() lane(n:32x1) warp()
+    %k = ld.global K[x * 16 + n // 2] vec 1 : i32[n: 32] #n
+    st.global C[%k // (n % 2 * 15 + 1) % 16], %k where %k >= 0 vec 1 atomic sum
+  }
+}
+
 ; CASE: too few terms for each element
 ; RUN: block-scatters {"multiprocessors": 1}
 ; UNCHANGED
