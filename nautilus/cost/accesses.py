@@ -1,7 +1,7 @@
 """What accesses of warps to memory cost beside their bytes.
 
-Loads: sectors beyond those that their elements fill.  Stores: instructions, sectors that they write in part, and atomic
-operations that wait for each other.
+Loads: lines of L1 that each instruction touches, and sectors of memory that a warp moves, beyond the fewest.  Stores:
+instructions, sectors that they write in part, and atomic operations that wait for each other.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import loads, refs
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.analysis.sectors import sectors
+from nautilus.ma_tile.analysis.sectors import LINE, sectors
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import GlobalLoad, GlobalStore
 from nautilus.targets.memory_rates import SECTOR
 
+SPARE = 1.8  # cycles of a sector of memory that a load moves in vain: 201 MB of f32 in a sector each take 344 us
+APART = 1.35  # cycles of a line of L1 in which a load finds few bytes: 237 MB of f32 in a line each take 326 us
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 elements counts
 IN_BLOCK = 8.0  # slots of an instruction that combines 32 elements of 4 bytes in shared memory, with its conflicts
-_LINE = 128  # bytes of memory, of which one atomic instruction after another is executed
 _LINES = 1024  # over which atomic operations spread without waiting for each other
 
 
@@ -41,16 +42,22 @@ def store_work(buffer: Buffer, op: GlobalStore, layout: FragLayout, warps: int) 
     if op.scratch is not None:
         return StoreWork(issue=count * IN_BLOCK * words)
     if op.combiner is not None:
-        lines = min(_LINES, max(1, prod(nominal(n) for n in buffer.shape) * buffer.dtype.bytes // _LINE))
+        lines = min(_LINES, max(1, prod(nominal(n) for n in buffer.shape) * buffer.dtype.bytes // LINE))
         each = 32 if refs(op.index[-1]) else 1
         return StoreWork(sectors=count * COMBINED * words, meets=count * each * words / lines)
     found = sectors(buffer, op.index, layout, op.vec)
     return StoreWork(issue=2 * count, sectors=count * found.part)
 
 
-def spare_sectors(buffer: Buffer, op: GlobalLoad, layout: FragLayout) -> float:
-    """Sectors that a warp loads for ``op`` beyond those that its elements fill; 0 where values decide about places."""
+def spare_cycles(buffer: Buffer, op: GlobalLoad, layout: FragLayout) -> float:
+    """Cycles in which a warp loads what ``op`` does not need, or finds it in many lines.
+
+    0 where values decide about places.
+    """
     if any(refs(e) or loads(e) for e in op.index):
         return 0.0
-    found = sectors(buffer, op.index, layout, layout.registers)
-    return max(0.0, found.touched - -(-found.size // SECTOR))
+    whole = sectors(buffer, op.index, layout, layout.registers)
+    each = sectors(buffer, op.index, layout, op.vec)
+    moved = max(0.0, whole.touched - -(-whole.size // SECTOR))
+    lines = max(0.0, each.lines - -(-each.size // LINE)) * layout.registers / max(1, op.vec)
+    return max(moved * SPARE, lines * APART)

@@ -33,7 +33,6 @@ UNDER = 0.3  # exposed share of the shorter of MMA and overlapping elementwise w
 ORDERED = 0.45  # exposed share of elementwise work outside async MMA, for ping-pong consumer warpgroups
 LOCKSTEP = 0.75  # as ORDERED, for consumer warpgroups without ping-pong, which mostly run the same phase
 PART = 2.5  # cycles of a sector of memory of which an instruction stores a part
-SPARE = 1.8  # cycles of a sector of memory that a load moves in vain: 201 MB of f32 in a sector each take 344 us
 ROW = 1.0  # cycles of each row that a load of a warp touches, in a loop of wgmma that loads an operand into registers
 COUPLED = 0.02  # share of a cluster's time in which its blocks wait for each other
 INDEPENDENT = 0.06  # exposed share of the shorter of work and traffic, for warps with independent pipelines
@@ -155,7 +154,7 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     mma = consumers * (c.wgmma * 4096.0 / m.tensor_half)
     slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma))
     under = consumers * _mixed(c.special_under, c.issue_under, m)
-    alone = consumers * (_mixed(c.special, c.issue, m) + c.sectors * PART + c.spare * SPARE + c.rows * ROW)
+    alone = consumers * (_mixed(c.special, c.issue, m) + c.sectors * PART + c.spare + c.rows * ROW)
     shared = consumers * np.asarray(c.shared) / m.shared
     slow = np.maximum(slow, shared) + MIXED * np.minimum(slow, shared)
     idle = max(1.0, 4.0 / (work.warps * consumers * active_blocks))  # a scheduler without a warp is idle

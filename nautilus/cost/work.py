@@ -20,7 +20,7 @@ from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
-from nautilus.cost.accesses import spare_sectors, store_work
+from nautilus.cost.accesses import spare_cycles, store_work
 from nautilus.cost.combining import combining
 from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of, window_ends
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
@@ -61,7 +61,7 @@ class Counts:
     special_under: Any = 0.0  # special-function results covered by outstanding MMAs
     issue_under: Any = 0.0  # warp instructions covered by outstanding MMAs
     sectors: Any = 0.0  # sectors of memory that stores write in part, those of each instruction by themselves
-    spare: Any = 0.0  # sectors of memory that loads move beyond those that their elements fill
+    spare: Any = 0.0  # cycles in which loads move what no element needs, or find their elements in many lines
     meets: Any = 0.0  # atomic operations on each line of memory, which follow each other
     rows: Any = 0.0  # rows in which the loads of a loop of wgmma read short pieces without a copy ahead
     shared: Any = 0.0  # bytes that warps read and write in shared memory
@@ -313,7 +313,7 @@ class Counter:
                 self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
                 each = 1.0 if op.shift is None else SHIFTED
                 self.elementwise(times, self.warps * (each * self.registers(r) / max(1, op.vec) + 4))
-                spare = spare_sectors(self.shapes[buffer], op, self.kernel.layouts[r.layout])
+                spare = spare_cycles(self.shapes[buffer], op, self.kernel.layouts[r.layout])
                 c.spare = c.spare + times * share * self.warps * spare / self.loaded[buffer]
                 if self.wgmma and self.depth:
                     c.rows = c.rows + times * self.warps * QUADS * self.registers(r) / max(1, op.vec)

@@ -15,7 +15,7 @@ from itertools import product
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
-from nautilus.cuda.text.functions import BINADE, BYTE_TO_F32, DIV_BY
+from nautilus.cuda.text.functions import ATAN2, BINADE, BYTE_TO_F32, DIV_BY, HYPOT
 from nautilus.cuda.text.matrix import mma, mma_f64, wgmma
 
 
@@ -233,6 +233,7 @@ HELPERS: Mapping[str, Helper] = {
     ),
     "binade": Helper(BINADE),
     "div_by": Helper(DIV_BY),
+    "atan2_approx": Helper(ATAN2, ("rcp_approx",)), "hypot_approx": Helper(HYPOT, ("rsqrt_approx",)),
     "sign_of": Helper(
         "template <class T> __device__ __forceinline__ T sign_of(T x) "
         "{ return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }"

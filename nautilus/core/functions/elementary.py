@@ -122,6 +122,7 @@ _ROOTS = (
         "hypot", "sqrt(x * x + y * y) without overflow",
         arity=2, numpy="np.hypot", python=math.hypot, interval=iv.hypot, ulps=(3, 2), slots=25, special=1,
         derivative=("x / hypot(x, y)", "y / hypot(x, y)"),
+        approximations=(Approximation("s * rsqrt_approx(s)", "hypot_approx", ulps=4, slots=8, special=1),),
     ),
     _function(
         "fmod", "remainder of the quotient rounded towards zero; it has the sign of x, and % that of y",
@@ -165,6 +166,9 @@ _TRIGONOMETRIC = (
         "atan2", "the angle of the point (y, x) with the positive x axis, in [-pi, pi]; the first argument is y",
         arity=2, numpy="np.arctan2", python=math.atan2, interval=iv.within(-math.pi, math.pi), ulps=(3, 2), slots=50,
         special=1, derivative=("y / (x * x + y * y)", "-x / (x * x + y * y)"),
+        approximations=(
+            Approximation("a polynomial in y * rcp_approx(x)", "atan2_approx", ulps=6, slots=28, special=1),
+        ),
     ),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Text of device functions of arithmetic: quotients by known reciprocals, powers of two, and bytes as floats.
+"""Text of device functions of arithmetic: quotients by known reciprocals, powers of two, angles, and bytes as floats.
 
 A byte is an integer below 2^8, and so the last one of the significand of a float from 2^23 on.  A permutation of bytes
 and a subtraction then convert it, which is less than a conversion by the unit of special functions takes.
@@ -27,6 +27,40 @@ __device__ __forceinline__ float binade(float x) \
 { return __int_as_float(min(max(__float_as_int(x), 27 << 23) & 0x7f800000, 254 << 23)); }
 __device__ __forceinline__ double binade(double x) \
 { return x >= 0x1p-100 ? exp2(fmin((double)ilogb(x), 127.0)) : x == x ? 0x1p-100 : 0x1p127; }"""
+
+
+#: the coefficients of SLEEF's atanf, which are those of a polynomial in the square of the tangent
+ATAN2: Final = """\
+// The angle of (x, y) to 6 ulp. The smaller side over the larger one is the tangent of an angle of up to pi / 4.
+__device__ __forceinline__ float atan2_approx(float y, float x) {
+    float a = fabsf(x), b = fabsf(y);
+    const float s = a + b, inf = __int_as_float(0x7f800000);
+    if (!(s >= 0x1p-60f && s <= 0x1p100f)) {  // the reciprocal of the larger side may be no normal number
+        const float by = s < 1.0f ? 0x1p100f : 0x1p-100f;
+        const bool ends = a == inf || b == inf;
+        a = s != s ? s : ends ? (a == inf ? 1.0f : 0.0f) : s == 0.0f ? 1.0f : a * by;
+        b = s != s ? s : ends ? (b == inf ? 1.0f : 0.0f) : b * by;
+    }
+    const float q = fminf(a, b) * rcp_approx(fmaxf(a, b)), z = q * q;
+    float p = fmaf(2.8236389e-3f, z, -1.5956903e-2f);
+    p = fmaf(p, z, 4.2504989e-2f);
+    p = fmaf(p, z, -7.4890092e-2f);
+    p = fmaf(p, z, 1.0634793e-1f);
+    p = fmaf(p, z, -1.4202736e-1f);
+    p = fmaf(p, z, 1.9992696e-1f);
+    p = fmaf(p, z, -3.3333102e-1f);
+    p = fmaf(p * z, q, q);
+    p = b > a ? 1.57079637f - p : p;
+    p = __float_as_int(x) < 0 ? 3.14159274f - p : p;
+    return copysignf(p, y);
+}"""
+
+HYPOT: Final = """\
+// The length of (x, y) to 4 ulp.
+__device__ __forceinline__ float hypot_approx(float x, float y) {
+    const float s = fmaf(x, x, y * y);
+    return s >= 0x1p-90f && s <= 0x1p120f ? s * rsqrt_approx(s) : hypotf(x, y);
+}"""
 
 
 def _byte(name: str, four: str, less: str) -> str:

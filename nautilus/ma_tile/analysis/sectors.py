@@ -28,16 +28,21 @@ from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.targets.memory_rates import SECTOR
 
+LINE = 128  # bytes of neighbouring sectors that one access of a warp finds in a step
 ENDS = 3.0  # parts of sectors of a row in aligned vectors: half of one at each end of these, and the rest at each end
 _APART = 1 << 12  # elements between two elements whose place is not known
 
 
 @dataclass(frozen=True, slots=True)
 class Sectors:
-    """Averages of one access of a warp: sectors ``touched``, of these those covered in ``part``; ``size``: bytes."""
+    """Averages of one access of a warp: sectors ``touched``, of these those covered in ``part``, and ``lines``.
+
+    ``size``: bytes that the warp needs.
+    """
 
     touched: float
     part: float
+    lines: float
     size: int
 
     @property
@@ -53,12 +58,13 @@ def sectors(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: in
     places = distinct(_places(buffer, index, lanes))
     each = max(1, SECTOR // size)
     starts = range(0, each, gcd(each, _step(buffer, index, layout, vec)))
-    touched = part = 0
+    touched = part = lines = 0
     for start in starts:
         counts = np.diff(run_starts((places + start) // each), append=len(places))
         touched += len(counts)
         part += int((counts < each).sum())
-    return Sectors(touched / len(starts), part / len(starts), len(places) * size)
+        lines += len(run_starts((places + start) // (LINE // size)))
+    return Sectors(touched / len(starts), part / len(starts), lines / len(starts), len(places) * size)
 
 
 def _cut(layout: FragLayout, vec: int) -> tuple[tuple[Mode, ...], tuple[Mode, ...]]:

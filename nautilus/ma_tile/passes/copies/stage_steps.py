@@ -29,6 +29,7 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
     ForOp,
+    GlobalLoad,
     GlobalStore,
     MapOp,
     MemKernel,
@@ -47,6 +48,7 @@ from nautilus.targets.limits import VECTOR_BYTES, limits
 
 WARPS = 1  # of a block, whose barriers cost little
 LEAST = 256  # elements of a tile
+ALONE = 0.25  # sectors that loads touch in the other layout, at most, as a share
 _ZERO = Const(0, DType.I32)
 
 
@@ -59,14 +61,18 @@ class StageSteps:
     def apply(self, module: MemModule) -> MemModule:
         """The module with staged stores; the same object where there are none."""
         buffers = {b.name: b for b in module.buffers}
-        room = limits(module.target).smem_block // 4  # of the least number of blocks on a multiprocessor
-        return each_kernel(module, lambda k: _staged(k, buffers, room))
+        return each_kernel(module, lambda k: _staged(k, buffers, room(module.target)))
 
 
-def _staged(kernel: MemKernel, buffers: Mapping[str, Buffer], room: int) -> MemKernel:
+def room(target: str) -> int:
+    """Bytes of shared memory of a block, of which a multiprocessor has some."""
+    return limits(target).smem_block // 4
+
+
+def _staged(kernel: MemKernel, buffers: Mapping[str, Buffer], size: int) -> MemKernel:
     if kernel.warps > WARPS:
         return kernel
-    work = _Stores(kernel, buffers, room, dict(kernel.layouts), Names(kernel), {})
+    work = Stages(kernel, buffers, size, dict(kernel.layouts), Names(kernel), {})
 
     def loop(op: MemOp) -> tuple[MemOp, ...]:
         return (replace(op, body=rebuild(op.body, work.store)),) if isinstance(op, ForOp) and is_steps(op) else (op,)
@@ -78,8 +84,8 @@ def _staged(kernel: MemKernel, buffers: Mapping[str, Buffer], room: int) -> MemK
 
 
 @dataclass(slots=True)
-class _Stores:
-    """The stores of one kernel.  ``new``: the stages, by the type and the form of their tiles."""
+class Stages:
+    """The stages of one kernel.  ``room``: bytes of shared memory; ``new``: stages by type and form of their tiles."""
 
     kernel: MemKernel
     buffers: Mapping[str, Buffer]
@@ -112,6 +118,26 @@ class _Stores:
         slot = Slot(smem.name, _ZERO)
         out += [SharedStore(slot, value, stage.store, span=op.span), SharedLoad(rows, slot, stage.load, op.span)]
         return (*out, replace(op, value=rows, vec=found[1]))
+
+    def load(self, op: MemOp) -> tuple[MemOp, ...]:
+        """The ops that replace ``op``, where it is a load of single elements that are alone in their sectors."""
+        if not isinstance(op, GlobalLoad) or op.vec > 1 or self.kernel.warps > WARPS or op.volatile:
+            return (op,)
+        buffer, own = self.buffers[op.buffer], self.layouts[op.result.layout]
+        kind = op.result.type
+        access = Access(buffer, op.index, op.mask, kind, own, op.vec)
+        found = whole_sectors(access, ALONE, self.kernel.warps, VECTOR_BYTES, LEAST)
+        stage = None if found is None else stage_between(kind, found[0], own)
+        smem = None if stage is None else self.stage(buffer, stage)
+        if found is None or stage is None or smem is None:
+            return (op,)
+        name = layout_name(self.layouts, found[0], f"{op.result.layout}_rows")
+        rows = replace(self.names.frag(op.result, "rows"), layout=name)
+        slot = Slot(smem.name, _ZERO)
+        return (
+            replace(op, result=rows, vec=found[1]), SharedStore(slot, rows, stage.store, span=op.span),
+            SharedLoad(op.result, slot, stage.load, op.span),
+        )  # fmt: skip
 
     def stage(self, buffer: Buffer, stage: Staging) -> Smem | None:
         """The shared memory of such tiles; None where there is no room."""

@@ -17,8 +17,8 @@ step, as before.
 
 An access qualifies if the number of the step is in its last index alone, with the factor 1 or -1, its vectors are
 aligned whatever the sizes, and, for a store, if the kernel does not load the tensor.  In a kernel of one warp, rows
-that begin at odd places have single elements instead of vectors: the loads of an iteration find the sectors of the
-first one in L1, and ``stage-steps`` stores whole sectors (30490 rows of 1941 f32: predicted 129 us, 680 without).  A
+that begin at odd places have single elements instead of vectors, which neighbouring lanes load along the rows and
+exchange through shared memory, as ``stage-steps`` stores them.  A
 loop that has such a load or store with lanes in another direction is changed; others keep their form.  ``V`` elements
 are :data:`ROW` bytes of a row, half as many where there are few steps, or fewer where the loop is long
 (:data:`COMPUTED`).
@@ -61,6 +61,7 @@ from nautilus.ma_tile.ir.ops import (
 )
 from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, stored, variables
 from nautilus.ma_tile.passes.copies.prefetch_steps import is_steps
+from nautilus.ma_tile.passes.copies.stage_steps import Stages, room
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, layout_name, uniform_ranges, with_variables
 
 ROW = 64  # bytes of a row in an iteration: two sectors
@@ -78,13 +79,17 @@ class VectorSteps:
 
     def apply(self, module: MemModule) -> MemModule:
         buffers = {b.name: b for b in module.buffers}
-        return each_kernel(module, lambda k: _kernel(k, buffers, self.steps))
+        return each_kernel(module, lambda k: _kernel(k, buffers, self.steps, room(module.target)))
 
 
-def _kernel(kernel: MemKernel, buffers: Mapping[str, Buffer], steps: int) -> MemKernel:
+def _kernel(kernel: MemKernel, buffers: Mapping[str, Buffer], steps: int, shared: int) -> MemKernel:
     if kernel.consumers > 1:
         return kernel
     names, layouts = Names(kernel), dict(kernel.layouts)
+    stages = Stages(kernel, buffers, shared, layouts, names, {})
+
+    def staged(op: MemOp) -> MemOp:
+        return replace(op, body=rebuild(op.body, stages.load)) if isinstance(op, ForOp) else op
 
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not is_steps(op):
@@ -93,12 +98,14 @@ def _kernel(kernel: MemKernel, buffers: Mapping[str, Buffer], steps: int) -> Mem
         while size > 1:
             made = _Vectors(kernel, op, buffers, size, names, layouts)
             if made.pays:
-                return made.ops()
+                return tuple(map(staged, made.ops()))
             size //= 2
         return (op,)
 
     body = rebuild(kernel.body, rule)
-    return kernel if body == kernel.body else replace(kernel, body=body, layouts=layouts)
+    if body == kernel.body:
+        return kernel
+    return replace(kernel, body=body, layouts=layouts, smem=(*kernel.smem, *stages.new.values()))
 
 
 def _size(kernel: MemKernel, loop: ForOp, buffers: Mapping[str, Buffer]) -> int:

@@ -60,7 +60,7 @@ module t target sm_90a {
 
 ; CASE: rows that begin at odd places
 ; RUN: vector-steps
-; COMPLETE:
+; COMPLETE: allocate-shared, synchronize
 module t target sm_90a {
   input X: f32[32, 65]
   output Y: f32[32, 65]
@@ -76,7 +76,9 @@ module t target sm_90a {
   }
 }
 ; CHECK: for t in 0..4 carry
-; CHECK: ld.global X[i, t * 16 + v] vec 1 : f32[i: 32, v: 16]
+; CHECK: %x_steps_rows = ld.global X[i, t * 16 + v] vec 1 : f32[i: 32, v: 16] #i_v_rows
+; CHECK: st.shared steps_X[0], %x_steps_rows vec 1
+; CHECK: %x_steps = ld.shared steps_X[0] vec 1 : f32[i: 32, v: 16] #i_v
 ; CHECK: st.global Y[i, t * 16 + v], %n_steps vec 1
 ; CHECK: in 64..65
 

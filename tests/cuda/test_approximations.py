@@ -1,0 +1,59 @@
+"""Device functions that approximate those of the math library, compiled for the host: errors, signs and special values."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nautilus.core.functions import FUNCTIONS
+from nautilus.cuda.text.functions import ATAN2, HYPOT
+
+GXX = shutil.which("g++")
+HOST = """
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+#define __device__
+#define __forceinline__ inline
+static float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
+static int __float_as_int(float f) { int i; memcpy(&i, &f, 4); return i; }
+static float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
+static float rcp_approx(float x) { return flushed((1.0f + ERROR * 0x1p-23f) * (1.0f / flushed(x))); }
+static float rsqrt_approx(float x) { return (1.0f + 1.08f * ERROR * 0x1p-23f) * (float)(1.0 / sqrt((double)x)); }
+"""
+MAIN = """
+int main() {
+    float v[2];
+    while (fread(v, 4, 2, stdin) == 2) { const float y = FUNCTION(v[0], v[1]); fwrite(&y, 4, 1, stdout); }
+}
+"""
+ENDS = [0.0, 1.0, np.inf, np.nan, 1e-45, 3e-39, 1e-30, 1e-20, 2.5, 1e20, 1e30, 3e38, 2.0**-60, 2.0**100]
+
+
+@pytest.mark.skipif(GXX is None, reason="g++ is not on PATH")
+@pytest.mark.parametrize("error", [-1, 1])
+@pytest.mark.parametrize(("name", "text"), [("atan2", ATAN2), ("hypot", HYPOT)])
+def test_functions_of_two_sides(name: str, text: str, error: int, tmp_path: Path) -> None:
+    (approximation,) = FUNCTIONS[name].approximations
+    source = HOST.replace("ERROR", str(error)) + text + MAIN.replace("FUNCTION", approximation.function)
+    (tmp_path / "f.cpp").write_text(source)
+    subprocess.run([str(GXX), "-O2", "-ffp-contract=off", "-o", tmp_path / "f", tmp_path / "f.cpp"], check=True)
+    rng = np.random.default_rng(0)
+    signed = np.array([*ENDS, *(-x for x in ENDS)], np.float32)
+    pairs = np.stack(np.meshgrid(signed, signed), -1).reshape(-1, 2)
+    usual = rng.standard_normal((20000, 2)) * 2.0 ** rng.integers(-12, 12, (20000, 2))
+    given = np.concatenate([pairs, usual]).astype(np.float32)
+    done = subprocess.run([tmp_path / "f"], input=given.tobytes(), capture_output=True, check=True)
+    found = np.frombuffer(done.stdout, np.float32).astype(np.float64)
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(given[:, 0].astype(np.float64), given[:, 1].astype(np.float64))
+        rounded = expected.astype(np.float32).astype(np.float64)
+        near = np.abs(found - expected) <= approximation.ulps * np.spacing(np.abs(rounded).astype(np.float32)) + 2.0**-126
+    same = (found == rounded) | (np.isnan(found) & np.isnan(expected))
+    assert np.all(same | near)
+    assert np.all(np.isnan(expected) | (np.signbit(found) == np.signbit(expected)))
