@@ -216,7 +216,8 @@ def judge(known: References, outputs: Mapping[str, Array], is_peer: bool) -> Ver
 
 def _rows(known: References, name: str, dtype: DType, raw: Array, want: Array, slack: float) -> Verdict:
     bound = known.bounds[name]
-    got = from_storage(known.cut.cut(name, raw), dtype)
+    cut = known.single.cut if bound.stepwise and known.single is not None else known.cut  # which has all steps
+    got = from_storage(cut.cut(name, raw), dtype)
     if not isfinite(bound.relative):
         return Verdict(True, 0.0, 0.0, f"{name}: {bound.text}")
     if name in known.undecided and not bound.stepwise:
@@ -227,7 +228,7 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, want: Array, s
             wrong = None if _few_moved(got, want) else wrong
         return Verdict(wrong is None, 0.0, 0.0, f"{name}, sampled rows: {wrong.text}" if wrong else "")
     if bound.steps is not None:
-        got, want = (_first_steps(known.cut.outputs[name], bound.steps, x) for x in (got, want))
+        got, want = (_first_steps(cut.outputs[name], bound.steps, x) for x in (got, want))
     got = np.where(overflown(got, want, dtype), want, got)
     if name in known.each and (wrong := within(got, want, 0.0, slack * known.each[name])) is not None:
         return Verdict(False, wrong.measured, slack * bound.relative, f"{name}, sampled rows: {wrong.text}")

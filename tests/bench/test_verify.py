@@ -183,3 +183,21 @@ def test_elements_that_cancel_are_compared_one_by_one() -> None:
     at = int(np.argsort(np.abs(wrong[row]))[wrong.shape[1] // 2])
     wrong[row, at] *= 1.001
     assert "sampled rows: [" in judge(known, {"Z": wrong}, is_peer=False).detail
+
+
+def test_single_steps_are_compared_at_the_sampled_steps() -> None:
+    spec = load_text(
+        "dim B = 3, T = 64, H = 4\ninput x: f32[B, T, H]\noutput h: f32[B, T, H]\n"
+        "recur h[b, t, i] = 4 * h[b, t - 1, i] * (1 - h[b, t - 1, i]) if t > 0 else 1 / (1 + x[b, t, i] ** 2)\n"
+    )
+    raw = random_inputs(spec, 0, {})
+    bounds = stated(spec)
+    assert bounds["h"].stepwise
+    known = references(spec, raw, {}, bounds, 0)
+    states = [1 / (1 + raw["x"][:, 0] ** 2)]
+    for _ in range(63):
+        states.append(4 * states[-1] * (1 - states[-1]))
+    right = np.stack(states, axis=1).astype(np.float32)
+    assert judge(known, {"h": right}, is_peer=False).ok
+    right[0, 0, 0] = 0.3
+    assert "sampled rows" in judge(known, {"h": right}, is_peer=False).detail

@@ -15,7 +15,7 @@ from nautilus.check.bound.cancelling import left_out
 from nautilus.check.bound.cancelling.reach import Sites, axis_sizes
 from nautilus.check.bound.cancelling.sites import may_cancel
 from nautilus.check.bound.errors import roundings, unit
-from nautilus.check.bound.probes import FEW, errors, largest, margin
+from nautilus.check.bound.probes import FEW, Effect, errors, largest, margin
 from nautilus.check.bound.short_sums import at_full_size, count
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
@@ -47,6 +47,8 @@ _MORE: Final = (((1024, 4), (256, 4), (64, 4)), ((4, 1024), (4, 256), (4, 64)))
 _MORE_ELEMENTS: Final = 4096
 _MORE_BUDGET: Final = 1 << 20
 _MORE_INPUTS: Final = 32
+_EVEN: Final = 4.0  # fewer elements than that, of equal errors, would have the norm of the sampled errors
+_ROWS: Final = (64, 64)  # the elements where errors are uneven
 _SITE_INPUTS: Final = 4  # where few elements of a value that may cancel are found on one
 
 
@@ -149,6 +151,9 @@ def _extrapolated(
     """
     found = _sampled(fixed, wanted, whole, rows, precision, schedule, count)
     out = {n: x.relative for n, x in found.items()}
+    for t in wanted:
+        if found[t.name].equal < _EVEN:
+            out[t.name] = max(out[t.name], _of_more(fixed, t, precision, schedule))
     full, kept = longest(fixed), longest(whole)
     if kept >= full:
         return out
@@ -165,6 +170,20 @@ def _extrapolated(
     return out
 
 
+def _of_more(fixed: Spec, t: Tensor, precision: str, schedule: Schedule) -> float:
+    """The relative error of ``t`` at more elements, or on more inputs, where a few elements have most of the error.
+
+    In a softmax of large logits, the rows whose two largest logits are close have all of it, and a few rows may have
+    none of these.  Where the output itself has few rows, they may all be on one input: the largest error counts.
+    """
+    alone = replace(fixed, outputs=(t,))
+    inner, last = _ROWS
+    count = max(1, min(_MORE_INPUTS, inner * last // max(1, volume(t.shape))))
+    cut = shorter_sums(alone, sampled(alone, 0, inner=inner, last=last), _BUDGET // count)
+    count = max(1, min(count, _FAR * _BUDGET // work(cut.spec)))
+    return _sampled(alone, [t], cut.spec, cut.rows, precision, schedule, count)[t.name].worst
+
+
 def longest(spec: Spec) -> int:
     """The number of indices of the longest axis of a reduction."""
     return max((a.extent for _, e in _reductions(spec) for a in e.axes if isinstance(a.extent, int)), default=1)
@@ -172,10 +191,16 @@ def longest(spec: Spec) -> int:
 
 @dataclass(frozen=True)
 class _Sampled:
-    """The root mean square of the values, and the error that is allowed relative to them."""
+    """The root mean square of the values, and the error that is allowed relative to them.
+
+    ``worst``: the largest allowed error on one of the inputs.  ``equal``: how many elements, all with the same error,
+    have the norm of the errors and that of their squares.
+    """
 
     size: float
     relative: float
+    worst: float
+    equal: float
 
 
 def _sampled(
@@ -188,26 +213,42 @@ def _sampled(
     first = generate(cut, "random", 0, ranges=ranges)
     cut = at_full_size(cut, lengths(fixed), {**first.arrays, **rows}, first.scalars)
     how = roundings(cut, precision, lengths(fixed), schedule)
-    error = {t.name: 0.0 for t in wanted}  # norms over all seeds
-    sizes, numbers = dict(error), dict(error)
+    found: dict[str, list[tuple[Array, Effect]]] = {t.name: [] for t in wanted}  # values and errors on each input
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges) if seed else first
         arrays = {**given.arrays, **rows}
         values = run_spec(wide(cut), arrays, given.scalars)
         moved = largest(errors(wide(cut), arrays, given.scalars, {}, how, values))
         for t in wanted:
-            elements[t.name] = min(elements[t.name], values[t.name].size)
-            error[t.name] = hypot(error[t.name], moved[t.name].norm)
-            sizes[t.name] = hypot(sizes[t.name], norm(values[t.name]))
-            numbers[t.name] += values[t.name].size
-    out = {}
-    for t in wanted:
-        none = inf if error[t.name] > 0.0 else 0.0  # relative to a sum whose terms cancel to 0
-        relative = error[t.name] / sizes[t.name] if sizes[t.name] > 0.0 else none
-        root = sqrt(max(1.0, numbers[t.name]))
-        bound = margin(elements[t.name]) * relative + unit(t.dtype)
-        out[t.name] = _Sampled(sizes[t.name] / root, bound)
-    return out
+            found[t.name].append((values[t.name], moved[t.name]))
+    return {t.name: _judged(t, elements[t.name], found[t.name]) for t in wanted}
+
+
+def _judged(t: Tensor, elements: int, found: Sequence[tuple[Array, Effect]]) -> _Sampled:
+    """The figures of ``t``, which has so many ``elements``, from its values and their errors on each input."""
+    sizes, norms = [norm(x) for x, _ in found], [e.norm for _, e in found]
+    size, error = hypot(*sizes), hypot(*norms)
+    factor = margin(min(elements, *(x.size for x, _ in found)))
+    allowed = [factor * _ratio(*x) + unit(t.dtype) for x in ((error, size), *zip(norms, sizes, strict=True))]
+    root = sqrt(max(1.0, sum(x.size for x, _ in found)))
+    equal = _equal(np.concatenate([np.ravel(e.each) for _, e in found]))
+    return _Sampled(size / root, allowed[0], max(allowed[1:]), equal)
+
+
+def _equal(error: Array) -> float:
+    """How many elements of one error have the norm of ``error`` and that of its squares."""
+    size = error[np.isfinite(error) & (error > 0.0)]
+    if not size.size:
+        return inf
+    squares = (size / size.max()) ** 2
+    return float(np.sum(squares) ** 2 / np.sum(squares**2))
+
+
+def _ratio(error: float, size: float) -> float:
+    """``error`` relative to ``size``, which is 0 where the terms of all sums cancel."""
+    if size > 0.0:
+        return error / size
+    return inf if error > 0.0 else 0.0
 
 
 def lengths(spec: Spec) -> dict[tuple[str, tuple[str, ...]], int]:

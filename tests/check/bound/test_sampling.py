@@ -42,7 +42,7 @@ def test_outputs_that_are_sampled_at_different_indices_are_alone(monkeypatch: py
 
     monkeypatch.setattr(sampling, "generate", generated)
     found = stated(load_text(TWO_SHAPES, "yuv"))
-    assert len(elements) == 2 and max(elements) < sampling._BUDGET
+    assert 2 <= len(elements) <= 4 and max(elements) < sampling._BUDGET
     assert 4e-4 < found["Y"].relative < 2e-3 and 4e-4 < found["UV"].relative < 1e-2
 
 
@@ -77,3 +77,20 @@ def test_fewer_inputs_where_no_cut_is_small(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sampling, "generate", counted)
     stated(load_text(text))
     assert 0 < len(seeds) < 20
+
+
+#: Logits of a long sum are so large that a softmax is 0 or 1 but in rows whose two largest ones are close.
+ROUTER = """dim T = 4096, K = 2048, E = 64
+input X: bf16[T, K]
+input W: f32[E, K]
+output P: f32[T, E]
+S[t, e] = sum[k](X[t, k] * W[e, k])
+P[t, e] = softmax[e](S[t, e])
+"""
+
+
+@pytest.mark.parametrize("rows", [1, 16, 4096])
+def test_errors_that_a_few_elements_have_are_those_of_many_rows_or_inputs(rows: int) -> None:
+    """Rounding one operand to bf16 gives 4.3e-3 on 32 rows (H200), and more where a row alone is uncertain."""
+    (found,) = stated(load_text(ROUTER.replace("4096", str(rows)), "router")).values()
+    assert 1e-2 < found.relative < 0.4
