@@ -108,7 +108,7 @@ def find_pipelines(kernel: MemKernel, plan: WarpgroupPlan) -> tuple[TmaPipeline,
     smem = {s.name: s for s in kernel.smem}
     apart = frozenset(name for name in order if _per_consumer(kernel, smem[name]))
     groups: list[list[str]] = []
-    signature = {name: _signature(kernel.body, name) for name in order}
+    signature = {name: _signature(kernel.body, smem[name]) for name in order}
     for name in order:
         for group in groups:
             if signature[name] == signature[group[0]] and _joint(kernel.body, frozenset((*group, name))):
@@ -189,14 +189,17 @@ def at_consumer(e: Expr, env: Mapping[str, Expr]) -> Expr:
 # -- grouping of buffers ------------------------------------------------------------------------
 
 
-def _signature(body: Ops, buffer: str) -> tuple[tuple[int, int, str], ...]:
-    """Where ``buffer`` is filled and read: block, batch (consecutive loads and MMAs), how."""
+def _signature(body: Ops, buffer: Smem) -> tuple[tuple[int, int, str], ...]:
+    """Where ``buffer`` is filled and read: block, batch (consecutive loads and MMAs), how.
+
+    Vectors, which are small, may stay until all of them are read, so a block is one batch for them, numbered from -1.
+    """
     out: list[tuple[int, int, str]] = []
-    one = frozenset({buffer})
+    one, vector = frozenset({buffer.name}), len(buffer.axes) == 1
     for number, block in enumerate(blocks(body)):
-        batch = 0
+        batch = -1 if vector else 0
         for op in block:
-            if not isinstance(op, TmaLoad | MmaOp):
+            if not isinstance(op, TmaLoad | MmaOp) and not vector:
                 batch += 1
             if is_load(op, one):
                 out.append((number, batch, "load"))

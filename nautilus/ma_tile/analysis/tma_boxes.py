@@ -40,9 +40,13 @@ class TmaBox:
 
 
 def tma_box(
-    buffer: Buffer, tile: tuple[TileAxis, ...], index: tuple[Expr, ...], mask: Expr | None, ranges: Ranges
-) -> TmaBox | Obstacle:
-    """How a TMA load brings ``buffer[index] where mask`` over the axes of ``tile``; or why it cannot."""
+    buffer: Buffer, tile: tuple[TileAxis, ...], index: tuple[Expr, ...], mask: Expr | None, ranges: Ranges,
+    vectors: bool = False,
+) -> TmaBox | Obstacle:  # fmt: skip
+    """How a TMA load brings ``buffer[index] where mask`` over the axes of ``tile``; or why it cannot.
+
+    ``vectors``: tiles of one axis are boxes too.
+    """
     sizes = {a.name: a.size for a in tile}
     shape = buffer.shape
     if len(shape) > TENSOR_MAP_AXES:
@@ -56,7 +60,7 @@ def tma_box(
         return Obstacle(reason, Cause.ROWS, buffer.name, max(1, ROW_BYTES // buffer.dtype.bytes))
     if size := ends_on_device(buffer):
         return Obstacle(f"{buffer.name} ends at {size}, which is in device memory, so no tensor map ends there")
-    counted = _counted(buffer, index, sizes)
+    counted = _counted(buffer, index, sizes, 1 if vectors and len(sizes) == 1 else 2)
     if isinstance(counted, str):
         return Obstacle(counted)
     last = counted.get(len(shape) - 1)
@@ -76,6 +80,10 @@ def tma_box(
         return Obstacle(f"the tile of {buffer.name} has more than {BOX} rows")
     row = last.size * buffer.dtype.bytes
     swizzle = next((w for w in SWIZZLES if row % w == 0), 0)
+    if len(tile) == 1:  # a vector has no rows, over which chunks are permuted
+        if last.size > BOX or row % ROW_BYTES:
+            return Obstacle(f"a vector of {last.size} elements of {buffer.name} is no box")
+        return TmaBox(axes, 0)
     if not swizzle:
         return Obstacle(f"rows of the tile of {buffer.name} are {row} bytes, not a multiple of {SWIZZLES[-1]}")
     return TmaBox(axes, swizzle)
@@ -107,8 +115,8 @@ def aligned(e: Expr, tile: Iterable[str], width: int) -> bool:
     return divisible_by(simplify(calc("mul", start, width)), ROW_BYTES)
 
 
-def _counted(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -> dict[int, Digit] | str:
-    """Buffer axis -> what counts it in unit steps; or why the tile is no box."""
+def _counted(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int], rank: int) -> dict[int, Digit] | str:
+    """Buffer axis -> what counts it in unit steps; or why the tile is no box of ``rank`` axes."""
     out: dict[int, Digit] = {}
     for n, e in enumerate(index):
         if any(isinstance(x, Load | Ref) for x in walk(e)):
@@ -122,7 +130,7 @@ def _counted(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) 
     counted = {d.axis for d in out.values()}
     if not all(is_whole(out.values(), name, sizes[name]) for name in counted):
         return f"the load from {buffer.name} does not step along its axes one by one"
-    if len(sizes) != 2 or counted != sizes.keys():
+    if len(sizes) != rank or counted != sizes.keys():
         return f"the load from {buffer.name} is not a matrix"
     return out
 

@@ -12,13 +12,14 @@ a read at position ``e`` becomes a read at ``e // 8, e % 8``.  An output keeps i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, rewrite, substitute
+from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import PackPlan, Schedule
@@ -41,12 +42,15 @@ class Pack:
     def apply(self, program: Program) -> Program:
         """The program with groups. Raises ScheduleError for an axis or a size that does not fit it."""
         for plan in (self.schedule.packs if self.schedule is not None else None) or ():
-            program = pack(program, plan)
+            program = pack(program, plan, contracted=False)
         return program
 
 
-def pack(program: Program, plan: PackPlan) -> Program:
-    """``program`` with one axis in groups."""
+def pack(program: Program, plan: PackPlan, contracted: bool = True) -> Program:
+    """``program`` with one axis in groups.
+
+    ``contracted``: also where a product contracts the whole axis, and in the temps that only such products read.
+    """
     original = read_defs(program)
     d = original.get(plan.op)
     names = [] if d is None else [a.name for a in d.axes]
@@ -59,7 +63,10 @@ def pack(program: Program, plan: PackPlan) -> Program:
     group, member = (fresh_name(program, f"{axis.name}_{part}", unified.extents) for part in ("group", "member"))
     cut = _Cut(axis, plan.size, group, member)
     dims = _dimensions(unified, axis.name)
-    kernels = tuple(kernel_of(_packed(d, cut, dims)) for d in unified.defs)
+    whole = frozenset[str]() if contracted else _contracting(unified, axis.name, dims.keys())
+    read = {n for d in unified.defs if d.name in whole for n in _operands(d)}
+    dims = {n: k for n, k in dims.items() if n not in read}
+    kernels = tuple(kernel_of(d if d.name in whole else _packed(d, cut, dims)) for d in unified.defs)
     buffers = tuple(_reshaped(b, plan.size, dims) for b in program.buffers)
     return Simplify().apply(replace(program, buffers=buffers, kernels=kernels))
 
@@ -92,6 +99,30 @@ def _dimensions(unified: Unified, axis: str) -> Mapping[str, int]:
         if d.buffer.space is Space.TEMP and d.at is None and axis in names:
             found[d.name] = names.index(axis)
     return found
+
+
+def _contracting(unified: Unified, axis: str, temps: Collection[str]) -> frozenset[str]:
+    """The products that contract ``axis`` of ``temps``, at its positions, which other definitions do not read.
+
+    One loop over the whole axis has the steps that suit the product.
+    """
+
+    def is_whole(d: Def) -> bool:
+        if d.op != "sum" or d.guard is not None or [a.name for a in d.red] != [axis]:
+            return False
+        places = (e for ld in d.reads() for e in ld.index if axis in free_vars(e))
+        product = matrix_product(d.value, [a.name for a in d.par]) is not None
+        return product and not _operands(d).isdisjoint(temps) and all(isinstance(e, Var) for e in places)
+
+    found = {d.name: _operands(d) & set(temps) for d in unified.defs if is_whole(d)}
+    others = {n for d in unified.defs if d.name not in found for n in _operands(d)}
+    while apart := {name for name, read in found.items() if read & others}:
+        others |= {n for name in apart for n in found.pop(name)}
+    return frozenset(found)
+
+
+def _operands(d: Def) -> set[str]:
+    return {ld.buffer for ld in d.reads()}
 
 
 def _reshaped(b: Buffer, size: int, dims: Mapping[str, int]) -> Buffer:

@@ -73,11 +73,12 @@ from nautilus.ma_tile.ir.ops import (
     Role,
     RolesOp,
     ScanOp,
+    SharedLoad,
     SharedStore,
     walk_ops,
 )
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, map_slots, rebuild, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, map_slots, reads, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.ir.values import Slot
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.stage_aliasing import find_stage_alias
@@ -265,7 +266,7 @@ class _Placer:
         before: dict[int, MemOp] = {}
         behind: dict[int, list[MemOp]] = {}
         inner: dict[int, MemOp] = {}
-        start, read = -1, list[int]()
+        start, read, vectors = -1, list[int](), set[str]()
         first = dict(sites(body, self.pipeline))
         for n, op in enumerate(body):
             if n in first:
@@ -282,6 +283,9 @@ class _Placer:
                     names = ", ".join(self.pipeline.buffers)
                     detail = f"shared buffer {names} is read at a point where the load that filled it is unknown"
                     raise ScheduleError(detail, kernel=self.kernel)
+                read.append(n)
+                vectors |= _loaded(op)
+            elif start >= 0 and not vectors.isdisjoint(reads(op)):
                 read.append(n)
         self._close(body, start, read, before, behind)
         out: list[MemOp] = []
@@ -306,6 +310,12 @@ class _Placer:
             MbarArrive(pipeline.empty, pipeline.stage, "warp", span=span),
             AdvanceOp(pipeline.state.name, span=span),
         ]
+
+
+def _loaded(op: MemOp) -> set[str]:
+    """The vector that ``op`` loads.  Who uses it counts as a reader, so that registers need not have all of it."""
+    vector = isinstance(op, SharedLoad) and len(op.result.type.axes) == 1
+    return {op.result.name} if vector and isinstance(op, SharedLoad) else set()
 
 
 def _stored(body: Ops, last: int) -> int | None:

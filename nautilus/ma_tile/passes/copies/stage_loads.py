@@ -12,6 +12,9 @@ pipelines of the operands (``specialise-warps``)::
 
 Loads of one buffer, with tiles of one shape, share their stages in the loops of one chain.
 
+Vectors along the loop, such as the documents of keys, are copied in the same way, those of a loop in one pipeline
+(:mod:`nautilus.ma_tile.analysis.pipelines`): a load of them would wait for memory in every step.
+
 Measured on an H200 (us, attention of 2 x 16 heads, 2048 x 2048, D = 64): 162 with a mask of f16 that is loaded in the
 layout of the accumulator, 75 without a mask.
 
@@ -19,12 +22,14 @@ Switch: ``WarpgroupPlan.warp_specialised``.  A load is not changed where
 
 * the kernel has no warp roles (``specialise-warps``), or writes the buffer;
 * the tile is no whole accumulator of one consumer with at least :data:`LEAST` elements;
-* the loop reads several such tiles, for which ptxas finds too few registers beside the MMAs;
+* the loop reads several such tiles, for which ptxas finds too few registers beside the MMAs, more than :data:`VECTORS`
+  vectors, or a vector at two places;
 * no bulk copy loads it (:mod:`nautilus.ma_tile.analysis.tma_boxes`), or its stages do not fit beside the others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, replace
 
 from nautilus.core.buffers import Space
@@ -44,14 +49,13 @@ from nautilus.ma_tile.ir.ops import (
     GlobalStore,
     MemKernel,
     MemModule,
-    MemOp,
     MmaOp,
     SharedLoad,
     Slot,
     Smem,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, each_kernel, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
 from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges, pipeline_bytes
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
@@ -60,6 +64,8 @@ from nautilus.targets.limits import limits
 
 LEAST = 2048  # elements of a tile
 VECTOR = 2  # neighbouring elements of an accumulator
+SPARE = 512  # bytes beside vectors for barriers, and for the queue of persistent blocks
+VECTORS = 4  # vectors in a loop, each of which has a pipeline of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,14 @@ def stage_loads(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit
     return reallocate(staged, limits(module.target))
 
 
+def _with_copies(body: Ops, staged: Mapping[int, tuple[TmaLoad, SharedLoad]]) -> Ops:
+    """``body`` with all copies of ``staged`` in front of the first one of these loads, by identity."""
+    first = next((n for n, op in enumerate(body) if id(op) in staged), len(body))
+    copies = [copy for copy, _ in staged.values()]
+    read = [staged[id(op)][1] if id(op) in staged else op for op in body]
+    return (*read[:first], *copies, *read[first:])
+
+
 @dataclass(slots=True)
 class _Loads:
     """The loads of one kernel. ``new``: the buffers, by tensor and axes."""
@@ -106,21 +120,31 @@ class _Loads:
         """``op``, if it has MMAs of warpgroups, with copies for its loads."""
         if not any(isinstance(x, MmaOp) and x.instr in WGMMA for x in op.body):
             return op
-        found = [x for x in op.body if isinstance(x, GlobalLoad) and self._is_tile(x)]
-        staged = self._staged(found[0]) if len(found) == 1 else None
-        if staged is None:
-            return op
-        return replace(op, body=tuple(y for x in op.body for y in (staged if x is found[0] else (x,))))
+        loads = [x for x in op.body if isinstance(x, GlobalLoad) and self._is_readable(x)]
+        tiles = [x for x in loads if self._is_accumulator(x.result)]
+        vectors = [x for x in loads if self._is_vector(x)]
+        once = [x for x in vectors if sum(y.buffer == x.buffer for y in vectors) == 1]
+        body = op.body
+        for group in (tiles if len(tiles) == 1 else [], once if len(once) <= VECTORS else []):
+            staged = {id(x): y for x in group if (y := self._staged(x)) is not None}
+            body = _with_copies(body, staged)
+        return replace(op, body=body)
 
-    def _is_tile(self, op: GlobalLoad) -> bool:
-        """Whether ``op`` loads a whole accumulator's worth of an input, or of what other kernels made."""
+    def _is_readable(self, op: GlobalLoad) -> bool:
+        """Whether ``op`` loads an input, or what other kernels made."""
         written = {x.buffer for x in walk_ops(self.kernel.body) if isinstance(x, GlobalStore | TmaStore)}
-        inside = self.module.buffer(op.buffer).space in (Space.INPUT, Space.TEMP) and op.buffer not in written
-        return inside and self._is_accumulator(op.result)
+        return self.module.buffer(op.buffer).space in (Space.INPUT, Space.TEMP) and op.buffer not in written
 
-    def _staged(self, op: GlobalLoad) -> tuple[MemOp, ...] | None:
+    def _is_vector(self, op: GlobalLoad) -> bool:
+        """Whether ``op`` loads elements along one axis, the same ones for all consumers."""
+        layout = self.kernel.layouts[op.result.layout]
+        along = [a for a in op.result.type.axes if a.size > 1]
+        shared = all(CONSUMER not in free_vars(e) for e in op.index)
+        return shared and len(along) == len(op.result.type.axes) == 1 and layout.warps == GROUP_WARPS
+
+    def _staged(self, op: GlobalLoad) -> tuple[TmaLoad, SharedLoad] | None:
         buffer = self.module.buffer(op.buffer)
-        box = tma_box(buffer, op.result.type.axes, op.index, op.mask, known_ranges(self.kernel))
+        box = tma_box(buffer, op.result.type.axes, op.index, op.mask, known_ranges(self.kernel), vectors=True)
         if not isinstance(box, TmaBox) or op.repeat is not None:
             return None
         apart = any(CONSUMER in free_vars(e) for e in op.index)
@@ -149,4 +173,5 @@ class _Loads:
         """Whether all stages of ``made`` fit beside those of the kernel."""
         consumers = self.plan.warpgroups if self.plan.is_pingpong else 1
         more = sum(s.bytes for s in (*self.new.values(), made)) * self.plan.stages * consumers
-        return pipeline_bytes(self.kernel, self.plan) + more <= self.limit
+        used = pipeline_bytes(self.kernel, self.plan, *((SPARE,) if len(made.axes) == 1 else ()))
+        return used + more <= self.limit

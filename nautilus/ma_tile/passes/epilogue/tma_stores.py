@@ -302,11 +302,14 @@ def piece_width(columns: TileAxis) -> int:
     return _swizzle(columns) // 2
 
 
-def pipeline_bytes(kernel: MemKernel, plan: WarpgroupPlan) -> int:
-    """Upper bound of the shared memory that the kernel needs for its load pipelines and its other buffers."""
+def pipeline_bytes(kernel: MemKernel, plan: WarpgroupPlan, spare: int = _SPARE) -> int:
+    """Upper bound of the shared memory that the kernel needs for its load pipelines and its other buffers.
+
+    ``spare``: for the barriers and buffers of later passes, and for alignment.
+    """
     pipelines = find_pipelines(kernel, plan) if plan.warp_specialised and obstacle(kernel) is None else ()
     stages = {b: r.stages_of(b) for r in pipelines for b in r.buffers}
-    barriers = sum(16 * r.depth for r in pipelines) + _SPARE
+    barriers = sum(16 * r.depth for r in pipelines) + spare
     return barriers + sum(s.stage_bytes * stages.get(s.name, s.stages) for s in kernel.smem)
 
 

@@ -6,6 +6,8 @@ order, so n is how many younger ones may stay outstanding.  Each group has its f
 touched since the last one: the assembler may move registers there (its C7519).  A group must be retired before
 
 * an op that reads its result, other than the next MMA of the same accumulator;
+* a load of a vector from shared memory that meets the result, such as the columns of a mask: what is made of it for
+  all elements of a tile would need as many registers as the result (168 bytes of spills in a mask of two vectors);
 * an op that makes the next value of a carried fragment which the group reads: it would be written to the
   registers that the matrix unit still reads (such a value is followed through conversions);
 * an op that writes a shared buffer which the group reads, or a barrier where this code writes that buffer
@@ -26,7 +28,7 @@ of its fence.  PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from nautilus.core.expr.nodes import Expr, Var, free_vars
@@ -47,6 +49,7 @@ from nautilus.ma_tile.ir.ops import (
     MemOp,
     MmaOp,
     RolesOp,
+    SharedLoad,
     Slot,
     walk_ops,
 )
@@ -118,7 +121,7 @@ class _Order:
         """``body`` with its MMAs pending, all of them retired at its end."""
         local = {f.name for op in body for f in defined(op)}
         local |= {arg.name for arg, _ in loop.carried} if loop is not None else set()
-        line = _Line(self, written, frozenset(local), _overwrites(loop, self.uses))
+        line = _Line(self, written, frozenset(local), _overwrites(loop, self.uses), _met(body))
         for op in body:
             line.add(op)
         line.retire(len(line.groups))
@@ -160,6 +163,7 @@ class _Line:
     written: _Writes
     local: frozenset[str]
     overwrites: Mapping[str, frozenset[str]]
+    met: Mapping[str, frozenset[str]]
     out: list[MemOp] = field(default_factory=list)
     groups: list[_Group] = field(default_factory=list)
     spent: set[str] = field(default_factory=set)
@@ -214,6 +218,7 @@ class _Line:
             return len(self.groups)
         inner = list(walk_ops((op,)))
         used = {name for x in inner for name in reads(x)}
+        used |= {name for d in defined(op) for name in self.met.get(d.name, ())}
         own = isinstance(op, MmaOp) and is_wgmma(op)
         if own and isinstance(op, MmaOp) and op.acc is not None and op.acc not in (op.a, op.b):
             used.discard(op.acc.name)
@@ -325,6 +330,24 @@ def _variables(op: MemOp) -> set[str]:
         if isinstance(x, AdvanceOp):
             out.add(x.pipeline)
     return out
+
+
+def _met(body: Sequence[MemOp]) -> dict[str, frozenset[str]]:
+    """Vectors that ``body`` loads from shared memory -> the results of MMAs that an op of it combines them with."""
+    results = {x.result.name for x in body if isinstance(x, MmaOp) and is_wgmma(x)}
+    made: dict[str, set[str]] = {}  # what is made of vectors alone -> the vectors
+    met: dict[str, set[str]] = {}
+    for op in body:
+        if isinstance(op, SharedLoad) and len(op.result.type.axes) == 1:
+            made[op.result.name] = {op.result.name}
+            continue
+        names = set(reads(op))
+        vectors = {v for n in names for v in made.get(n, ())}
+        for v in vectors if names & results else ():
+            met.setdefault(v, set()).update(names & results)
+        if not names & results:
+            made |= {d.name: vectors for d in defined(op)}
+    return {v: frozenset(x) for v, x in met.items()}
 
 
 def _overwrites(loop: ForOp | None, uses: Counter[str]) -> dict[str, frozenset[str]]:

@@ -47,3 +47,45 @@
 ; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
 ; RUN: stage-loads
 ; UNCHANGED
+
+; CASE: vectors along the loop share a pipeline, whose stage is released behind their last use
+; INPUT: chained.ma
+; EDIT: input V: => input u: f32[4, 192]\n input w: f32[4, 192]\n input V:
+; EDIT: layout #s = => layout #j = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:4)\n layout #s =
+; EDIT: %sh = cast %s => %u = ld.global u[1, t * 64 + j] vec 2 : f32[j: 64] #j\n%su = add %s, %u : f32[i: 64, j: 64] #s\n%w = ld.global w[2, t * 64 + j] vec 2 : f32[j: 64] #j\n%sw = mul %su, %w : f32[i: 64, j: 64] #s\n%sh = cast %sw
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
+; RUN: stage-loads
+; RUN: specialise-warps
+; RUN: async-mma
+; COMPLETE: allocate-shared, synchronize
+; CHECK: smem in_u : f32[j: 64] stages 2 swizzle 0
+; CHECK: role producer
+; CHECK: mbar.expect full_in_u_in_w
+; CHECK-NEXT: tma.load in_u[in_u_in_w_stage], u[1, t * 64 + j] mbar full_in_u_in_w[in_u_in_w_stage]
+; CHECK-NEXT: tma.load in_w[in_u_in_w_stage], w[2, t * 64 + j] mbar full_in_u_in_w[in_u_in_w_stage]
+; CHECK: role consumers
+; CHECK: mbar.wait full_in_u_in_w
+; CHECK-NEXT: wg.wait
+; CHECK: %u = ld.shared in_u[in_u_in_w_stage] vec 2
+; CHECK-NEXT: %su = add %s, %u
+; CHECK-NEXT: %w = ld.shared in_w[in_u_in_w_stage] vec 2
+; CHECK-NEXT: %sw = mul %su, %w
+; CHECK-NEXT: mbar.arrive empty_in_u_in_w
+
+; CASE: a vector whose rows no bulk copy loads
+; INPUT: chained.ma
+; EDIT: input V: => input u: f32[4, 193]\n input V:
+; EDIT: layout #s = => layout #j = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:4)\n layout #s =
+; EDIT: %sh = cast %s => %u = ld.global u[1, t * 64 + j] vec 1 : f32[j: 64] #j\n%su = add %s, %u : f32[i: 64, j: 64] #s\n%sh = cast %su
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
+; RUN: stage-loads
+; UNCHANGED
+
+; CASE: elements of a vector for each consumer
+; INPUT: chained.ma
+; EDIT: input V: => input u: f32[4, 192]\n input V:
+; EDIT: layout #s = => layout #j = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:4)\n layout #s =
+; EDIT: %sh = cast %s => %u = ld.global u[consumer, t * 64 + j] vec 2 : f32[j: 64] #j\n%su = add %s, %u : f32[i: 64, j: 64] #s\n%sh = cast %su
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
+; RUN: stage-loads
+; UNCHANGED
