@@ -59,6 +59,8 @@ def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[st
     reads = [frozenset(loads(e)) for e in exprs]
     out: dict[str, int] = {}
     for ld in frozenset().union(*reads):
+        if not ld.index:
+            continue  # a tensor of one element
         rows = buffers[ld.buffer].shape[-1]
         behind = replace(ld, index=(*ld.index[:-1], simplify(calc("add", ld.index[-1], 1))))
         # both in one expression: the least or greatest end of several rows

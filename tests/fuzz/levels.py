@@ -113,6 +113,6 @@ def fuzzers() -> tuple[Fuzzer, ...]:
     return (
         *(Fuzzer(name, make, attempt, smaller_spec) for name, make in GENERATORS.items()),
         *(Fuzzer(f"large-{n}", GENERATORS[n], attempt_as_large, smaller_spec) for n in ("structures", "products")),
-        *(Fuzzer(f"large-{n}", GENERATORS[n], attempt_in_loops, smaller_spec) for n in ("decisions", "forms")),
+        *(Fuzzer(f"large-{n}", GENERATORS[n], attempt_in_loops, smaller_spec) for n in ("decisions", "forms", "rules")),
         Fuzzer("specials", any_spec, attempt_with_specials, smaller_spec),
     )

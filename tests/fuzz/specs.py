@@ -319,4 +319,5 @@ GENERATORS = {
     "structures": structures.program,
     "decisions": structures.decisions,
     "forms": structures.forms,
+    "rules": structures.rules,
 }

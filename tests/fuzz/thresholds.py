@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from unittest.mock import patch
 
+
+
+@dataclass(frozen=True)
+class _Small:
+    """A GPU that few blocks fill."""
+
+    multiprocessors: int = 2
+
+
 #: by module: names of constants and their values
-LOWERED: Mapping[str, Mapping[str, float | tuple[int, ...]]] = {
+LOWERED: Mapping[str, Mapping[str, object]] = {
     "nautilus.scalar.passes.operands.store_operands": {"AGAIN": 4, "TERMS": 64, "AGAIN_APART": 1, "TERMS_APART": 1},
     "nautilus.scalar.passes.axes.add_unit_axes": {"LONG": 4},
     "nautilus.targets.matrix_rates": {"LEAST": 1, "MATRICES_SHARE": 1e30},
@@ -34,11 +44,16 @@ LOWERED: Mapping[str, Mapping[str, float | tuple[int, ...]]] = {
     "nautilus.scalar.passes.recurrences.chunk_matrix_states": {
         "LENGTHS": (2, 4), "GAIN": 1e30, "_LEAST_AXIS": 1,
     },
+    "nautilus.scalar.passes.recurrences.chunk_recurrences": {"GAIN": 1e30},
+    "nautilus.scalar.passes.windows.find_ranges": {"BLOCK": 16, "LEAST": 2, "WORK": 0, "TERMS": 0, "CERTAIN": 0.9},
+    "nautilus.scalar.passes.results.unroll_reductions": {"GAIN": 0},
+    "nautilus.scalar.passes.axes.scatter": {"RUN": 8, "MEET": 1, "FEWEST": 2, "MANY": 1, "EACH": 1},
+    "nautilus.ma_tile.passes.grid.block_scatters": {"TERMS": 0.1, "BLOCKS": 1, "limits": lambda _: _Small()},
     "nautilus.ma_tile.passes.copies.stage_steps": {"LEAST": 16},
 }  # fmt: skip
 
 #: those with which short rows are loops and chunks, which makes programs of many small tiles
-LOOPS: Mapping[str, Mapping[str, float | tuple[int, ...]]] = {
+LOOPS: Mapping[str, Mapping[str, object]] = {
     "nautilus.planner.kernel": {"MAX_ROW": 64, "BLOCK": 64},
     "nautilus.planner.cuts": {"CHUNK": 64},
 }  # fmt: skip

@@ -24,6 +24,10 @@ _FORMS: tuple[Callable[[random.Random], str], ...] = (
     *(losses.program, losses.program, integers.program, scans.windows, steps.states),
 )
 
+_RULES: tuple[Callable[[random.Random], str], ...] = (
+    *(steps.deltas, moments.counts, places.distances, masks.documents, tables.histograms),
+)
+
 
 def program(seed: int) -> str:
     """The text of a spec."""
@@ -41,3 +45,9 @@ def forms(seed: int) -> str:
     """The text of a spec in a form that one pass looks for: losses, windows, states of matrices, fields of words."""
     r = random.Random(seed)
     return r.choice(_FORMS)(r) + "\n"
+
+
+def rules(seed: int) -> str:
+    """The text of a spec for the rules that find ranges, count terms, unroll short sums, scatter, or chunk delta rules."""
+    r = random.Random(seed)
+    return r.choice(_RULES)(r) + "\n"

@@ -63,3 +63,27 @@ def _weights(r: random.Random, kind: str, mask: str) -> list[str]:
         case "filled":
             return [f"P[h, i, j] = softmax[j](S[h, i, j] if {mask} else {r.choice(('-1e4', '-1e9', '-1e30'))})"]
     return [f"P[h, i, j] = S[h, i, j] / 16 if {mask} else 0"]
+
+
+def documents(r: random.Random) -> str:
+    """Attention and products under conditions on memory along the rows or the columns, whose blocks may be empty."""
+    m, d, dtype = r.choice((16, 40, 64, 100, 130)), r.choice((16, 32, 64)), r.choice(("f16", "bf16", "f32"))
+    near = r.choice((
+        "doc[i] == doc[j]", "doc[i] == doc[j] and j <= i", "doc[j] == 3", "doc[i] <= doc[j] and i <= j",
+        "keep[j] and j <= i", "near[i] <= j and j <= i", "doc[i] != doc[j]", "near[i] <= j and j < near[i] + 20",
+        "(doc[i] == doc[j] or j < 4)", "keep[i] and keep[j]", "doc[i // 2] == doc[j // 3]",
+    ))  # fmt: skip
+    given = {"doc[": "doc: i32[M]", "keep[": "keep: bool[M]", "near[": "near: i32[M]"}
+    lines = [f"dim H = {r.choice((1, 2))}, M = {m}, D = {d}"] + [f"input {x}: {dtype}[H, M, D]" for x in "QKV"]
+    lines += [f"input {t}" for read, t in given.items() if read in near]
+    if "doc[" in near and r.random() < 0.6:
+        lines.append("assume doc[i] <= doc[i + 1]")
+    lines.append(f"output O: {r.choice((dtype, 'f32'))}[H, M, D]")
+    body = ["S[h, i: M, j: M] = sum[d](Q[h, i, d] * K[h, j, d]) / sqrt(D)"]
+    body.append(r.choice((
+        f"P[h, i, j] = softmax[j | {near}](S[h, i, j])", f"P[h, i, j] = tanh(S[h, i, j]) if {near} else 0",
+    )))  # fmt: skip
+    if r.random() < 0.3:
+        lines.append("output L: f32[H, M]")
+        body.append(f"L[h, i] = clamp(logsumexp[j | {near}](S[h, i, j]), -99, 99)")
+    return "\n".join([*lines, *body, "O[h, i, e: D] = sum[j](P[h, i, j] * V[h, j, e])"])

@@ -29,3 +29,23 @@ def program(r: random.Random) -> str:
         places = at.replace("i", "i: M").replace("j", "j: N").replace("k", "k: H")
         made.append(f"Z[{places}] = (X[{at}] - mu[i]) / (1 + abs(V[i]))")
     return "\n".join([*lines, *made])
+
+
+def counts(r: random.Random) -> str:
+    """Means over windows, which end at the borders of an image, and quotients that decide about integers."""
+    h, w, c = r.choice((1, 5, 12, 33)), r.choice((3, 7, 16)), r.choice((1, 3, 8))
+    taps, step = r.choice((1, 2, 3, 5)), r.choice((1, 1, 2))
+    pad, dtype = r.randint(0, taps), r.choice(("f32", "f16", "i8"))
+    y, x = f"{step} * y + r - {pad}", f"x + s - {pad}"
+    inside = r.choice((f"0 <= {y} < H and 0 <= {x} < W", f"0 <= {y} < H and {x} >= 0", f"{y} >= 0 and {x} < W"))
+    read = f"X[{y}, {x}, c]" if "H and 0" in inside else "X[y, x, c]"
+    total = f"sum[r: {taps}, s: {taps} | {inside}](f32({read}))"
+    count = f"sum[r: {taps}, s: {taps} | {inside}]({r.choice(('1', '1', '0.5', '3'))})"
+    value = r.choice((f"{total} / max({count}, 1)", f"{total} + {count}", f"{total} * {count} / 16"))
+    if r.random() < 0.4:
+        n = r.choice((3, 7, 10, 14, 127, 0.1))
+        value = f"f32({r.choice(('round', 'floor', 'ceil'))}({r.choice(('f32(I[x, c])', 'f32(I[x, c])', count))} / {n}))"
+    rows = f"(H + {step} - 1) // {step}"
+    lines = [f"dim H = {h}, W = {w}, C = {c}", f"input X: {dtype}[H, W, C]", f"output Y: f32[{rows}, W, C]"]
+    lines += [f"input I: {r.choice(('i8', 'i32', 'i16'))}[W, C]"] * ("I[" in value)
+    return "\n".join([*lines, f"Y[y: {rows}, x: W, c: C] = {value}"])

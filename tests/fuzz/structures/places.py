@@ -41,3 +41,25 @@ def program(r: random.Random) -> str:
     if any("G[i]" in line for line in body):
         body.append(f"G[i: M] = {op}[j{given}]({x if dtype == 'i8' or dtype == 'i32' else f'f32({x})'})")
     return "\n".join([*lines, *(f"output {name}: {forms[name][0]}[M]" for name in outputs), *body])
+
+
+def distances(r: random.Random) -> str:
+    """Short sums for each pair of points, which reductions over the pairs read."""
+    m, n, c = r.choice((1, 5, 33, 100)), r.choice((1, 17, 64, 130)), r.choice((1, 2, 3, 4))
+    dtype = r.choice(("f32", "f32", "f16", "i8", "i32"))
+    near = r.choice(("(P[i, c] - Q[j, c]) ** 2", "abs(P[i, c] - Q[j, c])", "P[i, c] * Q[j, c]"))
+    op = r.choice(("sum", "sum", "sum", "max"))
+    lines = [f"dim M = {m}, N = {n}, C = {c}", f"input P: {dtype}[M, C]", f"input Q: {dtype}[N, C]"]
+    guard = r.choice(("", "", " | j != i", " | j <= i", " | D[i, j] < 2"))
+    exact = dtype[0] == "i"
+    forms = {
+        "A": ("i32", f"argmin[j{guard}](D[i, j])" if exact else "argmin[j](Q[j, 0])"),
+        "K": ("f32", f"sum[j{guard}](exp(-abs(f32(D[i, j])))) / 8"),
+        "F": ("f32", f"clamp(min[j{guard}](f32(D[i, j])), -99, 99)"),
+        "G": ("f32", f"sum[j{guard if 'D' not in guard or exact else ''}](f32(D[i, j])) / 64"),
+    }  # fmt: skip
+    if not exact and "D[" in guard:
+        forms = {"G": forms["G"]}
+    names = r.sample(sorted(forms), r.randint(1, min(2, len(forms))))
+    body = [f"D[i: M, j: N] = {op}[c: C]({near})", *(f"{n}[i: M] = {forms[n][1]}" for n in names)]
+    return "\n".join([*lines, *(f"output {n}: {forms[n][0]}[M]" for n in names), *body])

@@ -73,3 +73,31 @@ def states(r: random.Random) -> str:
         body += [f"recur N[b: B, t: T, d: D] = N[b, {before}, d] + k[b, t, d] if {exists} else k[b, t, d]"]
         body += ["n[b, t] = sum[d: D](q[b, t, d] * N[b, t, d])"]
     return "\n".join([*lines, *body])
+
+
+def deltas(r: random.Random) -> str:
+    """Delta rules: what a step adds is corrected by what the state gives for its key."""
+    dtype, (given, decay) = r.choice(("f32", "f16", "bf16", "bf16")), r.choice(_DECAYS)
+    t, b = r.choice((1, 3, 8, 17, 40)), r.choice((1, 2, 3))
+    d, e = r.choice((1, 4, 16, 32)), r.choice((1, 5, 16, 24))
+    down = r.random() < 0.2
+    before, exists = ("t + 1", "t + 1 < T") if down else ("t - 1", "t > 0")
+    lines = [f"dim B = {b}, T = {t}, D = {d}, E = {e}"] + [f"input {x}: {dtype}[B, T, D]" for x in "qk"]
+    lines += [f"input v: {dtype}[B, T, E]", "input f: f32[B, T]"] + [f"input {given}"] * bool(given)
+    key = r.choice(("k[b, t, d]", "k[b, t, d]", "tanh(k[b, t, d])", "(k[b, t, d] / 4)"))
+    seen = f"sum[d: D]({key} * {r.choice(('', decay + ' * ')) if '[d]' not in decay else ''}S[b, {before}, d, e])"
+    weight = r.choice((f"sigmoid(f[b, t]) / {2 * d}", f"0.5 / {d}"))
+    lines.append(f"output y: {r.choice(('f32', 'f32', dtype))}[B, T, E]")
+    lines += [f"assume abs({x}) < inf" for x in ("k[b, t, d]", "f[b, t]") if r.random() < 0.7]
+    body = [
+        f"w[b: B, t: T, e: E] = {weight} * (v[b, t, e] - ({seen} if {exists} else 0))",
+        f"S[b: B, t: T, d: D, e: E] = ({decay} * S[b, {before}, d, e] if {exists} else 0) + {key} * w[b, t, e]",
+    ]
+    q = r.choice(("q[b, t, d]", "q[b, t, d]", "relu(q[b, t, d])"))
+    read = f"y[b: B, t: T, e: E] = sum[d: D]({q} * S[b, t, d, e]) / 4"
+    inside = r.random() < 0.5
+    lines += ["recur {", *(f"  {x}" for x in (*body, *[read] * inside)), "}", *[read] * (not inside)]
+    if r.random() < 0.2:
+        lines.insert(-1 - len(body) - 3, "output z: f32[B, D, E]")
+        lines.append(f"z[b: B, d: D, e: E] = S[b, {'0' if down else 'T - 1'}, d, e]")
+    return "\n".join(lines)

@@ -73,3 +73,25 @@ def _product(r: random.Random) -> str:
     lines = [f"dim M = {m}, N = {n}, K = {k}", f"input A: {dtype}[M, K]", f"input B: {dtype}[K, N]"]
     lines += [f"input e: i32[{'N' if 'e[j]' in ends else 'M'}]"] + ["input f: i32[N]"] * ("f[" in ends)
     return "\n".join([*lines, "output Y: f32[M, N]", f"Y[i, j] = sum[k: {ends}](A[i, k] * B[k, j]) / 8"])
+
+
+def histograms(r: random.Random) -> str:
+    """Sums and counts over images by the value of an element, and sums of edges at their ends."""
+    b, t, e = r.choice((1, 2, 5)), r.choice((16, 130, 700)), r.choice((2, 5, 30, 64))
+    given = r.choice(("u8", "i32", "i8", "f32"))
+    key = {"f32": "i32(floor(X[b, t] * 4 + 2))"}.get(given, "i32(X[b, t])")
+    key = r.choice((key, key, f"{key} // 3", f"{key} % E", f"clamp({key}, 0, E - 1)"))
+    condition = f"{key} == e" + r.choice(("", "", " and keep[b, t]", " and t % 3 != 1"))
+    lines = [f"dim B = {b}, T = {t}, E = {e}", f"input X: {given}[B, T]", "input w: f32[B, T]"]
+    lines += ["input keep: bool[B, T]"] * ("keep" in condition)
+    over, axes, shape = r.choice((("t: T", "b: B, e: E", "B, E"), ("b: B, t: T", "e: E", "E")))
+    op, value = r.choice((("sum", "1"), ("sum", "1"), ("sum", "w[b, t]"), ("max", "w[b, t]"), ("max", "t")))
+    body = f"{op}[{over} | {condition}]({value})"
+    result = "f32" if "w" in value else "i32"
+    if result == "f32":
+        body = f"{body} / 8" if op == "sum" else f"clamp({body}, -99, 99)"
+    lines += [f"output Y: {result}[{shape}]", f"Y[{axes}] = {body}"]
+    if result == "i32" and op == "sum" and r.random() < 0.5:
+        index = ", ".join(a.split(":")[0] for a in axes.split(", "))
+        lines += [f"output Z: f32[{shape}]", f"Z[{axes}] = Y[{index}] / {t}"]
+    return "\n".join(lines)
