@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import hypot, inf, isfinite, prod, sqrt
+from math import hypot, inf, isfinite, isinf, isnan, nan, prod, sqrt
 from operator import itemgetter
 from typing import Final
 
@@ -16,7 +16,8 @@ from nautilus.check.bound.cancelling.reach import Sites, axis_sizes
 from nautilus.check.bound.cancelling.sites import may_cancel
 from nautilus.check.bound.errors import roundings, unit
 from nautilus.check.bound.probes import FEW, Effect, errors, largest, margin
-from nautilus.check.bound.short_sums import at_full_size, count
+from nautilus.check.bound.sums.admitted import Lengths, averages, chains, lengths, without
+from nautilus.check.bound.sums.short_sums import at_full_size
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
 from nautilus.core.expr.nodes import Load, Op, Param, Reduce, free_vars, walk
@@ -36,6 +37,8 @@ _FAR: Final = 16  # the excess over the budget at which sums are shortened by tw
 _NODES: Final = 16  # operations of a definition that count as one
 _GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed indices only
 _LONGEST: Final = 1 << 14  # terms of a sum in the sampled evaluation
+_ROWS: Final = 16  # sets of inputs for rows without conditions, which all have the same terms
+_SHORT_ROW: Final = 64  # terms of a row without conditions, at least
 _TERMS: Final = 32  # terms along an axis that sums keep
 _FEWEST: Final = 4  # the same where sums of sums over several axes exceed the budget by far
 _SHORTER: Final = 4  # the part of the budget with which shorter sums are compared
@@ -48,33 +51,98 @@ _MORE_ELEMENTS: Final = 4096
 _MORE_BUDGET: Final = 1 << 20
 _MORE_INPUTS: Final = 32
 _EVEN: Final = 4.0  # fewer elements than that, of equal errors, would have the norm of the sampled errors
-_ROWS: Final = (64, 64)  # the elements where errors are uneven
+_MORE_ROWS: Final = (64, 64)  # the elements where errors are uneven
 _SITE_INPUTS: Final = 4  # where few elements of a value that may cancel are found on one
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A program at sizes that are numbers, of which the errors of some outputs are wanted.
+
+    ``chains``: the additions of each sum.  ``sizes``: the terms of which it has the size.  ``most``: the terms along an
+    axis, at most, that are evaluated.  ``inputs``: the sets of inputs, at least.
+    """
+
+    program: Spec
+    precision: str
+    schedule: Schedule
+    chains: Lengths
+    sizes: Lengths
+    most: int = _LONGEST
+    inputs: int = 1
+
+    def alone(self, names: Collection[str]) -> _Task:
+        """The same for the outputs ``names`` alone."""
+        return replace(self, program=replace(self.program, outputs=_named(self.program, names)))
+
+    def cut(
+        self, budget: int, elements: Sequence[tuple[int, int]] = _ELEMENTS
+    ) -> tuple[Spec, Mapping[str, Array]]:  # fmt: skip
+        """The program at sampled elements (:func:`_cut`)."""
+        return _cut(self.program, budget, elements, self.most)
+
+    @property
+    def longest(self) -> int:
+        """The number of indices of the longest axis of a reduction, of which all would be evaluated."""
+        return longest(self.program) if self.most == _LONGEST else min(self.most, longest(self.program))
+
+
+def _named(program: Spec, names: Collection[str]) -> tuple[Tensor, ...]:
+    return tuple(t for t in program.outputs if t.name in names)
 
 
 def figures(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, Bound]:
     """Bounds of the outputs ``wanted`` on standard normal inputs, from their errors at sampled elements.
 
-    None of them needs a recurrence (:mod:`nautilus.check.bound.recurrences.recurrent`).
+    None of them needs a recurrence (:mod:`nautilus.check.bound.recurrences.recurrent`).  Where sums are shortened, a
+    condition may admit none of their terms: the bound is then that of rows without it, if that is larger.
     """
-    found = _figures(program, precision, wanted, schedule).items()
-    out = {n: Bound(x, rare_inputs=0.0 if isfinite(x) else 1.0) for n, x in found}
-    return out | _of_cancelling(program, precision, wanted, schedule) if may_cancel(program) else out
-
-
-def _of_cancelling(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, Bound]:
-    """The bounds of those outputs of ``wanted`` whose largest errors are without a bound."""
     fixed = at_sizes(program, program.samples(RUNTIME))
+    task = _Task(fixed, precision, schedule, chains(fixed), lengths(fixed))
+    out = _bounds(task, wanted)
+    for every in (False, True):
+        empty = [t for t in wanted if isnan(out[t.name].relative)]
+        dense = without(fixed, every)
+        if dense is not fixed and (empty if every else _is_shortened(task)):
+            means = averages(fixed)
+            most = max(_SHORT_ROW, *means.values())
+            rows = replace(task, program=dense, sizes=means, most=most, inputs=_ROWS)
+            more = _bounds(rows.alone([t.name for t in (empty if every else wanted)]), empty if every else wanted)
+            out |= {n: _weaker(out[n], b) for n, b in more.items()}
+    none = {t.name: replace(out[t.name], relative=unit(t.dtype)) for t in wanted if isnan(out[t.name].relative)}
+    return out | none
+
+
+def _is_shortened(task: _Task) -> bool:
+    return longest(task.cut(_BUDGET)[0]) < task.longest
+
+
+def _weaker(a: Bound, b: Bound) -> Bound:
+    """What ``a`` and ``b`` both imply; ``a`` alone where ``b`` says nothing."""
+    if isnan(a.relative) or not isfinite(b.relative):
+        return a if not isfinite(b.relative) else b
+    left, rare = max(a.left_out, b.left_out), max(a.rare_inputs, b.rare_inputs)
+    return replace(a, relative=max(a.relative, b.relative), left_out=left, rare_inputs=rare)
+
+
+def _bounds(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
+    """Bounds of ``task``; NaN where all sampled elements are 0."""
+    out = {n: Bound(x, rare_inputs=1.0 if isinf(x) else 0.0) for n, x in _figures(task, wanted).items()}
+    return out | _of_cancelling(task, wanted) if may_cancel(task.program) else out
+
+
+def _of_cancelling(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
+    """The bounds of those outputs of ``wanted`` whose largest errors are without a bound."""
     out = {}
     for t in wanted:
-        alone = replace(fixed, outputs=tuple(x for x in fixed.outputs if x.name == t.name))
+        alone = task.alone([t.name])
         chosen = _MORE if len(t.shape) > 1 else (((64, 64), (32, 32), (16, 16)),)
-        sites = Sites(axis_sizes(alone, list(_reductions(alone))))
+        sites = Sites(axis_sizes(alone.program, list(_reductions(alone.program))))
         size = volume(t.shape)
-        found = [_sample(alone, t.name, x, precision, schedule, sites, size) for x in chosen]
+        found = [_sample(alone, t.name, x, sites, size) for x in chosen]
         groups = sites.deciding
         if 0 < groups < size:  # all elements of a row have the divisor of the row
-            found = [_with_most(groups, [_of_groups(alone, t.name, x, precision, schedule, groups) for x in chosen])]
+            found = [_with_most(groups, [_of_groups(alone, t.name, x, groups) for x in chosen])]
         bound = left_out.bound(found, unit(t.dtype), groups > 0)
         if bound is not None:
             out[t.name] = bound
@@ -82,11 +150,11 @@ def _of_cancelling(program: Spec, precision: str, wanted: Sequence[Tensor], sche
 
 
 def _of_groups(
-    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, schedule: Schedule, groups: int
-) -> tuple[Sites, left_out.Sample]:  # fmt: skip
+    alone: _Task, name: str, elements: Sequence[tuple[int, int]], groups: int
+) -> tuple[Sites, left_out.Sample]:
     """The errors of ``name``, whose elements cancel in so many ``groups``, and the sites of this sample alone."""
-    sites = Sites(axis_sizes(alone, list(_reductions(alone))))
-    return sites, _sample(alone, name, elements, precision, schedule, sites, groups)
+    sites = Sites(axis_sizes(alone.program, list(_reductions(alone.program))))
+    return sites, _sample(alone, name, elements, sites, groups)
 
 
 def _with_most(groups: int, found: Sequence[tuple[Sites, left_out.Sample]]) -> left_out.Sample:
@@ -95,18 +163,17 @@ def _with_most(groups: int, found: Sequence[tuple[Sites, left_out.Sample]]) -> l
 
 
 def _sample(
-    alone: Spec, name: str, elements: Sequence[tuple[int, int]], precision: str, schedule: Schedule, sites: Sites,
-    size: int,
-) -> left_out.Sample:  # fmt: skip
+    alone: _Task, name: str, elements: Sequence[tuple[int, int]], sites: Sites, size: int
+) -> left_out.Sample:
     """The errors of ``name``, the only output, at more elements, whose distances are added to ``sites``.
 
     ``size``: how many elements it has, or groups of elements that cancel together.
     """
     count = max(1, min(_MORE_INPUTS, _MORE_ELEMENTS // max(1, size)))
-    whole, rows = _cut(alone, _MORE_BUDGET // count, elements)
+    whole, rows = alone.cut(_MORE_BUDGET // count, elements)
     count = min(count, max(_SITE_INPUTS, _FAR * _MORE_BUDGET // work(whole)))  # windows of windows are never short
-    cut, ranges = shortened(whole, integer_ranges(alone))
-    how = roundings(cut, precision, lengths(alone), schedule)
+    cut, ranges = shortened(whole, integer_ranges(alone.program))
+    how = roundings(cut, alone.precision, alone.chains, alone.schedule)
     values, found = [], []
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges)
@@ -121,46 +188,45 @@ def _sample(
     return left_out.Sample(list(zip(*found, strict=True)), values, size)
 
 
-def _figures(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, float]:
-    """Relative errors of the outputs ``wanted``, with the largest ones.
+def _figures(task: _Task, wanted: Sequence[Tensor]) -> dict[str, float]:
+    """Relative errors of the outputs ``wanted``, with the largest ones; NaN where all sampled elements are 0.
 
     Outputs of different shapes may read a tensor at different indices, which keeps all of it: each is then alone.
     """
-    fixed = at_sizes(program, program.samples(RUNTIME))
     few = min(prod(n for n in t.shape if isinstance(n, int)) for t in wanted) < FEW
-    count = INPUTS if few else 1
-    whole, rows = _cut(fixed, _BUDGET // count)
-    if len(fixed.outputs) > 1 and work(whole) > _FAR * _BUDGET // count:
-        alone = [(t, replace(fixed, outputs=tuple(x for x in fixed.outputs if x.name == t.name))) for t in wanted]
-        cuts = [([t], *_cut(one, _BUDGET // count)) for t, one in alone]
+    count = max(INPUTS if few else 1, task.inputs)
+    whole, rows = task.cut(_BUDGET // count)
+    if len(task.program.outputs) > 1 and work(whole) > _FAR * _BUDGET // count:
+        alone = [(t, task.alone([t.name])) for t in wanted]
+        cuts = [([t], *one.cut(_BUDGET // count)) for t, one in alone]
         if sum(work(cut) for _, cut, _ in cuts) < work(whole):
-            found = (_extrapolated(fixed, *c, precision, schedule, count) for c in cuts)
+            found = (_extrapolated(task, *c, count) for c in cuts)
             return {name: x for one in found for name, x in one.items()}
-    return _extrapolated(fixed, wanted, whole, rows, precision, schedule, count)
+    return _extrapolated(task, wanted, whole, rows, count)
 
 
 def _extrapolated(
-    fixed: Spec, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], precision: str, schedule: Schedule,
-    count: int,
-) -> dict[str, float]:  # fmt: skip
-    """The errors on ``count`` inputs of ``whole``, which is ``fixed`` at sampled elements, maybe with shorter sums.
+    task: _Task, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], count: int
+) -> dict[str, float]:
+    """The errors on ``count`` inputs of ``whole``, which is that of ``task`` at sampled elements, maybe with shorter
+    sums.
 
     A result that cancels, such as the excess of a kurtosis over 3, is as small as the deviation of a mean from its
     expectation, which falls with the root of the number of terms, while its error does not.  Still shorter sums show
     that, and its error relative to itself is then multiplied by the root.
     """
-    found = _sampled(fixed, wanted, whole, rows, precision, schedule, count)
+    found = _sampled(task, wanted, whole, rows, count)
     out = {n: x.relative for n, x in found.items()}
     for t in wanted:
         if found[t.name].equal < _EVEN:
-            out[t.name] = max(out[t.name], _of_more(fixed, t, precision, schedule))
-    full, kept = longest(fixed), longest(whole)
+            out[t.name] = max(out[t.name], _of_more(task, t))
+    full, kept = task.longest, longest(whole)
     if kept >= full:
         return out
-    fewer, others = _cut(fixed, _BUDGET // count // _SHORTER)
+    fewer, others = task.cut(_BUDGET // count // _SHORTER)
     if (least := longest(fewer)) >= kept or 2 * work(fewer) > work(whole):
         return out
-    before = _sampled(fixed, wanted, fewer, others, precision, schedule, count)
+    before = _sampled(task, wanted, fewer, others, count)
     grows = (kept / least) ** _GROWS
     for t in wanted:
         now, then = found[t.name], before[t.name]
@@ -170,18 +236,18 @@ def _extrapolated(
     return out
 
 
-def _of_more(fixed: Spec, t: Tensor, precision: str, schedule: Schedule) -> float:
+def _of_more(task: _Task, t: Tensor) -> float:
     """The relative error of ``t`` at more elements, or on more inputs, where a few elements have most of the error.
 
     In a softmax of large logits, the rows whose two largest logits are close have all of it, and a few rows may have
     none of these.  Where the output itself has few rows, they may all be on one input: the largest error counts.
     """
-    alone = replace(fixed, outputs=(t,))
-    inner, last = _ROWS
+    alone, (inner, last) = task.alone([t.name]), _MORE_ROWS
     count = max(1, min(_MORE_INPUTS, inner * last // max(1, volume(t.shape))))
-    cut = shorter_sums(alone, sampled(alone, 0, inner=inner, last=last), _BUDGET // count)
+    chosen = sampled(alone.program, 0, inner=inner, last=last)
+    cut = shorter_sums(alone.program, chosen, _BUDGET // count, alone.most)
     count = max(1, min(count, _FAR * _BUDGET // work(cut.spec)))
-    return _sampled(alone, [t], cut.spec, cut.rows, precision, schedule, count)[t.name].worst
+    return _sampled(alone, [t], cut.spec, cut.rows, count)[t.name].worst
 
 
 def longest(spec: Spec) -> int:
@@ -204,15 +270,14 @@ class _Sampled:
 
 
 def _sampled(
-    fixed: Spec, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], precision: str, schedule: Schedule,
-    count: int,
-) -> dict[str, _Sampled]:  # fmt: skip
+    task: _Task, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], count: int
+) -> dict[str, _Sampled]:
     """The errors on ``count`` inputs of ``whole``, which is ``fixed`` at sampled elements, with the inputs ``rows``."""
-    elements = {t.name: volume(t.shape) for t in fixed.outputs}
-    cut, ranges = shortened(whole, integer_ranges(fixed))
+    elements = {t.name: volume(t.shape) for t in task.program.outputs}
+    cut, ranges = shortened(whole, integer_ranges(task.program))
     first = generate(cut, "random", 0, ranges=ranges)
-    cut = at_full_size(cut, lengths(fixed), {**first.arrays, **rows}, first.scalars)
-    how = roundings(cut, precision, lengths(fixed), schedule)
+    cut = at_full_size(cut, task.sizes, {**first.arrays, **rows}, first.scalars)
+    how = roundings(cut, task.precision, task.chains, task.schedule)
     found: dict[str, list[tuple[Array, Effect]]] = {t.name: [] for t in wanted}  # values and errors on each input
     for seed in range(count):
         given = generate(cut, "random", seed, ranges=ranges) if seed else first
@@ -232,7 +297,7 @@ def _judged(t: Tensor, elements: int, found: Sequence[tuple[Array, Effect]]) -> 
     allowed = [factor * _ratio(*x) + unit(t.dtype) for x in ((error, size), *zip(norms, sizes, strict=True))]
     root = sqrt(max(1.0, sum(x.size for x, _ in found)))
     equal = _equal(np.concatenate([np.ravel(e.each) for _, e in found]))
-    return _Sampled(size / root, allowed[0], max(allowed[1:]), equal)
+    return _Sampled(size / root, allowed[0], max((x for x in allowed if not isnan(x)), default=nan), equal)
 
 
 def _equal(error: Array) -> float:
@@ -245,37 +310,36 @@ def _equal(error: Array) -> float:
 
 
 def _ratio(error: float, size: float) -> float:
-    """``error`` relative to ``size``, which is 0 where the terms of all sums cancel."""
+    """``error`` relative to ``size``, which is 0 where the terms of all sums cancel; NaN where there are none."""
     if size > 0.0:
         return error / size
-    return inf if error > 0.0 else 0.0
-
-
-def lengths(spec: Spec) -> dict[tuple[str, tuple[str, ...]], int]:
-    """The number of terms of every reduction, by its definition and its axes."""
-    return {(name, tuple(a.name for a in e.axes)): count(e) for name, e in _reductions(spec)}
+    return inf if error > 0.0 else nan
 
 
 def _cut(
-    program: Spec, budget: int, elements: Sequence[tuple[int, int]] = _ELEMENTS
+    program: Spec, budget: int, elements: Sequence[tuple[int, int]] = _ELEMENTS, most: int = _LONGEST
 ) -> tuple[Spec, Mapping[str, Array]]:  # fmt: skip
     """``program`` at sampled elements of its outputs, and its new inputs; ``elements``: as in :data:`_ELEMENTS`.
 
     Where that is too much work, there are fewer elements, because a sum of fewer terms cancels less.  After that,
     long sums are shortened, and the outputs are taken at the same indices as the sums are.
     """
-    for inner, last in elements:
+    for inner, last in elements if most == _LONGEST or longest(program) <= most else ():
         few = restrict(program, sampled(program, 0, inner=inner, last=last), {})
         if work(few.spec) <= budget:
             return few.spec, few.rows
-    cut = shorter_sums(program, sampled(program, 0, inner=_ELEMENTS[0][0], last=_ELEMENTS[0][1]), budget)
+    chosen = sampled(program, 0, inner=_ELEMENTS[0][0], last=_ELEMENTS[0][1])
+    cut = shorter_sums(program, chosen, budget, most)
     return cut.spec, cut.rows
 
 
-def shorter_sums(program: Spec, chosen: Chosen, budget: int) -> Restricted:
-    """``program`` at ``chosen`` or fewer elements, with sums of so few terms that its work is within ``budget``."""
+def shorter_sums(program: Spec, chosen: Chosen, budget: int, longest: int = _LONGEST) -> Restricted:
+    """``program`` at ``chosen`` or fewer elements, with sums of so few terms that its work is within ``budget``.
+
+    ``longest``: the terms along an axis at most.
+    """
     extents = {a.extent for _, e in _reductions(program) for a in e.axes if isinstance(a.extent, int)}
-    most = min(max(extents, default=1), _LONGEST)
+    most = min(max(extents, default=1), longest)
 
     def shorter() -> tuple[Restricted, int]:
         kept = {n: _terms(program, chosen, n, most) for n in sorted(extents) if n > most}

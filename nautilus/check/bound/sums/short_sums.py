@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import log2, prod
+from math import log2
 from typing import Final
 
 import numpy as np
 
+from nautilus.check.bound.sums.admitted import Lengths, count, names
 from nautilus.check.compare import norm
 from nautilus.core.expr.nodes import Const, Expr, Op, Reduce, free_vars, rewrite, walk
 from nautilus.core.numerics import Array
@@ -22,13 +23,12 @@ from nautilus.core.types import Number
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.spec import Definition, Spec, Tensor
 
-Lengths = Mapping[tuple[str, tuple[str, ...]], int]
 _RANDOM: Final = 4.0  # how much larger than that of random signs a sum is that counts as one of equal signs
 
 
 def at_full_size(cut: Spec, whole: Lengths, arrays: Mapping[str, Array], scalars: Mapping[str, Number]) -> Spec:
     """``cut`` with its sums multiplied, where ``whole`` says that they have more terms; on the inputs ``arrays``."""
-    sums = {(d.name, e): whole[d.name, _names(e)] / count(e) for d, e in _sums(cut)}
+    sums = {(d.name, e): whole[d.name, names(e)] / count(e) for d, e in _sums(cut)}
     fewer = {key: times for key, times in sums.items() if times > 1.0}
     if not fewer:
         return cut
@@ -43,15 +43,6 @@ def at_full_size(cut: Spec, whole: Lengths, arrays: Mapping[str, Array], scalars
         equal = norm(total) * kept**0.5 > _RANDOM * norm(magnitude)
         factors[key] = 2.0 ** round(log2(times) * (1.0 if equal else 0.5))
     return replace(cut, definitions=tuple(_multiplied(d, factors) for d in cut.definitions))
-
-
-def count(e: Reduce) -> int:
-    """The number of terms of ``e``."""
-    return prod(a.extent for a in e.axes if isinstance(a.extent, int))
-
-
-def _names(e: Reduce) -> tuple[str, ...]:
-    return tuple(a.name for a in e.axes)
 
 
 def _sums(spec: Spec) -> Iterator[tuple[Definition, Reduce]]:
