@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import Schedule
@@ -67,14 +68,19 @@ def _joined(choices: list[tuple[Any, ...] | None]) -> tuple[Any, ...] | None:
 
 
 def _within(schedule: Schedule | None, part: Program) -> Schedule | None:
-    """``schedule`` without what it says about definitions outside of ``part``."""
+    """``schedule`` without what it says about definitions outside of ``part``.
+
+    A trial of a part alone may have found copies for readers that are in other parts of the whole program, where
+    definitions that have no reader any more are not removed yet.  They stay what they are.
+    """
     if schedule is None:
         return None
+    temps = {b.name for b in part.buffers if b.space is Space.TEMP}
     names = frozenset[str]().union(*map(writes_of, part.kernels)) | {k.name for k in part.kernels}
     return replace(
         schedule,
         inline=None if schedule.inline is None else tuple(n for n in schedule.inline if n in names),
-        copies=None if schedule.copies is None else tuple(c for c in schedule.copies if c.op in names),
+        copies=None if schedule.copies is None else tuple(c for c in schedule.copies if c.op in names & temps),
         packs=None if schedule.packs is None else tuple(p for p in schedule.packs if p.op in names),
         splits=None if schedule.splits is None else tuple(s for s in schedule.splits if s.op in names),
         kernels=tuple(k for k in schedule.kernels if k.name in names or set(k.ops) <= names),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from nautilus.core.buffers import Space
+from nautilus.core.schedule import CopyPlan, Schedule
+from nautilus.passes.recurrences import derive_between
+from nautilus.scalar.passes.operands.rematerialise import Rematerialise
 from nautilus.scalar.recurrences import part_of, parts
 from nautilus.scalar.text import parse_program
 
@@ -63,3 +66,13 @@ def test_a_kernel_is_in_the_part_of_its_first_reader() -> None:
     assert [[k.name for k in p] for p in parts(whole)] == [[], ["h"], ["A", "Y"]]
     before = parse_program(BETWEEN.replace("0.0) + X[i]", "0.0) + A[i]"))
     assert [[k.name for k in p] for p in parts(before)] == [["A"], ["h"], ["Y"]]
+
+
+def test_copies_whose_readers_are_in_another_part_are_not_made() -> None:
+    """A trial of one part has found them; here ``D``, which nothing reads, keeps ``A`` in the part before."""
+    kernel = "  kernel D {\n    par i in 0..8 { D[i] = A[i] }\n  }\n  kernel h {"
+    text = BETWEEN.replace("  temp h", "  temp D: f32[8]\n  temp h").replace("  kernel h {", kernel)
+    program, schedule = parse_program(text), Schedule(copies=(CopyPlan("A", ("Y",)),))
+    assert [[k.name for k in part] for part in parts(program)] == [["A", "D"], ["h"], ["Y"]]
+    made, _ = derive_between(lambda part, s: (Rematerialise(s).apply(part), ()), program, schedule)
+    assert made.kernels == program.kernels
