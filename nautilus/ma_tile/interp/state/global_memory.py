@@ -138,11 +138,10 @@ class GlobalMemory:
             place, value, thread = place[keep], value[keep], thread[keep]
         store, owner = self.values[name], self.owner[name]
         foreign = (owner[place] != 0) & (owner[place] != thread)
-        same = encode(store[place], dtype) == encode(value, dtype)
-        if np.any(foreign & ~same):
+        if np.any(foreign & ~_same(store[place], value, dtype)):
             raise Fault("global-race", f"overwrites an element of {name} of another thread of this launch")
         store[place] = value
-        if not np.array_equal(encode(store[place], dtype), encode(value, dtype)):
+        if not np.all(_same(store[place], value, dtype)):
             raise Fault("global-race", f"two threads write different values to one element of {name}")
         owner[place] = thread
 
@@ -210,3 +209,9 @@ def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: s
         raise Fault("non-contiguous-vector", text)
     if np.any((v[..., 0] % count != 0) & live[..., 0]):
         raise Fault("misaligned", f"a vector of {what} does not start at a multiple of {count * width} bytes")
+
+
+def _same(a: Array, b: Array, dtype: DType) -> Array:
+    """Where two values have the same bits in memory; of NaN, whose sign numpy keeps and a GPU does not, any two do."""
+    found = encode(a, dtype) == encode(b, dtype)
+    return np.asarray(found | (np.isnan(a) & np.isnan(b)) if dtype.is_float else found)
