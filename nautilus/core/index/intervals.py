@@ -25,17 +25,20 @@ def fits(x: Linear, dtype: DType, atom: Callable[[Expr], Interval], *, surely: b
     """Whether ``x`` and every partial sum of it is exact in ``dtype``; ``atom`` bounds an atom.
 
     A scalar or a value that ``atom`` does not bound is any integer of its type.  So is an index variable without bounds
-    if ``surely``; else it is as small as the spec guarantees, and does not count.
+    if ``surely``; else it is as small as the spec guarantees, and does not count, unless a scalar or a value of any size
+    stands beside it.
     """
     if x.single() is not None and not surely:
         return True
     lo = hi = x.const
+    wild = any((isinstance(a, Param) or is_value(a)) and None in atom(a) for a in x.terms)
     for a, c in x.terms.items():
         low, high = atom(a)
         if low is None or high is None:
-            if not surely and not isinstance(a, Param) and not is_value(a):
+            index = not surely and not isinstance(a, Param) and not is_value(a)
+            if index and not wild:
                 continue
-            least, most = _limits(a)
+            least, most = (-1, 1) if index else _limits(a)
             low, high = max(least, least if low is None else low), min(most, most if high is None else high)
         ends = c * low, c * high
         lo, hi = min(lo, lo + min(ends)), max(hi, hi + max(ends))

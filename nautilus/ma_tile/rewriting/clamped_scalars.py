@@ -3,7 +3,7 @@
 The value of a scalar is not known, and ``j0 * 128 + j + window`` leaves 32 bits where the caller means that no window
 ends.  An expression that has one value for all values of the scalar beyond a limit has that value at the limit too:
 comparisons and minima are decided.  So expressions of which this is shown read a variable at the head of the kernel,
-``min(window, limit)``, or one with a limit below as well.  Other expressions read the scalar.
+``min(window, limit)``, one with a limit below, or one with both.  Other expressions read the scalar.
 """
 
 from __future__ import annotations
@@ -42,22 +42,40 @@ def with_clamped_scalars(kernel: MemKernel, grid: Ranges) -> MemKernel:
 def _clamped(kernel: MemKernel, p: Param, grid: Ranges) -> MemKernel:
     axes = {a: (0, f.extent(a) - 1) for f in kernel.layouts.values() for a in f.axes}
     known: Ranges = {**axes, **known_ranges(kernel), **grid, **_flags(kernel)}
-    near, far = (_constant_in(kernel, p, (limit, None), known) for limit in _LIMITS)
-    limit, found = (_LIMITS[0], near) if near >= far else (_LIMITS[1], far)
-    if not found:
-        return kernel
-    value = calc("min", p, integer(limit))
-    if found <= _constant_in(kernel, p, (None, -limit), known):
-        value = calc("max", value, integer(-limit))
+    near, far = (_sides(kernel, p, limit, known) for limit in _LIMITS)
+    limit, (high, low) = (_LIMITS[0], near) if all(map(set.issuperset, near, far)) else (_LIMITS[1], far)
     taken = {CONSUMER, "block", *axes, *(name for name, _ in kernel.decode)}
     taken |= {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp | LetOp)}
-    name = unused(f"{p.name}_clamped", taken)
+    made, chosen = list[tuple[str, Expr]](), dict[Expr, Expr]()
+    above, below = integer(-limit), integer(limit)
+    for found, value in (
+        (high & low, calc("max", calc("min", p, below), above)),
+        (high - low, calc("min", p, below)),
+        ((low - high) & _loop_bounds(kernel), calc("max", p, above)),
+    ):
+        if found:
+            name = unused(f"{p.name}_clamped", taken)
+            taken.add(name)
+            made.append((name, value))
+            chosen |= dict.fromkeys(found, Var(name))
+    if not made:
+        return kernel
 
     def rule(op: MemOp) -> tuple[MemOp, ...]:
-        new: MemOp = map_fields(op, {Kind.EXPR: lambda e: _with(e, p, Var(name)) if e in found else e})
+        new: MemOp = map_fields(op, {Kind.EXPR: lambda e: _with(e, p, chosen[e]) if e in chosen else e})
         return (new,)
 
-    return replace(kernel, decode=(*kernel.decode, (name, value)), body=rebuild(kernel.body, rule))
+    return replace(kernel, decode=(*kernel.decode, *made), body=rebuild(kernel.body, rule))
+
+
+def _loop_bounds(kernel: MemKernel) -> set[Expr]:
+    """Where a variable that may be as large as the scalar is not moved to another side of a comparison."""
+    return {e for op in walk_ops(kernel.body) if isinstance(op, ForOp) for e in (op.lo, op.hi)}
+
+
+def _sides(kernel: MemKernel, p: Param, limit: int, known: Ranges) -> tuple[set[Expr], set[Expr]]:
+    """The expressions of ``kernel`` that have one value where ``p`` is ``limit`` or more, and -``limit`` or less."""
+    return _constant_in(kernel, p, (limit, None), known), _constant_in(kernel, p, (None, -limit), known)
 
 
 def _with(e: Expr, p: Param, v: Expr) -> Expr:

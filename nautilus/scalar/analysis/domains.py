@@ -133,7 +133,7 @@ def nonempty(d: Def) -> Expr | None:
     """
     known, assumptions = axis_assumptions(d.par)
     wide = {v: (lo, hi if lo < hi else hi + 1) for v, (lo, hi) in known.items()}
-    affine = _affine(d)
+    affine = _affine(d, known)
     found = None if affine is None else simplify(affine, wide, assumptions)
     if found == TRUE or _witness(d, known, assumptions):
         return TRUE
@@ -204,7 +204,7 @@ def _sided(part: Expr, name: str, lower: list[Expr], upper: list[bool]) -> bool:
     return False
 
 
-def _affine(d: Def) -> Expr | None:
+def _affine(d: Def, known: Ranges) -> Expr | None:
     """The condition for a guard whose conjuncts are affine in at most one reduced variable; None for any other one."""
     ranges = {a.name: _whole(a) for a in d.red}
     free: list[Expr] = []
@@ -214,11 +214,11 @@ def _affine(d: Def) -> Expr | None:
             free.append(part)
         elif len(mine) > 1 or not _add_bound(part, mine[0], ranges[mine[0]]):
             return None
-    return _all_ordered(free, ranges)
+    return _all_ordered(free, ranges, known)
 
 
-def _all_ordered(free: Sequence[Expr], ranges: Mapping[str, _Range]) -> Expr:
-    ordered = [_ordered(lo, hi) for r in ranges.values() for lo in r.lower for hi in r.upper]
+def _all_ordered(free: Sequence[Expr], ranges: Mapping[str, _Range], known: Ranges) -> Expr:
+    ordered = [_ordered(lo, hi, known) for r in ranges.values() for lo in r.lower for hi in r.upper]
     return conjunction((*free, *ordered)) or TRUE
 
 
@@ -244,13 +244,13 @@ def _case(d: Def, a: Alternative, known: Ranges) -> Expr | None:
         mine = [n for n in ranges if any(n in free_vars(x) for x in form.terms)]
         bound = solve(form, mine[0], known) if len(mine) == 1 else None
         if not mine:
-            free.append(calc("ge", build(form, _I32), 0))
+            free.append(_ordered(integer(0), build(form, _I32), known))
         elif bound is None:
             return None
         else:
             ranges[mine[0]].lower += [build(x, _I32) for x in bound.lo]
             ranges[mine[0]].upper += [build(x.shift(-1), _I32) for x in bound.hi]
-    return _all_ordered(free, ranges)
+    return _all_ordered(free, ranges, known)
 
 
 def _witness(d: Def, known: Ranges, assumptions: Sequence[Expr]) -> bool:
@@ -308,24 +308,38 @@ def _minus_one(e: Expr) -> Expr:
     return calc("sub", e, 1)
 
 
-def _ordered(lo: Expr, hi: Expr) -> Expr:
-    """``lo <= hi``, as ``lo < x`` where ``hi`` is ``x - 1``; in i64 where a sum with an element might wrap."""
+def _ordered(lo: Expr, hi: Expr, known: Ranges) -> Expr:
+    """``lo <= hi``, as ``lo < x`` where ``hi`` is ``x - 1``; in i64 where a sum with an element or a scalar might wrap.
+
+    ``known``: the ranges of index variables, of which the bounds are sums that the spec does not have.
+    """
     match hi:
-        case Op(op="sub", args=(x, Const(value=1))) | Op(op="add", args=(x, Const(value=-1))) if _exact(x):
-            return calc("lt", lo, x)
-    return calc("le", lo, hi) if _exact(lo) and _exact(hi) else calc("le", _wide(lo), _wide(hi))
+        case Op(op="sub", args=(x, Const(value=1))) | Op(op="add", args=(x, Const(value=-1))):
+            if _exact(lo, known) and _exact(x, known):
+                return calc("lt", lo, x)
+    exact = _exact(lo, known) and _exact(hi, known)
+    return calc("le", lo, hi) if exact else calc("le", _wide(lo), _wide(hi))
 
 
-def _exact(e: Expr) -> bool:
+_NONE: Ranges = {}
+
+
+def _exact(e: Expr, known: Ranges = _NONE) -> bool:
     """Whether no operation on elements of tensors in ``e`` can wrap."""
+
     match e:
         case Op(op="add" | "sub" | "mul" | "neg" | "floordiv", args=args):
-            return fits(linear(e), _I32, _interval) and all(_exact(a) for a in args)
+            return fits(linear(e), _I32, lambda atom: _interval(atom, known)) and all(_exact(a, known) for a in args)
     return True
 
 
-def _interval(atom: Expr) -> Interval:
-    return atom.range if isinstance(atom, Param) else UNKNOWN
+def _interval(atom: Expr, known: Ranges) -> Interval:
+    match atom:
+        case Param():
+            return atom.range
+        case Var(name=name):
+            return known.get(name, UNKNOWN)
+    return UNKNOWN
 
 
 def _wide(e: Expr) -> Expr:

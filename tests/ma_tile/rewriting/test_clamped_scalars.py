@@ -27,9 +27,47 @@ O[i, h, d] = sum[j](P[h, i, j] * V[j, d])
 """
 
 
+#: Each side has a scalar, and so has each end of a range.
+SIDES = """dim D = 32, M = 130
+input Q: f16[M, D]
+input K: f16[M, D]
+scalar left: i32, right: i32
+output O: f32[M, D]
+S[i, j] = sum[d](Q[i, d] * K[j, d]) / 8
+P[i, j] = softmax[j | i - j <= left and j - i <= right](S[i, j])
+O[i, d] = sum[j](P[i, j] * K[j, d])
+"""
+ENDS = """dim M = 2, N = 9000
+input X: f32[M, N]
+scalar left: i32, right: i32
+output O: f32[M]
+O[i] = sum[j | left <= j + i and j - i < right](X[i, j]) / 64
+"""
+
+
 @cache
+def result_of(text: str, arch: str) -> Result:
+    return compile_file(Request(Path("window.naut"), arch, text=text, until="ma-tile"))
+
+
 def compiled(size: str) -> Result:
-    return compile_file(Request(Path("window.naut"), "sm_90a", text=TEXT.format(size=size), until="ma-tile"))
+    return result_of(TEXT.format(size=size), "sm_90a")
+
+
+FAR = 2**31 - 1
+PAIRS = [(FAR, FAR), (FAR, 5), (5, FAR), (-FAR - 1, FAR), (FAR, -FAR - 1), (0, FAR - 1), (3, 4)]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("text", [SIDES, ENDS], ids=["sides", "ends"])
+def test_a_scalar_on_each_side(text: str, arch: str) -> None:
+    result = result_of(text, arch)
+    arrays = generate(result.modules["spec"], "random").arrays
+    for left, right in PAIRS:
+        scalars = {"left": left, "right": right}
+        want = run_spec(result.modules["spec"], arrays, scalars)["O"]
+        got = run_module(result.modules["ma-tile"], arrays, scalars)["O"]
+        np.testing.assert_allclose(got, want, rtol=2e-2, atol=1e-2)
 
 
 CASES = [(2**31 - 1, 0), (2**31 - 2, 2**31 - 1), (2**30, -(2**30)), (3, 7), (-5, 1)]
