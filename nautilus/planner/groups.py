@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import TypeAlias
 
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def
 
+SMALL = 1 << 20  # terms of a reduction that takes less time than its launch
 Group: TypeAlias = tuple[str, ...]
 Groups: TypeAlias = Mapping[str, Group]
 
@@ -123,3 +126,18 @@ def graph_of(defs: Mapping[str, Def]) -> Graph:
             readers[o].append(n)
     places = {n: p for p, n in enumerate(defs)}
     return Graph(places, operands, {n: tuple(found) for n, found in readers.items()})
+
+
+def launches_alike(defs: Mapping[str, Def], first: Group, second: Group) -> bool:
+    """Whether ``first`` and ``second`` are small reductions of integers with the same axes, which read the same tensor.
+
+    A launch takes most of their time.
+    """
+    found = [defs[n] for n in (*first, *second)]
+    small = all(d.is_reduction and not d.buffer.dtype.is_float and _terms(d) <= SMALL for d in found)
+    read = [{ld.buffer for n in g for ld in defs[n].reads()} for g in (first, second)]
+    return small and len({(d.par, len(d.red)) for d in found}) == 1 and not read[0].isdisjoint(read[1])
+
+
+def _terms(d: Def) -> int:
+    return prod(nominal(a.extent) for a in d.axes)

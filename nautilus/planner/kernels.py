@@ -25,7 +25,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
 from nautilus.planner import streaming
 from nautilus.planner.conservative import one_by_one, plain, smaller
-from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of
+from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of, launches_alike
 from nautilus.planner.kernel import SHORT, plan_kernel, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of
@@ -235,8 +235,8 @@ def _slow(plan: KernelPlan | None, known: _Known, parts: list[KernelPlan]) -> Wh
 def _join_siblings(
     known: _Known, groups: dict[str, Group], plans: dict[Group, KernelPlan], fallbacks: Fallbacks
 ) -> None:
-    """Merge groups that read the same tensor over the same grid, so that it is read once, and single blocks that end
-    what the same kernel began, which saves launches.
+    """Merge groups that read the same tensor over the same grid, so that it is read once, and small ones and single
+    blocks that end what the same kernel began, which saves launches.
 
     The rule is for row-wise work: a matrix product gains no time and loses registers.
     """
@@ -247,7 +247,7 @@ def _join_siblings(
         first, second = groups[a[0]], groups[b[0]]
         single = all(_grid_size(plans[g], known) == 1 for g in (first, second))
         ends = single and graph.share_operands(groups, first, second)
-        if first == second or not (large[first] & large[second] or ends):
+        if first == second or not (large[first] & large[second] or ends or launches_alike(defs, first, second)):
             continue
         merged = graph.union((first, second))
         if merged in refused:

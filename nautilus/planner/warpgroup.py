@@ -23,7 +23,7 @@ from dataclasses import replace
 from math import gcd, prod
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars, loads
 from nautilus.core.expr.nodes import walk as nested
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.functions import FUNCTIONS
@@ -354,8 +354,8 @@ def back_to_back_gemm(
     step = min(step, _step_beside(tile, width, deep, operand, limits)) if tile else step
     if step == 0:
         return None  # none leaves registers for the second accumulator of bytes
-    held = operand == 2 and live_registers(width, deep, step, True) <= _most_live(unified, loop, warpgroups)
-    registers = held and not light and not tile
+    beside = _masks_read(unified, row, loop) * step // 4
+    held = operand == 2 and live_registers(width, deep, step, True) + beside <= _most_live(unified, loop, warpgroups)
     rows, stages = WGMMA_ROWS * warpgroups, 2
     resident, streamed = operand * rows * deep, step * (operand * (deep + width) + rows * tile)
     own, chunks = 2 * rows * width, 2 * rows * min(width, CHUNK)
@@ -377,7 +377,7 @@ def back_to_back_gemm(
         producer_registers=low, consumer_registers=high,
         persistent="dynamic" if fetched else "static", rescale_placement="early" if heavy else "late",
         cluster=2 if pairs else 1, store_columns=chunk, ordered_mma=ordered, volatile_waits=late,
-        outstanding_mma=not heavy, register_operands=registers,
+        outstanding_mma=not heavy, register_operands=held and not light and not tile,
         resident_stages=2 if min(own, chunks) + resident <= free else 1,
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip
@@ -449,6 +449,12 @@ def _most_live(unified: Unified, loop: str, warpgroups: int) -> float:
     masked = _places(unified, loop) or any(d.guard is not None and loop in free_vars(d.guard) for d in unified.defs)
     share = LIVE_SHARE_MASKED if masked else LIVE_SHARE
     return share * (CONSUMER if warpgroups == WARPGROUPS else CONSUMER_OF_THREE)
+
+
+def _masks_read(unified: Unified, row: str, loop: str) -> int:
+    """Elements of tensors for each position of the loop that conditions read: a thread has those of its columns."""
+    found = {(ld.buffer, free_vars(ld)) for d in unified.defs if d.guard is not None for ld in loads(d.guard)}
+    return sum(loop in names and row not in names for _, names in found)
 
 
 def _rows_last(plan: KernelPlan, row: str) -> KernelPlan:

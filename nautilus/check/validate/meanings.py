@@ -108,6 +108,7 @@ _INTEGER: Mapping[str, Callable[..., Any]] = {
     "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor, "bit_not": lambda a: -1 - a,
     "shift_left": _shift_left, "shift_right": _shift_right,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
+    "implied": lambda a, b, c: a,
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import NEGATED, Const, Expr, Op
+from nautilus.core.expr.nodes import NEGATED, Const, Expr, Op, rewrite
 from nautilus.core.types import DType
 
 TRUE = Const(True, DType.BOOL)
@@ -27,6 +27,16 @@ def conjuncts(e: Expr | None) -> tuple[Expr, ...]:
 def short_circuit(a: Expr, b: Expr) -> Expr:
     """``a and b``, where ``b`` is evaluated only if ``a`` holds, because it may read out of range otherwise."""
     return Op("select", (a, b, FALSE), DType.BOOL)
+
+
+def implied(e: Expr, sufficient: Expr, necessary: Expr) -> Expr:
+    """``e``, of which it is known that ``sufficient`` implies it and that it implies ``necessary``."""
+    return Op("implied", (e, sufficient, necessary), DType.BOOL)
+
+
+def without_implications(e: Expr) -> Expr:
+    """``e`` without what is known about its conditions."""
+    return rewrite(e, lambda n: n.args[0] if isinstance(n, Op) and n.op == "implied" else None)
 
 
 def conjunction(conditions: Iterable[Expr | None]) -> Expr | None:

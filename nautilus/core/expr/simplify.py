@@ -241,6 +241,10 @@ def _not(e: Op) -> Expr | None:
     return a.args[0] if isinstance(a, Op) and a.op == "not" else None
 
 
+def _implied(e: Op) -> Expr | None:
+    return e.args[0] if isinstance(e.args[0], Const) else None
+
+
 def _convert(e: Op) -> Expr | None:
     (a,) = e.args
     if a.dtype is e.dtype:
@@ -254,7 +258,7 @@ def _convert(e: Op) -> Expr | None:
 
 _RULES: Mapping[str, Callable[[Op], Expr | None]] = {
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "neg": _neg, "min": _extreme, "max": _extreme,
-    "pow": _pow, "select": _select, "and": _logic, "or": _logic, "not": _not,
+    "pow": _pow, "select": _select, "and": _logic, "or": _logic, "not": _not, "implied": _implied,
     "cast": _convert, "narrow": _convert,
 }  # fmt: skip
 

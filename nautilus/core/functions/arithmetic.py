@@ -177,6 +177,8 @@ _CONDITIONS = (
            symbol="or", native="any"),
     _LOGIC("not", 1, "does not hold", "np.logical_not", operator.not_, None, "logical_not",
            symbol="not", native="any"),
+    _LOGIC("implied", 3, "x, which y implies and which implies z; the compiler makes it", "arrays.first_of",
+           lambda a, b, c: a, Call("{0}", "{0}", "{0}"), "{0}", native="any"),
     _SELECT("select", 3, "y where x holds, z elsewhere; the other one is not evaluated", "np.where", None, None,
             "where", native="any"),
     _CONVERSION("cast", 1, "x rounded to a type; a float becomes an integer by truncation", "", None, None, ""),

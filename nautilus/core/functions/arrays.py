@@ -21,6 +21,11 @@ def floordiv(a: Array, b: Array) -> Array:
     return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
 
 
+def first_of(a: Array, b: Array, c: Array) -> Array:
+    """``a`` in the shape of all arguments."""
+    return np.broadcast_arrays(a, b, c)[0]
+
+
 def mod(a: Array, b: Array) -> Array:
     """The remainder of :func:`floordiv`, which has the sign of ``b``."""
     if np.asarray(b).dtype.kind == "f":

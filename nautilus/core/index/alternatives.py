@@ -56,6 +56,8 @@ def _condition(e: Expr, positive: bool) -> Alternatives:
             return _ALWAYS if bool(value) == positive else _NEVER
         case Op(op="not", args=(a,)):
             return _condition(a, not positive)
+        case Op(op="implied", args=(a, _, _)):
+            return _condition(a, positive)
         case Op(op="and" | "or" as op, args=args):
             join = _all if (op == "and") == positive else _any
             return join(*(_condition(a, positive) for a in args))

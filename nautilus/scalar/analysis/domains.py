@@ -29,7 +29,7 @@ from itertools import islice, product
 import numpy as np
 
 from nautilus.core.expr.build import calc, integer, within
-from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.conditions import conjunction, without_implications
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.index.alternatives import Alternative, alternatives
@@ -131,6 +131,7 @@ def nonempty(d: Def) -> Expr | None:
 
     It is ``true`` where the domain is never empty.
     """
+    d = replace(d, guard=None if d.guard is None else without_implications(d.guard))
     known, assumptions = axis_assumptions(d.par)
     wide = {v: (lo, hi if lo < hi else hi + 1) for v, (lo, hi) in known.items()}
     affine = _affine(d, known)

@@ -27,8 +27,8 @@ from dataclasses import replace
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError, in_kernel
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.conditions import FALSE, conjunction, conjuncts
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite
+from nautilus.core.expr.conditions import FALSE, conjunction, conjuncts, without_implications
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
 from nautilus.core.index.linear import constant, divided
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.order import certainly_less
@@ -45,7 +45,7 @@ from nautilus.scalar.analysis.derived_names import plan_of
 from nautilus.scalar.analysis.iteration_order import obstacle, ordered
 from nautilus.scalar.analysis.symbolic import linear_form
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
-from nautilus.scalar.rewriting import substituted
+from nautilus.scalar.rewriting import map_statements, substituted
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ class Partition:
         kernels = []
         for k, plan in plans:
             readable = {name: shapes[name] for name in before}
-            kernels.append(_kernel(k, plan.iteration_order, readable) if plan.partition else k)
+            made = _kernel(k, plan.iteration_order, readable) if plan.partition else k
+            kernels.append(replace(made, body=map_statements(made.body, _plain)))
             before |= {s.buffer for _, s in statements(k.body)} & shapes.keys()
         return replace(program, kernels=tuple(kernels))
 
@@ -91,6 +92,12 @@ class _Around:
     def is_read(self, c: Expr) -> bool:
         """Whether ``c`` reads a tensor at the position of a loop."""
         return any(free_vars(ld) & self.loops for ld in loads(c))
+
+
+def _plain(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
+    """``s`` without what is known about its condition, which loops have now."""
+    known = s.guard is not None and any(isinstance(e, Op) and e.op == "implied" for e in walk(s.guard))
+    return replace(s, guard=without_implications(s.guard)) if known and s.guard is not None else s
 
 
 def _kernel(kernel: Kernel, order: str, readable: Mapping[str, tuple[Extent, ...]]) -> Kernel:

@@ -66,6 +66,9 @@ def spans(c: Expr, var: str, tiles: Mapping[str, int], ranges: Ranges, readable:
     ``tiles``: the extents of the tile variables, 0 where unknown; ``ranges``: of the outer variables and of ``var``;
     ``readable``: what bounds may read.
     """
+    if isinstance(c, Op) and c.op == "implied":
+        full_part, live_part = (spans(e, var, tiles, ranges, readable) for e in c.args[1:])
+        return Blocks(live_part.live, full_part.full)
     live: list[Span] = []
     full: list[Span] = []
     named, values = with_names(c, var, frozenset(tiles), readable)

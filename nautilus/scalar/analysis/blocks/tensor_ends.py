@@ -160,7 +160,7 @@ def ends(
         over = _over_tile(_end(value.expr, span, fits, greatest), tiles, greatest)
         if over is None:
             return None
-        out[name] = _inside(over, ranges, readable), span
+        out[name] = reads_inside(over, ranges, readable), span
     return out
 
 
@@ -225,7 +225,7 @@ def _over_tile(e: Expr, tiles: Mapping[str, int], greatest: bool) -> Expr | None
     return points[0]
 
 
-def _inside(e: Expr, ranges: Ranges, readable: Readable) -> Expr:
+def reads_inside(e: Expr, ranges: Ranges, readable: Readable) -> Expr:
     """``e`` with the positions of its reads clamped to the tensors; a tensor without elements is not read."""
 
     def rule(n: Expr) -> Expr | None:

@@ -1,49 +1,68 @@
 """``find-ranges``: the blocks that a condition on memory leaves are found first, and loops visit the range of them.
 
 Under a condition such as ``j <= i and doc[i] == doc[j]``, the loop over ``j`` of a block of rows ``i`` has to visit all
-elements, although few of them may be admitted.  Three more definitions find for each block of :data:`BLOCK` rows the
-blocks of ``j`` that have an admitted element, and the first and the last one of them::
+elements, although few of them may be admitted.  More definitions find for each block of :data:`BLOCK` rows the first
+and the last block of ``j`` that may have an admitted element, from the bounds of what the condition compares
+(``analysis.blocks.verdicts``)::
 
-    live[I, J]   any= true           where cond(64 * I + r, 64 * J + c)
-    first[I]     min= 64 * J         where live[I, J]
-    last[I]      max= 64 * J + 64    where live[I, J]
-    O[i]         sum= ...            where cond(i, j) and first[i // 64] <= j and j < last[i // 64]
+    least[I]     min= doc[64 * I + r]    and the greatest one
+    first[I]     min= 64 * J             where J <= I and least[J] <= greatest[I] and least[I] <= greatest[J]
+    last[I]      max= 64 * J + 64        where the same holds
+    O[i]         sum= ...                where implied(cond(i, j), false, first[i // 64] <= j and j < last[i // 64])
 
-The condition implies the new parts, whatever the tensors hold.  ``partition`` begins and ends the loop at these
-numbers, so blocks outside of the range are not computed; dead blocks inside of it are.  FlexAttention has a map of
-blocks too (Dong et al., 2024).  Here it is made on the device in each launch, because the tensors may have changed.
+The condition implies the range, whatever the tensors hold.  ``partition`` begins and ends loops at these numbers, so
+blocks outside of the range are not computed; dead blocks inside of it are.  FlexAttention has a map of blocks too (Dong
+et al., 2024).  Here the range is found on the device in each launch, because the tensors may have changed.
 
 The pass applies where a part of the condition reads memory at positions along the reduced axis or along the rows, and
-where evaluating the condition takes a small part of the time of the products under it.  Parts that are the same for a
+where the search takes a small part of the time of the products under it.  Parts that are the same for a
 whole block, such as ``j < len[b]``, need no map, and where most elements are admitted whatever the tensors hold, as
 those before a tree of new tokens, it would be the whole axis.  Segments, ``ptr[n] <= j < ptr[n + 1]``, and sums whose
-terms are the same for all rows have loops of their own.  Sizes that are known at launch only are left out.
+terms are the same for all rows have loops of their own.  A size that is known at launch only has the blocks of its
+bound, of which those behind the size have no elements.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.conditions import FALSE, TRUE, conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute, walk
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import FALSE, TRUE, conjunction, conjuncts, implied, short_circuit
+from nautilus.core.expr.nodes import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Var,
+    free_vars,
+    loads,
+    substitute,
+    walk,
+)
+from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import Extent, at_most, extent_expr, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.blocks.tensor_ends import Readable, reads_inside
+from nautilus.scalar.analysis.blocks.verdicts import Judge
+from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import admitted_share
 from nautilus.scalar.ir import Program
-from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of, put_defs
+from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, kernel_of, put_defs
 
 BLOCK = 64  # rows, and elements of the reduced axis; tiles of rows are multiples of it, or divide it
 LEAST = 16  # blocks along the reduced axis
 WORK = 64  # terms of the largest reduction for each evaluation of the condition
 CERTAIN = 0.25  # share of elements that are admitted anyway, above which a range is mostly the whole axis
 _POINTS = 32  # positions along an axis at which a condition is evaluated
-TERMS = 1 << 35  # of the largest reduction, below which the kernels before it are no small part of its time
+TERMS = 1 << 33  # of the largest reduction, below which the kernels before it are no small part of its time
+BOUND = 1 << 20  # elements, up to which an axis of a size known at launch has as many blocks as it may need
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +90,11 @@ class FindRanges:
     name = "find-ranges"
 
     def apply(self, program: Program) -> Program:
-        """The program with three more definitions for each such condition."""
+        """The program with more definitions for each such condition."""
         for members in _groups(find_defs(program).values()):
             place = _place(members)
-            if place is not None and (self.every or _pays(members, place)):
-                program = _with_range(program, members, place)
+            if place is not None and (self.every or _pays(members)):
+                program = _with_ranges(program, members, place, self.every)
         return program
 
 
@@ -101,23 +120,28 @@ def _place(members: Sequence[_Member]) -> _Place | None:
     shared = [a for a in d.par if a.name in used]
     if len(shared) < len(used) or any(m.d.axis(a.name) != a for m in members for a in shared):
         return None
-    if any(size(a) is None for a in (over, *shared)):
-        return None
     rows = next((a for a in reversed(shared) if any(_shares(m, a.name) for m in members)), None)
-    if _is_segment(d.guard, over.name):
-        return None
     if rows is not None and all(rows.name not in free_vars(m.d.value) for m in members):
         return None
-    moving = {over.name} | ({rows.name} if rows else set())
-    if not any(free_vars(ld) & moving for ld in loads(d.guard)):
+    if (rows is not None and _is_segment(d.guard, rows.name)) or not _moving(d.guard, over, rows):
         return None
     return _Place(rows, tuple(a for a in shared if a is not rows))
 
 
-def _is_segment(guard: Expr, over: str) -> bool:
+def _moving(e: Expr, over: Axis, rows: Axis | None) -> bool:
+    """Whether ``e`` reads memory at positions along ``over`` or along ``rows``."""
+    names = {over.name} | ({rows.name} if rows else set())
+    return any(free_vars(ld) & names for ld in loads(e))
+
+
+def _is_segment(guard: Expr, rows: str) -> bool:
     """Whether two elements of one tensor are the ends of a range, ``ptr[n] <= j`` and ``j < ptr[n + 1]``."""
-    ends = Counter(ld.buffer for ld in loads(guard) if over not in free_vars(ld))
-    return any(n > 1 for n in ends.values())
+
+    def follow(a: Load, b: Load) -> bool:
+        differ = [(x, y) for x, y in zip(a.index, b.index, strict=True) if x != y]
+        return all(rows in free_vars(x) & free_vars(y) and not loads(x) for x, y in differ)
+
+    return any(a.buffer == b.buffer and follow(a, b) for a, b in combinations(loads(guard), 2))
 
 
 def _shares(m: _Member, rows: str) -> bool:
@@ -126,14 +150,16 @@ def _shares(m: _Member, rows: str) -> bool:
     return any(m.reduced.name in names and rows not in names for names in operands)
 
 
-def _pays(members: Sequence[_Member], place: _Place) -> bool:
-    """Whether finding the range takes a small part of the time of the largest of ``members``, and may shorten it."""
+def _pays(members: Sequence[_Member]) -> bool:
+    """Whether a range may shorten the largest of ``members`` by more than it takes to find."""
     if _certain_share(members[0]) > CERTAIN:
         return False
-    terms = max(prod(size(a) or 1 for a in m.d.axes) for m in members) * _possible_share(members[0])
-    rows = (place.rows,) if place.rows else ()
-    points = prod(size(a) or 1 for a in (members[0].reduced, *rows, *place.others))
-    return (size(members[0].reduced) or 0) >= LEAST * BLOCK and terms >= max(WORK * points, TERMS)
+    return nominal(members[0].reduced.extent) >= LEAST * BLOCK and _terms(members) >= TERMS
+
+
+def _terms(members: Sequence[_Member]) -> float:
+    """The terms of the largest of ``members`` that its condition may admit, about."""
+    return max(prod(nominal(a.extent) for a in m.d.axes) for m in members) * _possible_share(members[0])
 
 
 def _certain_share(m: _Member) -> float:
@@ -166,60 +192,141 @@ def _with_memory(e: Expr, memory: Const) -> Expr:
     return memory
 
 
-def _with_range(program: Program, members: Sequence[_Member], place: _Place) -> Program:
-    """``program`` with the range before the first of ``members``, and with its ends in their conditions."""
-    made = _range_defs(program, members[0], place)
-    at = [Var(a.name) for a in place.others] + ([_block(place.rows)] if place.rows else [])
-    begin, end = (Load(d.name, tuple(at), DType.I32, d.span) for d in made[1:])
+def _with_ranges(program: Program, members: Sequence[_Member], place: _Place, every: bool) -> Program:
+    """``program`` with the ranges before the first of ``members``, and in their conditions."""
+    d, over = members[0].d, members[0].reduced
+    search = _Search(program, d, over, place)
+    judge = Judge(search.positions, search.over)
+    verdicts = [judge.verdict(c) for c in conjuncts(d.guard)]
+    possible = conjunction(simplify(v.possible) for v in verdicts) or TRUE
+    if possible == TRUE or not (every or _terms(members) >= WORK * search.evaluations()):
+        return program
+    live = search.live(possible)
     for m in members:
-        j = Var(m.reduced.name)
-        guard = conjunction((m.d.guard, calc("le", begin, j), calc("lt", j, end)))
-        program = put_defs(program, m.d.name, (replace(m.d, guard=guard),))
+        j = {over.name: Var(m.reduced.name)}
+        known = [c for c in conjuncts(m.d.guard) if _moving(c, m.reduced, place.rows)]
+        rest = [c for c in conjuncts(m.d.guard) if c not in known]
+        told = implied(conjunction(known) or TRUE, FALSE, substitute(live, j))
+        program = put_defs(program, m.d.name, (replace(m.d, guard=conjunction((*rest, told))),))
     names = {m.d.name for m in members}
     before = next(n for n, k in enumerate(program.kernels) if k.name in names)
+    made = search.needed()
     kernels = (*program.kernels[:before], *map(kernel_of, made), *program.kernels[before:])
-    return replace(program, buffers=(*program.buffers, *(d.buffer for d in made)), kernels=kernels)
+    return replace(program, buffers=(*program.buffers, *(x.buffer for x in made)), kernels=kernels)
 
 
-def _block(axis: Axis) -> Expr:
-    return calc("floordiv", Var(axis.name), integer(BLOCK))
+class _Search:
+    """The definitions that find the ranges of the condition of ``d``; ``made``: in the order of their dependence."""
+
+    def __init__(self, program: Program, d: Def, over: Axis, place: _Place) -> None:
+        self.program, self.d, self.over_axis, self.place = program, d, over, place
+        self.whole = {a.name: a for a in (place.rows, over) if a is not None}
+        self.blocks = {name: replace(a, extent=_block_count(a)) for name, a in self.whole.items()}
+        self.inner = {name: Axis(f"{name}_in", BLOCK, a.span) for name, a in self.whole.items()}
+        self.known, _ = axis_assumptions(d.axes)
+        shapes = {b.name: b.shape for b in program.buffers}
+        self.readable = Readable(shapes, {a.name: extent_expr(a.extent) for a in d.axes})
+        self.made: list[Def] = []
+        self.found: dict[tuple[str, Expr, Extent | None], Def] = {}
+
+    @property
+    def positions(self) -> Mapping[str, tuple[Expr, Expr]]:
+        """The first and the last position of a block along the rows and along the reduced axis."""
+        return {name: (self.start(name), self.last_position(name)) for name in self.whole}
+
+    def start(self, name: str) -> Expr:
+        """The first position of a block."""
+        return calc("mul", Var(name), BLOCK)
+
+    def last_position(self, name: str) -> Expr:
+        """The last position of a block that has elements."""
+        last = calc("add", self.start(name), BLOCK - 1)
+        return calc("min", last, calc("sub", self.size(name), 1)) if self.is_ragged(name) else last
+
+    def size(self, name: str) -> Expr:
+        """The elements of an axis."""
+        return extent_expr(self.whole[name].extent)
+
+    def is_ragged(self, name: str) -> bool:
+        """Whether blocks along the axis ``name`` may have positions outside of it."""
+        extent = self.whole[name].extent
+        return not isinstance(extent, int) or extent % BLOCK > 0
+
+    def evaluations(self) -> int:
+        """Elements of which a reduction over blocks is made."""
+        return sum(prod(nominal(a.extent) for a in d.axes) for d in self.made)
+
+    def needed(self) -> list[Def]:
+        """The definitions that the ranges read."""
+        read = {ld.buffer for d in self.made for ld in loads(d.guard or TRUE)}
+        ends = {a.name for a in self.blocks.values()}
+        return [d for d in self.made if d.name in read or {a.name for a in d.red} <= ends]
+
+    def over(self, op: str, e: Expr) -> Expr:
+        """The reduction ``op`` of ``e`` over the elements of a block."""
+        e = reads_inside(e, self.known, self.readable)
+        moving = [name for name in self.whole if name in free_vars(e)]
+        places = {n: calc("add", self.start(n), Var(self.inner[n].name)) for n in moving}
+        known = {a.name: (0, BLOCK - 1) for a in self.inner.values()}
+        placed = simplify(substitute(e, places), known)
+        inner = [self.inner[n] for n in moving if self.inner[n].name in free_vars(placed)]
+        if not inner:
+            return placed
+        others = [a for a in self.place.others if a.name in free_vars(e)]
+        at = tuple(Var(a.name) for a in (*others, *(self.blocks[n] for n in moving)))
+        alone = moving[0] if len(moving) == 1 else None  # rows and columns share the bounds of one tensor
+        same, extent = (e, None) if alone is None else (substitute(e, {alone: Var("%")}), self.whole[alone].extent)
+        key = (op, same, extent)
+        if key not in self.found:
+            name = f"{loads(e)[0].buffer if loads(e) else self.d.name}_{op}"
+            made = self.temp(name, e.dtype, [*others, *(self.blocks[n] for n in moving)])
+            inside = conjunction(calc("lt", places[n], self.size(n)) for n in moving if self.is_ragged(n))
+            self.found[key] = replace(made, red=tuple(inner), op=op, value=placed, guard=inside)
+            self.made.append(self.found[key])
+        return Load(self.found[key].name, at, e.dtype, self.d.span)
+
+    def inside(self) -> Expr | None:
+        """The condition that a block has elements."""
+        beyond = (n for n, a in self.whole.items() if not isinstance(a.extent, int))
+        return conjunction(calc("lt", self.start(n), self.size(n)) for n in beyond)
+
+    def live(self, possible: Expr) -> Expr:
+        """The condition that an element is in the range of blocks for which ``possible`` holds."""
+        start = self.start(self.over_axis.name)
+        where = _within(self.inside(), possible)
+        first = self.end("first", "min", start, where)
+        last = self.end("last", "max", calc("add", start, BLOCK), where)
+        return self.between(first, last)
+
+    def end(self, name: str, op: str, value: Expr, where: Expr) -> Def:
+        """The reduction ``op`` of ``value`` over blocks of the reduced axis, for each block of rows."""
+        rows = [self.blocks[self.place.rows.name]] if self.place.rows else []
+        made = self.temp(f"{self.d.name}_{name}", DType.I32, [*self.place.others, *rows])
+        self.made.append(replace(made, red=(self.blocks[self.over_axis.name],), op=op, value=value, guard=where))
+        return self.made[-1]
+
+    def between(self, first: Def, last: Def) -> Expr:
+        """The condition that an element is in the range from ``first`` to ``last``."""
+        at: list[Expr] = [Var(a.name) for a in self.place.others]
+        if self.place.rows:
+            at.append(calc("floordiv", Var(self.place.rows.name), BLOCK))
+        begin, end = (Load(x.name, tuple(at), DType.I32, self.d.span) for x in (first, last))
+        j = Var(self.over_axis.name)
+        return calc("and", calc("le", begin, j), calc("lt", j, end))
+
+    def temp(self, name: str, dtype: DType, axes: Sequence[Axis]) -> Def:
+        """A definition in memory, without its value."""
+        name = fresh_name(self.program, name, [d.name for d in self.made])
+        buffer = Buffer(name, dtype, tuple(a.extent for a in axes), Space.TEMP, self.d.span)
+        return Def(name, buffer, tuple(axes), (), None, TRUE, None, self.d.span)
 
 
-def _range_defs(program: Program, m: _Member, place: _Place) -> tuple[Def, Def, Def]:
-    """Which blocks have an admitted element, and the ends of the range of them."""
-    d, others = m.d, place.others
-    whole = [a for a in (place.rows, m.reduced) if a is not None]
-    blocks = [replace(a, extent=-(-(size(a) or 0) // BLOCK)) for a in whole]
-    inner = [Axis(f"{a.name}_in", BLOCK, a.span) for a in blocks]
-    where, inside = _conditions(d, blocks, inner, {a.name: size(a) or 0 for a in whole})
-    live = _temp(program, f"{d.name}_live", DType.BOOL, (*others, *blocks), d)
-    guard = where if inside == TRUE else calc("select", inside, where, FALSE)
-    live = replace(live, red=tuple(inner), op="any", value=TRUE, guard=guard)
-    over, par = blocks[-1], (*others, *blocks[:-1])
-    read = Load(live.name, live.index, DType.BOOL, d.span)
-    start = calc("mul", Var(over.name), integer(BLOCK))
-    first = _temp(program, f"{d.name}_first", DType.I32, par, d)
-    last = _temp(program, f"{d.name}_last", DType.I32, par, d)
-    return (
-        live,
-        replace(first, red=(over,), op="min", value=start, guard=read),
-        replace(last, red=(over,), op="max", value=calc("add", start, integer(BLOCK)), guard=read),
-    )
+def _within(inside: Expr | None, e: Expr) -> Expr:
+    return e if inside is None else short_circuit(inside, e)
 
 
-def _conditions(
-    d: Def, blocks: Sequence[Axis], inner: Sequence[Axis], sizes: Mapping[str, int]
-) -> tuple[Expr, Expr]:  # fmt: skip
-    """The condition of ``d`` at an element of a block, and that the element is there."""
-    places = {
-        a.name: calc("add", calc("mul", Var(a.name), integer(BLOCK)), Var(i.name))
-        for a, i in zip(blocks, inner, strict=True)
-    }
-    inside = [calc("lt", places[n], integer(size)) for n, size in sizes.items() if size % BLOCK]
-    return conjunction(substitute(c, places) for c in conjuncts(d.guard)) or TRUE, conjunction(inside) or TRUE
-
-
-def _temp(program: Program, name: str, dtype: DType, axes: Sequence[Axis], d: Def) -> Def:
-    name = fresh_name(program, name)
-    buffer = Buffer(name, dtype, tuple(a.extent for a in axes), Space.TEMP, d.span)
-    return Def(name, buffer, tuple(axes), (), None, TRUE, None, d.span)
+def _block_count(a: Axis) -> int | Param:
+    """Blocks along ``a``: of its bound, or as many as it has elements where that is large."""
+    if isinstance(a.extent, int) or at_most(a.extent) <= BOUND:
+        return -(-at_most(a.extent) // BLOCK)
+    return a.extent

@@ -18,6 +18,18 @@ HEAD = (
     "O[b, h, i, d] = sum[j](P[b, h, i, j] * V[b, h, j, d])\n"
 )
 CONDITIONS = {
+    "documents of any ids": ("M", "input doc: i32[B, M]", "doc[b, i] == doc[b, j]"),
+    "intervals": ("M", "input range: i32[M, 2]", "range[i, 0] <= j and j < range[i, 1]"),
+    "starts by sequence": ("M", "input cu: i32[9]\ninput sid: u8[M]\nassume sid[i] < 9", "cu[sid[i]] <= j and j <= i"),
+    "prefixes": (
+        "M",
+        "input prefix: i32[4]\ninput doc: u8[M]\nassume 0 <= doc[i] < 4",
+        "doc[i] == doc[j] and (j <= i or j < prefix[doc[i]])",
+    ),
+    "distances": ("256", "input at: i32[N]\ninput here: i32[M]", "abs(here[i] - at[j]) <= 2 and not (at[j] == 3)"),
+    "blocks": ("256", "input layout: u8[4, 4]", "layout[i // 64, j // 64] != 0"),
+    "heads": ("M", "input window: i32[H]\ninput doc: u8[M]", "i - j < window[h] and doc[i] == doc[j]"),
+    "floats": ("256", "input time: f32[N]\ninput now: f32[M]", "time[j] <= now[i]"),
     "documents": ("M", "input doc: u8[B, M]", "j <= i and doc[b, i] == doc[b, j]"),
     "starts of rows": ("M", "input at: i32[M]", "at[i] <= j and j <= i"),
     "padding": ("256", "input keep: bool[B, N]", "keep[b, j]"),
@@ -29,7 +41,8 @@ CONDITIONS = {
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass applies whatever the sizes are."""
-    monkeypatch.setattr(find_ranges, "_pays", lambda members, place: True)
+    monkeypatch.setattr(find_ranges, "_pays", lambda members: True)
+    monkeypatch.setattr(find_ranges, "WORK", 0)
 
 
 @pytest.mark.usefixtures("everywhere")
@@ -55,7 +68,7 @@ def test_loops_begin_and_end_at_the_range() -> None:
 def test_ends_that_are_the_same_for_a_block_need_no_range() -> None:
     text = HEAD.format(n="200", inputs="input len: i32[B]", condition="j < len[b]")
     program = compile_file(Request(Path("given.naut"), "sm_90a", until="scalar", text=text)).modules["scalar"]
-    assert not [b.name for b in program.buffers if b.name.endswith("_live")]
+    assert not [b.name for b in program.buffers if b.name.endswith("_first")]
 
 
 TREE = """
@@ -75,4 +88,4 @@ O[b, h, i, d] = sum[j](softmax[j | j < L or tree[i, j]](S[b, h, i, j]) * V[b, h,
 def test_a_condition_that_admits_most_elements_anyway_needs_no_range(before: str, found: bool) -> None:
     text = TREE.replace("j < L or ", before)
     program = compile_file(Request(Path("given.naut"), "sm_90a", until="scalar", text=text)).modules["scalar"]
-    assert any(b.name.endswith("_live") for b in program.buffers) is found
+    assert any(b.name.endswith("_first") for b in program.buffers) is found
