@@ -61,6 +61,7 @@ from nautilus.scalar.analysis.masking import (
 )
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 from nautilus.scalar.recurrences import independent, recurrence_kernel
+from nautilus.scalar.variables import apart_from_arguments
 
 Scope = Mapping[str, "int | Param"]  # index variable -> extent, outer first
 
@@ -68,6 +69,17 @@ Scope = Mapping[str, "int | Param"]  # index variable -> extent, outer first
 def lower(spec: Spec) -> Program:
     """The program that computes ``spec``, unfused."""
     return _Lowering(spec).program()
+
+
+def _params(spec: Spec) -> list[ScalarParam]:
+    """The arguments that are numbers: scalars, sizes and strides that are known only at launch."""
+    params = [ScalarParam(s.name, s.dtype, s.default, span=s.span) for s in spec.scalars]
+    params += [
+        ScalarParam(d.name, DType.I32, None, d.bound or MAX_DIM, d.span, d.least, d.multiple, d.device)
+        for d in spec.runtime_dims
+    ]
+    params += [ScalarParam(p.name, p.dtype, None, p.most, p.span, p.least, p.multiple) for p in spec.stride_params]
+    return params
 
 
 def _multiple(p: Param) -> Expr:
@@ -97,17 +109,12 @@ class _Lowering:
     shared: dict[_Key, tuple[Buffer, tuple[int, ...]]] = field(default_factory=dict)
 
     def program(self) -> Program:
-        spec = self.spec
+        params = _params(self.spec)
+        spec = apart_from_arguments(self.spec, frozenset(p.name for p in params))
         for t in spec.inputs:
             self.buffer(Buffer(t.name, t.dtype, t.shape, Space.INPUT, t.span, strides=t.strides))
         for t in spec.outputs:
             self.buffer(Buffer(t.name, t.dtype, t.shape, Space.OUTPUT, t.span, strides=t.strides))
-        params = [ScalarParam(s.name, s.dtype, s.default, span=s.span) for s in spec.scalars]
-        params += [
-            ScalarParam(d.name, DType.I32, None, d.bound or MAX_DIM, d.span, d.least, d.multiple, d.device)
-            for d in spec.runtime_dims
-        ]
-        params += [ScalarParam(p.name, p.dtype, None, p.most, p.span, p.least, p.multiple) for p in spec.stride_params]
         self.names |= {p.name for p in params} | {d.name for d in spec.definitions}
         self.names |= {a.name for d in spec.definitions for a in d.axes}
         for d in spec.definitions:

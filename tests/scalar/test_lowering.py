@@ -10,10 +10,13 @@ import pytest
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.planner.kernels import default_schedule
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program, statements
 from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.fuse import Fuse
 from nautilus.scalar.passes.inline import Inline
+from nautilus.scalar.passes.split import Split
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
 from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, small
@@ -129,3 +132,15 @@ def test_spans_survive() -> None:
             line = s.span.source.line(s.span.line)
             assert "=" in line and not line.startswith("#")
             assert all(loop.span.line > 0 for loop in loops)
+
+
+def test_no_variable_has_the_name_of_an_argument_and_no_tile_counter_has_it() -> None:
+    """``i`` and ``j`` are scalars, and so is ``b0``, which would count the tiles of ``b``."""
+    spec = load_text(
+        "dim M = 4096, N = 16\ninput X: f32[M, N]\nscalar i: f32 = 1.0, j: f32 = 2.0, b0: f32 = 3.0\n"
+        "output O: f32[M], P: f32[N]\nO[i] = sum[j](X[i, j])\nP[b] = sum[c](X[c, b]) * i * j * b0\n"
+    )
+    program = lower(spec)
+    verify(program)
+    schedule = default_schedule(program)
+    verify(Split(schedule).apply(Fuse(schedule).apply(program)))

@@ -26,6 +26,7 @@ from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import STEP, Evaluator, product_factors, run_spec
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.frontend.values import Value, line_up
+from nautilus.scalar.analysis.ranges.precision import in_bf16
 
 #: The unit roundoff of f32, and of f64.
 U32: Final = 2.0**-24
@@ -357,7 +358,8 @@ class Rounding(Evaluator):
         if not target.is_float:
             return x if target is DType.BOOL or not self.computed(e) else self.flipped_integers(x, target)
         if e.op == "narrow":
-            if self.probe.reals or _selects({}, e.args[0], target):
+            exact = _selects({}, e.args[0], target) or (target is DType.BF16 and in_bf16(e.args[0]))
+            if self.probe.reals or exact:
                 return x
             f = FORMATS[target]
             least = 2.0 ** (f.least - f.mantissa - 1)  # what is below it becomes 0, whose product with inf is NaN

@@ -6,7 +6,7 @@ each of the two has a parallel axis of its own (so it *is* a matrix product), an
 that type.  A bf16 tensor beside an f16 tensor counts as a computed factor, because f16 holds its mantissa, and so does
 an 8-bit tensor beside one of 16 bits, which holds its numbers exactly.  What it becomes:
 
-* beside bf16: ``narrow<bf16>``, which has f32's range;
+* beside bf16: ``narrow<bf16>``, which has f32's range; beside 8 bits too, where bf16 holds the factor exactly;
 * beside f16 (or 8 bits, which f16 holds exactly): ``narrow<f16>``, where :mod:`nautilus.scalar.analysis.value_range`
   proves that it cannot overflow f16;
 * else ``narrow<f16>`` of the factor times a power of two, which the sum is divided by.  The power is a constant where
@@ -30,7 +30,7 @@ upper end of the range, where these are 2^-13 and 2^-17 of the largest element o
 
 Where both factors are computed, both become narrow if each of them is made from a 16-bit or 8-bit tensor over all of
 its axes, and only outputs of at most 16 bits depend on the sum: such outputs are rounded in the same place anyway.
-The type is bf16 if all these tensors are, else f16, and nothing is done if one of the two would need tf32.
+The type is bf16 if all these tensors are, or if it holds both factors exactly, else f16, and nothing is done if one of the two would need tf32.
 
 A product of 8-bit tensors over a short axis becomes one of 16 bits if it is part of a factor that becomes narrow: the
 two products can then share a kernel.  Where ``strict`` forbids MMAs of 8-bit floats, because their sums have few bits,
@@ -66,7 +66,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.ranges.byte_factors import with_byte_factors
-from nautilus.scalar.analysis.ranges.precision import SHORT, feeding_wide_outputs, sources
+from nautilus.scalar.analysis.ranges.precision import SHORT, feeding_wide_outputs, in_bf16, sources
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
@@ -75,7 +75,6 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 _TARGET: Mapping[DType, DType] = {
     d: d if d.is_half else DType.F16 for d in DType if d.is_half or d.is_float8
 }  # fmt: skip
-
 
 _FITS_F8 = 448.0 * (1 + 2.0**-13)  # likewise for f8e4m3, which ends at 464
 _FITS_F16 = 65504.0 * (1 + 2.0**-13)  # rounding errors of f32 below 2^-13 do not reach 65520
@@ -267,7 +266,8 @@ def _beside(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def], to_bytes: 
         if met is None or not _computed(factor, met):
             continue
         short = to_bytes and met.is_float8 and _is_of_bytes(d, factor, tensor, defs)
-        side, note = _side(d, factor, DType.F8E4M3 if short else _TARGET[met], defs)
+        target = DType.BF16 if met.is_float8 and in_bf16(factor) else _TARGET[met]
+        side, note = _side(d, factor, DType.F8E4M3 if short else target, defs)
         wider = side.dtype is DType.TF32 or (met in SHORT and not short)
         kept = Side(tensor, side.dtype if wider else None)
         return Narrowed(d, (side, kept) if n else (kept, side), (1 - n,), (("meets", tensor),), note)
@@ -321,7 +321,7 @@ def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed 
     own = [frozenset((names[n] - names[1 - n]) & par | names[n] & red) for n in (0, 1)]
     made_from = [sources(side, tile, defs) for side, tile in zip(pair, own, strict=True)]
     types = {ld.dtype for found in made_from for ld in found}
-    target = DType.BF16 if DType.BF16 in types and DType.F16 not in types else DType.F16
+    target = DType.BF16 if in_bf16(*pair) or (DType.BF16 in types and DType.F16 not in types) else DType.F16
     if not all(made_from) or any(_tensor(side) is not None or _typed(side) is not None for side in pair):
         return None
     (left, one), (right, other) = (_side(d, side, target, defs) for side in pair)

@@ -1,12 +1,14 @@
-"""The precision of values: the types of the tensors that they are made from, and of the outputs that depend on them."""
+"""The precision of values: how many significant bits they have, the types of the tensors that they are made from, and of
+the outputs that depend on them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Expr, Load, free_vars, loads
-from nautilus.core.types import DType
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, free_vars, loads
+from nautilus.core.types import FORMATS, DType
 from nautilus.scalar.analysis.definitions import Def
 
 #: Types that every 16-bit float holds exactly.
@@ -30,6 +32,63 @@ def _sources(e: Expr, axes: frozenset[str], defs: Mapping[str, Def], depth: int)
             yield ld
         elif axes <= free_vars(ld) and ld.buffer in defs and depth:
             yield from _sources(defs[ld.buffer].value, frozenset(), defs, depth - 1)
+
+
+def in_bf16(*values: Expr) -> bool:
+    """Whether bf16 holds all ``values`` exactly, such as 8-bit floats times powers of two: it has the range of f32."""
+    return all(significant_bits(e) <= DType.BF16.mantissa + 1 for e in values)
+
+
+def significant_bits(e: Expr) -> int:
+    """The bits of the significand that ``e`` needs at most."""
+    most = e.dtype.mantissa + 1 if e.dtype.is_float else e.dtype.bits
+    match e:
+        case Op(op="cast" | "narrow" | "neg" | "abs", args=(x,)) if e.dtype.is_float:
+            most = min(most, significant_bits(x))
+        case Op(op="mul", args=(x, y)) if e.dtype.is_float:
+            most = min(most, significant_bits(x) + significant_bits(y))
+        case Op(op="exp2", args=(x,)) if _is_whole(x):
+            most = 1
+    multiple = _multiple(e)
+    return most if multiple is None else min(most, max(math.frexp(multiple[1])[1] - multiple[0], 1))
+
+
+def _multiple(e: Expr) -> tuple[int, float] | None:
+    """``(p, m)``: ``e`` is a multiple of 2 to the power ``p`` whose magnitude is at most ``m``; None where none is known."""
+    match e:
+        case Const(value=value) if math.isfinite(value):
+            numerator, denominator = abs(value).as_integer_ratio()
+            return (numerator & -numerator).bit_length() - denominator.bit_length(), float(abs(value))
+        case Op(op="bit_and", args=(_, Const(value=value))) if value >= 0:
+            return 0, float(value)
+        case Op(op="cast", args=(x,)) if x.dtype.is_int and e.dtype.is_float or x.dtype.bits < e.dtype.bits:
+            return _multiple(x)
+        case Op(op="neg" | "abs", args=(x,)):
+            return _multiple(x)
+        case Op(op="select", args=(_, x, y)) | Op(op="add" | "sub" | "mul", args=(x, y)):
+            return _of_pair(e.op, _multiple(x), _multiple(y)) if isinstance(e, Op) else None
+        case Load() if e.dtype.is_int:
+            return 0, float(1 << (e.dtype.bits - (FORMATS[e.dtype].kind == "int")))
+    return None
+
+
+def _of_pair(op: str, x: tuple[int, float] | None, y: tuple[int, float] | None) -> tuple[int, float] | None:
+    if x is None or y is None:
+        return None
+    if op == "mul":
+        return x[0] + y[0], x[1] * y[1]
+    return min(x[0], y[0]), max(x[1], y[1]) if op == "select" else x[1] + y[1]
+
+
+def _is_whole(e: Expr) -> bool:
+    match e:
+        case Const(value=value):
+            return float(value).is_integer()
+        case Op(op="cast", args=(x,)):
+            return x.dtype.is_int or _is_whole(x)
+        case Op(op="add" | "sub", args=(x, y)):
+            return _is_whole(x) and _is_whole(y)
+    return e.dtype.is_int
 
 
 def feeding_wide_outputs(defs: Mapping[str, Def]) -> frozenset[str]:
