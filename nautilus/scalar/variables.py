@@ -1,7 +1,8 @@
 """Names of index variables that no argument has.
 
-A loop variable and a number argument are two things, but both are plain names in the text of an IR.  The variable that
-counts tiles of an axis ``b`` is ``b0`` (:mod:`nautilus.scalar.analysis.derived_names`), which no argument may be either.
+A loop variable and a number argument are two things, but both are plain names in the text of an IR.  The variable
+that counts tiles of an axis ``b`` is ``b0`` (:mod:`nautilus.scalar.analysis.derived_names`), which no argument may be
+either.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from nautilus.frontend.spec import Definition, Spec
 
 
 def apart_from_arguments(spec: Spec, arguments: Collection[str]) -> Spec:
-    """``spec`` with other names for the index variables that have, or whose tiles would have, the name of an argument."""
+    """``spec`` with other names for index variables that have, or whose tiles would have, the name of an argument."""
     used = {a.name for d in spec.definitions for a in _axes(d)}
     names: dict[str, str] = {}
     taken = used | {d.name for d in spec.definitions} | set(spec.tensors) | set(arguments)

@@ -9,8 +9,8 @@ import pytest
 
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_text
-from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.planner.kernels import default_schedule
+from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program, statements
 from nautilus.scalar.lowering import lower

@@ -1,5 +1,5 @@
-"""The precision of values: how many significant bits they have, the types of the tensors that they are made from, and of
-the outputs that depend on them."""
+"""The precision of values: how many significant bits they have, the types of the tensors that they are made from, and
+of the outputs that depend on them."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def significant_bits(e: Expr) -> int:
 
 
 def _multiple(e: Expr) -> tuple[int, float] | None:
-    """``(p, m)``: ``e`` is a multiple of 2 to the power ``p`` whose magnitude is at most ``m``; None where none is known."""
+    """``(p, m)``: ``e`` is a multiple of 2 to the power ``p``, at most ``m`` in magnitude; None where none is known."""
     match e:
         case Const(value=value) if math.isfinite(value):
             numerator, denominator = abs(value).as_integer_ratio()
             return (numerator & -numerator).bit_length() - denominator.bit_length(), float(abs(value))
         case Op(op="bit_and", args=(_, Const(value=value))) if value >= 0:
             return 0, float(value)
-        case Op(op="cast", args=(x,)) if x.dtype.is_int and e.dtype.is_float or x.dtype.bits < e.dtype.bits:
+        case Op(op="cast", args=(x,)) if (x.dtype.is_int and e.dtype.is_float) or x.dtype.bits < e.dtype.bits:
             return _multiple(x)
         case Op(op="neg" | "abs", args=(x,)):
             return _multiple(x)
