@@ -34,6 +34,7 @@ class Why(enum.Enum):
     REPEATED = "every block of the product would reduce it again"
     BATCHED = "a block would have several matrices of one product"
     CROWDED = "a tile would have more sums of products than registers"
+    WINDOWS = "the elements of a row would share the threads of a window"
     NESTED = "the loop of the product would run inside another loop"
 
 

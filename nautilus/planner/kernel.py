@@ -164,8 +164,10 @@ def _planned(g: Draft, name: str, grid: list[str], rest: list[str], mapping: War
 def _window(g: Draft, grid: list[str], rest: list[str]) -> WarpPlan:
     """Roles and warps of a kernel whose reductions all are over windows."""
     order = [a.name for a in reversed(g.defs[-1].par) if a.name in grid]
-    tiles, warps = windows.block_of(g.defs, order, {x: g.extent(x) for x in order}, g.terms())
-    g.roles |= {x: AxisPlan(x, TILE, g.extent(x)) for x in rest}
+    g.loop = windows.line_axis(g.defs, {x: g.extent(x) for x in rest})
+    terms = g.terms() // (1 if g.loop is None else g.extent(g.loop))
+    tiles, warps = windows.block_of(g.defs, order, {x: g.extent(x) for x in order}, terms)
+    g.roles |= {x: AxisPlan(x, LOOP, 1) if x == g.loop else AxisPlan(x, TILE, g.extent(x)) for x in rest}
     g.roles |= {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
     return WarpPlan(warps=(1, warps), stages=1, epilogue="direct")
 

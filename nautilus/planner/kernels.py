@@ -31,6 +31,7 @@ from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.products.sums import is_sum_of_others
 from nautilus.planner.rowwise.turned import turns_rows
+from nautilus.planner.rowwise.windows import shares_windows
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
@@ -225,11 +226,9 @@ def _slow(plan: KernelPlan | None, known: _Known, parts: list[KernelPlan]) -> Wh
         return Why.PLAN
     if _starves(plan, known, parts):
         return Why.BLOCKS
-    if _batches(plan, known):
-        return Why.BATCHED
-    if _crowds(plan, known):
-        return Why.CROWDED
-    return Why.REPEATED if _repeats(plan, known) else Why.NESTED if _slows(plan, known) else None
+    rules = {Why.BATCHED: _batches, Why.CROWDED: _crowds, Why.REPEATED: _repeats, Why.NESTED: _slows}
+    found = next((why for why, rule in rules.items() if rule(plan, known)), None)
+    return found or (Why.WINDOWS if shares_windows(known.unified(plan.ops).defs) else None)
 
 
 def _join_siblings(

@@ -5,7 +5,8 @@ kept axis and on a reduced one (``x + r``), the last index of the operand moves 
 :data:`MAX_STEP` elements, and the reduced axes have at most :data:`MAX_TERMS` points together.  Then
 
 * a thread computes whole windows, so that no result is shared between threads: the reduced axes have their exact
-  extents, and the layout gives them registers only;
+  extents, and the layout gives them registers only.  Windows of more than :data:`LINE_TERMS` terms are a loop over
+  their lines, so that a thread has more results, whose windows overlap;
 * a block has up to :data:`RESULTS` results, along the last axes of the result.  The tile of an axis is the largest
   power of two that leaves at most one part in :data:`WASTE` of the positions unused.  It has :data:`LANES` elements at
   least along the last axis, so that neighbouring threads read neighbouring elements, and :data:`LINES` along others.
@@ -26,15 +27,19 @@ from nautilus.core.records import dataclass
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.rowwise.elementwise import fitting
 from nautilus.planner.rowwise.rows import MAX_WARPS, MIN_WARPS, WASTE
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.targets.limits import VECTOR_BYTES
 
 MAX_TERMS = 64  # terms that a thread holds in registers
+MOST_TERMS = 1024  # terms of a window whose lines are a loop
+LINE_TERMS = 16  # most terms of a window that a thread holds whole
+LEAST_TERMS = 9  # of a window that is a kernel of its own where rows of its results are reduced
 MAX_STEP = 4  # elements between the windows of neighbouring threads; further apart they share few sectors
 RESULTS = 1024  # most results of a block
 LANES = 32  # results along the last axis, which neighbouring threads have, at least
 LINES = 8  # results along another axis at least: neighbours share most of their windows there
 BLOCK_TERMS = 16384  # most terms of a block
+VECTORS = 4  # vectors of channels of neighbouring threads, at least
 HELD = 128  # terms of the windows of one thread along vectors
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
 
@@ -43,9 +48,42 @@ def is_window(defs: Sequence[Def], rest: Mapping[str, int]) -> bool:
     """Whether ``defs`` reduce over windows (module docstring).  ``rest``: the axes that are not spread over blocks."""
     reductions = [d for d in defs if d.is_reduction]
     reduced = {a.name for d in reductions for a in d.red}
-    if not reductions or reduced != set(rest) or prod(rest.values()) > MAX_TERMS:
+    terms, line = prod(rest.values()), rest.get(line_axis(defs, rest) or "", 1)
+    if not reductions or reduced != set(rest) or terms > MOST_TERMS or terms // line > MAX_TERMS:
         return False
     return all(_slides(d) and _kept_is_last(d) for d in reductions)
+
+
+def line_axis(defs: Sequence[Def], rest: Mapping[str, int]) -> str | None:
+    """The reduced axis along which the lines of windows are a loop; None where a thread holds whole windows.
+
+    It is the first one that slides along an index of the largest operand, and each reduction has it and another one.
+    """
+    reductions = [d for d in defs if d.is_reduction]
+    if not reductions or prod(rest.values()) <= LINE_TERMS:
+        return None
+    found = {_first_reduced(d) for d in reductions}
+    axis = found.pop()
+    others = prod(n for x, n in rest.items() if x != axis)
+    return axis if not found and others > 1 else None
+
+
+def _first_reduced(d: Def) -> str | None:
+    reduced = [a.name for a in d.red]
+    largest = max(d.reads(), key=lambda ld: len(free_vars(ld)), default=None)
+    moved = (x for e in (largest.index[:-1] if largest is not None else ()) for x in reduced if x in free_vars(e))
+    return next(moved, None)
+
+
+def shares_windows(defs: Sequence[Def]) -> bool:
+    """Whether one of ``defs`` reduces over windows, of which another one reduces the results along a row.
+
+    The tile of a row then has an axis for the terms of a window, which neighbouring results do not share.
+    """
+    found = (d for d in defs if d.is_reduction and prod(size(a) or MAX_TERMS for a in d.red) >= LEAST_TERMS)
+    windows = [d for d in found if is_window((d,), {a.name: size(a) or 2 * MAX_TERMS for a in d.red})]
+    rows = {a.name for d in defs if d.is_reduction for a in d.red}
+    return any(rows & {a.name for a in d.par} for d in windows)
 
 
 def _slides(d: Def) -> bool:
@@ -75,7 +113,9 @@ class Vectors:
     def tiles(self, extents: Mapping[str, int], terms: int) -> tuple[dict[str, int], int]:
         """The tiles of a block of at most :data:`MIN_WARPS` warps, and its warps.  ``terms``: of a window."""
         threads = 32 * MIN_WARPS
-        across = min(threads, floor_pow2(-(-extents[self.channels] // self.width)))
+        count = -(-extents[self.channels] // self.width)
+        across = min(threads, floor_pow2(count))
+        across = fitting(count, across, min(across, VECTORS), WASTE) or across
         held = floor_pow2(max(1, HELD // (self.width * terms)))
         down = min(held * (threads // across), ceil_pow2(extents[self.positions]))
         tiles = dict.fromkeys(extents, 1) | {self.channels: across * self.width, self.positions: down}

@@ -30,7 +30,7 @@ upper end of the range, where these are 2^-13 and 2^-17 of the largest element o
 
 Where both factors are computed, both become narrow if each of them is made from a 16-bit or 8-bit tensor over all of
 its axes, and only outputs of at most 16 bits depend on the sum: such outputs are rounded in the same place anyway. The
-type is bf16 if all these tensors are or it holds both factors exactly, else f16; nothing is done if one would need tf32.
+type is bf16 if all these tensors are or it holds both factors exactly, else f16; nothing is done if one needed tf32.
 
 A product of 8-bit tensors over a short axis becomes one of 16 bits if it is part of a factor that becomes narrow: the
 two products can then share a kernel.  Where ``strict`` forbids MMAs of 8-bit floats, because their sums have few bits,

@@ -165,3 +165,34 @@ def test_a_mean_without_the_padding_is_one_window() -> None:
     """
     plan = plan_of(compiled(text))
     assert {a.name: a.tile for a in plan.axes if a.tile > 1} == {"c": 4, "y": 8, "x": 32, "r": 3, "s": 3}
+
+
+WIDE = """
+    dim C = 3, H = 37, W = 70
+    input X: f16[C, H, W]
+    input F: f32[C, 5, 7]
+    output Y: f16[C, H, W]
+    Y[c, y, x: W] = sum[r, s | 0 <= y + r - 2 < H and 0 <= x + s - 3 < W](X[c, y + r - 2, x + s - 3] * F[c, r, s])
+"""
+
+
+def test_lines_of_large_windows_are_a_loop() -> None:
+    """A thread that held all terms of a window would have one result, whose window it shares with no other."""
+    plan = plan_of(compiled(WIDE))
+    assert [(a.name, a.role) for a in plan.axes][-2:] == [("r", "loop"), ("s", "tile")]
+    check(WIDE, "sm_90a")
+
+
+def test_windows_whose_results_are_reduced_along_a_row_are_a_kernel_of_their_own() -> None:
+    text = """
+        dim H = 20, W = 24, C = 96
+        input X: f16[H, W, C]
+        input F: f16[3, 3, C]
+        output Y: f16[H, W, C]
+        D[y: H, x: W, c] = sum[r, s | 0 <= y + r - 1 < H and 0 <= x + s - 1 < W](X[y + r - 1, x + s - 1, c] * F[r, s, c])
+        Y[y, x, c] = layer_norm[c](D[y, x, c], 1e-6)
+    """
+    schedule = compiled(text).context.schedule
+    assert schedule is not None
+    assert [k.name for k in schedule.kernels] == ["D", "Y"]
+    assert {a.name: a.tile for a in schedule.kernels[0].axes}["c"] == 32  # three tiles, and not two of 64
