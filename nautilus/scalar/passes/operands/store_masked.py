@@ -13,7 +13,7 @@ without one.  So the elements that the condition leaves out are stored as 0, whi
 The condition stays: it shortens the loop, and the support says that it needs no mask.  All axes of the condition are
 axes of the operand, which is read at axes of the product, each by itself, and is converted to types that hold all of
 its values.  The condition has no number that is known at launch only, because the share of the terms that it leaves
-decides.  The other operand's inf and NaN stay out of the sum as those of any masked product do (``recompute-masked``).
+decides.  It may read inputs, as that of a dropout does, and is then taken to leave all terms.  The other operand's inf and NaN stay out of the sum as those of any masked product do (``recompute-masked``).
 
 The pass applies where warpgroup MMAs are predicted to be faster by a margin, although the temp is written and read.
 """
@@ -25,7 +25,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Var, free_vars, identity, substitute, walk
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Var, free_vars, identity, loads, substitute, walk
 from nautilus.core.expr.products import strip_lossless_conversions
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import dense_product
@@ -53,18 +53,19 @@ class StoreMasked:
         if not limits(self.arch).warpgroup:
             return program
         for d in find_defs(program).values():
-            side = _masked(d)
+            inputs = frozenset(b.name for b in program.buffers if b.space is Space.INPUT)
+            side = _masked(d, inputs)
             if side is not None and _is_faster(d, side):
                 program = _stored(program, d, side)
         return program
 
 
-def _masked(d: Def) -> int | None:
+def _masked(d: Def, inputs: frozenset[str]) -> int | None:
     """The operand of product ``d`` that has all axes of its condition; None where there is none."""
     product = dense_product(d)
     if product is None or d.guard is None or not isinstance(d.value, Op):
         return None
-    if any(isinstance(e, Load | Param) for e in walk(d.guard)):
+    if any(isinstance(e, Param) or (isinstance(e, Load) and e.buffer not in inputs) for e in walk(d.guard)):
         return None
     used, red = free_vars(d.guard), {a.name for a in d.red}
     for side, own in enumerate((product.rows, product.columns)):
@@ -81,8 +82,10 @@ def _is_faster(d: Def, side: int) -> bool:
     """Whether the product by warpgroups and the store take less time than the product by warps, by a margin."""
     assert isinstance(d.value, Op) and d.guard is not None
     mine = free_vars(d.value.args[side])
-    operations = 2.0 * _volume(d.axes) * admitted_share(d.guard, d.axes, _POINTS)
-    stored = matrix_rates.store_seconds(2 * _volume([a for a in d.axes if a.name in mine]), 1)
+    read = loads(d.guard)
+    operations = 2.0 * _volume(d.axes) * (1.0 if read else admitted_share(d.guard, d.axes, _POINTS))
+    bytes_each = 2 + sum(ld.dtype.bytes for ld in read)
+    stored = matrix_rates.store_seconds(bytes_each * _volume([a for a in d.axes if a.name in mine]), 1)
     by_warps = operations / matrix_rates.MASKED
     return operations / window_rates.RATE + stored <= matrix_rates.MATRICES_SHARE * by_warps
 
