@@ -7,7 +7,8 @@ or several, and tiles do not end where the inner axis does.
 Axis ``x`` collapses with the axis ``y`` behind it if in every definition that has one of them both are parallel, or
 both reduced; wherever one is an index, the other one stands beside it, in dimensions of their extents; wherever they
 are values, they are the position ``n * x + y`` of an element among them, where ``y`` has ``n`` elements, as in the
-result of an argmax; and neither occurs in any other way (alone, in a computed index).  All accesses to these two
+result of an argmax; and neither occurs in any other way (alone, in a computed index).  Where matrix products sum over
+both, a condition may have ``x`` alone, which is then ``position // n`` (``n`` a power of two).  All accesses to these two
 dimensions of a buffer agree, so that its shape has one dimension instead: in row-major order the elements are the same.
 A buffer with strides keeps its axes.  An argument keeps the shape that the caller gives it (``Buffer.array_shape``).
 
@@ -25,7 +26,8 @@ from math import prod
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, children, free_vars, rewrite, with_children
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Axis, Expr, Load, Var, children, free_vars, rewrite, substitute, with_children
 from nautilus.core.expr.products import matrix_product, strip_conversions
 from nautilus.core.index.linear import Linear, build, linear
 from nautilus.core.records import dataclass
@@ -78,6 +80,7 @@ def _legal(program: Program, defs: Mapping[str, Def]) -> list[Join]:
     uses: dict[tuple[str, str], int] = {}  # of an axis as an index
     accesses: dict[Place, list[Pair | None]] = {}  # None: an access with anything else there
     forms = {d.name: [*_positions(d)] for d in defs.values()}
+    summed = {e for d in defs.values() for e in _summed(d)}
     for d in defs.values():
         kinds = {a.name: (a.extent, k) for k, axes in enumerate((d.par, d.red)) for a in axes}
         found = [*_accesses(d)]
@@ -90,7 +93,8 @@ def _legal(program: Program, defs: Mapping[str, Def]) -> list[Join]:
             for n in range(len(index) - 1):
                 fits = buffer not in strided
                 pair = _pair(d.name, index[n : n + 2], shapes[buffer][n : n + 2], kinds) if fits else None
-                pair = pair if pair is not None and _is_position(pair, kinds, forms[d.name]) else None
+                if pair is not None and not _is_position(pair, kinds, forms[d.name]):
+                    pair = pair if shapes[buffer][n : n + 2] in summed and _is_block(d, pair, kinds) else None
                 accesses.setdefault((buffer, n), []).append(pair)
                 if pair is not None:
                     joins.setdefault(pair, []).append((buffer, n))
@@ -122,7 +126,14 @@ def _other_variables(index: Sequence[Expr]) -> frozenset[str]:
 
 def _positions(d: Def) -> Iterator[Linear]:
     """The integers outside of indices in which variables of ``d`` are."""
-    stack, seen = [d.value] if d.guard is None else [d.value, d.guard], set[int]()
+    yield from _forms(d.value)
+    if d.guard is not None:
+        yield from _forms(d.guard)
+
+
+def _forms(e: Expr) -> Iterator[Linear]:
+    """The integers of ``e`` outside of indices."""
+    stack, seen = [e], set[int]()
     while stack:
         e = stack.pop()
         if id(e) in seen or isinstance(e, Load) or not free_vars(e):
@@ -141,6 +152,21 @@ def _is_position(pair: Pair, kinds: Mapping[str, tuple[object, int]], forms: Seq
     _, x, y = pair
     count = kinds[y][0]
     return isinstance(count, int) and all(f.slope(x) == count * f.slope(y) for f in forms)
+
+
+def _summed(d: Def) -> Iterator[tuple[object, ...]]:
+    """The extents of the two axes over which the product ``d`` sums."""
+    if d.op == "sum" and len(d.red) == 2 and matrix_product(strip_conversions(d.value), [a.name for a in d.par]):
+        yield tuple(a.extent for a in d.red)
+
+
+def _is_block(d: Def, pair: Pair, kinds: Mapping[str, tuple[object, int]]) -> bool:
+    """Whether the first axis of ``pair`` alone is in the condition of ``d``, and its value has none of the two."""
+    _, x, y = pair
+    count = kinds[y][0]
+    fits = isinstance(count, int) and count & (count - 1) == 0 and d.guard is not None
+    other = [f.slope(y) for e in (d.value, d.guard) if e is not None for f in _forms(e)]
+    return fits and not any(other) and not any(f.slope(x) for f in _forms(d.value))
 
 
 def _pair(
@@ -242,6 +268,9 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
         return _at_positions(e, last, rule, {}) if positions else rewrite(e, rule)
 
     value, guard = rewritten(d.value), None if d.guard is None else rewritten(d.guard)
+    if guard is not None and free_vars(guard) & {x for chain in chains for x in chain}:
+        inner = {c[0]: prod(_count(extents[x]) for x in c[1:]) for c in chains}
+        guard = substitute(guard, {x: calc("floordiv", Var(names[x]), n) for x, n in inner.items()})
     return replace(d, buffer=_viewed(d.buffer, places), par=axes(d.par), red=axes(d.red), value=value, guard=guard)
 
 
@@ -270,6 +299,11 @@ def _at_positions(
         new = with_children(e, tuple(_at_positions(x, last, rule, done) for x in children(e)))
     done[id(e)] = e, new
     return new
+
+
+def _count(extent: object) -> int:
+    assert isinstance(extent, int)
+    return extent
 
 
 def _chain(x: str, behind: Mapping[str, str]) -> Iterator[str]:
