@@ -82,9 +82,7 @@ def plan_kernel(
     Raises ScheduleError where no rule applies.
     """
     g = Draft(unified, light=light, divided=divided)
-    for d in g.defs:
-        if (dot := dot_of(d)) is not None:
-            g.dots[d.name] = dot
+    g.dots |= {d.name: dot for d in g.defs if (dot := dot_of(d)) is not None}
     grid = _without_scans(g, _grid_axes(g, kept))
     rest = [x for x in unified.extents if x not in grid]
     whole = not g.dots and not g.scans and not any(g.cut_by(x) for x in grid)
@@ -165,10 +163,9 @@ def _window(g: Draft, grid: list[str], rest: list[str]) -> WarpPlan:
     """Roles and warps of a kernel whose reductions all are over windows."""
     order = [a.name for a in reversed(g.defs[-1].par) if a.name in grid]
     g.loop = windows.line_axis(g.defs, {x: g.extent(x) for x in rest})
-    terms = g.terms() // (1 if g.loop is None else g.extent(g.loop))
-    tiles, warps = windows.block_of(g.defs, order, {x: g.extent(x) for x in order}, terms)
-    g.roles |= {x: AxisPlan(x, LOOP, 1) if x == g.loop else AxisPlan(x, TILE, g.extent(x)) for x in rest}
-    g.roles |= {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
+    tiles, warps = windows.block_of(g.defs, order, {x: g.extent(x) for x in g.unified.extents}, g.loop)
+    inner = {x: AxisPlan(x, LOOP, 1) if x == g.loop else AxisPlan(x, TILE, g.extent(x)) for x in rest}
+    g.roles |= inner | {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
     return WarpPlan(warps=(1, warps), stages=1, epilogue="direct")
 
 

@@ -15,13 +15,17 @@ them that read a member.
   around it would not have read.  Unless its reads are certainly in range, the conditions around it
   that contain its variables go into its guard.
 
+* An index variable that has the name of an argument, or whose tiles would be counted by a variable of that name
+  (``b0`` for ``b``, :mod:`nautilus.scalar.analysis.derived_names`), has another name.
+
 Every other kernel has one of the two shapes that :mod:`nautilus.scalar.analysis.definitions` reads back.  Spans are
 those of the reduction or definition that a statement comes from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer, Fact, ScalarParam, Space
@@ -39,6 +43,7 @@ from nautilus.core.expr.nodes import (
     children,
     free_vars,
     identity,
+    rewrite,
     substitute,
     walk,
     with_children,
@@ -61,7 +66,6 @@ from nautilus.scalar.analysis.masking import (
 )
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 from nautilus.scalar.recurrences import independent, recurrence_kernel
-from nautilus.scalar.variables import apart_from_arguments
 
 Scope = Mapping[str, "int | Param"]  # index variable -> extent, outer first
 
@@ -110,7 +114,7 @@ class _Lowering:
 
     def program(self) -> Program:
         params = _params(self.spec)
-        spec = apart_from_arguments(self.spec, frozenset(p.name for p in params))
+        spec = _apart_from_arguments(self.spec, frozenset(p.name for p in params))
         for t in spec.inputs:
             self.buffer(Buffer(t.name, t.dtype, t.shape, Space.INPUT, t.span, strides=t.strides))
         for t in spec.outputs:
@@ -314,3 +318,40 @@ def _nest(axes: tuple[Axis, ...], kind: Kind, body: tuple[Stmt, ...]) -> tuple[S
 
 def _span(a: Axis, body: tuple[Stmt, ...]) -> Span:
     return a.span if a.span.line > 0 else body[-1].span
+
+
+# -- names of index variables --------------------------------------------------------------------
+
+
+def _apart_from_arguments(spec: Spec, arguments: Collection[str]) -> Spec:
+    """``spec`` with other names for index variables that have, or whose tiles would have, the name of an argument."""
+    used = {a.name for d in spec.definitions for a in _bound_axes(d)}
+    names: dict[str, str] = {}
+    taken = used | {d.name for d in spec.definitions} | set(spec.tensors) | set(arguments)
+    for name in sorted(used):
+        new = name
+        while any(re.fullmatch(rf"{new}(0b*)?", argument) for argument in arguments):
+            new = unused(f"{new}_", taken)
+        if new != name:
+            names[name] = new
+            taken.add(new)
+    if not names:
+        return spec
+    return replace(spec, definitions=tuple(_renamed(d, names) for d in spec.definitions))
+
+
+def _bound_axes(d: Definition) -> list[Axis]:
+    reduced = [a for n in walk(d.expr) if isinstance(n, Reduce) for a in n.axes]
+    return [*d.axes, *reduced]
+
+
+def _renamed(d: Definition, names: Mapping[str, str]) -> Definition:
+    def axes(old: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(replace(a, name=names.get(a.name, a.name)) for a in old)
+
+    def rule(n: Expr) -> Expr | None:
+        if isinstance(n, Var) and n.name in names:
+            return replace(n, name=names[n.name])
+        return replace(n, axes=axes(n.axes)) if isinstance(n, Reduce) else None
+
+    return replace(d, axes=axes(d.axes), expr=rewrite(d.expr, rule))

@@ -2,22 +2,29 @@
 
 Each decision starts from what the rules say.  Where the structure of a program suggests another plan, both are lowered
 to MA-tile IR (:mod:`nautilus.passes.selection.trial`), and the one with the shorter predicted time is taken, if the
-gain is clear.  Candidates are generated for few programs, so most compilations make no trial.
+gain is clear.  A kernel of several definitions that was refused with its first plans has smaller tiles on the next
+rung of the ladder (:mod:`nautilus.core.fallbacks`); these may take longer than kernels of its definitions, which have
+large tiles and store what one kernel would keep, so that both are lowered.  Candidates are generated for few programs,
+so most compilations make no trial.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.fallbacks import NO_FALLBACKS, SMALLER, UNFUSED, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context
 from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
-from nautilus.passes.selection.trial import Trial
+from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
 from nautilus.planner.planner import Planner
 from nautilus.planner.products.steps import plan_steps
 from nautilus.scalar.ir import Program
+
+MARGIN = 0.1  # relative gain by the cost model below which the kernel stays
+_ROUNDS = 3  # attempts to part kernels of what was apart
+_BEFORE = "split-k-update"  # the pass whose result is divided into kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,8 @@ class PricedPlanner:
             found = copy_choice.choose(program, self._context(decided))
         elif before == "split-k-update" and given.splits is None and not given.batch_invariant:
             found = split_choice.choose(program, self._context(given))
+        elif before == "fuse" and (chosen := _apart_where_smaller(program, self._context(given))) is not None:
+            return chosen.schedule, chosen.fallbacks
         if found is None:
             return decided, self.fallbacks
         made = found.schedule
@@ -74,3 +83,35 @@ class PricedPlanner:
 
     def _context(self, schedule: Schedule) -> Context:
         return Context(self.arch, self.precision, schedule=schedule, fallbacks=self.fallbacks)
+
+
+def _apart_where_smaller(program: Program, context: Context) -> Trial | None:
+    """The trial with the kernels of :data:`SMALLER` plans apart, where it is the faster one; None elsewhere."""
+    assert context.schedule is not None
+    if not _smaller(context.fallbacks):
+        return None
+    together = attempt(program, context, _BEFORE, ATTEMPTS)
+    best, fallbacks = together, context.fallbacks
+    for _ in range(_ROUNDS):  # what reads a definition is first, and may have taken it into another kernel
+        fallbacks = _apart(fallbacks, _smaller(fallbacks))
+        apart = attempt(program, replace(context, fallbacks=fallbacks), _BEFORE, ATTEMPTS)
+        if apart is None:
+            break
+        best = apart if best is None or apart.seconds < best.seconds else best
+        fallbacks = apart.fallbacks
+        if not _smaller(fallbacks):
+            break
+    if best is together or best is None:
+        return None
+    return best if together is None or best.seconds < (1 - MARGIN) * together.seconds else None
+
+
+def _smaller(fallbacks: Fallbacks) -> list[str]:
+    """The kernels that have smaller plans."""
+    return [name for name, step in fallbacks.taken if step == SMALLER]
+
+
+def _apart(fallbacks: Fallbacks, names: list[str]) -> Fallbacks:
+    steps = {**dict(fallbacks.taken), **dict.fromkeys(names, UNFUSED)}
+    excesses = {k: x for k, x in fallbacks.excesses if k not in names}
+    return replace(Fallbacks.of(steps, excesses, fallbacks.spilling), failures=fallbacks.failures)

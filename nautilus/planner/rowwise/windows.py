@@ -123,9 +123,14 @@ class Vectors:
 
 
 def block_of(
-    defs: Sequence[Def], order: Sequence[str], extents: Mapping[str, int], terms: int
+    defs: Sequence[Def], order: Sequence[str], extents: Mapping[str, int], line: str | None = None
 ) -> tuple[dict[str, int], int]:
-    """The tiles of the result axes ``order``, the innermost one first, and the warps of a block."""
+    """The tiles of the result axes ``order``, the innermost one first, and the warps of a block.
+
+    ``line``: the axis of the loop over the lines of windows.
+    """
+    terms = max(prod(extents[a.name] for a in d.red if a.name != line) for d in defs if d.is_reduction)
+    extents = {x: extents[x] for x in order}
     vectors = vectors_of(defs, extents)
     if vectors is not None:
         return vectors.tiles(extents, terms)

@@ -189,7 +189,8 @@ def test_windows_whose_results_are_reduced_along_a_row_are_a_kernel_of_their_own
         input X: f16[H, W, C]
         input F: f16[3, 3, C]
         output Y: f16[H, W, C]
-        D[y: H, x: W, c] = sum[r, s | 0 <= y + r - 1 < H and 0 <= x + s - 1 < W](X[y + r - 1, x + s - 1, c] * F[r, s, c])
+        def in(y, x) = 0 <= y and y < H and 0 <= x and x < W
+        D[y: H, x: W, c] = sum[r, s | in(y + r - 1, x + s - 1)](X[y + r - 1, x + s - 1, c] * F[r, s, c])
         Y[y, x, c] = layer_norm[c](D[y, x, c], 1e-6)
     """
     schedule = compiled(text).context.schedule

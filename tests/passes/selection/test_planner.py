@@ -1,0 +1,31 @@
+"""Kernels of which only smaller plans are legal, and their definitions apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nautilus.core.fallbacks import SMALLER, UNFUSED
+from nautilus.driver import Request, compile_file
+
+# The powers of 201 frequencies of each frame, and 80 weighted sums of them, for which a block has all frequencies.
+SPECTRUM = """
+    dim B = 16, F = 1000, N = 400, H = 160, M = 80
+    const K = N // 2 + 1, S = (F - 1) * H + N
+    input x: f32[B, S]
+    input w: f32[N]
+    input C: f32[K, N]
+    input D: f32[K, N]
+    input W: f32[M, K]
+    output Y: f32[B, M, F]
+    re[b, f: F, k] = sum[n](x[b, f * H + n] * w[n] * C[k, n])
+    im[b, f: F, k] = sum[n](x[b, f * H + n] * w[n] * D[k, n])
+    Y[b, m, f] = log(max(sum[k](W[m, k] * (re[b, f, k] ** 2 + im[b, f, k] ** 2)), 1e-10))
+"""
+
+
+def test_products_are_apart_where_one_kernel_has_small_tiles_only() -> None:
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=SPECTRUM, until="ma-tile"))
+    assert result.context.schedule is not None
+    assert "re" in {k.name for k in result.context.schedule.kernels}
+    assert SMALLER not in dict(result.context.fallbacks.taken).values()
+    assert UNFUSED in dict(result.context.fallbacks.taken).values()
