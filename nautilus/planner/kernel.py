@@ -11,14 +11,13 @@ The rules apply in this order:
   it (a private loop inside the shared loop).  All remaining axes must fit in a tile.
 * Where a condition chooses the matrices of a product (``Dot.chosen``), the loop is over the matrices, and that over the
   contracted axis is inside of it: it has no iteration for a matrix that no row of the tile has.
-* A row that fits in a tile needs no loop and no repair term.
-* Longer rows that are read again have rules of their own (:mod:`.rowwise.rows`).
+* A row that fits in a tile needs no loop and no repair term; longer ones that are read again: :mod:`.rowwise.rows`.
 * A block has several rows where a tensor is contiguous across them (:mod:`.rowwise.turned`).
 * Columns of few elements that several passes read are whole in registers, as many as fill a sector (a norm over the
   middle axis of 32 x 512 x 1024 f16: 25 us on an H200, 58 in a loop over 64 columns that reads them three times).
 * Pairs of rows (:mod:`.rowwise.pairs`) have tiles of both and a loop over their terms.
-* Windows (:mod:`.rowwise.windows`) are tiles of their exact extents.
-* Rows whose terms are segments (:mod:`.rowwise.segments`) have a block each.
+* Windows (:mod:`.rowwise.windows`) are tiles of their exact extents, or loops over lines of them.
+* Rows of segments (:mod:`.rowwise.segments`) have a block each; others share vectors (:mod:`.rowwise.shared_vectors`).
 * Terms of scatters (:mod:`.rowwise.terms`) are registers of one thread along the axis of their keys.
 * A row of several axes is a tile of the axes that are nearest in memory, and a loop over the longest of the others.
 * The loops in order are :mod:`.phases`.
@@ -47,6 +46,7 @@ from nautilus.planner.rowwise import (
     rows,
     segments,
     shared_operands,
+    shared_vectors,
     terms,
     turned,
     windows,
@@ -100,7 +100,8 @@ def plan_kernel(
         g.loop, g.roles[rest[0]] = rest[0], AxisPlan(rest[0], LOOP, step)
         g.roles |= {x: AxisPlan(x, GRID, shared[1] if x == shared[0] else 1) for x in grid}
         return _planned(g, name, grid, rest, WarpPlan(warps=(4, 1), stages=1, epilogue="direct"))
-    if not g.dots and (plan := segments.plan_of(g.defs, extents, grid, rest, g.vector_axis())) is not None:
+    found = None if g.dots else segments.plan_of(g.defs, extents, grid, rest, g.vector_axis())
+    if plan := found or (shared_vectors.plan_of(g.defs, extents, grid, rest) if whole else None):
         g.loop, g.roles = plan[0], g.roles | plan[1]
         return _planned(g, name, grid, rest, plan[2])
     if whole and any(d.is_reduction for d in g.defs):
@@ -211,8 +212,8 @@ def _pair_roles(g: Draft, grid: list[str], rest: list[str], row: str, column: st
     """Roles of a reduction over pairs, and its warps."""
     side, step, warps = pairs.square(prod(g.extent(x) for x in grid))
     g.loop = terms
-    g.roles |= {x: AxisPlan(x, GRID, side if x in (row, column) else 1) for x in grid}
-    g.roles |= {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
+    loops = {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
+    g.roles |= loops | {x: AxisPlan(x, GRID, side if x in (row, column) else 1) for x in grid}
     return warps
 
 

@@ -1,0 +1,44 @@
+"""Plans of products of a matrix and a vector of longer elements, which several rows of a block share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nautilus.core.schedule import KernelPlan
+from nautilus.driver import Request, compile_file
+from tests.endtoend.support import check
+
+RANKS = """
+    dim N = 8192
+    input A: bf16[N, N]
+    input d: f32[N]
+    input x: f32[N]
+    output y: f32[N]
+    y[i] = 0.1 + sum[j](A[i, j] * (x[j] / max(d[j], 1)))
+"""
+
+
+def plan_of(text: str) -> KernelPlan:
+    """The plan of the last kernel."""
+    schedule = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="ma-tile")).context.schedule
+    assert schedule is not None
+    return schedule.kernels[-1]
+
+
+def test_rows_share_a_vector_of_longer_elements() -> None:
+    """A block with one row of 8192 elements would read 64 KB of vectors for 16 KB of the matrix, and divide again."""
+    assert {a.name: (a.role, a.tile) for a in plan_of(RANKS).axes} == {"i": ("grid", 8), "j": ("loop", 512)}
+
+
+def test_elements_of_equal_length_keep_the_plan_of_rows() -> None:
+    text = RANKS.replace("d: f32[N]\n", "d: f16[N]\n").replace("x: f32", "x: bf16").replace("d[j]", "2")
+    assert ("i", 1) in [(a.name, a.tile) for a in plan_of(text.replace("input d: f16[N]\n", "")).axes]
+
+
+def test_few_rows_are_not_spread_over_fewer_blocks() -> None:
+    assert ("i", 8) not in [(a.name, a.tile) for a in plan_of(RANKS.replace("N = 8192", "N = 1024")).axes]
+
+
+def test_the_results_are_right() -> None:
+    text = RANKS.replace("N = 8192", "M = 4230, N = 1100")
+    check(text.replace("A: bf16[N, N]", "A: bf16[M, N]").replace("y: f32[N]", "y: f32[M]"), "sm_90a", physical=False)
