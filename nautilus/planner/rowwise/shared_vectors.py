@@ -42,7 +42,7 @@ def plan_of(
 def _rows(d: Def, axis: str) -> str | None:
     """The rows of the only matrix that ``d`` reads along ``axis``; None where no longer vector is read beside it."""
     along = [ld for ld in d.reads() if axis in free_vars(ld)]
-    matrices = [ld for ld in along if free_vars(ld) >= {a.name for a in d.axes}]
+    matrices = [ld for ld in along if free_vars(ld) >= {a.name for a in d.axes} and len(ld.index) > 1]
     if len(matrices) != 1 or d.guard is not None or not _is_plain(matrices[0], axis):
         return None
     row = matrices[0].index[-2]

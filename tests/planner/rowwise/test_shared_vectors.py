@@ -42,3 +42,7 @@ def test_few_rows_are_not_spread_over_fewer_blocks() -> None:
 def test_the_results_are_right() -> None:
     text = RANKS.replace("N = 8192", "M = 4230, N = 1100")
     check(text.replace("A: bf16[N, N]", "A: bf16[M, N]").replace("y: f32[N]", "y: f32[M]"), "sm_90a", physical=False)
+
+
+def test_one_row_has_no_others_to_share_with() -> None:
+    plan_of("dim N = 200000\ninput c: i32[N]\noutput n: i32\nn = sum[i | 0 <= c[i]](1)\n")
