@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ HERE = Path(__file__).parent
 # what somebody tuned on this machine is no part of any test
 os.environ["NAUTILUS_CACHE"] = "0"
 os.environ["NAUTILUS_DB"] = str(HERE / "no" / "database.jsonl")
+
+gc.set_threshold(500_000, 20)  # as the command line has it: IRs have no cycles, and collections visit what tests keep
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,6 +53,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and gpu_problem():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=gpu_problem()))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # no collection visits modules and tests
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -95,22 +96,29 @@ def compile_cuda(
     nvrtc = _library()
     target = arch if form == "cubin" else arch.replace("sm_", "compute_")
     uncached = (_UNCACHED,) if nvrtc.version() >= _CACHES_SINCE else ()
-    options = [f"--gpu-architecture={target}", *OPTIONS, *uncached, *more, *(f"-I{p}" for p in include_paths())]
+    options = (f"--gpu-architecture={target}", *OPTIONS, *uncached, *more, *(f"-I{p}" for p in include_paths()))
+    data, log = _run(nvrtc, text, name, options, arch, form)
+    if form == "cubin":
+        refuse_serialised(text, log, kernels)
+    resources = tuple(sorted(parse_resources(log), key=lambda r: _defined(text, r.kernel)))
+    return Compiled(arch, form, data, log, resources)
+
+
+@lru_cache(maxsize=64)
+def _run(
+    nvrtc: NvrtcLibrary, text: str, name: str, options: tuple[str, ...], arch: str, form: str
+) -> tuple[bytes, str]:  # fmt: skip
+    """The result and the log.  The last results are kept: ptxas checks a kernel before an output needs its cubin."""
     program = _checked(nvrtc, *nvrtc.create(text, name))
     try:
-        status = nvrtc.compile(program, options)
+        status = nvrtc.compile(program, list(options))
         log = _checked(nvrtc, *nvrtc.result(program, "ProgramLog")).rstrip(b"\0").decode("utf-8", "replace")
         if status != SUCCESS:
             raise ToolchainError("NVRTC", _why(nvrtc, status, arch), log)
         data = _checked(nvrtc, *nvrtc.result(program, "CUBIN" if form == "cubin" else "PTX"))
     finally:
         nvrtc.destroy(program)
-    if form == "ptx":
-        data = data.rstrip(b"\0")
-    if form == "cubin":
-        refuse_serialised(text, log, kernels)
-    resources = tuple(sorted(parse_resources(log), key=lambda r: _defined(text, r.kernel)))
-    return Compiled(arch, form, data, log, resources)
+    return (data.rstrip(b"\0") if form == "ptx" else data), log
 
 
 def refuse_serialised(text: str, log: str, kernels: Mapping[str, str]) -> None:

@@ -122,16 +122,31 @@ def test_spills_around_products_are_refused_elsewhere_not() -> None:
     refuse_serialised(PRODUCTS.replace("wgmma", "mma"), said("two__softmax") + said("two__out", 8), KERNELS)
 
 
-def test_nvrtc_keeps_nothing_that_has_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    options, compiled = list[str](), NvrtcLibrary.compile
+def noted_compilations(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The options of each compilation from now on."""
+    options, compiled = list[list[str]](), NvrtcLibrary.compile
 
     def noted(self: NvrtcLibrary, program: Any, given: list[str]) -> int:
-        options[:] = given
+        options.append(given)
         return compiled(self, program, given)
 
     monkeypatch.setattr(NvrtcLibrary, "compile", noted)
-    assert len(compile_cuda(TEXT, "sm_90a").resources) == 2
-    assert "--no-cache" in options
+    return options
+
+
+def test_nvrtc_keeps_nothing_that_has_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    options, text = noted_compilations(monkeypatch), TEXT + "// of the cache of NVRTC\n"
+    assert len(compile_cuda(text, "sm_90a").resources) == 2
     monkeypatch.setattr(NvrtcLibrary, "version", lambda _: (12, 8))  # has no cache, and refuses the option
-    assert len(compile_cuda(TEXT, "sm_90a").resources) == 2
-    assert "--no-cache" not in options
+    assert len(compile_cuda(text, "sm_90a").resources) == 2
+    assert ["--no-cache" in given for given in options] == [True, False]
+
+
+def test_what_ptxas_checked_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    options, text = noted_compilations(monkeypatch), TEXT + "// compiled once for each target and form\n"
+    made = [compile_cuda(text, arch, form) for arch in ("sm_80", "sm_90a") for form in ("cubin", "ptx", "cubin")]
+    assert len(options) == 4 and made[0] == made[2] != made[1]
+    for _ in range(2):
+        with pytest.raises(ToolchainError, match="does not compile"):
+            compile_cuda(text + "}", "sm_80")
+    assert len(options) == 6  # an error is not kept

@@ -37,10 +37,12 @@ MISSING = "" if COMPILER and os.uname().machine == "x86_64" else "the printed te
 POLICIES = range(5)  # seeds of different schedulers, see machine/machine.cpp
 
 _COMMON = ("-std=c++17", "-fwrapv", "-ffp-contract=off", "-I", str(MACHINE))
+#: -O1 compiles for half as long again and its kernels are no faster; without optimisation they take half as long again
 _KERNEL = (
-    *_COMMON, "-O1", "-w", "-fsanitize=thread", "-fsanitize=bounds", "-fno-strict-aliasing", "-fstack-reuse=none",
+    *_COMMON, "-Og", "-w", "-fsanitize=thread", "-fsanitize=bounds", "-fno-strict-aliasing", "-fstack-reuse=none",
     "-fno-tree-loop-distribute-patterns", "-fno-builtin-memcpy", "-fno-threadsafe-statics",
 )  # fmt: skip
+_LINKER = ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
 
 
 class HostError(Exception):
@@ -69,7 +71,7 @@ def build(text: str, module: MemModule, given: InputSet, folder: Path, *, planne
     source.write_text(translate(text) + _main(module, given, planned))
     arch = "".join(c for c in module.target if c.isdigit())
     _compile([*_KERNEL, f"-D__CUDA_ARCH__={arch}0", "-c", str(source), "-o", f"{target}.o"])
-    _compile([f"{target}.o", *map(str, _machine()), "-o", str(target)])
+    _compile([*_LINKER, f"{target}.o", *map(str, _machine()), "-o", str(target)])
     return Program(target, module)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
 import numpy as np
 import pytest
 
 from nautilus.check.certificates.rules import check
 from nautilus.check.inputs import generate
+from nautilus.core.numerics import Array
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
@@ -226,14 +230,20 @@ def chunked(spec: Spec, length: int = 16) -> tuple[Program, Program]:
     return before, after
 
 
+@cache
+def drawn(name: str) -> tuple[Spec, Mapping[str, Array]]:
+    """The spec ``name``, and inputs of it."""
+    spec = load_text(CASES[name])
+    return spec, generate(spec, "random").arrays
+
+
 @pytest.mark.parametrize("length", [16, 25, 64])
 @pytest.mark.parametrize("name", CASES)
 def test_chunks_are_the_recurrence(name: str, length: int) -> None:
-    spec = load_text(CASES[name])
+    spec, inputs = drawn(name)
     before, after = chunked(spec, length)
     assert after is not before
     sound(after)
-    inputs = generate(spec, "random").arrays
     agree(spec, after, inputs, 1e-5)
     tiled = TileRecurrences().apply(after)
     sound(tiled)
