@@ -8,6 +8,7 @@ the interface has no bfloat16.
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 from nautilus.core.errors import InputError
@@ -15,12 +16,16 @@ from nautilus.core.records import dataclass
 
 _CUDA, _MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
 _LEGACY_STREAM = 1  # the legacy default stream in DLPack
-_KINDS = {0: "i", 1: "u", 2: "f", 4: "b", 6: "B"}  # DLDataTypeCode; b: bfloat16, B: bool
+_KINDS = {0: "i", 1: "u", 2: "f", 4: "b", 6: "B", 10: "e4m3", 12: "e5m2"}  # DLDataTypeCode; b: bfloat16, B: bool
+_TORCH = {"torch.float8_e4m3fn": "e4m3", "torch.float8_e5m2": "e5m2"}
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """``kind``: i, u, f, B (bool) or b (bfloat16). ``bits``: of an element. ``strides``: in elements."""
+    """``kind``: i, u, f, B (bool), b (bfloat16), e4m3 or e5m2 (8-bit floats). ``strides``: in elements.
+
+    ``bits``: of an element.
+    """
 
     address: int
     kind: str
@@ -68,14 +73,16 @@ def _dlpack(name: str, array: Any, stream: int) -> View:
     kind = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else _CUDA
     if int(kind) not in (_CUDA, _MANAGED):
         raise InputError(f"{name}: the array is not in the memory of a CUDA device")
+    own = _TORCH.get(str(getattr(array, "dtype", "")))
     try:
-        capsule = array.__dlpack__(stream=stream or _LEGACY_STREAM)
+        shown = array.view(sys.modules["torch"].uint8) if own else array  # not all versions of PyTorch export 8 bits
+        capsule = shown.__dlpack__(stream=stream or _LEGACY_STREAM)
     except Exception as error:  # each library raises errors of its own
         raise InputError(f"{name}: {error}") from error
     t = _Tensor.from_address(_pointer(capsule, b"dltensor"))  # the capsule frees the tensor when it is deleted
     shape = tuple(t.shape[n] for n in range(t.ndim))
     strides = tuple(t.strides[n] for n in range(t.ndim)) if t.strides else row_major(shape)
-    code = _KINDS.get(t.dtype.code, "?") if t.dtype.lanes == 1 else "?"
+    code = own or (_KINDS.get(t.dtype.code, "?") if t.dtype.lanes == 1 else "?")
     return View((t.data or 0) + t.byte_offset, code, t.dtype.bits, shape, strides, t.device_id)
 
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from nautilus.api.arrays import View, row_major
 from nautilus.core.errors import InputError
-from nautilus.core.types import Number
+from nautilus.core.types import DType, Number, integer_limits
 
 _OPS: Mapping[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
-    "floordiv": operator.floordiv, "mod": operator.mod, "min": min, "max": max, "lt": operator.lt, "le": operator.le,
-    "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne, "neg": operator.neg, "abs": abs,
+    "floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0,  # as the launcher of C has it
+    "min": min, "max": max, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": operator.eq, "ne": operator.ne, "neg": operator.neg, "abs": abs,
     "not": operator.not_, "and": lambda a, b: a and b, "or": lambda a, b: a or b,
     "select": lambda c, a, b: a if c else b,
     "bit_and": operator.and_, "bit_or": operator.or_, "bit_xor": operator.xor, "bit_not": operator.invert,
@@ -30,10 +31,10 @@ _OPS: Mapping[str, Callable[..., Any]] = {
 #: element type -> the kinds and bits that arrays of it have; an integer of the same width holds the bits
 _TYPES: Mapping[str, frozenset[tuple[str, int]]] = {
     "f64": frozenset({("f", 64)}), "f32": frozenset({("f", 32)}), "tf32": frozenset({("f", 32)}),
-    "f16": frozenset({("f", 16)}), "bf16": frozenset({("b", 16), ("u", 16)}), "f8e4m3": frozenset({("u", 8)}),
-    "f8e5m2": frozenset({("u", 8)}), "i64": frozenset({("i", 64)}), "i32": frozenset({("i", 32)}),
-    "i16": frozenset({("i", 16)}), "i8": frozenset({("i", 8)}), "u8": frozenset({("u", 8)}),
-    "bool": frozenset({("B", 8), ("u", 8)}),
+    "f16": frozenset({("f", 16)}), "bf16": frozenset({("b", 16), ("u", 16)}),
+    "f8e4m3": frozenset({("e4m3", 8), ("u", 8)}), "f8e5m2": frozenset({("e5m2", 8), ("u", 8)}),
+    "i64": frozenset({("i", 64)}), "i32": frozenset({("i", 32)}), "i16": frozenset({("i", 16)}),
+    "i8": frozenset({("i", 8)}), "u8": frozenset({("u", 8)}), "bool": frozenset({("B", 8), ("u", 8)}),
 }  # fmt: skip
 
 
@@ -99,8 +100,13 @@ def _read(t: Mapping[str, Any], v: View, known: dict[str, Number], multiples: Ma
 def _limits(s: Mapping[str, Any], n: Number) -> None:
     if s["most"] is not None and not max(0, s["least"] or 0) <= n <= s["most"]:
         raise InputError(f"{s['name']!r} is {n}; allowed are {max(0, s['least'] or 0)} to {s['most']}")
-    if s["dtype"][0] in "iu" and int(n) != n:
+    if s["dtype"][0] not in "iu":
+        return
+    if int(n) != n:
         raise InputError(f"{s['name']!r} is {n}, which is no integer")
+    least, most = integer_limits(DType(s["dtype"]))
+    if not least <= n <= most:
+        raise InputError(f"{s['name']!r} is {n}, which is no {s['dtype']}")
 
 
 def check_tensor(t: Mapping[str, Any], v: View, numbers: Mapping[str, Number]) -> None:

@@ -3,7 +3,8 @@
     nautilusc specs/rowwise/softmax.naut -o softmax.cubin --arch sm_90a
     python specs/examples/load_manifest.py softmax.cubin
 
-The command allocates zeros for the inputs, launches once and prints a checksum.  In a program::
+The command allocates zeros for the inputs, launches once and prints a checksum; numbers without a default follow the
+file, as in ``N=4096``.  In a program::
 
     kernel = Kernel(Path("softmax.cubin"))
     plan = kernel.prepare({"X": address, "Y": address}, {}, workspace)  # once; addresses are integers
@@ -15,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import json
 import operator
+import struct
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,22 +24,33 @@ from typing import Any
 
 from cuda.bindings import driver
 
-OPS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv,
-       "mod": operator.mod, "min": min, "max": max, "le": operator.le, "eq": operator.eq,
-       "and": lambda a, b: a and b}  # fmt: skip
+OPS = {name: getattr(operator, name) for name in "add sub mul lt le gt ge eq ne neg abs".split()}
+OPS |= {
+    "i64": int, "i32": int, "f64": float, "f32": float,
+    "floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0, "min": min, "max": max,
+    "and": lambda a, b: a and b, "or": lambda a, b: a or b, "not": operator.not_, "div": operator.truediv,
+}  # fmt: skip
 TYPES = {"f64": ctypes.c_double, "f32": ctypes.c_float, "i64": ctypes.c_int64, "i32": ctypes.c_int32,
-         "i16": ctypes.c_int16, "i8": ctypes.c_int8, "u8": ctypes.c_uint8, "bool": ctypes.c_bool,
-         "f16": ctypes.c_uint16, "bf16": ctypes.c_uint16}  # fmt: skip
+         "i16": ctypes.c_int16, "i8": ctypes.c_int8, "u8": ctypes.c_uint8, "bool": ctypes.c_bool}  # fmt: skip
 
 
-def value(extent: Any, scalars: Mapping[Any, Any]) -> int:
+def value(extent: Any, scalars: Mapping[Any, Any]) -> Any:
     """The number of an extent or of a condition of the manifest; addresses are those of ``("address", tensor)``."""
     if isinstance(extent, list):
         if extent[0] == "address":
-            return int(scalars[tuple(extent)])
-        op, a, b = extent
-        return int(OPS[op](value(a, scalars), value(b, scalars)))
-    return int(scalars[extent]) if isinstance(extent, str) else int(extent)
+            return scalars[tuple(extent)]
+        return OPS[extent[0]](*(value(part, scalars) for part in extent[1:]))
+    return scalars[extent] if isinstance(extent, str) else extent
+
+
+def argument(dtype: str, number: float) -> Any:
+    """A scalar as kernels take it: 16-bit floats as their bits, to nearest even."""
+    if dtype == "f16":
+        return ctypes.c_uint16.from_buffer_copy(struct.pack("<e", number))
+    if dtype == "bf16":
+        bits = int.from_bytes(struct.pack("<f", number), "little")
+        return ctypes.c_uint16((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
+    return TYPES[dtype](int(number) if dtype[0] in "iu" else number)
 
 
 def check(result: tuple[Any, ...]) -> Any:
@@ -90,6 +103,9 @@ class Kernel:
         """Encode the tensor maps and fix the arguments. ``tensors``: the address of each tensor."""
         variant = self.variant(tensors, scalars)
         about = variant["workspace"]
+        for fact in self.manifest["facts"]:
+            if not value(fact["condition"], scalars):
+                raise ValueError(f"'{fact['text']}' does not hold")
         for tensor in self.manifest["tensors"]:
             if tensors[tensor["name"]] % tensor["alignment"]:
                 raise ValueError(f"the address of {tensor['name']} is no multiple of {tensor['alignment']}")
@@ -100,7 +116,7 @@ class Kernel:
         written = [address[t["name"]] for t in self.manifest["tensors"] if t["role"] == "output"]
         filled = max(written)  # a tensor without elements may have no address, but a map has one
         maps = {m["name"]: self._encode(m, address[m["tensor"]] or filled, scalars) for m in variant["tensor_maps"]}
-        dtypes = {s["name"]: TYPES[s["dtype"]] for s in self.manifest["scalars"]}
+        dtypes = {s["name"]: s["dtype"] for s in self.manifest["scalars"]}
         launches = []
         for launch in variant["launches"]:
             cells: list[Any] = []
@@ -108,7 +124,8 @@ class Kernel:
                 if kind == "map":
                     cells.append(maps[name])
                 else:
-                    cells.append(dtypes[name](scalars[name]) if kind == "scalar" else ctypes.c_uint64(address[name]))
+                    scalar = kind == "scalar"
+                    cells.append(argument(dtypes[name], scalars[name]) if scalar else ctypes.c_uint64(address[name]))
             pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
             config = driver.CUlaunchConfig()
             config.gridDimX, config.gridDimY, config.gridDimZ = (value(n, scalars) for n in launch["grid"])
@@ -142,11 +159,22 @@ class Kernel:
         return aligned
 
 
-def main(path: Path, scalars: dict[str, float]) -> None:
+def numbers(manifest: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
+    """The scalars of ``NAME=VALUE`` words, and defaults. Raises SystemExit for one without a value."""
+    known = {s["name"]: s["default"] for s in manifest["scalars"]}
+    known |= {name: float(text) for name, _, text in (w.partition("=") for w in words)}
+    if missing := [name for name, number in known.items() if number is None]:
+        sys.exit(f"give a value: {' '.join(f'{name}=...' for name in missing)}")
+    integers = {s["name"] for s in manifest["scalars"] if s["dtype"][0] in "iu"}
+    return {name: int(number) if name in integers else number for name, number in known.items()}
+
+
+def main(path: Path, words: list[str]) -> None:
     """Run once on zeros, and print the sum of the bytes of each output."""
     check(driver.cuInit(0))
     check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(check(driver.cuDeviceGet(0))))))
     kernel = Kernel(path)
+    scalars = numbers(kernel.manifest, words)
     sizes = {}
     for t in kernel.manifest["tensors"]:
         sizes[t["name"]] = t["itemsize"]
@@ -167,4 +195,4 @@ def main(path: Path, scalars: dict[str, float]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), {name: float(text) for name, _, text in (a.partition("=") for a in sys.argv[2:])})
+    main(Path(sys.argv[1]), sys.argv[2:])

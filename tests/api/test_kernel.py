@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import nautilus
 from nautilus.api import arrays
 from nautilus.api.kernel import Kernel
+from nautilus.api.signature import check_tensor, numbers_of, value
 from nautilus.core.errors import InputError
 from nautilus.export import cache
 from nautilus.runtime.cuda_driver import Driver
@@ -133,6 +136,39 @@ def test_arrays_are_read_by_dlpack() -> None:
     assert found == arrays.View(part.ctypes.data, "f", 32, (2, 5), (16, 1), 0)
     assert arrays.view("X", OnDevice(np.zeros((), np.int64))).shape == ()
     assert arrays.view("X", Fake(64, (3, 2), "|b1")).kind == "B"
+
+
+class Float8(OnDevice):
+    """A tensor of PyTorch with 8-bit floats, which some of its versions export as bytes only."""
+
+    dtype = "torch.float8_e4m3fn"
+
+    def view(self, dtype: str) -> OnDevice:
+        assert dtype == "bytes"
+        return OnDevice(self.array)
+
+    def __dlpack__(self, stream: int | None = None) -> Any:
+        raise BufferError("float8 types are not supported")
+
+
+def test_floats_of_8_bits_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(uint8="bytes"))
+    found = arrays.view("X", Float8(np.zeros((2, 4), np.uint8)))
+    assert (found.kind, found.bits, found.strides) == ("e4m3", 8, (4, 1))
+    about = {"name": "X", "shape": [2, 4], "strides": [4, 1], "strided": False, "alignment": 1}
+    check_tensor(about | {"dtype": "f8e4m3"}, found, {})
+    with pytest.raises(InputError, match="X has elements of 8 bits of another kind than f8e5m2"):
+        check_tensor(about | {"dtype": "f8e5m2"}, found, {})
+
+
+def test_numbers_fit_their_types() -> None:
+    scalar = {"name": "n", "dtype": "i8", "default": None, "least": None, "most": None, "multiple": None, "size": False}
+    manifest = {"tensors": [], "scalars": [scalar]}
+    assert numbers_of(manifest, {}, {"n": -128}) == {"n": -128}
+    for wrong in (128, 0.5):
+        with pytest.raises(InputError, match=f"'n' is {wrong}, which is no i"):
+            numbers_of(manifest, {}, {"n": wrong})
+    assert value(["eq", ["mod", "N", "M"], 0], {"N": 4, "M": 0}) is True  # as in C, where it ends no program
 
 
 def test_the_second_compilation_is_read_from_the_cache(

@@ -111,9 +111,21 @@ def test_the_loader_prepares_once(folder: Path, loader: ModuleType, monkeypatch:
     assert "cuTensorMapEncodeTiled" in calls[:before] and set(calls[before:]) == {"cuLaunchKernelEx"}
     with pytest.raises(ValueError, match="the address of B is no multiple of 16"):
         kernel.prepare(tensors | {"B": 130}, scalars, 4096)
+    with pytest.raises(ValueError, match="'assume M % 8 == 0' does not hold"):
+        kernel.prepare(tensors, scalars | {"M": 63}, 4096)
     calls.clear()
     kernel.prepare(tensors, scalars | {"M": 0}, 4096).launch()
     assert "cuLaunchKernelEx" not in calls
+
+
+def test_the_loader_reads_numbers_from_its_command_line(folder: Path, loader: ModuleType) -> None:
+    about = json.loads((folder / "k.manifest.json").read_text())
+    found = loader.numbers(about, ["M=64"])
+    assert found == {"s": 2.0, "M": 64} and isinstance(found["M"], int)
+    with pytest.raises(SystemExit, match="give a value: M="):
+        loader.numbers(about, ["s=1"])
+    cases = {("i32", 64.0): 64, ("f16", 0.1): 0x2E66, ("bf16", 0.1): 0x3DCD, ("bool", 1.0): True}
+    assert {case: loader.argument(*case).value for case in cases} == cases
 
 
 def test_strides_and_addresses_choose_the_variant_of_unaligned_tensors(loader: ModuleType) -> None:

@@ -180,7 +180,8 @@ def choosing(choice: Choice, workspace: str, prepare: str, launch: str) -> Funct
     by_size = f"{names.launch}_variant({', '.join(sizes)})"
     chosen = by_size
     if choice.unaligned is not None:
-        chosen = f"{names.launch}_is_aligned({given}) ? {by_size} : {len(choice.sized)}"
+        asked = ", ".join(name for name, _ in _asked(choice))
+        chosen = f"{names.launch}_is_aligned({asked}) ? {by_size} : {len(choice.sized)}"
     other = 0 if choice.unaligned is None else workspace_bytes(choice.hosts[-1])
     scratch = [extent_text(larger(workspace_bytes(m), other), names.arguments) for m in choice.hosts]
     fills = [f"return {x}::prepare(static_cast<{x}::Plan*>(own), {given}, {names.stream});" for x in inner]
@@ -204,7 +205,8 @@ def _number(choice: Choice) -> Iterator[str]:
     """Lines with the functions that find the number of the variant."""
     names = module_names(choice.public)
     sizes = [names.arguments[s] for s in workspace_sizes(choice.public)]
-    yield f"static int {names.launch}_variant({', '.join(f'int {s}' for s in sizes)}) {{"
+    listed = ("int" if isinstance(choice.dispatch, int) else f"int {s}" for s in sizes)  # a name that is read
+    yield f"static int {names.launch}_variant({', '.join(listed)}) {{"
     yield from _tree(choice.dispatch, names.arguments, lambda n: f"return {n};  // {choice.modules[n].name}")
     yield "}"
     yield ""
@@ -212,10 +214,18 @@ def _number(choice: Choice) -> Iterator[str]:
         tensors, strides = choice.checked()
         asked = [f"reinterpret_cast<size_t>({names.arguments[b.name]}) % {ALIGNMENT} == 0" for b in tensors]
         asked += [f"{names.arguments[p.name]} % {p.multiple} == 0" for p in strides]
-        yield f"static bool {names.launch}_is_aligned({', '.join(parameters(choice.public))}) {{"
+        yield f"static bool {names.launch}_is_aligned({', '.join(declared for _, declared in _asked(choice))}) {{"
         yield f"    return {' && '.join(asked)};"
         yield "}"
         yield ""
+
+
+def _asked(choice: Choice) -> list[tuple[str, str]]:
+    """The names and the declarations of the arguments that decide whether the last variant is launched."""
+    tensors, strides = choice.checked()
+    read = {module_names(choice.public).arguments[x.name] for x in (*tensors, *strides)}
+    given = zip(argument_names(choice.public), parameters(choice.public), strict=True)
+    return [(name, declared) for name, declared in given if name in read]
 
 
 def _switch(number: str, cases: Sequence[str]) -> Iterator[str]:

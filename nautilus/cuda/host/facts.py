@@ -19,8 +19,9 @@ _INFIX = {
 _PREFIX = {"neg": "-", "not": "!", "bit_not": "~"}
 _CALLS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "exp": "exp", "log": "log"}
 
-_MOD = "static long long floor_mod(long long a, long long b) { return (a % b + b) % b; }"
-_DIV = "static long long floor_div(long long a, long long b) { return (a - floor_mod(a, b)) / b; }"
+# a division by zero has no value; here it gives 0, as in the interpreters, and does not end the program
+_MOD = "static long long floor_mod(long long a, long long b) { return b ? (a % b + b) % b : 0; }"
+_DIV = "static long long floor_div(long long a, long long b) { return b ? (a - floor_mod(a, b)) / b : 0; }"
 
 
 def fact_helpers(facts: Sequence[Fact]) -> list[str]:

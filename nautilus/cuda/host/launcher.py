@@ -158,7 +158,11 @@ def _checks(module: ma.MemModule, said: str) -> Iterator[str]:
     for p in module.params:
         if p.most is not None:
             n = names.arguments[p.name]
-            yield f"    if ({n} < 0 || {n} > {p.most}) return cudaErrorInvalidValue;"
+            told = f"{said}: {p.name} is %lld; allowed are 0 to {p.most}"
+            yield f"    if ({n} < 0 || {n} > {p.most}) {{"
+            yield f'        fprintf(stderr, "{told}\\n", (long long){n});'
+            yield "        return cudaErrorInvalidValue;"
+            yield "    }"
     yield from fact_checks(module.facts, names.arguments, said)
     given = [(b.name, names.arguments[b.name]) for b in module.buffers if b.space is not Space.TEMP and b.aligned]
     tensors = [*given, *([("the workspace", names.scratch)] if workspace_bytes(module) != 0 else [])]

@@ -33,7 +33,7 @@ def _broken(line: str) -> list[str]:
     if not start.startswith(("//", "#")) and (at := _comment(line)):
         return [first + line[at:], *_broken(line[:at].rstrip())]
     while len(line) > WIDTH and not start.startswith(("//", "#")):
-        at, quoted = _place(line, len(indent) if out else 0)
+        at, quoted = _place(line, len(indent) if out else len(first))
         if at == 0:
             break
         head, rest = line[:at], line[at:]
@@ -51,19 +51,23 @@ def _comment(line: str) -> int:
 
 
 def _place(line: str, least: int) -> tuple[int, bool]:
-    """Where to break ``line``, and whether that is inside a string; 0 for nowhere."""
+    """Where to break ``line``, and whether that is inside a string; 0 for nowhere.
+
+    The first half of a line is broken where the second half has no place, as between two long names.
+    """
     depths, inside = _nesting(line)
-    found: list[tuple[int, int, int]] = []
-    for at in range(WIDTH - 1, max(WIDTH // 2, least + 1), -1):
-        if line[at - 1] != " ":  # all of them end with a space
-            continue
-        rank = next((n for n, end in enumerate(_ENDS) if line.startswith(end, at - len(end))), None)
-        if rank is not None and inside[at - len(_ENDS[rank])] == inside[at]:
-            found.append((depths[at], rank, -at))
-    if not found:
-        return 0, False
-    at = -min(found)[2]
-    return at, inside[at]
+    for most in (WIDTH - 1, WIDTH // 2):
+        found: list[tuple[int, int, int]] = []
+        for at in range(most, max(WIDTH // 2 if most > WIDTH // 2 else 0, least + 1), -1):
+            if line[at - 1] != " ":  # all of them end with a space
+                continue
+            rank = next((n for n, end in enumerate(_ENDS) if line.startswith(end, at - len(end))), None)
+            if rank is not None and inside[at - len(_ENDS[rank])] == inside[at]:
+                found.append((depths[at], rank, -at))
+        if found:
+            at = -min(found)[2]
+            return at, inside[at]
+    return 0, False
 
 
 def _nesting(line: str) -> tuple[list[int], list[bool]]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Buffer, ScalarParam, Space
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Param
 from nautilus.core.index.strides import row_major
-from nautilus.core.types import FORMATS
+from nautilus.core.types import FORMATS, integer_limits
 from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.export.frameworks.element_types import ctype
@@ -32,7 +32,8 @@ from nautilus.export.library import Part, alignment, needs_workspace
 BESIDE = ".kernels.so"  # a file with the suffix .so would be imported in the place of the module
 _TENSOR = "torch.Tensor"
 _TAKEN = frozenset({
-    "torch", "ctypes", "Path", "scratch", "stream", "status", "bits", "tensor", "check", "stride", "LIBRARY",
+    "torch", "ctypes", "Path", "scratch", "stream", "status", "bits", "integer", "tensor", "check", "stride",
+    "LIBRARY",
 })  # fmt: skip
 
 
@@ -94,8 +95,12 @@ def torch_operator(parts: Sequence[Part], contract: Sequence[str]) -> str:
 
 _HELPERS = '''
 
-def check(name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, alignment: int) -> None:
+def check(
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, alignment: int, device: object
+) -> None:
     """Raises ValueError, which names the tensor. ``strides``: None where the kernel takes any."""
+    if tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}, but the first tensor is on {device}")
     if tensor.dtype != dtype:
         raise ValueError(f"{name} has type {tensor.dtype} instead of {dtype}")
     if tuple(tensor.shape) != shape:
@@ -111,6 +116,13 @@ def stride(tensor: torch.Tensor, axis: int, multiple: int) -> int:
     """The stride of an axis; that of an axis of one element has no meaning, and is rounded to what the kernel needs."""
     found = tensor.stride(axis)
     return found if tensor.shape[axis] > 1 else -(-max(found, 1) // multiple) * multiple
+
+
+def integer(name: str, value: int, least: int, most: int) -> int:
+    """``value``, which C would cut to its type. Raises ValueError, which names the number."""
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {value}; allowed are {least} to {most}")
+    return value
 
 
 def bits(value: float, dtype: torch.dtype) -> int:
@@ -139,6 +151,17 @@ def _allocated(op: Operator, b: Buffer) -> str:
     return f"{op.names[op.inputs[0].name]}.new_empty(({shape.rstrip()}), dtype=torch.{FORMATS[b.dtype].torch})"
 
 
+def _number(op: Operator, p: ScalarParam) -> str:
+    """The argument of the library for a scalar or a size."""
+    name = op.names[p.name]
+    if p.dtype.is_half:
+        return f"bits({name}, torch.{FORMATS[p.dtype].torch})"
+    if not p.dtype.is_int:
+        return name
+    least, most = integer_limits(p.dtype) if p.most is None else (0, p.most)
+    return f'integer("{p.name}", {name}, {least}, {most})'
+
+
 def _body(op: Operator, name: str, parts: Sequence[Part]) -> Iterator[str]:
     first, own = op.names[op.inputs[0].name], module_names(op.module)
     yield from sizes(op)
@@ -149,14 +172,13 @@ def _body(op: Operator, name: str, parts: Sequence[Part]) -> Iterator[str]:
         steps = b.array_strides if b.array_strides is not None else row_major(b.array_shape)
         wanted = "".join("None, " if free and isinstance(s, Param) else f"{text(op, s)}, " for s in steps).rstrip()
         dtype = f"torch.{FORMATS[b.dtype].torch}"
-        yield f'    check("{b.name}", {op.names[b.name]}, {dtype}, ({shape}), ({wanted}), {alignment(parts, b)})'
+        given = f'"{b.name}", {op.names[b.name]}, {dtype}, ({shape}), ({wanted}), {alignment(parts, b)}'
+        yield f"    check({given}, {first}.device)"
     for b in op.outputs:
         yield f"    {op.names[b.name]} = {_allocated(op, b)}"
     yield from _strides(op, op.outputs)
     arguments = [f"{op.names[b.name]}.data_ptr()" for b in (*op.inputs, *op.outputs)]
-    for p in op.module.params:
-        half = f"bits({op.names[p.name]}, torch.{FORMATS[p.dtype].torch})"
-        arguments.append(half if p.dtype.is_half else op.names[p.name])
+    arguments += [_number(op, p) for p in op.module.params]
     room = "0"
     if needs_workspace(parts):
         known = ", ".join(op.names[s] for s in workspace_sizes(op.module))

@@ -32,3 +32,11 @@ def test_the_code_is_the_same_and_no_comment_is_cut(line: str) -> None:
     comments = [x.strip() for x in found if x.strip().startswith("//")]
     assert comments == ([] if '"' in line or "//" not in line else [line[line.index("//") :]])
     assert max(len(x) for x in found if not x.strip().startswith("//")) < len(line)
+
+
+def test_a_line_without_a_place_in_its_second_half_is_broken_in_its_first() -> None:
+    line = f"        default: return {LONG * 2}::prepare(static_cast<{LONG * 2}::Plan*>(own), X, Y);"
+    found = wrapped(line).splitlines()
+    assert len(line) > 140 and max(map(len, found)) <= 140 and found[0] == "        default: return"
+    assert code("\n".join(found)) == code(line)
+    assert wrapped(f"{' ' * 8}{LONG * 8};") == f"{' ' * 8}{LONG * 8};"  # no place at all

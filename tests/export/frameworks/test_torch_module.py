@@ -23,8 +23,8 @@ GXX = shutil.which("g++")
 TORCH = """
 import types
 class Tensor:
-    def __init__(self, address, shape, dtype, strides=None):
-        self.address, self.shape, self.dtype, self.device = address, tuple(shape), dtype, "cuda:0"
+    def __init__(self, address, shape, dtype, strides=None, device="cuda:0"):
+        self.address, self.shape, self.dtype, self.device = address, tuple(shape), dtype, device
         steps = [1]
         for n in reversed(self.shape[1:]):
             steps.insert(0, n * steps[0])
@@ -71,9 +71,10 @@ input lambda: f16[M, K] strided
 input torch: f16[N, K]
 scalar s: f32 = 2.0
 scalar t: f32
+scalar n: i8 = 1
 output C: f32[M, N]
 output R: f32[M]
-C[i, j] = sum[k](lambda[i, k] * torch[j, k]) * s + t
+C[i, j] = sum[k](lambda[i, k] * torch[j, k]) * s + t * n
 R[i] = sum[k](f32(lambda[i, k]))
 """
 
@@ -83,9 +84,9 @@ A, B = torch.Tensor(64, (16, 128), torch.float16, (256, 1)), torch.Tensor(4096, 
 C, R = op.op(A, B, 3.0)
 assert (C.shape, R.shape, R.dtype) == ((16, 256), (16,), torch.float32)
 assert [t.shape for t in op.op.fake(A, B, 3.0)] == [(16, 256), (16,)]
-def message(*arguments):
+def message(*arguments, **numbers):
     try:
-        op.op(*arguments)
+        op.op(*arguments, **numbers)
     except (ValueError, RuntimeError) as error:
         return str(error)
 print(message(torch.Tensor(66, (16, 128), torch.float16), B, 3.0))
@@ -95,6 +96,9 @@ print(message(A, torch.Tensor(4096, (256, 128), torch.float32), 3.0))
 print(message(A, torch.Tensor(4096, (256, 128), torch.float16, (256, 1)), 3.0))
 print(message(torch.Tensor(64, (12, 128), torch.float16), B, 3.0))
 print(message(torch.Tensor(64, (16, 128), torch.float16, (1, 16)), B, 3.0))
+print(message(A, torch.Tensor(4096, (256, 128), torch.float16, device="cpu"), 3.0))
+print(message(torch.Tensor(64, (1 << 32, 128), torch.float16), B, 3.0))
+print(message(A, B, 3.0, n=200))
 """
 
 
@@ -121,6 +125,9 @@ def test_the_operator_launches_in_the_current_stream(tmp_path: Path) -> None:
         "torch has type float32 instead of float16",
         "torch has strides (256, 1) instead of (128, 1); call .contiguous()",
         "lambda has strides (1, 16) instead of (None, 1)",
+        "torch is on cpu, but the first tensor is on cuda:0",
+        "M is 4294967296; allowed are 0 to 2146435072",  # not M modulo 2^32
+        "n is 200; allowed are -128 to 127",
         "op: CUDA error 1",
     ):
         assert said in done.stdout
