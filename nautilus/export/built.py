@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nautilus.core.buffers import Space
+from nautilus.cuda.host.workspace import ALIGNMENT
 from nautilus.cuda.names import sanitize
 from nautilus.driver import Result
 from nautilus.export.forms import LIBRARIES, MANIFEST
@@ -18,7 +20,7 @@ from nautilus.export.frameworks.tvm_ffi import headers as tvm_headers
 from nautilus.export.frameworks.tvm_ffi import tvm_ffi_text
 from nautilus.export.header_file import contract, header_file
 from nautilus.export.host_compiler import compile_library, link
-from nautilus.export.library import Part, library_plan_bytes, library_text
+from nautilus.export.library import Part, alignment, library_plan_bytes, library_text
 from nautilus.export.manifest import manifest_text
 from nautilus.runtime.nvrtc import Compiled
 
@@ -42,11 +44,13 @@ def built(
     """
     result, cubin = made[0]
     parts = [Part(r.context.arch, r.choice, c.data if c is not None else b"") for r, c in made]
-    said = contract(result.cuda_module, parts[0].module)
+    tensors = [b for b in parts[0].module.buffers if b.space is not Space.TEMP]
+    free = [b.name for b in tensors if alignment(parts, b) == b.dtype.bytes < ALIGNMENT]
+    said = contract(result.cuda_module, parts[0].module, free)
     if form == "h":
         choices = [p.choice for p in parts]
         size = max(library_plan_bytes(choices), *(c.plan_bytes for c in choices))
-        return {"": header_file(result.cuda_module, parts[0].module, size).encode()}
+        return {"": header_file(said, parts[0].module, size).encode()}
     assert cubin is not None
     library, text = "o" if part else "so", "\n".join(said)
     if form in LIBRARIES:

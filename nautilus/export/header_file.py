@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 
 from nautilus.core.buffers import Space
@@ -9,6 +10,7 @@ from nautilus.cuda.host.launcher import declarations
 from nautilus.cuda.host.workspace import ALIGNMENT
 from nautilus.cuda.module import CudaModule
 from nautilus.cuda.names import allocate, module_names
+from nautilus.cuda.text.wrapping import wrapped
 from nautilus.ma_tile.ir.ops import MemModule
 
 _MEANING = {
@@ -20,13 +22,13 @@ _MEANING = {
 }
 
 
-def header_file(cuda: CudaModule, module: MemModule, size: int) -> str:
-    """The header of ``module`` that was printed as ``cuda``. ``size``: bytes of a plan, also in a library."""
+def header_file(said: Sequence[str], module: MemModule, size: int) -> str:
+    """The header of ``module``. ``said``: its :func:`contract`; ``size``: bytes of a plan, also in a library."""
     names = module_names(module)
     guard = f"{names.launch}_H".upper()
     own = allocate((f"{module.name}_plan",), (names.plan_size, names.namespace))[f"{module.name}_plan"]
     lines = [
-        *contract(cuda, module),
+        *said,
         f"#ifndef {guard}",
         f"#define {guard}",
         "#include <stdbool.h>",
@@ -50,11 +52,14 @@ def header_file(cuda: CudaModule, module: MemModule, size: int) -> str:
     ]
     for name, declared in declarations(module).items():
         lines += [f"// {_MEANING[name]}", f"{declared};", ""]
-    return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
+    return wrapped("\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "#endif", ""]))
 
 
-def contract(cuda: CudaModule, module: MemModule) -> list[str]:
-    """Lines: the comment of the ``.cu`` file without its schedule, and what a caller must keep."""
+def contract(cuda: CudaModule, module: MemModule, free: Sequence[str] = ()) -> list[str]:
+    """Lines: the comment of the ``.cu`` file without its schedule, and what a caller must keep.
+
+    ``free``: the tensors whose addresses need no more than the size of their elements.
+    """
     comment = takewhile(lambda line: line.startswith("//"), cuda.text.splitlines())
     strided = any(b.strides is not None for b in module.buffers if b.space is not Space.TEMP)
     layout = "Tensors without strides are row-major." if strided else "Tensors are row-major."
@@ -62,6 +67,7 @@ def contract(cuda: CudaModule, module: MemModule) -> list[str]:
         *takewhile(lambda line: not line.startswith("// schedule"), comment),
         "// Each function that returns int returns the first CUDA error, and 0 where there is none.",
         f"// {layout} They lie on the device, and their addresses are multiples of {ALIGNMENT} bytes.",
+        *([f"// The addresses of {', '.join(free)} are multiples of the size of an element only."] if free else []),
         "// Outputs overlap neither inputs nor other outputs. Launches that may overlap have a workspace each.",
         "",
     ]

@@ -24,8 +24,9 @@ from typing import Any
 
 from cuda.bindings import driver
 
-OPS = {name: getattr(operator, name) for name in "add sub mul lt le gt ge eq ne neg abs".split()}
-OPS |= {
+NAMED = ("add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne", "neg", "abs")
+OPS = {
+    **{name: getattr(operator, name) for name in NAMED},
     "i64": int, "i32": int, "f64": float, "f32": float,
     "floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0, "min": min, "max": max,
     "and": lambda a, b: a and b, "or": lambda a, b: a or b, "not": operator.not_, "div": operator.truediv,

@@ -10,7 +10,7 @@ import pytest
 
 from nautilus.cli.main import main
 from nautilus.driver import Request, Result, compile_file
-from nautilus.export.header_file import header_file
+from nautilus.export.header_file import contract, header_file
 from nautilus.runtime.nvrtc import compile_cuda
 from tests.simulation.simulate import MACHINE, MISSING
 from tests.simulation.translate import translate
@@ -46,7 +46,8 @@ def test_two_files_and_their_headers_are_one_unit_for_a_host_compiler(tmp_path: 
     unit = ""
     for n, text in enumerate((SOFTMAX, PRODUCT)):
         result = compiled(tmp_path, text, "sm_90a", f"k{n}")
-        (tmp_path / f"k{n}.h").write_text(header_file(result.cuda_module, result.modules["ma-tile"], 4096))
+        module = result.modules["ma-tile"]
+        (tmp_path / f"k{n}.h").write_text(header_file(contract(result.cuda_module, module), module, 4096))
         unit = f'#include "k{n}.h"\n{unit}' + translate(result.cuda)
     source = tmp_path / "unit.cpp"
     source.write_text(
@@ -59,10 +60,11 @@ def test_two_files_and_their_headers_are_one_unit_for_a_host_compiler(tmp_path: 
 @pytest.mark.parametrize("language", ["c", "c++"])
 def test_headers_are_c_and_cpp(language: str, tmp_path: Path) -> None:
     path, header = tmp_path / "softmax.naut", tmp_path / "s.h"
-    path.write_text(SOFTMAX.replace("M = 8", "M = runtime"))
+    path.write_text(SOFTMAX.replace("M = 8", "M = runtime").replace("f16[M, N]\noutput", "f16[M, N] strided\noutput"))
     assert main([str(path), "-o", str(header), "--arch", "sm_80", "--name", "rows", "-q"]) == 0
     text = header.read_text()
-    assert "int rows_launch(const void* X, void* Y, int M, void* workspace, cudaStream_t stream);" in text
+    assert "int rows_launch(const void* X, void* Y, int M, long long X_stride0, void* workspace, cudaStream_t" in text
+    assert "multiples of 16 bytes.\n// The addresses of X are multiples of the size of an element only." in text
     assert "// error   Y " in text and "// schedule" not in text and "// input   X: f16[M, 64]" in text
     (tmp_path / "user").write_text('#include "s.h"\n#include "s.h"\nsize_t f(void) { return sizeof(rows_plan); }\n')
     run(GXX, "-x", language, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", tmp_path, tmp_path / "user")

@@ -116,6 +116,8 @@ def test_errors_name_the_tensor_and_the_fact(made: Path) -> None:
     assert done.returncode == 716 % 256 and "k: the address of A is no multiple of 16 bytes" in done.stderr
     done = run(made / "shared", "100", "64", LD_LIBRARY_PATH=str(made), VERSION="90")
     assert done.returncode == 1 and "assume M % 8 == 0" in done.stderr
+    done = run(made / "shared", "-8", "64", LD_LIBRARY_PATH=str(made), VERSION="90")
+    assert done.returncode == 1 and "k: M is -8; allowed are 0 to 2146435072" in done.stderr
     assert [line for line in calls(made, "shared", "90", "0", "64") if line.startswith("launch")] == []
 
 
