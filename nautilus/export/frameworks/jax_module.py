@@ -21,6 +21,7 @@ from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import ModuleNames, module_names
 from nautilus.export.frameworks.element_types import xla, xla_attribute
+from nautilus.export.frameworks.halves import half_bits, half_helpers
 from nautilus.export.frameworks.python_function import (
     Operator,
     defined,
@@ -88,13 +89,10 @@ def headers() -> tuple[str, ...]:
 
 
 def jax_text(parts: Sequence[Part], header: str) -> str:
-    """The C++ text of the library with the handler ``NAME_jax``. Raises UnsupportedError for a scalar of 16 bits."""
-    module = parts[0].module
-    for p in module.params:
-        if p.dtype.is_half:
-            raise UnsupportedError(f"a scalar of type {p.dtype} in a function of JAX", p.name, p.span)
-    names = module_names(module)
-    lines = [f"namespace {names.namespace} {{", *_HELPERS.strip("\n").splitlines(), *_handler(parts, names)]
+    """The C++ text of the library with the handler ``NAME_jax``."""
+    names, halves = module_names(parts[0].module), half_helpers(parts[0].module.params)
+    helpers = [*_HELPERS.strip("\n").splitlines(), *halves]
+    lines = [f"namespace {names.namespace} {{", *helpers, *_handler(parts, names)]
     return "\n".join(["#include <xla/ffi/api/ffi.h>", "", library_text(parts, header), *lines, ""])
 
 
@@ -131,7 +129,9 @@ def _handler(parts: Sequence[Part], names: ModuleNames) -> Iterator[str]:
         yield f"        if (!{failed}.success()) return {failed};"
         yield "    }"
     arguments = [f"{c[b.name]}.untyped_data()" for b in tensors]
-    arguments += [f"static_cast<{interface_type(p.dtype)}>({c[p.name]})" for p in module.params]
+    for p in module.params:
+        half = half_bits(p.dtype, c[p.name], scope)
+        arguments.append(half if p.dtype.is_half else f"static_cast<{interface_type(p.dtype)}>({c[p.name]})")
     last = f"(*{made}.get<{buffer}>({len(tensors) - len(inputs)}).value()).untyped_data()" if room else "nullptr"
     yield f"    const int {status} = {names.launch}({', '.join([*arguments, last, names.stream])});"
     yield f'    if ({status}) return {error}::Internal("{module.name}: CUDA error " + std::to_string({status}));'

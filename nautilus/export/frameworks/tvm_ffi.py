@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from nautilus.core.buffers import Buffer, ScalarParam, Space
-from nautilus.core.errors import ToolchainError, UnsupportedError
+from nautilus.core.errors import ToolchainError
 from nautilus.core.expr.nodes import Param
 from nautilus.core.index.strides import row_major
 from nautilus.core.records import dataclass
@@ -25,6 +25,7 @@ from nautilus.cuda.host.extents import extent_text
 from nautilus.cuda.host.workspace import workspace_sizes
 from nautilus.cuda.names import ModuleNames, module_names
 from nautilus.export.frameworks.element_types import dlpack
+from nautilus.export.frameworks.halves import half_bits, half_helpers
 from nautilus.export.frameworks.shapes import Shown, shown_by
 from nautilus.export.library import Part, library_text, needs_workspace
 
@@ -107,6 +108,9 @@ static int number_at(const char* name, const TVMFFIAny& given, T* value) {
     case kTVMFFIInt:
     case kTVMFFIBool:
         *value = static_cast<T>(given.v_int64);
+        if (static_cast<T>(0.5) == static_cast<T>(0) && static_cast<int64_t>(*value) != given.v_int64)
+            return refuse("ValueError", "%s is %lld, which its type cannot hold", name,
+                          static_cast<long long>(given.v_int64));
         return 0;
     case kTVMFFIFloat:
         if (static_cast<T>(0.5) == static_cast<T>(0)) break;
@@ -147,17 +151,11 @@ def headers() -> Headers:
 
 
 def tvm_ffi_text(parts: Sequence[Part], header: str) -> str:
-    """The C++ text of the library with the function ``__tvm_ffi_NAME``, by which apache-tvm-ffi calls it.
-
-    Raises UnsupportedError for a scalar of 16 bits, which C++ has no number of.
-    """
+    """The C++ text of the library with the function ``__tvm_ffi_NAME``, by which apache-tvm-ffi calls it."""
     module = parts[0].module
-    for p in module.params:
-        if p.dtype.is_half:
-            raise UnsupportedError(f"a scalar of type {p.dtype} in a function of tvm-ffi", p.name, p.span)
-    names = module_names(module)
+    names, halves = module_names(module), half_helpers(module.params)
     includes = ["#include <stdarg.h>", "#include <tvm/ffi/c_api.h>", "#include <tvm/ffi/extra/c_env_api.h>", ""]
-    lines = [f"namespace {names.namespace} {{", *_HELPERS.strip("\n").splitlines(), "}  // namespace", ""]
+    lines = [f"namespace {names.namespace} {{", *_HELPERS.strip("\n").splitlines(), *halves, "}  // namespace", ""]
     return "\n".join([*includes, library_text(parts, header), *lines, *_function(parts, names), ""])
 
 
@@ -220,7 +218,7 @@ def _param(
 ) -> Iterator[str]:  # fmt: skip
     name, scope = names.arguments[p.name], names.namespace
     if p.name not in shown:
-        yield f"    {interface_type(p.dtype)} {name};"
+        yield f"    {'float' if p.dtype.is_half else interface_type(p.dtype)} {name};"
         yield f'    if ({scope}::number_at("{p.name}", {given}, &{name})) return -1;'
         return
     b, axis = shown[p.name].tensor, shown[p.name].axis
@@ -274,7 +272,9 @@ def _launch(
         yield f"        {own.room} = {scope}::data_of(TVMFFITensorGetDLTensorPtr({own.owner}));"
         yield "    }"
     arguments = [f"{scope}::data_of({names.arguments[b.name]})" for b in tensors]
-    arguments += [names.arguments[p.name] for p in module.params]
+    for p in module.params:
+        name = names.arguments[p.name]
+        arguments.append(half_bits(p.dtype, name, scope) if p.dtype.is_half else name)
     stream = f"static_cast<cudaStream_t>(TVMFFIEnvGetStream(kDLCUDA, {first}->device.device_id))"
     yield f"    {own.status} = {names.launch}({', '.join(arguments)}, {own.room},"
     yield f"        {stream});"

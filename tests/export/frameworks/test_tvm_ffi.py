@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from nautilus.cli.main import main
-from nautilus.core.errors import ToolchainError, UnsupportedError
-from nautilus.driver import Request, compile_file
-from nautilus.export.frameworks.tvm_ffi import headers, tvm_ffi_text
-from nautilus.export.library import Part
+from nautilus.core.errors import ToolchainError
+from nautilus.export.frameworks.tvm_ffi import headers
 from nautilus.runtime.nvrtc import include_paths
 
 GXX = shutil.which("g++")
@@ -76,7 +74,7 @@ for case in sys.argv[2:]:
         "strides": lambda: args.__setitem__(1, tensor(1 << 16, (256, 128), 2, 16, (1, 256))),
         "host": lambda: args.__setitem__(0, tensor(1 << 12, (rows, 128), 2, 16, device=1)),
         "other": lambda: args.__setitem__(2, tensor(1 << 20, (rows, 256), 2, 32, number=1)),
-        "number": lambda: args.__setitem__(4, number(0.5)),
+        "number": lambda: args.__setitem__(4, number(0.5)), "large": lambda: args.__setitem__(4, number(1 << 31)),
         "fact": lambda: (args.__setitem__(0, tensor(1 << 12, (3, 128), 2, 16)),
                          args.__setitem__(2, tensor(1 << 20, (3, 256), 2, 32)), args.pop()),
         "address": lambda: args.__setitem__(1, tensor(8, (256, 128), 2, 16)), "alloc": lambda: args.pop(),
@@ -112,7 +110,8 @@ CASES = {
     "shape": "ValueError axis 1 of C has 128 elements instead of 256",
     "strides": "ValueError axis 0 of given has stride 1 instead of 128",
     "host": "ValueError shape is not in the memory of a CUDA device", "other": "ValueError C is on another device",
-    "number": "TypeError flag is no number of its type", "address": "RuntimeError k: CUDA error 716",
+    "number": "TypeError flag is no number of its type",
+    "large": "ValueError flag is 2147483648, which its type cannot hold", "address": "RuntimeError k: CUDA error 716",
     "right": "result 0",
 }  # fmt: skip
 
@@ -146,13 +145,6 @@ def test_python_loads_the_library(made: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "shape is not in the memory of a CUDA device" in done.stdout, done.stderr
-
-
-def test_a_scalar_of_16_bits_is_refused() -> None:
-    text = "dim N = 8\ninput X: f32[N]\nscalar s: f16\noutput Y: f32[N]\nY[i] = X[i] * s\n"
-    choice = compile_file(Request(Path("x.naut"), "sm_80", text=text)).choice
-    with pytest.raises(UnsupportedError, match="a scalar of type f16"):
-        tvm_ffi_text([Part("sm_80", choice, b"\177ELF")], "")
 
 
 def test_missing_headers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
