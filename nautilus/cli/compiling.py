@@ -17,6 +17,7 @@ import click
 from nautilus.cli.files import write_output
 from nautilus.cli.messages import Message, about, of_diagnostic, show
 from nautilus.cli.options import dump_names, given_text
+from nautilus.cli.output import waiting
 from nautilus.core.records import dataclass
 from nautilus.export.cache import Entry, find, store
 from nautilus.export.cache_key import key_of
@@ -181,13 +182,15 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     if asked.until in STAGE_NAMES[: STAGE_NAMES.index(start.name)]:
         raise click.UsageError(f"{spec} is a dump of {start.name}, which comes after {asked.until}")
     made, messages, missed = list[tuple["Result", "Compiled | None"]](), list[Message](), list["Remark"]()
+    silent = any(options[name] for name in ("quiet", "dump_ir", "time_passes", "verbose"))
     for arch in archs:
         given = options | {"arch": arch, "variants": options["variants"] if asked.form in CHOOSING else 1}
         request, watch = replace(make_request(spec, given, asked.until), name=asked.name), Watch()
         how: How = "cubin" if asked.resource_usage or asked.form in BUILT else "checked"
         history = _history(options)
-        made.append(run_and_build(request, options | {"quiet": True}, how, watch, *history))
-        missed += remarks(made[-1][0], watch, request.gives_kernels)
+        with waiting(f"compiling {spec}", silent):
+            made.append(run_and_build(request, options | {"quiet": True}, how, watch, *history))
+            missed += remarks(made[-1][0], watch, request.gives_kernels)
         if len(made) == 1:
             _write_pictures(options, made[0][0], history, watch, missed)
         messages += [m for m in about(request, made[-1][0]) if m not in messages]
@@ -203,7 +206,8 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     if result.variants is not None:
         summary["variants"] = result.variants.text()
     summary["remarks"] = [r.diagnostic().as_dict() for r in missed]
-    files = outputs(made, asked.form, asked.host_compiler, asked.part)
+    with waiting(f"writing {asked.output or asked.form}", silent):
+        files = outputs(made, asked.form, asked.host_compiler, asked.part)
     if asked.line_info:
         text = f"{Path(asked.output or asked.name).stem}.cu"
         files[""] = build(result.cuda_module, result.context.arch, asked.form, text).data

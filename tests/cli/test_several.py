@@ -180,6 +180,15 @@ def test_a_long_command_says_on_a_terminal_that_it_works(
     assert said.getvalue().endswith("\r\x1b[K") == shown
 
 
+def test_a_long_compilation_says_on_a_terminal_that_it_works(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nautilus.cli.output._DELAY", 0.0)
+    for options, shown in (([], True), (["--time-passes"], False)):  # which prints itself
+        said = Terminal()
+        monkeypatch.setattr("sys.stderr", said)
+        assert main(["a.naut", "-o", "a.cu", *ARCH, "--no-cache", *options]) == 0
+        assert ("compiling a.naut: 0 s" in said.getvalue()) == shown
+
+
 # ---- machines without a GPU
 def test_without_a_gpu_the_exit_code_is_that_of_the_toolchain(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -266,8 +266,8 @@ class Search:
         over = self.runners.finished() if self.runners is not None else []
         for candidate, built, outcome in [(c, self.built[c.hash], outcome) for c, outcome in over]:
             self._measured(candidate, built, outcome)
-        building = sum(c.origin != PREFILTER for c in self.builders.busy.values())
-        self.progress.done = self.study.spent - building - len(self.ready)
+        begun = [*self.builders.busy.values(), *(candidate for candidate, _ in self.ready)]
+        self.progress.done = self.study.spent - sum(c.sample is not None for c in begun)  # the study counts no others
         self.listener.update(self.progress)
 
     def _built(self, candidate: Candidate, outcome: Outcome) -> None:

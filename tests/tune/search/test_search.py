@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -52,9 +53,13 @@ def tune(spec: Path, **changes: Any) -> Outcome:
     return tune_one(Request(spec, "sm_80"), {}, options(**changes))
 
 
-def test_the_search_finds_the_best_and_the_compiler_uses_it(matmul: Path, own_database: Path) -> None:
-    outcome = tune(matmul)
+def test_the_search_finds_the_best_and_the_compiler_uses_it(
+    matmul: Path, own_database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = tune(matmul, quiet=False)
     assert outcome.code == 0, outcome.text
+    done = [int(n) for n in re.findall(r"(-?\d+)/20 trials", capsys.readouterr().err)]
+    assert done and min(done) >= 0 and done == sorted(done)  # the default schedule is no trial
     about = json.loads(outcome.line())
     assert (about["values"]["stages"], about["values"]["warps"]) == (1, [1, 4])
     assert about["speedup"] == pytest.approx(4.0)
