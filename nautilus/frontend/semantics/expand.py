@@ -23,6 +23,7 @@ from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS, Sha
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.semantics.types.packed import PACKED
 from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.elsewhere import VALUES
 
 _BALANCE = 32  # longer chains of one associative operator become balanced trees
 
@@ -230,7 +231,7 @@ class Expander:
         known = [*frame.visible(), *sym.names()]
         if name in sym.functions or name in BUILTINS:
             raise Fault("N0211", f"'{name}' is a function; it needs arguments", span, f"write '{name}(...)'")
-        hint = nearest(name, known)
+        hint = VALUES.get(name) or nearest(name, known)
         if id(node) in self._positions or (len(name) <= 2 and name.islower() and hint is None):
             near = nearest(name, frame.locals)
             raise Fault("N0302", f"index '{name}' is never bound", span, near or _bind_hint(name))

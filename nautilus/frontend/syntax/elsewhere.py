@@ -39,6 +39,12 @@ FUNCTIONS: Mapping[str, str] = {
     "len": "the size of a dimension is its dim, such as 'N'",
 }
 
+#: unknown name in an expression -> hint
+VALUES: Mapping[str, str] = {
+    "True": "write 'true'", "False": "write 'false'", "pi": "write '3.141592653589793'",
+    "None": "a value that does not matter is 0: 'x if condition else 0'",
+}  # fmt: skip
+
 #: first word of a statement that is no statement -> hint
 _STATEMENTS: Mapping[str, str] = {
     **dict.fromkeys(("param", "arg", "float", "parameter"), "a number for the launch is 'scalar eps: f32 = 1e-5'"),
@@ -50,6 +56,10 @@ _STATEMENTS: Mapping[str, str] = {
     **dict.fromkeys(("fn", "func", "function", "lambda"), "a function is written 'def f(x) = ...'"),
     **dict.fromkeys(("size", "shape", "int"), "a size is declared 'dim N = 4096'"),
 }
+
+_BY_NAME = ("a function takes no arguments by name", "an axis is an index variable in brackets: 'softmax[j](x)'")
+#: operators of other languages, of which the language has the half
+_TWICE = {"&": "and", "|": "or"}
 
 
 def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
@@ -67,7 +77,15 @@ def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
         return "'lambda' is no expression", "a function is written 'def f(x) = ...'"
     named = after is not None and after == "=" and bad.type in ("NAME", "DIM")
     if named and before is not None and before in (",", "("):
-        return "a function takes no arguments by name", "an axis is an index variable in brackets: 'softmax[j](x)'"
+        return _BY_NAME
+    if bad == "=" and place > 2 and before.type == "NAME" and tokens[place - 2] in (",", "("):
+        return _BY_NAME
+    if bad in _TWICE and before == bad:
+        return f"'{bad}{bad}' is no operator", f"conditions are joined by '{_TWICE[str(bad)]}'"
+    if bad == "//" and place == 0:
+        return "a statement cannot start here", "a comment begins with '#'"
+    if bad == "in":
+        return "'in' is no operator", "the range of an index variable is written 'sum[j: N](x)'"
     if after is not None and after == "=" and bad in ("+", "-", "*", "/"):
         return f"'{bad}=' changes a tensor", "a tensor is defined once; a sum over an index is 'sum[k](...)'"
     if bad == ":" and before is not None and before in ("[", ",") and after is not None and after in ("]", ","):
