@@ -8,6 +8,7 @@ so strides that are known at launch are those of their shapes.  The text include
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -220,10 +221,19 @@ def _body(op: Operator, target: str, room: bool) -> Iterator[str]:
         results.append(f"jax.ShapeDtypeStruct(({bytes_needed},), jax.numpy.uint8)")
     yield f"    results = ({', '.join(results)},)"
     yield f'    call = jax.ffi.ffi_call("{target}", results, vmap_method="sequential")'
-    scalars = "".join(f", {p.name}=numpy.{xla_attribute(p.dtype)[1]}({op.names[p.name]})" for p in op.given)
-    yield f"    made = call({', '.join(op.names[b.name] for b in op.inputs)}{scalars})"
+    given = [*(op.names[b.name] for b in op.inputs), *(_attribute(op, p) for p in op.given)]
+    yield f"    made = call({', '.join(given)})"
     count = len(op.outputs)
     yield "    return made[0]" if count == 1 else f"    return tuple(made[:{count}])"
+
+
+def _attribute(op: Operator, p: ScalarParam) -> str:
+    """The argument of the call for a scalar; a narrow integer is refused where its type does not hold it."""
+    number = op.names[p.name]
+    if p.dtype.is_int and p.dtype.bits < DType.I32.bits:
+        number = f"numpy.{FORMATS[p.dtype].raw}({number})"
+    number = f"numpy.{xla_attribute(p.dtype)[1]}({number})"
+    return f'**{{"{p.name}": {number}}}' if keyword.iskeyword(p.name) else f"{p.name}={number}"
 
 
 def _result(op: Operator, b: Buffer) -> str:

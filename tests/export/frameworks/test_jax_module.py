@@ -99,6 +99,13 @@ def test_the_file_is_python() -> None:
     )
 
 
+def test_scalars_may_have_names_of_python_and_keep_their_types() -> None:
+    text = "dim N = 8\ninput X: f32[N]\nscalar class: f32, k: i8\noutput Y: f32[N]\nY[i] = X[i] * class + k\n"
+    code = jax_function([Part("sm_80", compile_file(Request(Path("x.naut"), "sm_80", text=text)).choice, b"")], [])
+    ast.parse(code)
+    assert 'call(X, **{"class": numpy.float32(class_)}, k=numpy.int32(numpy.int8(k)))' in code
+
+
 def test_missing_headers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nautilus.export.frameworks.jax_module.find_spec", lambda name: None)
     with pytest.raises(ToolchainError, match="pip install jax"):
