@@ -21,6 +21,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, substitute, walk
 from nautilus.core.index.linear import ZERO, Linear, atom, divided
 from nautilus.core.index.simplify import divisor
+from nautilus.core.index.sizes import at_most
 from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -224,8 +225,13 @@ def contiguous_axis(buffer: Buffer, index: tuple[Expr, ...], axes: tuple[str, ..
 
 
 def key_dimensions(buffer: Buffer, index: tuple[Expr, ...]) -> tuple[int, ...]:
-    """The extents of the dimensions from the first one that values of fragments reach on; () where one is not known."""
+    """The extents of the dimensions from the first one that values of fragments reach on; () where one is not known.
+
+    The bound of a size stands for it where there is one dimension.
+    """
     first = next((n for n, e in enumerate(index) if any(isinstance(x, Ref) for x in walk(e))), len(index))
     extents = buffer.shape[first:]
+    if len(extents) == 1:
+        extents = (at_most(extents[0]),)
     known = tuple(n for n in extents if isinstance(n, int))
     return known if len(known) == len(extents) and buffer.strides is None else ()

@@ -40,7 +40,7 @@ VARIED = 3  # dims whose sizes vary
 PLANNED = {1: (16, 64, 256, 1024, 4096, 16384), 2: (16, 256, 4096), 3: (16, 2048)}
 #: number of varied dims -> sizes at which variants are compared, along each of them
 GRID = {
-    1: (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536),
+    1: (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 1 << 20),
     2: (1, 16, 64, 256, 2048, 16384),
     3: (1, 32, 512, 8192),
 }

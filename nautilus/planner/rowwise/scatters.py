@@ -15,7 +15,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.axes.scatter import LINES, copies, fits_in_blocks, in_one_pass, scattered
+from nautilus.scalar.passes.axes.scatter import LINES, copies, expected, fits_in_blocks, in_one_pass, scattered
 from nautilus.scalar.rewriting import find_defs
 from nautilus.targets.rates import Machine, machine
 
@@ -40,13 +40,13 @@ def plan_scatters(program: Program, schedule: Schedule, arch: str) -> Schedule:
 
 def masked_seconds(d: Def, m: Machine) -> float:
     """The time of the reduction ``d`` whose every element visits all terms."""
-    pairs = prod(nominal(a.extent) for a in d.axes)
+    pairs = prod(nominal(a.extent) for a in d.par) * expected(d.red)
     return m.launch + pairs * _TEST / (m.multiprocessors * m.fma * m.clock)
 
 
 def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
     """The time of all kernels of the scatter of ``d``."""
-    count = prod(nominal(a.extent) for a in k.axes)
+    count = expected(k.axes)
     elements = prod(nominal(a.extent) for a in d.par)
     whole = in_one_pass(d)
     words = max(1.0, d.buffer.dtype.bytes / 4) if whole else 3  # of the atomic operations of a term

@@ -10,8 +10,9 @@ part of the tensor does not depend::
                                                                      st.global C[y, %key], %v atomic sum in C_block
 
 The result is the same: every order of an atomic combiner gives the same bits.  A block has :data:`TERMS` terms for an
-element, or fewer where too few multiprocessors had blocks otherwise, but at least one.  A kernel stays as it is if it
-has roles or loops, stores anything else, or has too few tiles for that.
+element, or fewer where too few multiprocessors had blocks otherwise, but at least one.  It has :data:`RUNTIME_TILES`
+tiles at least where their number is known only at launch.  A kernel stays as it is if it has roles or loops, stores
+anything else, or has too few tiles for that.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from nautilus.core.text.names import unused
 from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.analysis.access import key_dimensions
 from nautilus.ma_tile.ir.ops import (
-    Barrier,
     ForOp,
     GlobalLoad,
     GlobalStore,
@@ -45,7 +45,9 @@ from nautilus.targets.limits import limits
 
 BYTES = 33792  # of the elements of a block, so that several blocks share a multiprocessor
 TERMS = 4  # of an element that a block combines for each that it then combines with memory
+RUNTIME_TILES = 8  # of a block, at least, where their number is known only at launch
 BLOCKS = 8  # for each multiprocessor, at most
+_ALIGNED = 16  # bytes
 FEWEST = 0.5  # blocks for each multiprocessor
 
 
@@ -71,15 +73,31 @@ class _Digit:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """The coordinate ``name`` of ``size`` tiles, of which a block has several; ``outer``: the others of the grid."""
+
+    name: str
+    size: Expr
+    outer: tuple[_Digit, ...]
+
+
 def _in_blocks(kernel: MemKernel, buffers: Mapping[str, Buffer], multiprocessors: int) -> MemKernel:
     stores = [op for op in kernel.body if isinstance(op, GlobalStore)]
-    digits = _digits(kernel)
-    if digits is None or not stores or not _is_simple(kernel, stores):
+    if not stores or not _is_simple(kernel, stores):
         return kernel
     keys = {op.buffer: key_dimensions(buffers[op.buffer], op.index) for op in stores}
     if not all(_is_in_one_part(op, keys[op.buffer], kernel) for op in stores):
         return kernel
     if sum(prod(n) * buffers[name].dtype.bytes for name, n in keys.items()) > BYTES:
+        return kernel
+    elements, terms = max(prod(n) for n in keys.values()), min(prod(op.value.type.shape) for op in stores)
+    made = {name: prod(n) for name, n in keys.items()}
+    if (tile := _only_coordinate(kernel)) is not None:
+        each = max(RUNTIME_TILES, -(-TERMS * elements // terms))
+        return _looped(kernel, buffers, made, _Line(tile, kernel.blocks, ()), each)
+    digits = _digits(kernel)
+    if digits is None:
         return kernel
     used = frozenset[str]().union(*(free_vars(e) for op in stores for e in _leading(op, keys[op.buffer])))
     free = [d for d in digits if d.name not in used and d.size > 1]
@@ -87,12 +105,20 @@ def _in_blocks(kernel: MemKernel, buffers: Mapping[str, Buffer], multiprocessors
         return kernel
     loop = max(free, key=lambda d: d.size)
     tiles = prod(d.size for d in digits)
-    elements, terms = max(prod(n) for n in keys.values()), min(prod(op.value.type.shape) for op in stores)
     most = min(loop.size, int(tiles / (FEWEST * multiprocessors)))
     each = min(most, max(-(-tiles // (BLOCKS * multiprocessors)), -(-TERMS * elements // terms)))
     if each < 1 or each * terms < elements:
         return kernel
-    return _looped(kernel, buffers, {name: prod(n) for name, n in keys.items()}, (digits, loop), each)
+    line = _Line(loop.name, integer(loop.size), tuple(d for d in digits if d is not loop))
+    return _looped(kernel, buffers, made, line, each)
+
+
+def _only_coordinate(kernel: MemKernel) -> str | None:
+    """The coordinate that is the number of the block, where the number of blocks is known only at launch."""
+    if isinstance(kernel.blocks, Const) or len(kernel.decode) != 1:
+        return None
+    ((name, e),) = kernel.decode
+    return name if e == Var("block") else None
 
 
 def _is_simple(kernel: MemKernel, stores: Sequence[GlobalStore]) -> bool:
@@ -100,7 +126,7 @@ def _is_simple(kernel: MemKernel, stores: Sequence[GlobalStore]) -> bool:
     ops = [*walk_ops(kernel.body)]
     loaded = {op.buffer for op in ops if isinstance(op, GlobalLoad)}
     alone = all(op.combiner is not None and op.scratch is None and op.buffer not in loaded for op in stores)
-    plain = not any(isinstance(op, RolesOp | ForOp | IfOp | Barrier) for op in ops)
+    plain = not any(isinstance(op, RolesOp | ForOp | IfOp) for op in ops)
     return alone and plain and kernel.cluster == kernel.consumers == 1 and not kernel.mbars and not kernel.pipelines
 
 
@@ -151,28 +177,32 @@ def _looped(
     kernel: MemKernel,
     buffers: Mapping[str, Buffer],
     elements: Mapping[str, int],
-    digits: tuple[Sequence[_Digit], _Digit],
+    line: _Line,
     each: int,
 ) -> MemKernel:
-    """``kernel`` with blocks of ``each`` tiles along the second one of ``digits``, which are all and that one."""
-    along, count = digits[1], integer(digits[1].size)
+    """``kernel`` with blocks of ``each`` tiles of ``line``."""
     taken = {name for name, _ in kernel.decode} | {s.name for s in kernel.smem}
     taken |= {a.name for op in kernel.body if isinstance(op, GlobalStore) for a in op.value.type.axes}
     chunk, key = unused("chunk", taken), unused("key", taken)
-    chunks = -(-along.size // each)
+    chunks = simplify(calc("floordiv", calc("add", line.size, integer(each - 1)), integer(each)))
     first = calc("mul", Var(chunk), integer(each))
     end = calc("add", first, integer(each))
-    made = {name: Smem(unused(f"{name}_block", taken), buffers[name].dtype, (TileAxis(key, n),))
-            for name, n in elements.items()}  # fmt: skip
+    made, end_of_shared = dict[str, Smem](), kernel.smem_bytes
+    for name, n in elements.items():
+        at = -(-end_of_shared // _ALIGNED) * _ALIGNED
+        made[name] = Smem(unused(f"{name}_block", taken), buffers[name].dtype, (TileAxis(key, n),), offset=at)
+        end_of_shared = at + made[name].bytes
     body = tuple(replace(op, scratch=made[op.buffer].name) if isinstance(op, GlobalStore) else op for op in kernel.body)
-    last = end if along.size % each == 0 else calc("min", end, count)
-    outer = [d for d in digits[0] if d is not along]
+    whole = isinstance(line.size, Const) and int(line.size.value) % each == 0
+    last = end if whole else calc("min", end, line.size)
+    place = simplify(calc("mod", Var("block"), chunks)) if isinstance(chunks, Const) else Var("block")
+    below = int(chunks.value) if isinstance(chunks, Const) else 1
     return replace(
         kernel,
-        blocks=integer(prod(d.size for d in outer) * chunks),
-        decode=(*_decoded(outer, chunks), (chunk, simplify(calc("mod", Var("block"), integer(chunks))))),
+        blocks=simplify(calc("mul", integer(prod(d.size for d in line.outer)), chunks)),
+        decode=(*_decoded(line.outer, below), (chunk, place)),
         smem=(*kernel.smem, *made.values()),
-        body=(ForOp((), along.name, first, last, (), body, (), span=kernel.span),),
+        body=(ForOp((), line.name, first, last, (), body, (), span=kernel.span),),
     )
 
 

@@ -37,6 +37,7 @@ in memory.  ``schedule.scatters`` names the reductions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf, prod
 
@@ -64,6 +65,7 @@ MEET = 64  # terms of an element for each of its copies, at least
 FEWEST = 4  # copies that are worth a reduction over them
 SHARED = 33792  # bytes of a result that a block has in shared memory
 MANY = 1 << 18  # terms for which all multiprocessors have blocks that combine enough of them
+MANY_AT_LAUNCH = 1 << 20  # terms where their number is known only at launch
 EACH = 96  # terms of an element, so that each of these blocks has at least one
 _LINE = 32  # elements of 4 bytes
 _WHOLE = 62  # bits of the magnitude of a sum of integers
@@ -103,6 +105,14 @@ def scattered(program: Program, d: Def) -> Keyed | None:
 def in_one_pass(d: Def) -> bool:
     """Whether every order of the terms of ``d`` gives the same bits, so that one scatter finds the result."""
     return d.op in _CONDITIONS or is_exact(d.op or "", d.buffer.dtype)
+
+
+def expected(axes: Iterable[Axis]) -> int:
+    """The terms along ``axes``; a size that is known only at launch counts as :data:`MANY_AT_LAUNCH`, or its bound.
+
+    The masked form of few terms takes little less time than a scatter, and that of many takes far more.
+    """
+    return prod(a.extent if isinstance(a.extent, int) else min(at_most(a.extent), MANY_AT_LAUNCH) for a in axes)
 
 
 def terms(d: Def) -> int:
@@ -184,7 +194,7 @@ def copies(d: Def, k: Keyed) -> int:
     """How many copies the result of the scatter of ``d`` has."""
     if fits_in_blocks(d, k):
         return 1
-    elements, count = (prod(nominal(a.extent) for a in axes) for axes in (d.par, k.axes))
+    elements, count = prod(nominal(a.extent) for a in d.par), expected(k.axes)
     wanted = min(LINES * _LINE // max(1, elements), count // (MEET * max(1, elements)), count // RUN)
     return floor_pow2(wanted) if wanted >= FEWEST else 1
 
@@ -194,11 +204,15 @@ def fits_in_blocks(d: Def, k: Keyed) -> bool:
     keys = {a.name for a in k.keys}
     first = next(n for n, a in enumerate(d.par) if a.name in keys)
     trailing = d.par[first:]
-    if any(not isinstance(a.extent, int) for a in (*d.par, *k.axes)) or not keys >= {a.name for a in trailing}:
+    known = [a for a in d.par if isinstance(a.extent, int)]
+    one = len(trailing) == 1 and {a.name for a in d.par} - {a.name for a in known} <= {trailing[0].name}
+    if (len(known) < len(d.par) and not one) or not keys >= {a.name for a in trailing}:
+        return False
+    if len(k.axes) > 1 and any(not isinstance(a.extent, int) for a in k.axes):
         return False
     own, rows = k.elements, prod(nominal(a.extent) for a in d.par[:first])
     size = max(4, d.buffer.dtype.bytes) if in_one_pass(d) else 8
-    count = prod(nominal(a.extent) for a in k.axes)
+    count = expected(k.axes)
     return own * size <= SHARED and count >= MANY and count >= EACH * own * rows
 
 
