@@ -161,3 +161,37 @@ module scatter target sm_80 {
     st.global C[%k, t], %k where %k >= 0 and %k < 8 vec 1 atomic sum
   }
 }
+
+; CASE: the numbers of tiles and of elements are known only at launch, and tiles go through shared memory
+; RUN: block-scatters
+; COMPLETE: allocate-shared, synchronize
+; CHECK: kernel C grid (N + 511) // 512 warps 2
+; CHECK: let chunk = block
+; CHECK: smem C_block : i32[key: 100] stages 1
+; CHECK: for x in chunk * 8..min(chunk * 8 + 8, (N + 63) // 64) carry() {
+; CHECK: st.shared in_K
+; CHECK: st.global C[%k], %v where x * 64 + t < N and %k >= 0 and %k < B vec 1 atomic sum in C_block
+module scatter target sm_80 {
+  input K: i32[N]
+  output C: i32[B] = 0
+  param N: i32 <= 100000
+  param B: i32 <= 100
+  kernel fill grid (B + 31) // 32 warps 1 min_blocks 1 {
+    let b = block
+    layout #k = reg() lane(k:32x1) warp()
+    %z = const 0 : i32[k: 32] #k
+    st.global C[b * 32 + k], %z where b * 32 + k < B vec 1
+  }
+  kernel C grid (N + 63) // 64 warps 2 min_blocks 1 {
+    let x = block
+    layout #t = reg() lane(t:32x1) warp(t:2x32)
+    layout #run = reg() lane(t:32x1) warp(t:2x32)
+    smem in_K : i32[t: 64] stages 1 swizzle 0 pad 0 @ 0
+    %k_tile = ld.global K[x * 64 + t] where x * 64 + t < N vec 1 : i32[t: 64] #t
+    st.shared in_K[0], %k_tile vec 1
+    barrier
+    %k = ld.shared in_K[0] vec 1 : i32[t: 64] #run
+    %v = const 1 : i32[t: 64] #run
+    st.global C[%k], %v where x * 64 + t < N and %k >= 0 and %k < B vec 1 atomic sum
+  }
+}
