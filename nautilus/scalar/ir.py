@@ -38,7 +38,7 @@ a local *is* a tile.  One tile variable name means one axis with one extent thro
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -164,7 +164,18 @@ class Program(HasBuffers):
 
 def expressions(s: Store | Update) -> tuple[Expr, ...]:
     """The expressions that ``s`` evaluates: its index, its value and its guard."""
-    return (*s.index, s.value) if s.guard is None else (*s.index, s.value, s.guard)
+    return (*s.index, *computed(s))
+
+
+def with_expressions(s: Store | Update, f: Callable[[Expr], Expr]) -> Store | Update:
+    """``s`` with ``f`` of each expression that it evaluates."""
+    guard = None if s.guard is None else f(s.guard)
+    return replace(s, index=tuple(map(f, s.index)), value=f(s.value), guard=guard)
+
+
+def computed(s: Store | Update) -> tuple[Expr, ...]:
+    """The value of ``s`` and its guard."""
+    return (s.value,) if s.guard is None else (s.value, s.guard)
 
 
 def extent(loop: Loop) -> int | None:

@@ -13,7 +13,7 @@ from nautilus.core.index.simplify import Ranges, bounds
 from nautilus.core.index.sizes import at_most, extent_expr
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, read_def
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, with_expressions
 
 Rewriter = Callable[[tuple[Loop, ...], "Store | Update"], "Store | Update"]
 
@@ -41,8 +41,7 @@ def substituted(body: tuple[Stmt, ...], env: Mapping[str, Expr]) -> tuple[Stmt, 
         if isinstance(s, Loop):
             out.append(replace(s, lo=put(s.lo), hi=put(s.hi), body=substituted(s.body, env)))
             continue
-        guard = None if s.guard is None else put(s.guard)
-        out.append(replace(s, index=tuple(map(put, s.index)), value=put(s.value), guard=guard))
+        out.append(with_expressions(s, put))
     return tuple(out)
 
 

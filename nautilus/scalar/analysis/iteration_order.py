@@ -12,10 +12,8 @@ loop does not permit reordering: a spec contains reductions only, but a Scalar I
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from nautilus.core.expr.nodes import COMBINERS, Expr, Load, Op, free_vars, loads
-from nautilus.scalar.ir import Loop, Store, Update, statements
+from nautilus.scalar.ir import Loop, Store, Update, computed, statements
 
 
 def ordered(pieces: tuple[Loop, ...], mixed: tuple[bool, ...], certain: tuple[bool, ...]) -> tuple[Loop, ...]:
@@ -108,13 +106,7 @@ def _tainted(leaves: list[Store | Update], running: set[str] | frozenset[str]) -
 
 
 def _reads(s: Store | Update) -> set[str]:
-    return set().union(*(_named(e) for e in _exprs(s)))
-
-
-def _exprs(s: Store | Update) -> Iterator[Expr]:
-    yield s.value
-    if s.guard is not None:
-        yield s.guard
+    return set().union(*(_named(e) for e in computed(s)))
 
 
 def _named(e: Expr) -> set[str]:

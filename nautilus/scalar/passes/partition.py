@@ -44,7 +44,7 @@ from nautilus.scalar.analysis.blocks.tensor_ends import Readable
 from nautilus.scalar.analysis.derived_names import plan_of
 from nautilus.scalar.analysis.iteration_order import obstacle, ordered
 from nautilus.scalar.analysis.symbolic import linear_form
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, computed, extent, statements
 from nautilus.scalar.rewriting import map_statements, substituted
 
 
@@ -392,8 +392,7 @@ def _carried(loop: Loop) -> frozenset[str]:
     stored: set[str] = set()
     carried: set[str] = set()
     for _, s in statements(loop.body):
-        exprs = (s.value,) if s.guard is None else (s.value, s.guard)
-        reads = {ld.buffer for e in exprs for ld in loads(e)}
+        reads = {ld.buffer for e in computed(s) for ld in loads(e)}
         if isinstance(s, Update):
             reads.add(s.buffer)
         carried |= reads - stored

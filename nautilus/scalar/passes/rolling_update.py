@@ -44,7 +44,7 @@ from nautilus.scalar.analysis.derived_names import (
 from nautilus.scalar.analysis.repair.certificate import certify
 from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
 from nautilus.scalar.analysis.repair.terms import derive, reference_of
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, computed, statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +154,6 @@ def _is_init(s: Stmt) -> bool:
     return isinstance(t, Store) and isinstance(t.value, Const)
 
 
-def _exprs(s: Store | Update) -> Iterator[Expr]:
-    yield s.value
-    if s.guard is not None:
-        yield s.guard
-
-
 def _analyse(body: tuple[Stmt, ...], state: _LoopState) -> None:
     """Find carried accumulators, what depends on running ones, and their repairs."""
     leaves = [s for _, s in statements(body)]
@@ -168,7 +162,7 @@ def _analyse(body: tuple[Stmt, ...], state: _LoopState) -> None:
         if isinstance(s, Update) and s.buffer not in fresh:
             state.carried[s.buffer] = s
     for s in leaves:
-        needs = [ld for e in _exprs(s) for ld in loads(_expand(e, state)) if ld.buffer in state.carried]
+        needs = [ld for e in computed(s) for ld in loads(_expand(e, state)) if ld.buffer in state.carried]
         needs = [ld for ld in dict.fromkeys(needs) if ld.buffer != s.buffer]
         if not needs:
             continue
@@ -396,7 +390,7 @@ def _contract(kernel: Kernel, plan: KernelPlan) -> Kernel:
     keep: dict[str, list[int | str]] = {}
     for _, s in statements(kernel.body):
         found = [(s.buffer, s.index)] if s.buffer in names else []
-        found += [(ld.buffer, ld.index) for e in _exprs(s) for ld in loads(e) if ld.buffer in names]
+        found += [(ld.buffer, ld.index) for e in computed(s) for ld in loads(e) if ld.buffer in names]
         for buffer, index in found:
             axes = [loop_axes.get(divided(e)) for e in index]
             dims = [i if a is None else a.name for i, a in enumerate(axes)]
@@ -436,7 +430,7 @@ def _one_loop(kernel: Kernel, plan: KernelPlan, name: str, axes: list[str]) -> N
     blocks = {block_var(plan, a) for a in axes}
     enclosing = set()
     for loops, s in statements(kernel.body):
-        touched = s.buffer == name or any(ld.buffer == name for e in _exprs(s) for ld in loads(e))
+        touched = s.buffer == name or any(ld.buffer == name for e in computed(s) for ld in loads(e))
         if touched and blocks:
             enclosing.add(tuple(id(loop) for loop in loops if loop.var in blocks))
     if len(enclosing) > 1 or any(len(h) != len(blocks) for h in enclosing):

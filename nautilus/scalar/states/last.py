@@ -15,7 +15,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite
 from nautilus.core.expr.products import product_of
 from nautilus.scalar.analysis.states.matrix_states import MatrixState
-from nautilus.scalar.ir import Kernel, Loop, Program, Store, Update, expressions, statements
+from nautilus.scalar.ir import Kernel, Loop, Program, Store, Update, expressions, statements, with_expressions
 from nautilus.scalar.rewriting import map_statements, with_body
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ def with_last(program: Program, m: MatrixState, made: Buffer) -> Program:
         return replace(e, buffer=made.name, index=tuple(rewrite(x, read) for x in index))
 
     def rule(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
-        guard = None if s.guard is None else rewrite(s.guard, read)
-        return replace(s, index=tuple(rewrite(x, read) for x in s.index), value=rewrite(s.value, read), guard=guard)
+        return with_expressions(s, lambda e: rewrite(e, read))
 
     return replace(program, kernels=tuple(with_body(k, map_statements(k.body, rule)) for k in program.kernels))

@@ -23,7 +23,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
 from nautilus.scalar.analysis.derived_names import nest
-from nautilus.scalar.ir import Kernel, Program, Stmt, Store, Update, expressions, statements
+from nautilus.scalar.ir import Kernel, Program, Stmt, Store, Update, expressions, statements, with_expressions
 from nautilus.scalar.recurrences import Form, form_of, nests, step_nest
 from nautilus.scalar.rewriting import map_statements, substituted
 
@@ -180,5 +180,4 @@ def _computed(s: Store | Update, d: Def) -> Store | Update:
         at = {a.name: rewrite(i, rule) for a, i in zip(d.par, e.index, strict=True)}
         return substitute(d.value, at)
 
-    guard = None if s.guard is None else rewrite(s.guard, rule)
-    return replace(s, index=tuple(rewrite(e, rule) for e in s.index), value=rewrite(s.value, rule), guard=guard)
+    return with_expressions(s, lambda e: rewrite(e, rule))

@@ -37,7 +37,18 @@ from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, grid_chain, nest
 from nautilus.scalar.analysis.states.step_products import StepProducts, step_products
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, expressions, statements
+from nautilus.scalar.ir import (
+    Kernel,
+    Kind,
+    Loop,
+    Program,
+    Stmt,
+    Store,
+    Update,
+    expressions,
+    statements,
+    with_expressions,
+)
 from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
@@ -216,12 +227,7 @@ def _together(s: Store | Update, read_names: Mapping[str, str]) -> Store | Updat
 
 
 def _rewritten(s: Store | Update, rule: Callable[[Expr], Expr | None]) -> Store | Update:
-    def put(e: Expr) -> Expr:
-        return rewrite(e, rule)
-
-    return replace(
-        s, index=tuple(map(put, s.index)), value=put(s.value), guard=None if s.guard is None else put(s.guard)
-    )
+    return with_expressions(s, lambda e: rewrite(e, rule))
 
 
 # -- tiles ----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from nautilus.core.expr.nodes import Const, Expr, Load, loads, rewrite
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import is_recurrence
-from nautilus.scalar.ir import Kernel, Loop, Program, Stmt, Store, Update, extent, statements
+from nautilus.scalar.ir import Kernel, Loop, Program, Stmt, Store, Update, extent, statements, with_expressions
 from nautilus.scalar.passes.simplify import simplify_statement
 from nautilus.scalar.recurrences import Form, form_of, nests
 from nautilus.scalar.rewriting import loop_assumptions, map_statements, substituted, with_body
@@ -177,8 +177,7 @@ def _reading(k: Kernel, dims: Mapping[str, int], names: Mapping[tuple[str, int],
         return None if new is None else replace(e, buffer=new, index=_without(e.index, dims[e.buffer]))
 
     def rule(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
-        guard = None if s.guard is None else rewrite(s.guard, read)
-        return replace(s, index=tuple(rewrite(e, read) for e in s.index), value=rewrite(s.value, read), guard=guard)
+        return with_expressions(s, lambda e: rewrite(e, read))
 
     return with_body(k, map_statements(k.body, rule))
 
