@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ from tests.check.planted import drop_repair, invert_repair, mutated, shift_mask,
 from tests.check.validate.specs import SPECS
 
 
-def levels(text: str) -> list[Level]:
+@cache
+def levels(text: str) -> tuple[Level, ...]:
     trace = Trace()
     compile_checked(Request(Path("t.naut"), text=text, until="vr-tile"), [trace])
-    return [x for x in trace.levels if x.stage in ("scalar", "vr-tile")]
+    return tuple(x for x in trace.levels if x.stage in ("scalar", "vr-tile"))
 
 
-def found(text: str, given: list[Level]) -> dict[str, Verdict]:
+def found(text: str, given: Sequence[Level]) -> dict[str, Verdict]:
     return {level.subject: v for level, v in verdicts(given, *points(text), 0)}
 
 
