@@ -108,7 +108,7 @@ def compile_cuda(
 def _run(
     nvrtc: NvrtcLibrary, text: str, name: str, options: tuple[str, ...], arch: str, form: str
 ) -> tuple[bytes, str]:  # fmt: skip
-    """The result and the log.  The last results are kept: ptxas checks a kernel before an output needs its cubin."""
+    """The result and the log.  The last ones are kept: several outputs of one process often have the same text."""
     program = _checked(nvrtc, *nvrtc.create(text, name))
     try:
         status = nvrtc.compile(program, list(options))

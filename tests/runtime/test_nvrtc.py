@@ -142,7 +142,7 @@ def test_nvrtc_keeps_nothing_that_has_no_log(monkeypatch: pytest.MonkeyPatch) ->
     assert ["--no-cache" in given for given in options] == [True, False]
 
 
-def test_what_ptxas_checked_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_compiled_once_for_each_target_and_form(monkeypatch: pytest.MonkeyPatch) -> None:
     options, text = noted_compilations(monkeypatch), TEXT + "// compiled once for each target and form\n"
     made = [compile_cuda(text, arch, form) for arch in ("sm_80", "sm_90a") for form in ("cubin", "ptx", "cubin")]
     assert len(options) == 4 and made[0] == made[2] != made[1]
