@@ -72,6 +72,12 @@ def edit(path: str, value: object) -> Callable[[dict[str, Any]], None]:
     return apply
 
 
+@pytest.fixture(scope="module")
+def gemm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The schedule of a product, as a file has it."""
+    return json.dumps(schedule(SPECS / "matmul/f16.naut", tmp_path_factory.mktemp("gemm"), "sm_80"))
+
+
 MAPPING, AXES = "kernels.0.mapping.", "kernels.0.axes."
 
 
@@ -121,10 +127,10 @@ MAPPING, AXES = "kernels.0.mapping.", "kernels.0.axes."
     ],
 )
 def test_edited_schedules(
-    path: str, value: object, code: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    path: str, value: object, code: int, message: str, gemm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = SPECS / "matmul/f16.naut"
-    raw = schedule(spec, tmp_path, "sm_80")
+    raw = json.loads(gemm)
     edit(path, value)(raw)
     edited = tmp_path / "e.json"
     edited.write_text(json.dumps(raw))
