@@ -171,7 +171,7 @@ def _side(w: Writer, form: Linear, axis: str, layout: str) -> tuple[str, str] | 
     w.env.update({a: w.base(layout, a) for a in (axis, *others)})
     if _fits(bound, sum(abs(c) * w.ranges[a][1] for a, c in others.items()), w.ranges):
         text = w.expr(build(bound, DType.I32))
-    else:  # it decides alike wherever it is far from every offset
+    else:  # a bound that is far from every offset has one result, so it is clamped
         least, most = (literal(x, DType.I64) for x in (-_SAFE, _SAFE))
         text = f"(int)min(max({w.expr(build(bound, DType.I64))}, {least}), {most})"
     w.env = saved

@@ -23,7 +23,7 @@ from nautilus.ma_tile.ir.ops import ConstOp, ForOp, MapOp, MemKernel, MemOp, wal
 from nautilus.ma_tile.ir.traverse import expressions, rebuild
 from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
 
-#: far beyond most positions, and so that three such numbers fit 32 bits; and beyond all positions
+#: The first limit is far beyond most positions, and three such numbers fit 32 bits; the second is beyond all positions.
 _LIMITS = ((1 << 29), (1 << 31) - (1 << 19))
 
 

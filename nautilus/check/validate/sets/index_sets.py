@@ -343,7 +343,7 @@ def _matched(a: Expr, b: Expr, found: dict[str, Expr]) -> None:
         return  # a local that is stored in another shape says nothing
     if type(a) is not type(b) or len(children(a)) != len(children(b)) or _head(a) != _head(b):
         raise NotAffine("the values differ in more than their indices")
-    if isinstance(a, Op) and a.op in ("eq", "ne"):  # in either order, of which the likelier one keeps the variables
+    if isinstance(a, Op) and a.op in ("eq", "ne"):  # sides may be exchanged: the order that keeps variables is taken
         orders = (_matched_all(children(a), y, found) for y in (children(b), children(b)[::-1]))
         fits = [x for x in orders if x is not None]
         if not fits:

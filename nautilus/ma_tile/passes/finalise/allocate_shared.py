@@ -162,7 +162,7 @@ def _written_first(body: tuple[MemOp, ...]) -> frozenset[str]:
     Or they are used in loops alone, each iteration of which writes them first.
     """
     seen: dict[str, bool] = {}
-    in_loops: set[str] = set()  # which nothing but loops has used so far
+    in_loops: set[str] = set()  # buffers that only loops have used so far
     for op in body:
         if declaration(type(op)).regions:
             inner: dict[str, tuple[int, int]] = {}

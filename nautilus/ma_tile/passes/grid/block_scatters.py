@@ -44,11 +44,11 @@ from nautilus.ma_tile.ir.traverse import each_kernel
 from nautilus.targets.limits import limits
 
 BYTES = 33792  # of the elements of a block, so that several blocks share a multiprocessor
-TERMS = 4  # of an element that a block combines for each that it then combines with memory
-RUNTIME_TILES = 8  # of a block, at least, where their number is known only at launch
+TERMS = 4  # terms that a block combines, at least, for each element that it then combines with memory
+RUNTIME_TILES = 8  # tiles of a block, at least, where their number is known only at launch
 BLOCKS = 8  # for each multiprocessor, at most
-_ALIGNED = 16  # bytes
 FEWEST = 0.5  # blocks for each multiprocessor
+_ALIGNED = 16  # bytes
 
 
 @dataclass(frozen=True, slots=True)
