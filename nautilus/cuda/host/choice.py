@@ -223,7 +223,8 @@ def _number(choice: Choice) -> Iterator[str]:
 def _asked(choice: Choice) -> list[tuple[str, str]]:
     """The names and the declarations of the arguments that decide whether the last variant is launched."""
     tensors, strides = choice.checked()
-    read = {module_names(choice.public).arguments[x.name] for x in (*tensors, *strides)}
+    names = module_names(choice.public).arguments
+    read = {names[name] for name in [*(b.name for b in tensors), *(p.name for p in strides)]}
     given = zip(argument_names(choice.public), parameters(choice.public), strict=True)
     return [(name, declared) for name, declared in given if name in read]
 

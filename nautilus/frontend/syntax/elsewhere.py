@@ -78,7 +78,7 @@ def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
     named = after is not None and after == "=" and bad.type in ("NAME", "DIM")
     if named and before is not None and before in (",", "("):
         return _BY_NAME
-    if bad == "=" and place > 2 and before.type == "NAME" and tokens[place - 2] in (",", "("):
+    if bad == "=" and before is not None and before.type == "NAME" and place > 2 and tokens[place - 2] in (",", "("):
         return _BY_NAME
     if bad in _TWICE and before == bad:
         return f"'{bad}{bad}' is no operator", f"conditions are joined by '{_TWICE[str(bad)]}'"
