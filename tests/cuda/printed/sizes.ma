@@ -22,8 +22,11 @@ module sums target sm_80 {
 ; CHECK: const int i0 = block / 2;
 ; CHECK: X + ((long long)(i0 * 64 + {{.*}}) * (N * 4) + (long long)(3) * 4 + (long long)(1))
 ; CHECK: prepare(Plan* plan, const void* X, void* Y, int M, int N, void* workspace, cudaStream_t stream) {
-; CHECK: if (M < 0 || M > 1000) return cudaErrorInvalidValue;
-; CHECK-NEXT: if (N < 0 || N > 1000000) return cudaErrorInvalidValue;
+; CHECK: if (M < 0 || M > 1000) {
+; CHECK-NEXT: fprintf(stderr, "sums: M is %lld; allowed are 0 to 1000\n", (long long)M);
+; CHECK-NEXT: return cudaErrorInvalidValue;
+; CHECK-NEXT: }
+; CHECK-NEXT: if (N < 0 || N > 1000000) {
 ; CHECK: plan->T = reinterpret_cast<float*>(static_cast<char*>(workspace) + 0);
 ; CHECK: plan->U = reinterpret_cast<float*>(static_cast<char*>(workspace) + (((long long)M + 63) / 64 * 16 + 255) / 256 * 256);
 ; CHECK: const long long blocks = ((long long)M + 63) / 64 * 2;
