@@ -96,7 +96,8 @@ def torch_operator(parts: Sequence[Part], contract: Sequence[str]) -> str:
 _HELPERS = '''
 
 def check(
-    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, alignment: int, device: object
+    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, alignment: int,
+    device: torch.device
 ) -> None:
     """Raises ValueError, which names the tensor. ``strides``: None where the kernel takes any."""
     if tensor.device != device:
