@@ -10,7 +10,7 @@ from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.driver import Request, Result, compile_file
 from nautilus.ma_tile.ir.ops import GlobalLoad
 from nautilus.planner.rowwise.windows import Vectors, result_tiles, warps
-from tests.endtoend.support import check
+from tests.endtoend.support import check, complaints, travel
 
 POOL = """
     dim N = 2000, K = 5
@@ -197,3 +197,23 @@ def test_windows_whose_results_are_reduced_along_a_row_are_a_kernel_of_their_own
     assert schedule is not None
     assert [k.name for k in schedule.kernels] == ["D", "Y"]
     assert {a.name: a.tile for a in schedule.kernels[0].axes}["c"] == 32  # three tiles, and not two of 64
+
+
+SEPARATE = """
+    dim B = 2, H = 23, W = 37
+    input X: {dtype}[B, H, W]
+    input g: f32[5]
+    output Y: {dtype}[B, H, W]
+    output M: {dtype}[B, H, W]
+    Y[b, y, x] = sum[r: 5, s: 5](g[r] * g[s] * (X[b, y + r - 2, x + s - 2] if 2 <= y + r < H + 2 and 2 <= x + s < W + 2 else 0))
+    M[b, y, x] = max[r: 5, s: 3 | 2 <= y + r < H + 2 and 1 <= x + s < W + 1](X[b, y + r - 2, x + s - 1])
+"""
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_windows_of_two_axes_are_reduced_one_after_another(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nautilus.scalar.passes.windows.separate_windows.SHARE", 1e9)
+    made = travel(SEPARATE.format(dtype=dtype), "sm_90a")
+    names = {b.name for b in made.result.modules["ma-tile"].buffers}
+    assert sum(name.endswith("_row") for name in names) == 2
+    assert complaints(made) == []
