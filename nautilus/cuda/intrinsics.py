@@ -15,7 +15,7 @@ from itertools import product
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
-from nautilus.cuda.text.functions import ATAN2, BINADE, BYTE_TO_F32, DIV_BY, HYPOT
+from nautilus.cuda.text.functions import ATAN2, BINADE, BYTE_TO_F32, DIV_BY, HYPOT, POW
 from nautilus.cuda.text.matrix import mma, mma_f64, wgmma
 
 
@@ -205,6 +205,7 @@ _BODIES = {
 
 HELPERS: Mapping[str, Helper] = {
     "exp2_approx": _unary("exp2_approx", "ex2.approx.ftz.f32", "2^x to 2 ulp; 0 for -inf."),
+    "log2_approx": _unary("log2_approx", "lg2.approx.ftz.f32", "log2(x), near 1 to 2^-22."),
     "rcp_approx": _unary("rcp_approx", "rcp.approx.ftz.f32", "1/x to 1 ulp."),
     "rsqrt_approx": _unary("rsqrt_approx", "rsqrt.approx.ftz.f32", "1/sqrt(x) to 2 ulp."),
     "tanh_approx": _unary("tanh_approx", "tanh.approx.f32", "tanh(x) to a relative 2^-11."),
@@ -234,6 +235,7 @@ HELPERS: Mapping[str, Helper] = {
     "binade": Helper(BINADE),
     "div_by": Helper(DIV_BY),
     "atan2_approx": Helper(ATAN2, ("rcp_approx",)), "hypot_approx": Helper(HYPOT, ("rsqrt_approx",)),
+    "pow_approx": Helper(POW, ("power", "log2_approx", "exp2_approx")),
     "sign_of": Helper(
         "template <class T> __device__ __forceinline__ T sign_of(T x) "
         "{ return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }"

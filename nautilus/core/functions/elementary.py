@@ -75,6 +75,7 @@ _EXPONENTIALS = (
         interval=iv.within(*iv.EVERYTHING), ulps=(8, 2), slots=100, special=2,
         derivative=("y * pow(x, y - 1.0)", "pow(x, y) * log(x)"), c=Call("power", "pow", "int_pow"),
         torch="({0} ** {1})", symbol="**",
+        approximations=(Approximation("exp2_approx(y * log2 x)", "pow_approx", ulps=8, slots=18, special=2),),
     ),
     _function(
         "log", "natural logarithm",

@@ -174,5 +174,5 @@ def approximated(f: Function, a: Approximation) -> Function:
     return replace(
         f, name=a.function, doc=f"{f.name} by {a.form}; the compiler makes it", c=Call(a.function, ""),
         ulps=(ulps, ulps), slots=a.slots, special=a.special, named=False, symbol="", elementary=False,
-        native="", approximations=(),
+        types=Types.FLOAT, native="", approximations=(),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Text of device functions of arithmetic: quotients by known reciprocals, powers of two, angles, and bytes as floats.
+"""Text of device functions of arithmetic: quotients by known reciprocals, powers, angles, and bytes as floats.
 
 A byte is an integer below 2^8, and so the last one of the significand of a float from 2^23 on.  A permutation of bytes
 and a subtraction then convert it, which is less than a conversion by the unit of special functions takes.
@@ -60,6 +60,19 @@ HYPOT: Final = """\
 __device__ __forceinline__ float hypot_approx(float x, float y) {
     const float s = fmaf(x, x, y * y);
     return s >= 0x1p-90f && s <= 0x1p120f ? s * rsqrt_approx(s) : hypotf(x, y);
+}"""
+
+
+POW: Final = """\
+// x to the power y of at most 1 in magnitude, to 8 ulp. The exponent of x and the logarithm of its significand count
+// apart, so that the error of the sum is small beside 1.
+__device__ __forceinline__ float pow_approx(float x, float y) {
+    const int bits = __float_as_int(x), e = bits - 0x3f3504f3 >> 23;
+    if ((u32)bits - 0x01000000u >= 0x7e000000u) return power(x, y);  // no positive number, or near the ends of all
+    const float m = __int_as_float(bits - (e << 23)), f = __int_as_float(0x4b400000 + e) - 12582912.0f;
+    const float n = fmaf(y, f, 12582912.0f);
+    const float rest = fmaf(y, log2_approx(m), fmaf(y, f, 12582912.0f - n));
+    return __int_as_float(__float_as_int(exp2_approx(rest)) + (__float_as_int(n) << 23));
 }"""
 
 

@@ -58,7 +58,7 @@ def lacking_axis(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int])
     if found:
         axis = max(found, key=lambda x: found[x])
         short = grid[axis] == COLOURS and axis in costs
-        return Lacking(axis, COLOURS if short else min(RESULTS, ceil_pow2(grid[axis])), WARP)
+        return Lacking(axis, COLOURS, WARP // 2) if short else Lacking(axis, min(RESULTS, ceil_pow2(grid[axis])), WARP)
     costs = {x: n for x, n in costs.items() if grid[x] != COLOURS}
     axis = max(costs, key=lambda x: costs[x], default="")
     bytes_ = max((ld.dtype.bytes for d in defs for ld in d.reads() if axis in free_vars(ld)), default=VECTOR_BYTES)

@@ -1,4 +1,4 @@
-"""Device functions that approximate those of the math library, compiled for the host: errors, signs and special values."""
+"""Device functions that approximate those of the math library, on the host: errors, signs and special values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nautilus.core.functions import FUNCTIONS
-from nautilus.cuda.text.functions import ATAN2, HYPOT
+from nautilus.cuda.text.functions import ATAN2, HYPOT, POW
 
 GXX = shutil.which("g++")
 HOST = """
@@ -24,6 +24,10 @@ static float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
 static int __float_as_int(float f) { int i; memcpy(&i, &f, 4); return i; }
 static float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
 static float rcp_approx(float x) { return flushed((1.0f + ERROR * 0x1p-23f) * (1.0f / flushed(x))); }
+static float log2_approx(float x) { return (float)(log2((double)x) + ERROR * 0x1p-22); }
+static float exp2_approx(float x) { return (float)(exp2((double)x) * (1.0 + ERROR * 1.42 * 0x1p-23)); }
+static float power(float x, float y) { return powf(x, y); }
+typedef unsigned int u32;
 static float rsqrt_approx(float x) { return (1.0f + 1.08f * ERROR * 0x1p-23f) * (float)(1.0 / sqrt((double)x)); }
 """
 MAIN = """
@@ -37,7 +41,7 @@ ENDS = [0.0, 1.0, np.inf, np.nan, 1e-45, 3e-39, 1e-30, 1e-20, 2.5, 1e20, 1e30, 3
 
 @pytest.mark.skipif(GXX is None, reason="g++ is not on PATH")
 @pytest.mark.parametrize("error", [-1, 1])
-@pytest.mark.parametrize(("name", "text"), [("atan2", ATAN2), ("hypot", HYPOT)])
+@pytest.mark.parametrize(("name", "text"), [("atan2", ATAN2), ("hypot", HYPOT), ("pow", POW)])
 def test_functions_of_two_sides(name: str, text: str, error: int, tmp_path: Path) -> None:
     (approximation,) = FUNCTIONS[name].approximations
     source = HOST.replace("ERROR", str(error)) + text + MAIN.replace("FUNCTION", approximation.function)
@@ -46,14 +50,20 @@ def test_functions_of_two_sides(name: str, text: str, error: int, tmp_path: Path
     rng = np.random.default_rng(0)
     signed = np.array([*ENDS, *(-x for x in ENDS)], np.float32)
     pairs = np.stack(np.meshgrid(signed, signed), -1).reshape(-1, 2)
+    if name == "pow":  # the exponent is at most 1 in magnitude
+        pairs = pairs[np.abs(pairs[:, 1]) <= 1]
     usual = rng.standard_normal((20000, 2)) * 2.0 ** rng.integers(-12, 12, (20000, 2))
+    if name == "pow":
+        usual = np.stack([np.exp(40 * rng.standard_normal(20000)).clip(1e-37, 1e37), rng.uniform(-1, 1, 20000)], -1)
     given = np.concatenate([pairs, usual]).astype(np.float32)
     done = subprocess.run([tmp_path / "f"], input=given.tobytes(), capture_output=True, check=True)
     found = np.frombuffer(done.stdout, np.float32).astype(np.float64)
     with np.errstate(all="ignore"):
-        expected = getattr(np, name)(given[:, 0].astype(np.float64), given[:, 1].astype(np.float64))
+        function = np.power if name == "pow" else getattr(np, name)
+        expected = function(*given.astype(np.float64).T)
         rounded = expected.astype(np.float32).astype(np.float64)
-        near = np.abs(found - expected) <= approximation.ulps * np.spacing(np.abs(rounded).astype(np.float32)) + 2.0**-126
+        ulp = np.spacing(np.abs(rounded).astype(np.float32))
+        near = np.abs(found - expected) <= approximation.ulps * ulp + 2.0**-126
     same = (found == rounded) | (np.isnan(found) & np.isnan(expected))
     assert np.all(same | near)
     assert np.all(np.isnan(expected) | (np.signbit(found) == np.signbit(expected)))

@@ -205,7 +205,8 @@ SEPARATE = """
     input g: f32[5]
     output Y: {dtype}[B, H, W]
     output M: {dtype}[B, H, W]
-    Y[b, y, x] = sum[r: 5, s: 5](g[r] * g[s] * (X[b, y + r - 2, x + s - 2] if 2 <= y + r < H + 2 and 2 <= x + s < W + 2 else 0))
+    def padded(b, y, x) = X[b, y, x] if 0 <= y < H and 0 <= x < W else 0
+    Y[b, y: H, x: W] = sum[r: 5, s: 5](g[r] * g[s] * padded(b, y + r - 2, x + s - 2))
     M[b, y, x] = max[r: 5, s: 3 | 2 <= y + r < H + 2 and 1 <= x + s < W + 1](X[b, y + r - 2, x + s - 1])
 """
 

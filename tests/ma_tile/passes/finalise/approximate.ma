@@ -28,6 +28,35 @@ module t target sm_80 {
 ; CHECK-NEXT: %t = tanh %s : f32
 ; CHECK: %e = exp2 %d : f64
 
+; CASE: angles, lengths, and powers with a constant exponent of at most 1
+; RUN: approximate
+; ARCH: sm_80
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f32[32]
+  output Y: f32[32]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %half = const -0.75 : f32 #one
+    %two = const 1.5 : f32 #one
+    %m = abs %x : f32[i: 32] #i
+    %p = pow %m, %half : f32[i: 32] #i
+    %q = pow %m, %two : f32[i: 32] #i
+    %r = pow %m, %m : f32[i: 32] #i
+    %a = atan2 %p, %q : f32[i: 32] #i
+    %h = hypot %a, %r : f32[i: 32] #i
+    st.global Y[i], %h vec 1
+  }
+}
+; CHECK: %p = pow_approx %m, %half : f32
+; CHECK-NEXT: %q = pow %m, %two : f32
+; CHECK-NEXT: %r = pow %m, %m : f32
+; CHECK-NEXT: %a = atan2_approx %p, %q : f32
+; CHECK-NEXT: %h = hypot_approx %a, %r : f32
+
 ; CASE: precision strict
 ; RUN: approximate {"precision": "strict"}
 ; ARCH: sm_80
