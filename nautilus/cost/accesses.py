@@ -6,10 +6,11 @@ instructions, sectors that they write in part, and atomic operations that wait f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.nodes import loads, refs
+from nautilus.core.expr.nodes import free_vars, loads, refs
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.sectors import LINE, sectors
@@ -61,3 +62,15 @@ def spare_cycles(buffer: Buffer, op: GlobalLoad, layout: FragLayout) -> float:
     moved = max(0.0, whole.touched - -(-whole.size // SECTOR))
     lines = max(0.0, each.lines - -(-each.size // LINE)) * layout.registers / max(1, op.vec)
     return max(moved * SPARE, lines * APART)
+
+
+def alone(buffer: Buffer, op: GlobalLoad, axes: Mapping[str, tuple[str, ...]]) -> float:
+    """Bytes that an element of ``op`` moves beside its own, where a loaded value decides about each element's place.
+
+    ``axes``: those of values by their names.  Rows that a value chooses are read along their contiguous axis.
+    """
+    chosen = {x for e in op.index for name in refs(e) for x in axes.get(name, ())}
+    last = op.index[-1] if op.index else None
+    rows = {a.name for a in op.result.type.axes} - chosen
+    near = last is not None and not refs(last) and bool(free_vars(last) & rows)
+    return 0.0 if not chosen or near else float(SECTOR - buffer.dtype.bytes)

@@ -23,6 +23,7 @@ from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.targets.rates import Machine
 
 NEAR = 2.0  # up to so many times the L2 cache, uneven tiles of a wave still share their loads
+SMALL = 0.1  # a tensor of at most this share of the L2 cache stays there
 KEPT = 0.6  # share of the L2 cache in which tiles find again what they have read before
 
 
@@ -45,7 +46,10 @@ def traffic(module: MemModule, work: Work, slots: int, m: Machine) -> Traffic:
     sizes = [_size(module, name) for name, _ in work.loads]
     total = sum(_once(b.distinct * scale, size, m) for size, b in zip(sizes, boxes, strict=True))
     waves = np.arange(n, dtype=np.int64) // max(1, slots)
-    read = total if total <= m.l2_bytes else _dram_reads(boxes, waves, m.l2_bytes) * scale
+    small = [size <= SMALL * m.l2_bytes for size in sizes]
+    once = sum(_once(b.distinct * scale, size, m) for size, b, x in zip(sizes, boxes, small, strict=True) if x)
+    large = [b for b, x in zip(boxes, small, strict=True) if not x]
+    read = total if total <= m.l2_bytes or not large else once + _dram_reads(large, waves, m.l2_bytes) * scale
     read += _read_again(work, boxes, slots, m.l2_bytes) * work.tiles
     written = float(sum(_size(module, name) for name in work.stored))
     return Traffic(l2, min(read, max(l2, 1.0)) + written, written)

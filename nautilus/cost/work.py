@@ -20,7 +20,7 @@ from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
-from nautilus.cost.accesses import spare_cycles, store_work
+from nautilus.cost.accesses import alone, spare_cycles, store_work
 from nautilus.cost.combining import combining
 from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of, window_ends
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
@@ -33,6 +33,7 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
 from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
+from nautilus.ma_tile.ir.traverse import bound
 from nautilus.ma_tile.ir.values import MA
 from nautilus.targets.limits import VECTOR_BYTES
 
@@ -135,6 +136,7 @@ class Counter:
         self.unpipelined: dict[str, float] = {}  # bytes a tile of loads outside pipelines
         self.pipelines: dict[str, tuple[int, bool]] = {}
         self.stored: set[str] = set()
+        self.axes = {f.name: f.type.names for op in ma.walk_ops(kernel.body) for f in bound(op)}
         loaded = [op.buffer for op in ma.walk_ops(kernel.body) if isinstance(op, ma.GlobalLoad)]
         self.loaded = {name: loaded.count(name) for name in loaded}
         self.warps = kernel.warps
@@ -309,7 +311,8 @@ class Counter:
                 self.reads.add(buffer, index, {a.name: a.size for a in r.type.axes}, env)
                 self.reads.loaded(op)
                 size = prod(r.type.shape) * r.type.dtype.bytes // (repeat or 1)
-                c.read = c.read + times * size * share
+                around = alone(self.shapes[buffer], op, self.axes) * size / r.type.dtype.bytes
+                c.read = c.read + times * (size + around) * share
                 self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
                 each = 1.0 if op.shift is None else SHIFTED
                 self.elementwise(times, self.warps * (each * self.registers(r) / max(1, op.vec) + 4))
