@@ -105,7 +105,9 @@ def attempt_with_specials(text: str, seed: int) -> Verdict:
     spec = made.result.modules["spec"]
     given = with_specials(spec, generate(spec, "random", seed))
     wrong = disagreements(made, given, _results(made, given))
-    return verdict(made, given.kind, disagreements(made, given, _without_infinite_factors(made, given)) if wrong else [])
+    if wrong:
+        wrong = disagreements(made, given, _without_infinite_factors(made, given))
+    return verdict(made, given.kind, wrong)
 
 
 def _without_infinite_factors(made: Compilation, given: InputSet) -> Iterator[tuple[str, Mapping[str, Array]]]:

@@ -9,7 +9,6 @@ from importlib import import_module
 from unittest.mock import patch
 
 
-
 @dataclass(frozen=True)
 class _Small:
     """A GPU that few blocks fill."""

@@ -65,7 +65,10 @@ The sizes.  The stated figure is evaluated at sampled elements of the outputs, a
 Sums longer than the budget allows even then are evaluated on evenly spaced terms, and on those at the sampled indices;
 their own errors are those of the full length, and so is their size (:mod:`nautilus.check.bound.sums.short_sums`).
 Where values cancel the more, the more terms there are, the figure is extrapolated with the root of the number of terms.
-A size that is known only at launch counts as 1024, or its bound.
+Where a condition admits few of the terms, those of a segment or of a key, none of the evaluated terms may be one of an
+evaluated element.  The figure is then that of dense rows, if that is larger, and the chain of a sum is eight times as
+long as an average row, or 1024 (:mod:`nautilus.check.bound.sums.admitted`).  A size that is known only at launch counts
+as 1024, or its bound.
 
 Recurrences.  The error of a step is amplified by the steps after it, which is evaluated over all steps.  Where it grows
 so much that a bound would excuse wrong results, the bound is that of a single step from the state that the result shows

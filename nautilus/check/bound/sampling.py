@@ -162,9 +162,7 @@ def _with_most(groups: int, found: Sequence[tuple[Sites, left_out.Sample]]) -> l
     return max(found, key=lambda x: x[0].recorded(groups))[1]
 
 
-def _sample(
-    alone: _Task, name: str, elements: Sequence[tuple[int, int]], sites: Sites, size: int
-) -> left_out.Sample:
+def _sample(alone: _Task, name: str, elements: Sequence[tuple[int, int]], sites: Sites, size: int) -> left_out.Sample:
     """The errors of ``name``, the only output, at more elements, whose distances are added to ``sites``.
 
     ``size``: how many elements it has, or groups of elements that cancel together.

@@ -25,8 +25,8 @@ def fits(x: Linear, dtype: DType, atom: Callable[[Expr], Interval], *, surely: b
     """Whether ``x`` and every partial sum of it is exact in ``dtype``; ``atom`` bounds an atom.
 
     A scalar or a value that ``atom`` does not bound is any integer of its type.  So is an index variable without bounds
-    if ``surely``; else it is as small as the spec guarantees, and does not count, unless a scalar or a value of any size
-    stands beside it.
+    if ``surely``; else it is as small as the spec guarantees, and does not count, unless a scalar or a value of any
+    size stands beside it.
     """
     if x.single() is not None and not surely:
         return True

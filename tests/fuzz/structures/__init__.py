@@ -48,6 +48,6 @@ def forms(seed: int) -> str:
 
 
 def rules(seed: int) -> str:
-    """The text of a spec for the rules that find ranges, count terms, unroll short sums, scatter, or chunk delta rules."""
+    """The text of a spec for rules that find ranges, count terms, unroll short sums, scatter, or chunk delta rules."""
     r = random.Random(seed)
     return r.choice(_RULES)(r) + "\n"

@@ -44,7 +44,8 @@ def counts(r: random.Random) -> str:
     value = r.choice((f"{total} / max({count}, 1)", f"{total} + {count}", f"{total} * {count} / 16"))
     if r.random() < 0.4:
         n = r.choice((3, 7, 10, 14, 127, 0.1))
-        value = f"f32({r.choice(('round', 'floor', 'ceil'))}({r.choice(('f32(I[x, c])', 'f32(I[x, c])', count))} / {n}))"
+        exact = r.choice(("f32(I[x, c])", "f32(I[x, c])", count))
+        value = f"f32({r.choice(('round', 'floor', 'ceil'))}({exact} / {n}))"
     rows = f"(H + {step} - 1) // {step}"
     lines = [f"dim H = {h}, W = {w}, C = {c}", f"input X: {dtype}[H, W, C]", f"output Y: f32[{rows}, W, C]"]
     lines += [f"input I: {r.choice(('i8', 'i32', 'i16'))}[W, C]"] * ("I[" in value)

@@ -40,11 +40,13 @@ When it is right.
   operands have 16 bits and computed ones are rounded to 16 bits, ``G`` among them, the sums are those of ``w`` itself.
 * ``G`` is at least ``LEAST``, so that an infinite state stays infinite, and what that adds is too small to matter
   beside the state.  Where ``a`` may be 0 or negative, such factors are counted, for the sign of ``G`` and its zeros.
-* inf and NaN in ``x``, ``u`` and ``a`` are in the same results as before: a step behind ``t`` is left out of the sum by
-  its condition.
+* inf and NaN in ``x``, ``u`` and ``a`` reach the same results as before: a step behind ``t`` is left out of the sum by
+  its condition.  An infinite ``u`` leaves the sums over ``d``, so that it gives an infinity where terms of both signs
+  would give NaN, as any factor that leaves a sum does.
 * ``q`` enters the sum over ``s``, which an infinite number must not.  Where it may be infinite, a row ``q[p, t]`` with
   such an element is replaced: by the sign of infinite elements, and by the others times ``LEAST``, so that NaN stays,
-  and so does inf in the state.  The result times inf is what the infinite elements make of the state.
+  and so does inf in the state, unless it meets one of the others that f16 rounds to 0.  The result times inf is what
+  the infinite elements make of the state.
 * No step leaves the state out by a condition.
 * ``f``, ``k`` and ``x`` are never infinite where there are corrections, so that no element of the system is.
 

@@ -22,10 +22,12 @@ FEW = {
     "elements of a key": _KEYS + "Y[i: M, d: D] = sum[t: N | key[t] == i](X[t, d])",
     "a choice": _KEYS + "Y[i: M, d: D] = sum[t: N](X[t, d] if key[t] == i else 0)",
     "means of a key": _KEYS
-    + "n[i: M] = sum[t: N | key[t] == i](1)\nY[i: M, d: D] = sum[t: N | key[t] == i](X[t, d]) / n[i] if n[i] > 0 else 0",
+    + "n[i: M] = sum[t: N | key[t] == i](1)\n"
+    + "Y[i: M, d: D] = sum[t: N | key[t] == i](X[t, d]) / n[i] if n[i] > 0 else 0",
     "blocks": "output y: f32[M]\ny[i: M] = sum[u: N | u // 16 == i](x[u])",
     "blocks by their ends": "output y: f32[M]\ny[i: M] = sum[u: N | 16 * i <= u and u < 16 * i + 16](x[u])",
-    "few elements": "input keep: bool[N]\nassume not keep[u]\noutput y: f32[M]\ny[i: M] = sum[u: N | keep[u]](x[u] * i)",
+    "few elements": "input keep: bool[N]\nassume not keep[u]\noutput y: f32[M]\n"
+    "y[i: M] = sum[u: N | keep[u]](x[u] * i)",
 }  # fmt: skip
 
 
