@@ -67,3 +67,9 @@ def test_sizes_known_at_launch_are_also_one_and_zero() -> None:
     assert all(s["N"] <= 100 for s in found.values())
     given = [v.spec.samples(-1) for v in variants(load, {"M": 77, "N": 5})]
     assert given == [{"M": 77, "N": 5}]
+
+
+@pytest.mark.parametrize(("m", "n", "odd"), [(200, 4096, (77, 130)), (4096, 200, (130, 77)), (4096, 4096, (130, 77))])
+def test_short_rows_have_the_size_of_a_feature(m: int, n: int, odd: tuple[int, int]) -> None:
+    text = f"dim M = {m}, N = {n}\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[i, j])\n"
+    assert tuple(d.value for d in of(text)[0].spec.dims) == odd
