@@ -8,7 +8,13 @@ import pytest
 
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.intrinsics import HELPERS
-from nautilus.cuda.registers import first_of_reduction, projected_register, register_offset, thread_base
+from nautilus.cuda.registers import (
+    first_of_reduction,
+    projected_register,
+    register_offset,
+    shuffle_distances,
+    thread_base,
+)
 from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 
@@ -53,6 +59,20 @@ def test_projections(layout: FragLayout, axes: tuple[str, ...]) -> None:
     for r, target in enumerate(want):
         assert first[r] == (target not in seen)
         seen.add(target)
+
+
+@pytest.mark.parametrize(
+    ("layout", "axes", "want"),
+    [
+        (LAYOUTS[0], ("j",), (1, 2)),
+        (LAYOUTS[0], ("i",), (4, 8, 16)),
+        (LAYOUTS[1], ("j",), (1, 2, 4, 8, 16)),
+        (LAYOUTS[1], ("i",), ()),
+        (FragLayout((), (Mode(3, "i", 1), Mode(8, None)), ()), ("i",), None),
+    ],
+)
+def test_distances_of_lanes_that_hold_parts_of_a_sum(layout: FragLayout, axes: tuple[str, ...], want: object) -> None:
+    assert shuffle_distances(layout, axes) == want
 
 
 @pytest.mark.parametrize("name", MMA)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from nautilus.check.validate.sets.index_sets import validate
-from nautilus.core.expr.nodes import Const, Load, Op
+from nautilus.check.validate.sets.index_sets import implied, validate
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Load, Op, Var
 from nautilus.core.types import DType
-from nautilus.scalar.ir import Loop, Program, Update
+from nautilus.scalar.ir import Kind, Loop, Program, Update
 from nautilus.scalar.text import parse_program
 from tests.check.planted import mutated
 from tests.check.validate.specs import SPECS
@@ -211,3 +212,11 @@ def test_a_lost_or_a_new_iteration_is_not_proved(step: str, rule: Any) -> None:
     made = [x for x in levels(LARGE) if x.stage == "scalar"]
     before, after = next((a, b) for a, b in pairwise(made) if b.step == step)
     assert validate(before.module, mutated(after.module, rule)).status != "proved"
+
+
+def test_what_isl_does_not_prove_is_not_implied() -> None:
+    """A product of variables is no affine expression, and its condition may hold nowhere."""
+    j, loops = Var("j"), (Loop("j", integer(0), integer(64), Kind.SEQ, ()),)
+    assert implied(loops, (), calc("lt", j, 64)) and not implied(loops, (), calc("lt", j, 63))
+    assert implied(loops, (calc("lt", j, 9),), calc("le", j, 8))
+    assert not implied(loops, (), calc("ge", calc("mul", j, j), 0))
