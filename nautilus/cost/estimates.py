@@ -91,15 +91,28 @@ def longest(
 ) -> Any:
     """``e`` where every element that it reads is the least integer, if a loop ``starts`` at it, else the greatest.
 
+    An element of which the other one makes the loop longer is that, such as the length of a window that ends at it.
     ``segments``: the lengths of segments by the tensors that have their ends; ``windows``: the ends of windows.
     """
     least, most = integer_limits(DType.I32)
+    usual, other = (least, most) if starts else (most, least)
+    turned: frozenset[str] = frozenset()
 
-    def read(n: Expr) -> Any:
-        if isinstance(n, Load) and n.buffer in segments:
-            return estimated(n.index[-1], env) * segments[n.buffer]
-        if isinstance(n, Load) and n.buffer in windows:
-            return np.asarray(windows[n.buffer])
-        return np.asarray(least if starts else most) if isinstance(n, Load) else _placeholder(n)
+    def value(turned: frozenset[str]) -> Any:
+        def read(n: Expr) -> Any:
+            if isinstance(n, Load) and n.buffer in segments:
+                return estimated(n.index[-1], env) * segments[n.buffer]
+            if isinstance(n, Load) and n.buffer in windows:
+                return np.asarray(windows[n.buffer])
+            if not isinstance(n, Load):
+                return _placeholder(n)
+            return np.asarray(other if n.buffer in turned else usual)
 
-    return evaluate(e, env, read)
+        return evaluate(e, env, read)
+
+    found = value(turned)
+    for name in sorted({ld.buffer for ld in loads(e)} - segments.keys() - windows.keys()):
+        turn = value(turned | {name})
+        if np.sum(turn) < np.sum(found) if starts else np.sum(turn) > np.sum(found):
+            turned, found = turned | {name}, turn
+    return found

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import TypeAlias
 
+from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def
 
-SMALL = 1 << 20  # terms of a reduction that takes less time than its launch
+SMALL = 1 << 23  # terms of a reduction that takes less time than its launch
 Group: TypeAlias = tuple[str, ...]
 Groups: TypeAlias = Mapping[str, Group]
 
@@ -138,6 +139,19 @@ def launches_alike(defs: Mapping[str, Def], first: Group, second: Group) -> bool
     small = all(d.is_reduction and not d.buffer.dtype.is_float and _terms(d) <= SMALL for d in found)
     read = [{ld.buffer for n in g for ld in defs[n].reads()} for g in (first, second)]
     return small and len({(d.par, len(d.red)) for d in found}) == 1 and not read[0].isdisjoint(read[1])
+
+
+def visits_alike(d: Def, others: Iterable[Def]) -> bool:
+    """Whether one of ``others`` reduces over the axis of ``d`` under its condition, which depends on that axis."""
+    mine = _domain(d)
+    return mine is not None and any(_domain(x) == mine for x in others)
+
+
+def _domain(d: Def) -> tuple[Expr, object] | None:
+    """The condition of ``d`` and the extent of its reduced axis; None where it has more of them, or no condition."""
+    if d.guard is None or len(d.red) != 1 or d.red[0].name not in free_vars(d.guard):
+        return None
+    return substitute(d.guard, {d.red[0].name: Var("%reduced")}), d.red[0].extent
 
 
 def _terms(d: Def) -> int:

@@ -25,7 +25,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
 from nautilus.planner import streaming
 from nautilus.planner.conservative import one_by_one, plain, smaller
-from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of, launches_alike
+from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of, launches_alike, visits_alike
 from nautilus.planner.kernel import SHORT, plan_kernel, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of
@@ -415,17 +415,17 @@ def _starves(plan: KernelPlan, known: _Known, parts: list[KernelPlan]) -> bool:
     The rule is for reductions: an elementwise operand is cheap to recompute, unless it is stored and a block would
     compute all chunks of a reduction to store it once.  Fusion with a matrix product serves to keep its result out of
     memory, so there only a long reduction of elements in memory counts, such as the means of images whose channels are
-    multiplied.
+    multiplied, and none under the condition of the product.
     """
-    operand = known.defs[parts[0].name]
+    operand, merged = known.defs[parts[0].name], _grid_size(plan, known)
     if not operand.is_reduction:
         return operand.name in known.stored(plan.ops) and _joins_chunks(plan, known)
     if any(dot_of(known.defs[o]) for o in plan.ops):
-        shared = set(plan.ops) & {ld.buffer for ld in operand.reads()}
+        beside = visits_alike(operand, [known.defs[o] for o in plan.ops if o != operand.name])
+        shared = beside or set(plan.ops) & {ld.buffer for ld in operand.reads()}
         terms = prod(size(a) or SHORT for a in operand.axes)
-        few = 16 * _grid_size(plan, known) <= _grid_size(parts[0], known)
-        return few and not shared and dot_of(operand) is None and terms > MOST_TERMS * _grid_size(plan, known)
-    merged = _grid_size(plan, known)
+        few = 16 * merged <= _grid_size(parts[0], known)
+        return few and not shared and dot_of(operand) is None and terms > MOST_TERMS * merged
     long = any(prod(size(a) or SHORT for a in known.defs[o].red) > SHORT for o in plan.ops)
     return merged < (FEW_BLOCKS if long else 4) and any(_grid_size(p, known) >= 16 * merged for p in parts)
 

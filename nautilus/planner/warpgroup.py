@@ -452,9 +452,9 @@ def _most_live(unified: Unified, loop: str, warpgroups: int) -> float:
 
 
 def _masks_read(unified: Unified, row: str, loop: str) -> int:
-    """Elements of tensors for each position of the loop that conditions read: a thread has those of its columns."""
-    found = {(ld.buffer, free_vars(ld)) for d in unified.defs if d.guard is not None for ld in loads(d.guard)}
-    return sum(loop in names and row not in names for _, names in found)
+    """Registers for what conditions read at each position of the loop: a thread has the elements of its columns."""
+    found = {(ld.buffer, ld.dtype, free_vars(ld)) for d in unified.defs if d.guard is not None for ld in loads(d.guard)}
+    return sum(-(-dtype.bytes // 4) for _, dtype, names in found if loop in names and row not in names)
 
 
 def _rows_last(plan: KernelPlan, row: str) -> KernelPlan:

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_text
-from nautilus.planner.groups import Graph, Why, graph_of
+from nautilus.planner.groups import Graph, Why, graph_of, launches_alike
 from nautilus.planner.kernels import MOST, default_schedule, unfused
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.lowering import lower
@@ -138,3 +138,41 @@ def test_the_diagonal_of_a_matrix_is_no_reason_to_share_a_kernel() -> None:
     assert made is not None
     groups = [k.ops for k in made.kernels]
     assert not any("a" in ops and "b" in ops for ops in groups)
+
+
+SMALL_PAIR = """
+dim N = 128, M = 64
+input X: i32[N, M]
+output A: i32[N]
+output B: i32[N]
+A[i] = min[j](X[i, j])
+B[i] = max[j](X[i, j])
+"""
+
+
+def test_small_reductions_of_one_tensor_are_alike() -> None:
+    defs = read_defs(lower(load_text(SMALL_PAIR)))
+    assert launches_alike(defs, ("A",), ("B",))
+    large = read_defs(lower(load_text(SMALL_PAIR.replace("N = 128", "N = 1048576"))))
+    assert not launches_alike(large, ("A",), ("B",))
+    other = read_defs(lower(load_text(SMALL_PAIR.replace("max[j](X[i, j])", "max[j: M](i * j)"))))
+    assert not launches_alike(other, ("A",), ("B",))
+
+
+LAYOUT = """
+dim H = 16, T = 8192, D = 128
+const NB = T // 64
+input q: bf16[H, T, D]
+input k: bf16[H, T, D]
+input v: bf16[H, T, D]
+input layout: i32[H, NB, NB]
+output o: bf16[H, T, D]
+p[h, i, j] = softmax[j | layout[h, i // 64, j // 64] != 0 and j <= i](sum[d](q[h, i, d] * k[h, j, d]))
+o[h, i, d] = sum[j](p[h, i, j] * v[h, j, d])
+"""
+
+
+def test_whether_a_row_has_an_element_is_found_in_the_loop_of_its_product() -> None:
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=LAYOUT, until="scalar"))
+    plans = {k.name: k for k in result.context.schedule.kernels}
+    assert any(name.endswith("_any") for name in plans["o"].ops)

@@ -83,4 +83,3 @@ def test_rows_of_one_vector_stream_up_to_1024_columns_in_two_stages(
     assert made is not None
     (plan,) = made.kernels
     assert plan.axis("n") == AxisPlan("n", "loop", step) and plan.mapping.stages == 2
-

@@ -28,7 +28,7 @@ _RANDOM: Final = 4.0  # how much larger than that of random signs a sum is that 
 
 def at_full_size(cut: Spec, whole: Lengths, arrays: Mapping[str, Array], scalars: Mapping[str, Number]) -> Spec:
     """``cut`` with its sums multiplied, where ``whole`` says that they have more terms; on the inputs ``arrays``."""
-    sums = {(d.name, e): whole[d.name, names(e)] / count(e) for d, e in _sums(cut)}
+    sums = {(d.name, e): whole[d.name, names(e)] / n for d, e in _sums(cut) if (n := count(e))}
     fewer = {key: times for key, times in sums.items() if times > 1.0}
     if not fewer:
         return cut

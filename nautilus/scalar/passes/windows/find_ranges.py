@@ -62,6 +62,7 @@ WORK = 64  # terms of the largest reduction for each evaluation of the condition
 CERTAIN = 0.25  # share of elements that are admitted anyway, above which a range is mostly the whole axis
 _POINTS = 32  # positions along an axis at which a condition is evaluated
 TERMS = 1 << 33  # of the largest reduction, below which the kernels before it are no small part of its time
+LAST = (1 << 25) - 1  # block that begins behind the largest size
 BOUND = 1 << 20  # elements, up to which an axis of a size known at launch has as many blocks as it may need
 
 
@@ -91,10 +92,12 @@ class FindRanges:
 
     def apply(self, program: Program) -> Program:
         """The program with more definitions for each such condition."""
-        for members in _groups(find_defs(program).values()):
-            place = _place(members)
-            if place is not None and (self.every or _pays(members)):
-                program = _with_ranges(program, members, place, self.every)
+        defs = find_defs(program)
+        for members in _groups(defs.values()):
+            place = _place(members, defs)
+            terms = _terms(members, defs)
+            if place is not None and (self.every or _pays(members, terms)):
+                program = _with_ranges(program, members, place, 0 if self.every else terms / WORK)
         return program
 
 
@@ -112,7 +115,7 @@ def _groups(defs: Iterable[Def]) -> Iterator[list[_Member]]:
     yield from found.values()
 
 
-def _place(members: Sequence[_Member]) -> _Place | None:
+def _place(members: Sequence[_Member], defs: Mapping[str, Def]) -> _Place | None:
     """The axes of the condition of ``members``; None where the pass does not apply to it."""
     d, over = members[0].d, members[0].reduced
     assert d.guard is not None
@@ -120,7 +123,7 @@ def _place(members: Sequence[_Member]) -> _Place | None:
     shared = [a for a in d.par if a.name in used]
     if len(shared) < len(used) or any(m.d.axis(a.name) != a for m in members for a in shared):
         return None
-    rows = next((a for a in reversed(shared) if any(_shares(m, a.name) for m in members)), None)
+    rows = next((a for a in reversed(shared) if any(_shares(m, a.name, defs) for m in members)), None)
     if rows is not None and all(rows.name not in free_vars(m.d.value) for m in members):
         return None
     if (rows is not None and _is_segment(d.guard, rows.name)) or not _moving(d.guard, over, rows):
@@ -144,22 +147,34 @@ def _is_segment(guard: Expr, rows: str) -> bool:
     return any(a.buffer == b.buffer and follow(a, b) for a, b in combinations(loads(guard), 2))
 
 
-def _shares(m: _Member, rows: str) -> bool:
-    """Whether ``m`` reads an operand along the reduced axis that is the same for all ``rows``, so they are a tile."""
-    operands = (free_vars(ld) for ld in loads(m.d.value) if ld.dtype.is_float and len(ld.index) > 1)
+def _shares(m: _Member, rows: str, defs: Mapping[str, Def]) -> bool:
+    """Whether ``m`` reads an operand along the reduced axis that is the same for all ``rows``, so they are a tile.
+
+    An operand of a product that it reads counts too.
+    """
+    read = loads(m.d.value)
+    inner = (_read_by(defs[ld.buffer], ld) for ld in read if ld.buffer in defs and defs[ld.buffer].is_reduction)
+    operands = (free_vars(ld) for ld in (*read, *(x for found in inner for x in found)) if len(ld.index) > 1)
     return any(m.reduced.name in names and rows not in names for names in operands)
 
 
-def _pays(members: Sequence[_Member]) -> bool:
-    """Whether a range may shorten the largest of ``members`` by more than it takes to find."""
+def _read_by(d: Def, at: Load) -> tuple[Load, ...]:
+    """What element ``at`` of ``d`` reads."""
+    return loads(substitute(d.value, {a.name: e for a, e in zip(d.par, at.index, strict=True)})) if d.at is None else ()
+
+
+def _pays(members: Sequence[_Member], terms: float) -> bool:
+    """Whether a range may shorten the largest of ``members``, of ``terms``, by more than it takes to find."""
     if _certain_share(members[0]) > CERTAIN:
         return False
-    return nominal(members[0].reduced.extent) >= LEAST * BLOCK and _terms(members) >= TERMS
+    return nominal(members[0].reduced.extent) >= LEAST * BLOCK and terms >= TERMS
 
 
-def _terms(members: Sequence[_Member]) -> float:
-    """The terms of the largest of ``members`` that its condition may admit, about."""
-    return max(prod(nominal(a.extent) for a in m.d.axes) for m in members) * _possible_share(members[0])
+def _terms(members: Sequence[_Member], defs: Mapping[str, Def]) -> float:
+    """The terms of the largest of ``members`` and of what they read that their condition may admit, about."""
+    read = (ld.buffer for m in members for ld in loads(m.d.value) if m.reduced.name in free_vars(ld))
+    found = [m.d for m in members] + [defs[name] for name in read if name in defs]
+    return max(prod(nominal(a.extent) for a in d.axes) for d in found) * _possible_share(members[0])
 
 
 def _certain_share(m: _Member) -> float:
@@ -192,16 +207,19 @@ def _with_memory(e: Expr, memory: Const) -> Expr:
     return memory
 
 
-def _with_ranges(program: Program, members: Sequence[_Member], place: _Place, every: bool) -> Program:
-    """``program`` with the ranges before the first of ``members``, and in their conditions."""
+def _with_ranges(program: Program, members: Sequence[_Member], place: _Place, most: float) -> Program:
+    """``program`` with the ranges before the first of ``members``, and in their conditions.
+
+    ``most``: elements of which reductions may find them; 0: any number.
+    """
     d, over = members[0].d, members[0].reduced
     search = _Search(program, d, over, place)
     judge = Judge(search.positions, search.over)
     verdicts = [judge.verdict(c) for c in conjuncts(d.guard)]
     possible = conjunction(simplify(v.possible) for v in verdicts) or TRUE
-    if possible == TRUE or not (every or _terms(members) >= WORK * search.evaluations()):
-        return program
     live = search.live(possible)
+    if possible == TRUE or 0 < most < search.evaluations():
+        return program
     for m in members:
         j = {over.name: Var(m.reduced.name)}
         known = [c for c in conjuncts(m.d.guard) if _moving(c, m.reduced, place.rows)]
@@ -235,8 +253,9 @@ class _Search:
         return {name: (self.start(name), self.last_position(name)) for name in self.whole}
 
     def start(self, name: str) -> Expr:
-        """The first position of a block."""
-        return calc("mul", Var(name), BLOCK)
+        """The first position of a block; of one far behind any size, a position that is an i32 too."""
+        block = Var(name)
+        return calc("mul", block if isinstance(self.blocks[name].extent, int) else calc("min", block, LAST), BLOCK)
 
     def last_position(self, name: str) -> Expr:
         """The last position of a block that has elements."""
@@ -253,8 +272,9 @@ class _Search:
         return not isinstance(extent, int) or extent % BLOCK > 0
 
     def evaluations(self) -> int:
-        """Elements of which a reduction over blocks is made."""
-        return sum(prod(nominal(a.extent) for a in d.axes) for d in self.made)
+        """Elements of which reductions over blocks are made."""
+        blocks = {name: -(-nominal(a.extent) // BLOCK) for name, a in self.whole.items()}
+        return sum(prod(blocks.get(a.name) or nominal(a.extent) for a in d.axes) for d in self.needed())
 
     def needed(self) -> list[Def]:
         """The definitions that the ranges read."""

@@ -41,8 +41,8 @@ CONDITIONS = {
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass applies whatever the sizes are."""
-    monkeypatch.setattr(find_ranges, "_pays", lambda members: True)
-    monkeypatch.setattr(find_ranges, "WORK", 0)
+    monkeypatch.setattr(find_ranges, "_pays", lambda members, terms: True)
+    monkeypatch.setattr(find_ranges, "WORK", 2.0**-60)
 
 
 @pytest.mark.usefixtures("everywhere")
@@ -54,6 +54,29 @@ def test_results_are_those_of_all_blocks(name: str, arch: str, tmp_path: Path) -
     path = tmp_path / "given.naut"
     path.write_text(HEAD.format(n=n, inputs=inputs, condition=condition))
     report = check_spec(Request(path, arch), steps=False, only=("random",))
+    assert report.ok, report.text()
+
+
+RUNTIME = (
+    "dim M = runtime{bound}, N = runtime{bound}, H = 2, D = 32\ninput Q: f16[M, H, D]\ninput K: f16[N, H, D]\n"
+    "input V: f16[N, H, D]\n{inputs}\noutput O: f16[M, H, D]\n"
+    "S[h, i, j] = sum[d](Q[i, h, d] * K[j, h, d]) / 6\n"
+    "O[i, h, d] = sum[j](softmax[j | {condition}](S[h, i, j]) * V[j, h, d])\n"
+)
+
+
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize(
+    ("bound", "inputs", "condition"),
+    [
+        ("", "input mine: i32[M]\ninput doc: i32[N]", "mine[i] == doc[j]"),
+        (" <= 5000", "input range: i32[M, 2]", "range[i, 0] <= j and j < range[i, 1]"),
+    ],
+)
+def test_results_at_sizes_known_at_launch(bound: str, inputs: str, condition: str, tmp_path: Path) -> None:
+    path = tmp_path / "given.naut"
+    path.write_text(RUNTIME.format(bound=bound, inputs=inputs, condition=condition))
+    report = check_spec(Request(path, "sm_90a"), steps=False, only=("random",))
     assert report.ok, report.text()
 
 
