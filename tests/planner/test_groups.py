@@ -174,5 +174,6 @@ o[h, i, d] = sum[j](p[h, i, j] * v[h, j, d])
 
 def test_whether_a_row_has_an_element_is_found_in_the_loop_of_its_product() -> None:
     result = compile_file(Request(Path("given.naut"), "sm_90a", text=LAYOUT, until="scalar"))
+    assert result.context.schedule is not None
     plans = {k.name: k for k in result.context.schedule.kernels}
     assert any(name.endswith("_any") for name in plans["o"].ops)
