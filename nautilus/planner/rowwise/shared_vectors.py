@@ -31,9 +31,11 @@ def plan_of(
     if len(reductions) != 1 or len(rest) != 1 or [a.name for a in reductions[0].red] != [*rest]:
         return None
     axis, across = rest[0], _rows(reductions[0], rest[0])
+    if across is None or across not in grid or extents[axis] < LEAST or rows.streams_bytes(defs):
+        return None
     many = prod(extents[x] for x in grid)
-    held = min(ROWS, floor_pow2(max(1, many // BLOCKS)), floor_pow2(extents[across])) if across in grid else 1
-    if held == 1 or extents[axis] < LEAST or rows.streams_bytes(defs):
+    held = min(ROWS, floor_pow2(max(1, many // BLOCKS)), floor_pow2(extents[across]))
+    if held == 1:
         return None
     roles = {x: AxisPlan(x, GRID, held if x == across else 1) for x in grid} | {axis: AxisPlan(axis, LOOP, STEP)}
     return axis, roles, WarpPlan(warps=(1, rows.MIN_WARPS), stages=1, epilogue="direct")
@@ -46,10 +48,12 @@ def _rows(d: Def, axis: str) -> str | None:
     if len(matrices) != 1 or d.guard is not None or not _is_plain(matrices[0], axis):
         return None
     row = matrices[0].index[-2]
+    if not isinstance(row, Var):
+        return None
     vectors = [ld for ld in along if ld is not matrices[0]]
-    shared = all(row not in (Var(x) for x in free_vars(ld)) and _is_plain(ld, axis) for ld in vectors)
+    shared = all(row.name not in free_vars(ld) and _is_plain(ld, axis) for ld in vectors)
     longer = sum(ld.dtype.bytes for ld in vectors) > matrices[0].dtype.bytes
-    return row.name if shared and longer and isinstance(row, Var) else None
+    return row.name if shared and longer else None
 
 
 def _is_plain(ld: Load, axis: str) -> bool:
