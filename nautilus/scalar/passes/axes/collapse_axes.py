@@ -30,6 +30,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var, children, free_vars, rewrite, substitute, with_children
 from nautilus.core.expr.products import matrix_product, strip_conversions
 from nautilus.core.index.linear import Linear, build, linear
+from nautilus.core.index.sizes import volume
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
@@ -229,7 +230,7 @@ def _viewed(b: Buffer, places: set[Place]) -> Buffer:
     runs = _runs(len(b.shape), {n for name, n in places if name == b.name})
     if len(runs) == len(b.shape):
         return b
-    return b.viewed(tuple(prod(n for n in b.shape[i:j] if isinstance(n, int)) for i, j in runs))
+    return b.viewed(tuple(volume(b.shape[i:j]) for i, j in runs))
 
 
 def _runs(rank: int, joined: set[int]) -> list[tuple[int, int]]:
