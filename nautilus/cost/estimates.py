@@ -17,11 +17,13 @@ import numpy as np
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, free_vars, loads, walk
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Param, free_vars, loads, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import nominal_size
 from nautilus.core.types import DType, integer_limits
 from nautilus.ma_tile.ir.ops import ForOp, LetOp, MemKernel, walk_ops
+
+MOST_SEGMENTS = 64  # segments that are evaluated one by one; they represent all others
 
 
 def estimated(e: Expr, env: Mapping[str, Any]) -> Any:
@@ -56,7 +58,7 @@ def _asks(op: ForOp) -> bool:
 def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[str, int]:
     """The length of the segments whose ends a tensor has, for each such tensor that bounds in ``kernel`` read."""
     exprs = [e for _, e in kernel.decode] + [op.expr for op in walk_ops(kernel.body) if isinstance(op, LetOp)]
-    reads = [frozenset(loads(e)) for e in exprs]
+    reads = [frozenset(loads(x)) for e in exprs for x in _compared(e)]
     out: dict[str, int] = {}
     for ld in frozenset().union(*reads):
         if not ld.index:
@@ -68,6 +70,30 @@ def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[st
             limits = [n for e in exprs for x in walk(e) for n in _limits(x, ld.buffer)]
             out |= {ld.buffer: -(-max(limits) // (rows - 1))} if limits else {}
     return out
+
+
+def choices(op: ForOp, low: Any, high: Any, segments: Mapping[str, int]) -> list[tuple[Any, float]]:
+    """Values of the variable of ``op``, with their shares, if its iterations choose among ``segments``; else none.
+
+    A block of rows overlaps with few segments, which need not be the one in the middle.
+    """
+    read = [ld for x in op.body if isinstance(x, LetOp) for ld in loads(x.expr) if ld.buffer in segments]
+    if not any(op.var in free_vars(ld) for ld in read) or np.size(low) > 1 or np.size(high) > 1:
+        return []
+    first, last = int(low), int(high) - 1
+    values = np.linspace(first, last, min(last - first + 1, MOST_SEGMENTS)).round()
+    return [(np.asarray(int(v)), 1 / len(values)) for v in values]
+
+
+def _compared(e: Expr) -> Iterator[Expr]:
+    """``e``, or the comparisons that decide a choice: a block of rows overlaps with a segment by both of its ends."""
+    match e:
+        case Op(op="select", args=(cond, a, b)) if not any(loads(x) for x in (a, b)):
+            yield from (x for x in walk(cond) if isinstance(x, Op) and x.op in COMPARISONS)
+        case Op(op="min" | "max", args=args) if any(isinstance(x, Op) and x.op == "select" for x in args):
+            yield from (y for x in args for y in _compared(x))
+        case _:
+            yield e
 
 
 def window_ends(kernel: MemKernel, starts: frozenset[str]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.accesses import alone, spare_cycles, store_work
 from nautilus.cost.combining import combining
-from nautilus.cost.estimates import estimated, longest, segment_lengths, starts_of, window_ends
+from nautilus.cost.estimates import choices, estimated, longest, segment_lengths, starts_of, window_ends
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
@@ -270,7 +270,9 @@ class Counter:
         self.depth += 1
         outer, self.unit_loop = self.unit_loop, (op.var, low, trips) if self.private > 1 else None
         around, self.unrolled = self.unrolled, self.unrolled * (op.unroll or 1)
-        self.block(op.body, times * trips, inner)
+        for value, share in choices(op, low, high, self.segments) or [(inner[op.var], 1.0)]:
+            chosen = {op.var: value, f"{op.var}#": (value, value)} if share < 1 else {}
+            self.block(op.body, times * trips * share, inner | chosen)
         self.unrolled = around
         self.unit_loop = outer
         self.depth -= 1

@@ -341,3 +341,15 @@ def test_windows_whose_lengths_are_read_are_as_long_as_they_may_be() -> None:
     )
     result = compile_file(Request(Path("given.naut"), "sm_90a", text=text))
     assert 4e-4 < estimate(result.modules["ma-tile"], ARCH).seconds < 1e-3
+
+
+def test_rows_of_each_segment_are_multiplied_by_one_matrix() -> None:
+    """A tile of rows overlaps with few segments, which need not be the one in the middle."""
+    text = (
+        "dim E = 32, D = 2048, F = 1024, T = 8192\ninput X: bf16[T, D]\ninput off: i32[E + 1]\n"
+        "input W: bf16[E, F, D]\noutput Y: bf16[T, F]\n"
+        "Y[t, f] = sum[e: E, d | off[e] <= t < off[e + 1]](X[t, d] * W[e, f, d])\n"
+    )
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text))
+    work = sum(k.flops for k in estimate(result.modules["ma-tile"], ARCH).kernels)
+    assert 1.0 <= work / (2 * 8192 * 2048 * 1024) < 2.5

@@ -8,9 +8,7 @@ of f32 a second scatter and a kernel that reads both results.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
-from nautilus.core.index.sizes import nominal
 from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed
@@ -40,14 +38,13 @@ def plan_scatters(program: Program, schedule: Schedule, arch: str) -> Schedule:
 
 def masked_seconds(d: Def, m: Machine) -> float:
     """The time of the reduction ``d`` whose every element visits all terms."""
-    pairs = prod(nominal(a.extent) for a in d.par) * expected(d.red)
+    pairs = expected(d.axes)
     return m.launch + pairs * _TEST / (m.multiprocessors * m.fma * m.clock)
 
 
 def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
     """The time of all kernels of the scatter of ``d``."""
-    count = expected(k.axes)
-    elements = prod(nominal(a.extent) for a in d.par)
+    count, elements = expected(k.axes), expected(d.par)
     whole = in_one_pass(d)
     words = max(1.0, d.buffer.dtype.bytes / 4) if whole else 3  # of the atomic operations of a term
     launches, passes = (2, 1) if whole else (5, 2)

@@ -50,6 +50,7 @@ class _Context:
     locals: frozenset[str]
     grid: frozenset[str]  # the axes that every local has, besides those of its indices
     partial: dict[str, frozenset[str]]  # local -> ragged axes whose overhang it leaves undefined
+    simplified: frozenset[Expr] = frozenset()  # conditions of statements that are simplified: equal ones stay equal
 
     def ragged(self, axis: str) -> bool:
         """Whether a tile may run past the end of ``axis``; one tile for the whole axis does where the axis is empty."""
@@ -78,6 +79,8 @@ def split_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
             raise ScheduleError(f"a tile of {a.tile} does not hold axis {a.name!r}", kernel=plan.name)
     grid, body = grid_chain(kernel)
     ctx = _Context(plan, extents, frozenset(b.name for b in kernel.locals), frozenset(a.var for a in grid), {})
+    divided = (s.guard for _, s in statements(kernel.body) if _in_tiles(s, ctx))
+    ctx.simplified = frozenset(guard for guard in divided if guard is not None)
     shapes = _shapes(kernel, ctx)
     inner = tuple(out for s in body for out in _stmt(s, ctx, ()))
     outer: list[Loop] = []
@@ -146,7 +149,10 @@ def _leaf(s: Store | Update, ctx: _Context, around: tuple[Loop, ...]) -> Store |
         guard = _conjoin(ctx.bound(axis), guard, ctx.locals)
     index = tuple(substitute(e, env) for e in s.index)
     made = replace(s, index=index, value=substitute(s.value, env), guard=guard)
-    return simplify_statement(made, _ranges(ctx), ()) if _in_tiles(s, ctx) else made
+    if _in_tiles(s, ctx):
+        return simplify_statement(made, _ranges(ctx), ())
+    alike = s.guard is not None and s.guard in ctx.simplified
+    return replace(made, guard=simplify_statement(made, _ranges(ctx), ()).guard) if alike else made
 
 
 def _in_tiles(s: Store | Update, ctx: _Context) -> bool:

@@ -13,7 +13,9 @@ and ``%v`` are one value, which is loaded once.  Only the order of the sum chang
 ``dce`` removes those without readers.
 
 Both operands of the first product are loads of 16-bit floats, which shared memory holds in one form for either use.
-The loads of the tensor are in one block and equal but for the axis.  The rest of ``f`` is a multiple of :data:`UNIT`.
+The loads of the tensor are in one block and equal but for the axis.  One without a mask gets that of the other if every
+reader of the product hides what differs (:mod:`nautilus.vr_tile.analysis.hidden`).  The rest of ``f`` is a multiple of
+:data:`UNIT`.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import TileAxis
-from nautilus.vr_tile.ir import DotOp, ForOp, LoadOp, TileKernel, TileModule, TileOp, Value, results, walk_ops
+from nautilus.vr_tile.analysis.hidden import hides
+from nautilus.vr_tile.ir import DotOp, ForOp, LoadOp, TileKernel, TileModule, TileOp, Value, operands, results, walk_ops
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
 UNIT = 16  # terms of a matrix instruction for operands of 16 bits
@@ -54,6 +58,7 @@ class _Part:
 
 
 def _kernel(k: TileKernel) -> TileKernel:
+    k = _with_masks(k)
     defs = {v.name: op for op in walk_ops(k.body) for v in results(op)}
     sizes = {a.name: a.size for a in k.axes}
     found = {
@@ -74,6 +79,30 @@ def _kernel(k: TileKernel) -> TileKernel:
             parts[whole, axis] += (_Part(whole, name, sizes[axis]),)
     work = _Parts(replace(k, axes=tuple(axes)), defs, {name: parts[pair] for name, pair in found.items()})
     return replace(work.run(_Parts.rule), axes=tuple(axes))
+
+
+def _with_masks(k: TileKernel) -> TileKernel:
+    """``k`` with masks at first operands, as other loads of the same tile have, where no reader shows what differs."""
+    defs = {v.name: op for op in walk_ops(k.body) for v in results(op)}
+    masks: dict[str, Expr] = {}
+    for block in _blocks(k.body):
+        for op in (x for x in block if isinstance(x, DotOp) and len(x.axes) == 1):
+            for mine in (x for v in (op.a, op.b) if isinstance(x := defs.get(v.name), LoadOp) and x in block):
+                found = (x.mask for x in block if isinstance(x, LoadOp) and _alike(mine, x, op.axes[0]))
+                mask = next((m for m in found if m is not None and m != mine.mask), None)
+                more = None if mask is None else _more(mask, mine.mask)
+                alone = sum(mine.result in operands(x) for x in walk_ops(k.body)) == 1
+                if mask is not None and more is not None and alone and hides(k.body, block, op, more, defs):
+                    masks[mine.result.name] = mask
+    if not masks:
+        return k
+
+    def masked(op: TileOp) -> TileOp:
+        if isinstance(op, ForOp):
+            return replace(op, body=tuple(map(masked, op.body)))
+        return replace(op, mask=masks[op.result.name]) if isinstance(op, LoadOp) and op.result.name in masks else op
+
+    return replace(k, body=tuple(map(masked, k.body)))
 
 
 def _blocks(body: tuple[TileOp, ...]) -> Iterator[tuple[TileOp, ...]]:
@@ -97,15 +126,27 @@ def _shared_axis(
     taken = {*op.a.type.names, *op.b.type.names}
     for mine in (x for x in loads if x in block):
         for other in block:
-            axis = _renamed(mine, other, whole)
+            axis = _renamed(mine, other, whole, mine.mask)
             if axis is not None and axis not in taken and (sizes[whole] - sizes[axis]) in range(0, sizes[whole], UNIT):
                 return axis
     return None
 
 
-def _renamed(mine: LoadOp, other: TileOp, whole: str) -> str | None:
-    """The axis of ``other`` if it loads what ``mine`` does, with this axis in the place of ``whole``."""
-    if not isinstance(other, LoadOp) or other.buffer != mine.buffer or other.mask != mine.mask:
+def _more(mask: Expr, own: Expr | None) -> Expr | None:
+    """What ``mask`` asks beside all that ``own`` asks; None where it does not ask that, or nothing else."""
+    asked, known = list(conjuncts(mask)), [] if own is None else list(conjuncts(own))
+    return conjunction([c for c in asked if c not in known]) if all(c in asked for c in known) else None
+
+
+def _alike(mine: LoadOp, other: LoadOp, whole: str) -> bool:
+    """Whether ``other`` loads what ``mine`` does under its mask, maybe along another axis than ``whole``."""
+    same = (mine.buffer, mine.index, mine.result.type.names) == (other.buffer, other.index, other.result.type.names)
+    return same or _renamed(mine, other, whole, other.mask) is not None
+
+
+def _renamed(mine: LoadOp, other: TileOp, whole: str, mask: Expr | None) -> str | None:
+    """The axis of ``other`` if it loads what ``mine`` does under ``mask``, with this axis in the place of ``whole``."""
+    if not isinstance(other, LoadOp) or other.buffer != mine.buffer or other.mask != mask:
         return None
     own, mates = set(other.result.type.names), set(mine.result.type.names)
     if mates - own != {whole} or len(own - mates) != 1:

@@ -88,9 +88,8 @@ def _inner(parts: Sequence[Expr], d: Def) -> Axis | None:
         return d.red[0]
     names = {a.name: a for a in d.red}
     places = [p.args[0].index for p in parts if isinstance(p, Op) and isinstance(p.args[0], Load) and _byte(p)]
-    whole = [index for index in places if {e.name for e in index if isinstance(e, Var)} >= names.keys()]
-    last = {index[-1] for index in whole}
-    found = next(iter(last)) if len(whole) == 2 and len(last) == 1 else None
+    last = {index[-1] for index in places}
+    found = next(iter(last)) if len(places) == 2 and len(last) == 1 else None
     return names.get(found.name) if isinstance(found, Var) else None
 
 

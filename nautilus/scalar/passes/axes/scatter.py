@@ -65,7 +65,7 @@ MEET = 64  # terms of an element for each of its copies, at least
 FEWEST = 4  # copies that are worth a reduction over them
 SHARED = 33792  # bytes of a result that a block has in shared memory
 MANY = 1 << 18  # terms for which all multiprocessors have blocks that combine enough of them
-MANY_AT_LAUNCH = 1 << 20  # terms where their number is known only at launch
+MANY_AT_LAUNCH = 1 << 20  # elements of an axis whose size is known only at launch
 EACH = 96  # terms of an element, so that each of these blocks has at least one
 _LINE = 32  # elements of 4 bytes
 _WHOLE = 62  # bits of the magnitude of a sum of integers
@@ -108,9 +108,9 @@ def in_one_pass(d: Def) -> bool:
 
 
 def expected(axes: Iterable[Axis]) -> int:
-    """The terms along ``axes``; a size that is known only at launch counts as :data:`MANY_AT_LAUNCH`, or its bound.
+    """The elements along ``axes``; a size that is known only at launch counts as :data:`MANY_AT_LAUNCH`, or its bound.
 
-    The masked form of few terms takes little less time than a scatter, and that of many takes far more.
+    A scatter of few terms costs some launches, and the masked form of many terms may take any time.
     """
     return prod(a.extent if isinstance(a.extent, int) else min(at_most(a.extent), MANY_AT_LAUNCH) for a in axes)
 

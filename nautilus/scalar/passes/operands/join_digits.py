@@ -41,7 +41,7 @@ class JoinDigits:
 
 def with_joint_digits(d: Def) -> Def:
     """``d`` with one axis for the digits of a position; the same object where a tensor reads no such digits."""
-    if d.op != "sum" or d.guard is not None:
+    if d.op != "sum":
         return d
     for outer, inner in permutations(d.red, 2):
         if any(_position(e, outer, inner) is not None for ld in loads(d.value) for e in ld.index):
@@ -77,6 +77,9 @@ def _joint(d: Def, outer: Axis, inner: Axis) -> Def:
         outer.name: calc("floordiv", Var(name), integer(step)),
         inner.name: calc("mod", Var(name), integer(step)),
     }
-    value = substitute(rewrite(d.value, rule), digits)
+
+    def joint(e: Expr) -> Expr:
+        return substitute(rewrite(e, rule), digits)
+
     red = tuple(axis if a is outer else a for a in d.red if a is not inner)
-    return replace(d, red=red, value=value)
+    return replace(d, red=red, value=joint(d.value), guard=None if d.guard is None else joint(d.guard))

@@ -81,7 +81,7 @@ def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
 
 def _joined(d: Def, defs: Mapping[str, Def], finite: frozenset[str]) -> tuple[Def, Certificate] | None:
     """``d`` as one sum, with a certificate; None for a definition of another form. ``finite``: inputs."""
-    if d.op != "sum" or d.guard is not None or d.value.dtype is not DType.F32:
+    if d.op != "sum" or d.value.dtype is not DType.F32:
         return None
     parts = factors(d.value)
     groups = [p for p in parts if (ld := _load(p)) is not None and _is_group(ld, d, defs)]
@@ -101,8 +101,8 @@ def _joined(d: Def, defs: Mapping[str, Def], finite: frozenset[str]) -> tuple[De
     group: Expr = Reduce("sum", inner.red, None, own, own.dtype, inner.span)
     whole = groups[0]
     group = replace(whole, args=(group,)) if isinstance(whole, Op) else group
-    before = Reduce("sum", d.red, None, product_of([*scales, group]), DType.F32, d.span)
-    after = Reduce("sum", made.red, None, made.value, DType.F32, d.span)
+    before = Reduce("sum", d.red, d.guard, product_of([*scales, group]), DType.F32, d.span)
+    after = Reduce("sum", made.red, d.guard, made.value, DType.F32, d.span)
     return made, Certificate("join-groups", d.name, before, after, (), (), (), _PROOF, d.span)
 
 

@@ -13,7 +13,8 @@ without one.  So the elements that the condition leaves out are stored as 0, whi
 The condition stays: it shortens the loop, and the support says that it needs no mask.  All axes of the condition are
 axes of the operand, which is read at axes of the product, each by itself, and is converted to types that hold all of
 its values.  The condition has no number that is known at launch only, because the share of the terms that it leaves
-decides.  It may read inputs, as that of a dropout does, and is then taken to leave all terms.  The other operand's inf and NaN stay out of the sum as those of any masked product do (``recompute-masked``).
+decides.  It may read inputs, as that of a dropout does, and is then taken to leave all terms.  The other operand's inf
+and NaN stay out of the sum as those of any masked product do (``recompute-masked``).
 
 The pass applies where warpgroup MMAs are predicted to be faster by a margin, although the temp is written and read.
 """

@@ -46,6 +46,7 @@ from nautilus.core.expr.nodes import (
     walk,
 )
 from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import Extent, as_extent, at_most, extent_expr, nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
@@ -67,6 +68,9 @@ GAIN = 0.6  # chunks are taken if their predicted time is less than this share o
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
 LINES = 64  # steps whose elements are whole lines of memory
 END = 4  # steps of a chunk in the time of a step over the ends of chunks, whose few positions hide no latency
+LONG = 1 << 20  # steps whose number is known only at launch, at most
+MOST = 1 << 26  # steps at most where their number is known only at launch: the chunks are those of the bound
+CHUNKS = 4096  # chunks at most of such steps
 _ENDS = 6
 _ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
 
@@ -95,8 +99,10 @@ class ChunkRecurrences(CertifyingPass[Program]):
             if form is None or states is None or not all(bounded(program, form, s, given) for s in states):
                 continue
             length = self.length or chunk_length(program, form, states)
-            steps = extent(form.step)
-            if steps is None or not 0 < length < steps or (steps % length and _reduces(form)):
+            steps = sized(form.step)
+            if not 0 < length < at_most(steps):
+                continue
+            if _reduces(form) and (not isinstance(steps, int) or steps % length):
                 continue
             program = ChunkKernels(program, k, form, states, length).program()
             certificates += [_certificate(s) for s in states]
@@ -151,10 +157,7 @@ def bounded(program: Program, form: Form, state: State, given: Mapping[str, tupl
         return True
     one = number(1, state.value.dtype)
     loops = [*form.shared, form.step, *state.own]
-    sizes = [extent(x) for x in loops]
-    if any(n is None for n in sizes):
-        return False
-    axes = tuple(Axis(x.var, n) for x, n in zip(loops, sizes, strict=True) if n is not None)
+    axes = tuple(Axis(x.var, sized(x)) for x in loops)
     lo, hi = Ranges(find_defs(program), axes, given=given).of(state.factor(one))
     return lo >= -_ROUNDED and hi <= _ROUNDED
 
@@ -171,12 +174,13 @@ def _certificate(state: State) -> Certificate:
 
 def chunk_length(program: Program, form: Form, states: Sequence[State | Filter]) -> int:
     """The steps of a chunk; 0 where the recurrence is faster as it is, or sizes are not known."""
-    steps = extent(form.step)
-    shapes = [b.shape for b in program.buffers if b.name in _tensors(form)]
-    if steps is None or steps < 4 or not all(isinstance(n, int) for shape in shapes for n in shape):
+    size = sized(form.step)
+    # a few steps in chunks cost little, and many steps one after another may take any time
+    steps = size if isinstance(size, int) else min(at_most(size), LONG)
+    if steps < 4 or at_most(size) > MOST or not (isinstance(size, int) or all(isinstance(s, State) for s in states)):
         return 0
     kept = {s.name for s in states}
-    volume = {b.name: b.dtype.bytes * prod(n for n in b.shape if isinstance(n, int)) for b in program.buffers}
+    volume = {b.name: b.dtype.bytes * prod(map(nominal, b.shape)) for b in program.buffers}
     bytes_ = sum(volume[n] for n in _tensors(form) if n not in kept or _is_stored(program, n))
     again = sum(volume[ld.buffer] for s in states for ld in loads(s.value) if ld.buffer not in form.roles)
     wanted = 1 << max(1, (steps // 2).bit_length() // 2)
@@ -184,14 +188,29 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     even = [n for n in range(wanted // 2, 8 * wanted + 1) if steps % n == 0 and n % VECTOR == 0]
     even = [n for n in even if n % LINES == 0] or even
     best = min(even, key=lambda n: n + END * (steps // n), default=wanted)
-    length = next(whole_chunks, 0) if _reduces(form) else best
+    if not isinstance(size, int):
+        best = max(best, rounded(at_most(size) // CHUNKS))
+    length = 0 if not isinstance(size, int) and _reduces(form) else next(whole_chunks, 0) if _reduces(form) else best
     if not length:
         return 0
     chunks = -(-steps // length)
     whole = max(steps * STEP, bytes_ / RATE)
-    ends = sum(volume[s.name] // steps for s in states) * chunks * _ENDS  # factors, rests and states: written and read
+    each = sum(volume[s.name] // nominal(size) for s in states)
+    ends = each * chunks * _ENDS  # factors, rests and states: written and read
     cut = (2 * length + chunks) * STEP + 2 * LAUNCH + (bytes_ + again + ends) / RATE
     return length if cut < GAIN * whole else 0
+
+
+def rounded(length: int) -> int:
+    """``length`` in whole lines of memory."""
+    return -(-length // LINES) * LINES
+
+
+def sized(loop: Loop) -> int | Param:
+    """The number of iterations of ``loop``, which is over an axis of a tensor."""
+    found = as_extent(loop.hi)
+    assert isinstance(found, int | Param), "the extent of an axis"
+    return found
 
 
 def _reduces(form: Form) -> bool:
@@ -232,8 +251,8 @@ class ChunkKernels:
 
     def __init__(self, program: Program, k: Kernel, form: Form, states: Sequence[State | Filter], length: int) -> None:
         self.given, self.kernel, self.form, self.states, self.length = program, k, form, states, length
-        self.steps = extent(form.step) or 0
-        self.count = -(-self.steps // length)
+        self.steps = sized(form.step)
+        self.count = -(-at_most(self.steps) // length)
         taken = {loop.var for loops, _ in statements(k.body) for loop in loops}
         self.chunk = unused(f"{form.step.var}_chunk", taken)
         self.place = unused(f"{form.step.var}_step", taken | {self.chunk})
@@ -245,6 +264,12 @@ class ChunkKernels:
         self.running: dict[str, str] = {}
         others = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
         self.seen = {s.name for s in states if _is_stored(program, s.name) or s.name in others}
+
+    def stepped(self, value: Expr) -> Expr:
+        """``value``; 0 behind the last step of all, where the number of steps is known only at launch."""
+        if isinstance(self.steps, int):
+            return value
+        return calc("select", calc("lt", self.at, self.steps), value, number(0, value.dtype))
 
     def prepare(self) -> None:
         """The kernels before the one that runs the steps as they were."""
@@ -268,7 +293,7 @@ class ChunkKernels:
         """The factors and the rests of the chunks of ``s``, and its states at their ends."""
         one = number(1, s.value.dtype)
         factor = s.factor(one)
-        ranges = {self.form.step.var: (1, self.steps - 1)}
+        ranges = {self.form.step.var: (1, at_most(self.steps) - 1)}
         forgets = None if s.forgets is None else simplify(s.forgets, ranges)
         never = forgets is None or forgets == Const(False, DType.BOOL) or s.value.dtype.is_int
         some = None if never else forgets
@@ -293,7 +318,8 @@ class ChunkKernels:
         taken = {b.name for b in self.buffers} | {k.name for k in self.given.kernels}
         dtype = s.value.dtype
         index = self.place_of(s, Var(self.chunk), own)
-        extents = {x.var: extent(x) or 0 for x in (*self.form.shared, *own)} | {self.chunk: self.count - 1}
+        extents: dict[str, Extent] = {x.var: sized(x) for x in (*self.form.shared, *own)}
+        extents[self.chunk] = self.count - 1
         sizes = tuple(extents[e.name] for e in index if isinstance(e, Var))
         name = fresh_name(self.given, f"{s.name}_{suffix}", taken)
         running = Buffer(name, dtype, (*sizes, self.length), Space.TEMP, s.store.span)
@@ -323,7 +349,7 @@ class ChunkKernels:
         for x in parts:
             target = tuple(calc("add", e, last) if e == Var(self.chunk) else e for e in x.index)
             here = Load(x.running, (*x.index, place), x.value.dtype, x.span)
-            body.append(Store(x.running, (*x.index, place), x.value, None, x.span))
+            body.append(Store(x.running, (*x.index, place), self.stepped(x.value), None, x.span))
             body.append(Store(x.end.name, target, here, calc("eq", place, self.length - 1), x.span))
         return Kernel(parts[-1].end.name, (), self.nest(outer, self.place, self.length, tuple(body)), parts[-1].span)
 
@@ -334,7 +360,7 @@ class ChunkKernels:
         end = replace(rest, name=fresh_name(self.given, f"{s.name}_end", taken))
         self.buffers.append(end)
         self.ends[s.name] = end
-        sizes = tuple(extent(x) or 0 for x in self.form.shared), tuple(extent(x) or 0 for x in s.own)
+        sizes = tuple(map(sized, self.form.shared)), tuple(map(sized, s.own))
         name = fresh_name(self.given, f"{s.name}_here", {*taken, end.name})
         self.buffers.append(Buffer(name, dtype, (*sizes[0], self.count, *sizes[1], self.length), Space.TEMP, span))
         self.running[s.name] = name
@@ -364,7 +390,8 @@ class ChunkKernels:
         """The steps of each chunk, from the state at the end of the chunk before."""
         form = self.form
         written = {s.buffer: s.index for _, s in statements(form.step.body)}
-        inside = calc("lt", self.at, self.steps) if self.steps % self.length else None
+        even = isinstance(self.steps, int) and self.steps % self.length == 0
+        inside = None if even else calc("lt", self.at, extent_expr(self.steps))
 
         def rule(e: Expr) -> Expr | None:
             if not (isinstance(e, Load) and e.buffer in self.ends):
@@ -381,6 +408,8 @@ class ChunkKernels:
             if s.buffer not in self.ends:
                 return replace(s, index=tuple(map(put, s.index)), value=value, guard=guard)
             target = self.running_at(Load(s.buffer, s.index, value.dtype), Var(self.place))
+            if not isinstance(self.steps, int) and s.guard is None:  # whole chunks may have no steps
+                value, guard = self.stepped(value), None
             return replace(s, buffer=target.buffer, index=target.index, value=value, guard=guard)
 
         body = list(map_statements(form.step.body, moved))
@@ -391,7 +420,7 @@ class ChunkKernels:
                 stored = nest[0]
                 assert isinstance(stored, Store)
                 index = tuple(substitute(e, {form.step.var: self.at}) for e in s.store.index)
-                nest = (replace(stored, buffer=s.name, index=index),)
+                nest = (replace(stored, buffer=s.name, index=index, guard=inside),)
                 for x in reversed(s.own):
                     nest = (replace(x, body=nest),)
                 body += nest

@@ -14,7 +14,8 @@ and computes a product for each segment of them, which the planner knows (``plan
     S[p, k] = X[row[p], k]
     Z[p, n] = sum[e, k | start[e] <= p < start[e + 1]](S[p, k] * W[e, k, n])      ;      Y[t, n] = Z[place[t], n]
 
-Rows may have several axes (tokens, and the choices of each), and products with the same index share the order.  Every
+Rows may have several axes (tokens, and the choices of each), or one whose size is known only at launch, and products
+with the same index share the order.  Every
 place is clamped, so that no index in memory leads outside of a tensor.
 
 The pass applies where the rows read so much more than all matrices have that :data:`LEAST` bytes are saved.  Rows that
@@ -30,9 +31,10 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.expr.products import factors, strip_conversions
 from nautilus.core.index.groups import quotients
+from nautilus.core.index.sizes import at_most, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import unused
@@ -80,9 +82,9 @@ class _Chosen:
     matrix: Expr
 
     @property
-    def number(self) -> int:
+    def number(self) -> int | Param:
         """The number of rows."""
-        return prod(size(a) or 0 for a in self.rows)
+        return self.rows[0].extent if len(self.rows) == 1 else prod(size(a) or 0 for a in self.rows)
 
     def at(self, place: Expr) -> dict[str, Expr]:
         """The axes of the row with number ``place``."""
@@ -113,7 +115,7 @@ class _Order:
 
 def _chosen(program: Program, d: Def) -> _Chosen | None:
     """``d`` as such a product whose rows are worth sorting; None for another definition."""
-    if d.op != "sum" or d.guard is not None or d.at is not None or any(size(a) is None for a in d.axes):
+    if d.op != "sum" or d.guard is not None or d.at is not None:
         return None
     buffers = {b.name: b for b in program.buffers}
     parts = factors(d.value)
@@ -129,7 +131,8 @@ def _chosen(program: Program, d: Def) -> _Chosen | None:
         rows = tuple(a for a in d.par if a.name in free_vars(index))
         matrix = _with(element, index, Var(""))
         made = _Chosen(rows, index, count if isinstance(count, int) else 0, parts[1 - n], matrix)
-        if _fits(d, made) and _is_worth(d, made, found[0].dtype):
+        known = all(size(a) is not None for a in d.axes if (a,) != rows)
+        if known and _fits(d, made) and _is_worth(d, made, found[0].dtype):
             return made
     return None
 
@@ -164,7 +167,8 @@ def _stored(e: Expr) -> tuple[DType, Expr] | None:
 
 def _is_worth(d: Def, c: _Chosen, dtype: DType) -> bool:
     each = prod(size(a) or 0 for a in d.axes if a not in c.rows) * dtype.bytes
-    return c.number <= MOST and (c.number - min(c.number, c.count)) * each >= LEAST
+    rows = nominal(c.number)
+    return at_most(c.number) <= MOST and (rows - min(rows, c.count)) * each >= LEAST
 
 
 def _sorted(program: Program, d: Def, c: _Chosen, orders: dict[Expr, _Order]) -> Program:
@@ -208,16 +212,17 @@ def _order(program: Program, d: Def, c: _Chosen) -> tuple[_Order, list[Def]]:
     alike = conjunction((calc("lt", u, r), calc("eq", theirs, mine)))
     made.append(replace(earlier, red=(others,), op="sum", value=one, guard=alike))
     place = _named(program, d, "place", DType.I32, (rows,), made)
-    group = _clamped(mine, c.count - 1)
+    group = _clamped(mine, integer(c.count - 1))
     at = calc("add", Load(start.name, (group,), DType.I32), Load(earlier.name, (r,), DType.I32))
-    made.append(replace(place, value=_clamped(at, c.number - 1)))
+    last = integer(c.number - 1) if isinstance(c.number, int) else calc("sub", c.number, 1)
+    made.append(replace(place, value=_clamped(at, last)))
     row = _named(program, d, "row", DType.I32, (places,), made)
     there = calc("eq", Load(place.name, (r,), DType.I32), p)
     made.append(replace(row, red=(rows,), op="sum", value=r, guard=there))
     return _Order(start.name, place.name, row.name), made
 
 
-def _clamped(e: Expr, most: int) -> Expr:
+def _clamped(e: Expr, most: Expr) -> Expr:
     return calc("min", calc("max", e, 0), most)
 
 
