@@ -10,7 +10,8 @@ are values, they are the position ``n * x + y`` of an element among them, where 
 result of an argmax; and neither occurs in any other way (alone, in a computed index).  Where matrix products sum over
 both, a condition may have ``x`` alone, which is then ``position // n`` (``n`` a power of two).  All accesses to these
 two dimensions of a buffer agree, so that its shape has one dimension instead: in row-major order the elements are the
-same.  A buffer with strides keeps its axes.  An argument keeps the shape that the caller gives it (``Buffer.array_shape``).
+same.  A buffer with strides keeps its axes.  An argument keeps the shape that the caller gives it
+(``Buffer.array_shape``).
 
 Axes collapse only where a plan depends on it: two that are reduced together, two that are rows, or columns, of a matrix
 product, and those in front of an axis along which an elementwise definition reads or writes contiguous memory, where
