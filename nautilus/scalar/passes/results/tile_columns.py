@@ -127,15 +127,19 @@ def _stepwise(program: Program, name: str) -> Iterator[Program]:
         yield program
         return
     for n in reversed(range(len(defs[name].par))):
-        made: Program | None = program
-        for r in whole:
-            columns = {ld.index[n] for ld in r.reads() if ld.buffer == name}
-            rows = [a for a in r.red if Var(a.name) not in columns]
-            made = put_defs(made, r.name, in_two_steps(made, r, rows)) if len(rows) + 1 == len(r.red) else None
-            if made is None:
-                break
-        if made is not None:
-            yield made
+        made, apart = program, [_other_axes(r, name, n) for r in whole]
+        if any(rows is None for rows in apart):
+            continue
+        for r, rows in zip(whole, apart, strict=True):
+            made = put_defs(made, r.name, in_two_steps(made, r, rows or ()))
+        yield made
+
+
+def _other_axes(r: Def, name: str, n: int) -> tuple[Axis, ...] | None:
+    """The reduced axes of ``r`` but for the one at dimension ``n`` of ``name``; None where there is not one."""
+    columns = {ld.index[n] for ld in r.reads() if ld.buffer == name}
+    rows = tuple(a for a in r.red if Var(a.name) not in columns)
+    return rows if len(rows) + 1 == len(r.red) else None
 
 
 def _columns(d: Def, defs: Mapping[str, Def]) -> _Columns | None:
