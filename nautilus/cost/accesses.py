@@ -15,7 +15,7 @@ from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.sectors import LINE, sectors
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import GlobalLoad, GlobalStore
+from nautilus.ma_tile.ir.ops import GlobalLoad, GlobalStore, MemKernel, TmaLoad, walk_ops
 from nautilus.targets.memory_rates import SECTOR
 
 SPARE = 1.8  # cycles of a sector of memory that a load moves in vain: 201 MB of f32 in a sector each take 344 us
@@ -74,3 +74,8 @@ def alone(buffer: Buffer, op: GlobalLoad, axes: Mapping[str, tuple[str, ...]]) -
     rows = {a.name for a in op.result.type.axes} - chosen
     near = last is not None and not refs(last) and bool(free_vars(last) & rows)
     return 0.0 if not chosen or near else float(SECTOR - buffer.dtype.bytes)
+
+
+def shares_loads(kernel: MemKernel) -> bool:
+    """Whether the blocks of a cluster share loads (pass ``multicast-loads``)."""
+    return any(isinstance(op, TmaLoad) and op.multicast > 1 for op in walk_ops(kernel.body))

@@ -20,7 +20,7 @@ from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
-from nautilus.cost.accesses import alone, spare_cycles, store_work
+from nautilus.cost.accesses import alone, shares_loads, spare_cycles, store_work
 from nautilus.cost.combining import combining
 from nautilus.cost.estimates import choices, estimated, longest, segment_lengths, starts_of, window_ends
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
@@ -484,11 +484,6 @@ def is_split_k_block(kernel: MemKernel) -> bool:
     return alike and not isinstance(kernel.body[-1], ma.RolesOp)
 
 
-def shares_loads(kernel: MemKernel) -> bool:
-    """Whether the blocks of a cluster share loads (pass ``multicast-loads``)."""
-    return any(isinstance(op, ma.TmaLoad) and op.multicast > 1 for op in ma.walk_ops(kernel.body))
-
-
 def _rate(dtype: DType) -> float:
     """MMA operations a cycle and multiprocessor for elements of ``dtype``, relative to 4096 for 16-bit elements.
 
@@ -499,4 +494,4 @@ def _rate(dtype: DType) -> float:
     return 4096.0 * 2 / max(dtype.bytes, 1)
 
 
-__all__ = ["Access", "Counter", "Counts", "Work", "count", "estimated", "is_split_k_block", "shares_loads"]
+__all__ = ["Access", "Counter", "Counts", "Work", "count", "estimated", "is_split_k_block"]

@@ -10,9 +10,9 @@ from typing import Any
 
 from nautilus.core.schedule import KernelPlan, said
 from nautilus.core.text.words import counted
+from nautilus.cost.accesses import shares_loads
 from nautilus.cost.model import Estimate, KernelEstimate
 from nautilus.cost.registers import bodies, peak
-from nautilus.cost.work import shares_loads
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.instruction_tables import MMA

@@ -105,7 +105,7 @@ def figures(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: S
         dense = without(fixed, every)
         if dense is not fixed and (empty if every else _is_shortened(task)):
             means = averages(fixed)
-            most = max(_SHORT_ROW, *means.values())
+            most = max([_SHORT_ROW, *means.values()])
             rows = replace(task, program=dense, sizes=means, most=most, inputs=_ROWS)
             more = _bounds(rows.alone([t.name for t in (empty if every else wanted)]), empty if every else wanted)
             out |= {n: _weaker(out[n], b) for n, b in more.items()}
