@@ -28,6 +28,7 @@ from nautilus.ma_tile.lowering.staging import ordered
 from nautilus.targets.limits import BOX, TENSOR_MAP_AXES
 
 ROW_BYTES = 16  # rows of the buffer start at multiples of this
+STAGE_BYTES = 128  # stages of vectors follow each other, and each of them starts at a multiple of this
 SWIZZLES = (128, 64, 32)
 
 
@@ -81,8 +82,8 @@ def tma_box(
     row = last.size * buffer.dtype.bytes
     swizzle = next((w for w in SWIZZLES if row % w == 0), 0)
     if len(tile) == 1:  # a vector has no rows, over which chunks are permuted
-        if last.size > BOX or row % ROW_BYTES:
-            return Obstacle(f"a vector of {last.size} elements of {buffer.name} is no box")
+        if last.size > BOX or row % STAGE_BYTES:
+            return Obstacle(f"a vector of {last.size} elements of {buffer.name} fills no stages")
         return TmaBox(axes, 0)
     if not swizzle:
         return Obstacle(f"rows of the tile of {buffer.name} are {row} bytes, not a multiple of {SWIZZLES[-1]}")

@@ -89,3 +89,12 @@
 ; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
 ; RUN: stage-loads
 ; UNCHANGED
+
+; CASE: stages of so few bytes that the second one starts nowhere a bulk copy can write
+; INPUT: chained.ma
+; EDIT: input V: => input u: bool[4, 192]\n input V:
+; EDIT: layout #s = => layout #j = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:4)\n layout #s =
+; EDIT: %sh = cast %s => %u = ld.global u[1, t * 64 + j] vec 2 : bool[j: 64] #j\n%su = select %u, %s, %s : f32[i: 64, j: 64] #s\n%sh = cast %su
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
+; RUN: stage-loads
+; UNCHANGED
