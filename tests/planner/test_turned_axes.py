@@ -38,7 +38,7 @@ def test_reads_and_writes_are_whole_sectors(result: str, tiles: dict[str, int]) 
 @pytest.mark.parametrize(
     ("text", "tiles"),
     [
-        ("input A: f32[N, N]\ninput B: f32[N, N]\noutput t: f32\nt = sum[i, j](A[i, j] * B[j, i])", {8, 512}),
+        ("input A: f32[N, N]\ninput B: f32[N, N]\noutput t: f32\nt = sum[i, j](A[i, j] * B[j, i])", {16, 512}),
         ("input A: f16[N, N]\ninput B: f16[N, N]\noutput t: f32\nt = max[i, j](A[i, j] + B[j, i])", {16, 256}),
         ("input A: f32[N, N]\ninput b: f32[N]\noutput t: f32\nt = sum[i, j](A[i, j] * b[i])", {4096}),
     ],
