@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import TypeAlias
 
-from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Expr, Var, free_vars, loads, substitute
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def
@@ -142,8 +142,8 @@ def launches_alike(defs: Mapping[str, Def], first: Group, second: Group) -> bool
 
 
 def visits_alike(d: Def, others: Iterable[Def]) -> bool:
-    """Whether one of ``others`` reduces over the axis of ``d`` under its condition, which depends on that axis."""
-    mine = _domain(d)
+    """Whether one of ``others`` has the reduced axis and the condition of ``d``, which reads nothing else."""
+    mine = None if loads(d.value) else _domain(d)
     return mine is not None and any(_domain(x) == mine for x in others)
 
 
