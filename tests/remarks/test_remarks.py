@@ -31,9 +31,9 @@ C[i] = sum[j](sum[k](f32(X[i, k]) * f32(Y[k, j])) * f32(v[j]))
 LOGITS = """
 dim T = 4096, D = 2048, V = 32001
 input X: bf16[T, D], W: bf16[V, D]
-output L: f32[T]
+output P: bf16[T, V]
 Z[t, v] = sum[d](X[t, d] * W[v, d])
-L[t] = logsumexp[v](Z[t, v])
+P[t, v] = softmax[v](Z[t, v])
 """
 ODD = PRODUCT.format("f16", "f16").replace("M = 1024", "M = 512").replace("K = 1024", "K = 1003")
 STEPS = """

@@ -82,6 +82,8 @@ def tma_box(
     row = last.size * buffer.dtype.bytes
     swizzle = next((w for w in SWIZZLES if row % w == 0), 0)
     if len(tile) == 1:  # a vector has no rows, over which chunks are permuted
+        if len(counted) > 1:
+            return Obstacle(f"a vector of elements of several rows of {buffer.name} is no box")
         if last.size > BOX or row % STAGE_BYTES:
             return Obstacle(f"a vector of {last.size} elements of {buffer.name} fills no stages")
         return TmaBox(axes, 0)

@@ -98,3 +98,12 @@
 ; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
 ; RUN: stage-loads
 ; UNCHANGED
+
+; CASE: a vector of elements of two rows
+; INPUT: chained.ma
+; EDIT: input V: => input u: f32[6, 32]\n input V:
+; EDIT: layout #s = => layout #j = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:4)\n layout #s =
+; EDIT: %sh = cast %s => %u = ld.global u[(t * 64 + j) // 32, (t * 64 + j) % 32] vec 2 : f32[j: 64] #j\n%su = add %s, %u : f32[i: 64, j: 64] #s\n%sh = cast %su
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 2}}
+; RUN: stage-loads
+; UNCHANGED
