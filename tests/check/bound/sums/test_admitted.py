@@ -43,6 +43,14 @@ def test_a_chosen_term_is_exact() -> None:
     assert 2.0**-24 < found.relative < 4e-7
 
 
+def test_a_sum_of_which_an_index_is_chosen_has_the_others() -> None:
+    """A row has the matrix of its expert: without the condition, the sum has fewer axes than before."""
+    text = "dim T = 8192, E = 32, D = 2048, F = 1024\ninput X: bf16[T, D]\ninput W: bf16[E, F, D]\ninput of: i32[T]\n"
+    text += "output Y: f32[T, F]\nY[t, f] = sum[e: E, d: D | of[t] == e](X[t, d] * W[e, f, d])\n"
+    (found,) = stated(load_text(text)).values()
+    assert 2.0**-24 < found.relative < 3e-5
+
+
 def test_terms_of_an_element() -> None:
     spec = load_text(_SIZES + FEW["rows of a sparse matrix"] + "\n")
     (key,) = lengths(spec)
