@@ -85,7 +85,12 @@ SCALAR = Stage(
         "operands.scale_products:ScaleProducts",
         *("axes.add_unit_axes:AddUnitAxes", "narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes"),
         "axes.collapse_axes:CollapseAxes",
-        *("results.separate_columns:SeparateColumns", "results.sort_rows:SortRows", "axes.scatter:Scatter"),
+        *(
+            "results.separate_columns:SeparateColumns",
+            "results.choose_terms:ChooseTerms",
+            "results.sort_rows:SortRows",
+            "axes.scatter:Scatter",
+        ),
         *("results.reduce_rows:ReduceRows", "results.store_partial_sums:StorePartialSums"),
         "results.store_results:StoreResults",
         *("axes.delinearize:Delinearize", "axes.orient_products:OrientProducts"),

@@ -14,6 +14,10 @@ and computes a product for each segment of them, which the planner knows (``plan
     S[p, k] = X[row[p], k]
     Z[p, n] = sum[e, k | start[e] <= p < start[e + 1]](S[p, k] * W[e, k, n])      ;      Y[t, n] = Z[place[t], n]
 
+A row that a condition leaves out, as one whose expert is none, has the first matrix, and 0 is chosen for its result::
+
+    key[t]  = expert[t] if 0 <= expert[t] < E else 0        Y[t, n] = Y_all[t, n] if 0 <= expert[t] < E else 0
+
 Rows may have several axes (tokens, and the choices of each), or one whose size is known only at launch, and products
 with the same index share the order.  Every
 place is clamped, so that no index in memory leads outside of a tensor.
@@ -31,6 +35,7 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.expr.products import factors, strip_conversions
 from nautilus.core.index.groups import quotients
@@ -61,7 +66,9 @@ class SortRows:
         if self.schedule is not None and self.schedule.batch_invariant:
             return program
         orders: dict[Expr, _Order] = {}
+        keys: dict[tuple[Expr, Expr], Load] = {}
         for d in find_defs(program).values():
+            program, d = _with_all_rows(program, d, keys)
             found = _chosen(program, d)
             if found is not None:
                 program = _sorted(program, d, found, orders)
@@ -111,6 +118,39 @@ class _Order:
     start: str
     place: str
     row: str
+
+
+def _with_all_rows(program: Program, d: Def, keys: dict[tuple[Expr, Expr], Load]) -> tuple[Program, Def]:
+    """``program`` and ``d`` without a condition on its rows, if it is such a product; what they are elsewhere.
+
+    ``keys``: the elements that say which matrix a row has, by the index and the condition.
+    """
+    found = None if d.guard is None else _chosen(program, replace(d, guard=None))
+    if d.guard is None or found is None or not free_vars(d.guard) <= {a.name for a in found.rows}:
+        return program, d
+    if not _is_inside(program, d, found):
+        return program, d
+    made: list[Def] = []
+    if (found.index, d.guard) not in keys:
+        key = _named(program, d, "key", DType.I32, found.rows, made)
+        index = make("select", d.guard, found.index, integer(0))
+        made.append(replace(key, value=index, guard=None))
+        keys[found.index, d.guard] = Load(key.name, key.index, DType.I32, d.span)
+    whole = _named(program, d, "all", d.value.dtype, d.par, made)
+    value = _with(d.value, found.index, keys[found.index, d.guard])
+    made.append(replace(whole, red=d.red, op=d.op, value=value, guard=None))
+    read = make("select", d.guard, Load(whole.name, whole.index, d.value.dtype, d.span), Const(0.0, d.value.dtype))
+    program = put_defs(program, d.name, (*made, replace(d, op=None, red=(), value=read, guard=None)))
+    return program, made[-1]
+
+
+def _is_inside(program: Program, d: Def, c: _Chosen) -> bool:
+    """Whether all rows of the tensors that ``d`` reads exist: only the index of ``c`` may lead outside."""
+    sizes = {a.name: a.extent for a in d.axes}
+    shapes = {b.name: b.shape for b in program.buffers}
+    found = [ld for e in (c.row, c.matrix) for ld in loads(e)]
+    pairs = [(e, n) for ld in found for e, n in zip(ld.index, shapes[ld.buffer], strict=True)]
+    return all(isinstance(e, Var) and (e.name == "" or sizes.get(e.name) == n) for e, n in pairs)
 
 
 def _chosen(program: Program, d: Def) -> _Chosen | None:
