@@ -69,7 +69,7 @@ def _chosen(d: Def, defs: Mapping[str, Def]) -> _Chosen | None:
     axis, parts = d.red[0].name, list(conjuncts(d.guard))
     keys = [(c, key) for c in parts if (key := _key(c, axis)) is not None]
     products = tuple(ld for ld in dict.fromkeys(loads(d.value)) if axis in free_vars(ld))
-    if len(keys) != 1 or not products or not all(_is_product(ld, axis, d, defs) for ld in products):
+    if len(keys) != 1 or not products or not all(_multiplies(ld, axis, d, defs) for ld in products):
         return None
     rest = tuple(c for c in parts if c is not keys[0][0])
     left = rewrite(d.value, lambda n: Const(0.0, n.dtype) if n in products else None)
@@ -84,7 +84,7 @@ def _key(c: Expr, axis: str) -> Expr | None:
     return None
 
 
-def _is_product(ld: Load, axis: str, d: Def, defs: Mapping[str, Def]) -> bool:
+def _multiplies(ld: Load, axis: str, d: Def, defs: Mapping[str, Def]) -> bool:
     """Whether ``ld`` is an element of a product that ``d`` alone reads, at its own axes, and once."""
     made = defs.get(ld.buffer)
     if made is None or not multiplies_matrices(made) or made.guard is not None or made.at is not None:
