@@ -106,8 +106,8 @@ def figures(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: S
         if dense is not fixed and (empty if every else _is_shortened(task)):
             own = lengths(dense)  # those of sums in which an index is chosen too
             means = averages(fixed)
-            most, counts = max([_SHORT_ROW, *means.values()]), own | task.chains
-            rows = replace(task, program=dense, chains=counts, sizes=own | means, most=most, inputs=_ROWS)
+            most, counts = max([_SHORT_ROW, *means.values()]), {**own, **task.chains}
+            rows = replace(task, program=dense, chains=counts, sizes={**own, **means}, most=most, inputs=_ROWS)
             more = _bounds(rows.alone([t.name for t in (empty if every else wanted)]), empty if every else wanted)
             out |= {n: _weaker(out[n], b) for n, b in more.items()}
     none = {t.name: replace(out[t.name], relative=unit(t.dtype)) for t in wanted if isnan(out[t.name].relative)}
