@@ -11,7 +11,8 @@ and a row whose expert is none has 0::
     H[t, f] = silu(G_at[t, f]) * U_at[t, f] if 0 <= id[t] < E else 0
 
 ``sort-rows`` then makes products of matrices of them.  It is done for :data:`LEAST` terms or more, where only products
-are read at the index, each of them once and nowhere else.
+are read at the index, each of them once and nowhere else.  Each has the axes of the condition: a product without them,
+which all tokens share, would be computed once for each token.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def _chosen(d: Def, defs: Mapping[str, Def]) -> _Chosen | None:
         return None
     rest = tuple(c for c in parts if c is not keys[0][0])
     left = rewrite(d.value, lambda n: Const(0.0, n.dtype) if n in products else None)
-    return None if any(axis in free_vars(e) for e in (left, *rest)) else _Chosen(axis, keys[0][1], rest, products)
+    asked = frozenset[str]().union(*map(free_vars, (keys[0][1], *rest)))
+    alone = all(asked <= free_vars(ld) for ld in products)
+    return _Chosen(axis, keys[0][1], rest, products) if alone and axis not in free_vars(left) | asked else None
 
 
 def _key(c: Expr, axis: str) -> Expr | None:
