@@ -8,7 +8,7 @@ from dataclasses import replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, substitute
 from nautilus.core.index.simplify import Ranges, bounds
 from nautilus.core.index.sizes import at_most, extent_expr
 from nautilus.core.text.names import unused
@@ -131,6 +131,10 @@ def put_defs(program: Program, name: str, defs: Sequence[Def]) -> Program:
     return replace(program, buffers=buffers, kernels=kernels)
 
 
+#: combiners of which partial results may be combined in any grouping
+ASSOCIATIVE = ("sum", "prod", "max", "min", "any", "all")
+
+
 def in_two_steps(program: Program, d: Def, axes: Sequence[Axis]) -> tuple[Def, Def]:
     """The partial results of the reduction ``d`` for every element of ``axes``, and the reduction of these.
 
@@ -142,6 +146,25 @@ def in_two_steps(program: Program, d: Def, axes: Sequence[Axis]) -> tuple[Def, D
     part = replace(d, name=buffer.name, buffer=buffer, par=par, red=tuple(a for a in d.red if a not in axes))
     total: Expr = Load(buffer.name, tuple(Var(a.name) for a in par), buffer.dtype, d.span)
     return part, replace(d, red=tuple(axes), value=total, guard=None)
+
+
+def reduction_at(
+    program: Program, d: Def, ld: Load, axes: Iterable[Axis], guard: Expr | None, others: Sequence[Def]
+) -> Def:  # fmt: skip
+    """The reduction ``d`` at the element ``ld`` of it alone, under ``guard``, for each point of ``axes`` in the index.
+
+    Its name is one that neither ``program`` nor ``others`` have.
+    """
+    used = free_vars(ld)
+    par = tuple(a for a in axes if a.name in used)
+    own = {a.name for a in par}
+    taken = {a.name for a in d.axes} | used
+    red = tuple(replace(a, name=unused(a.name, taken - {a.name} | own)) for a in d.red)
+    at: dict[str, Expr] = {a.name: e for a, e in zip(d.par, ld.index, strict=True)}
+    at |= {a.name: Var(b.name) for a, b in zip(d.red, red, strict=True)}
+    name = fresh_name(program, f"{d.name}_at", [x.name for x in others])
+    buffer = Buffer(name, d.buffer.dtype, tuple(a.extent for a in par), Space.TEMP, ld.span)
+    return Def(name, buffer, par, red, d.op, substitute(d.value, at), guard, ld.span)
 
 
 def _nest(axes: Sequence[Axis], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

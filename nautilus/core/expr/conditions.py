@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import NEGATED, Const, Expr, Op, rewrite
@@ -22,6 +22,16 @@ def conjuncts(e: Expr | None) -> tuple[Expr, ...]:
     if isinstance(e, Op) and e.op == "and":
         return (*conjuncts(e.args[0]), *conjuncts(e.args[1]))
     return (e,)
+
+
+def all_conjuncts(e: Expr | None) -> Iterator[Expr]:
+    """The parts of a conjunction, those that are evaluated behind others (:func:`short_circuit`) included."""
+    for c in conjuncts(e):
+        if isinstance(c, Op) and c.op == "select" and c.args[2] == FALSE:
+            yield from all_conjuncts(c.args[0])
+            yield from all_conjuncts(c.args[1])
+        else:
+            yield c
 
 
 def short_circuit(a: Expr, b: Expr) -> Expr:

@@ -27,6 +27,7 @@ from nautilus.core.expr.nodes import Const, Expr, Op, Param, rewrite, walk
 
 MAX_DIM = (1 << 31) - (1 << 20)  # index variables are i32, and positions of the last tiles go beyond a size
 NOMINAL = 4096  # the value of a runtime size, or its bound if that is less, where a cost is estimated
+LARGE = 1 << 20  # the most that a runtime size counts where many elements must not be slow
 
 Extent: TypeAlias = "int | Expr"
 
@@ -111,6 +112,14 @@ def at_bound(extent: Extent) -> Extent:
     if all(p.device for p in found):
         return at_most(extent)
     return rewrite(extent, lambda n: integer(at_most(n)) if isinstance(n, Param) and n.device else None)
+
+
+def large(extent: Extent) -> int:
+    """``extent``; for a size that is known only at launch its bound, at most :data:`LARGE`.
+
+    For rules under which few elements cost little more, and many elements may take any time otherwise.
+    """
+    return extent if isinstance(extent, int) else min(at_most(extent), LARGE)
 
 
 def nominal(extent: Extent) -> int:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 
-from nautilus.core.expr.conditions import FALSE, conjuncts
+from nautilus.core.expr.conditions import all_conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
 from nautilus.core.index.linear import linear
 from nautilus.core.index.sizes import nominal
@@ -67,20 +67,10 @@ def segments_of(d: Def) -> Segments | None:
 
 def ends_of(guard: Expr | None) -> Iterator[tuple[str, Load, Load]]:
     """The variables that ``guard`` bounds by elements of tensors on both sides, with the elements."""
-    parts = tuple(_parts(guard))
+    parts = tuple(all_conjuncts(guard))
     starts = [(a.name, x) for c in parts for a, x in _compared(c, "le", "ge")]
     ends = [(a.name, x) for c in parts for a, x in _compared(c, "gt", "lt")]
     return ((axis, start, end) for axis, start in starts for name, end in ends if name == axis)
-
-
-def _parts(e: Expr | None) -> Iterator[Expr]:
-    """The parts of a conjunction, those behind others included."""
-    for c in conjuncts(e):
-        if isinstance(c, Op) and c.op == "select" and c.args[2] == FALSE:
-            yield from _parts(c.args[0])
-            yield from _parts(c.args[1])
-        else:
-            yield c
 
 
 def _compared(c: Expr, forwards: str, backwards: str) -> Iterator[tuple[Var, Load]]:

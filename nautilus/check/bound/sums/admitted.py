@@ -19,7 +19,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from nautilus.core.expr.conditions import FALSE, conjunction, conjuncts
+from nautilus.core.expr.conditions import all_conjuncts, conjunction
 from nautilus.core.expr.nodes import Const, Expr, Op, Reduce, Var, free_vars, loads, rewrite, substitute, walk
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
@@ -59,7 +59,7 @@ def _shares(d: Definition, e: Reduce) -> int:
 def _sharing(e: Reduce) -> frozenset[str]:
     """The variables outside of ``e`` whose values share its terms: at most one of them admits a term."""
     over = {a.name for a in e.axes}
-    found = {name for c in _parts(e.cond) if (name := _keyed(c, over))}
+    found = {name for c in all_conjuncts(e.cond) if (name := _keyed(c, over))}
     for axis, start, end in ends_of(e.cond):
         if axis in over and follow(start, end):
             found |= free_vars(start) - over
@@ -111,11 +111,11 @@ def _changed(e: Expr, made: Expr) -> Expr | None:
 def _of_one(e: Reduce) -> Expr | None:
     """The reduction ``e`` without an axis of which its condition chooses one index; None where there is none."""
     over = {a.name for a in e.axes}
-    for c in _parts(e.cond):
+    for c in all_conjuncts(e.cond):
         for a, key in (c.args, c.args[::-1]) if isinstance(c, Op) and c.op == "eq" else ():
             if isinstance(a, Var) and a.name in over and loads(key) and not free_vars(key) & over:
                 at = {a.name: key if key.dtype is a.dtype else Op("cast", (key,), a.dtype)}
-                rest = [substitute(p, at) for p in _parts(e.cond) if p is not c and not loads(p)]
+                rest = [substitute(p, at) for p in all_conjuncts(e.cond) if p is not c and not loads(p)]
                 axes = tuple(x for x in e.axes if x.name != a.name)
                 body = substitute(e.body, at)
                 return replace(e, axes=axes, cond=conjunction(rest), body=body) if axes else body
@@ -124,14 +124,4 @@ def _of_one(e: Reduce) -> Expr | None:
 
 def _left(c: Expr, over: Collection[str], every: bool) -> Expr | None:
     """The parts of the condition ``c`` that stay; None where there are none."""
-    return conjunction(p for p in (() if every else _parts(c)) if not loads(p) and _keyed(p, over) is None)
-
-
-def _parts(c: Expr | None) -> Iterator[Expr]:
-    """The parts of a conjunction, those that are evaluated behind others included."""
-    for p in conjuncts(c):
-        if isinstance(p, Op) and p.op == "select" and p.args[2] == FALSE:
-            yield from _parts(p.args[0])
-            yield from _parts(p.args[1])
-        else:
-            yield p
+    return conjunction(p for p in (() if every else all_conjuncts(c)) if not loads(p) and _keyed(p, over) is None)

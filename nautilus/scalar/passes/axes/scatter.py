@@ -47,7 +47,7 @@ from nautilus.core.expr.atomics import is_exact
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, identity, loads
-from nautilus.core.index.sizes import at_most, nominal
+from nautilus.core.index.sizes import at_most, large, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import unused
@@ -65,7 +65,6 @@ MEET = 64  # terms of an element for each of its copies, at least
 FEWEST = 4  # copies that are worth a reduction over them
 SHARED = 33792  # bytes of a result that a block has in shared memory
 MANY = 1 << 18  # terms for which all multiprocessors have blocks that combine enough of them
-MANY_AT_LAUNCH = 1 << 20  # elements of an axis whose size is known only at launch
 EACH = 96  # terms of an element, so that each of these blocks has at least one
 _LINE = 32  # elements of 4 bytes
 _WHOLE = 62  # bits of the magnitude of a sum of integers
@@ -108,11 +107,8 @@ def in_one_pass(d: Def) -> bool:
 
 
 def expected(axes: Iterable[Axis]) -> int:
-    """The elements along ``axes``; a size that is known only at launch counts as :data:`MANY_AT_LAUNCH`, or its bound.
-
-    A scatter of few terms costs some launches, and the masked form of many terms may take any time.
-    """
-    return prod(a.extent if isinstance(a.extent, int) else min(at_most(a.extent), MANY_AT_LAUNCH) for a in axes)
+    """The elements along ``axes``: a scatter of few terms costs some launches, the masked form of many any time."""
+    return prod(large(a.extent) for a in axes)
 
 
 def terms(d: Def) -> int:

@@ -46,7 +46,7 @@ from nautilus.core.expr.nodes import (
     walk,
 )
 from nautilus.core.index.simplify import simplify
-from nautilus.core.index.sizes import Extent, as_extent, at_most, extent_expr, nominal
+from nautilus.core.index.sizes import Extent, as_extent, at_most, extent_expr, large, nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
@@ -68,7 +68,6 @@ GAIN = 0.6  # chunks are taken if their predicted time is less than this share o
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
 LINES = 64  # steps whose elements are whole lines of memory
 END = 4  # steps of a chunk in the time of a step over the ends of chunks, whose few positions hide no latency
-LONG = 1 << 20  # steps whose number is known only at launch, at most
 MOST = 1 << 26  # steps at most where their number is known only at launch: the chunks are those of the bound
 CHUNKS = 4096  # chunks at most of such steps
 _ENDS = 6
@@ -176,7 +175,7 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     """The steps of a chunk; 0 where the recurrence is faster as it is, or sizes are not known."""
     size = sized(form.step)
     # a few steps in chunks cost little, and many steps one after another may take any time
-    steps = size if isinstance(size, int) else min(at_most(size), LONG)
+    steps = large(size)
     if steps < 4 or at_most(size) > MOST or not (isinstance(size, int) or all(isinstance(s, State) for s in states)):
         return 0
     kept = {s.name for s in states}

@@ -20,19 +20,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Space
 from nautilus.core.expr.build import within
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.records import dataclass
-from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
-from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import find_defs, put_defs, reduction_at
 
 LEAST = 4  # terms of which one is chosen
 
@@ -106,17 +105,9 @@ def _term(program: Program, d: Def, c: _Chosen, defs: Mapping[str, Def]) -> tupl
     made: list[Def] = []
     at: dict[Load, Load] = {}
     for ld in c.products:
-        product = defs[ld.buffer]
-        par = tuple(a for a in d.par if Var(a.name) in ld.index)
-        taken = {a.name for a in (*d.axes, *product.axes)}
-        red = tuple(replace(a, name=unused(a.name, taken - {a.name} | {x.name for x in par})) for a in product.red)
-        env: dict[str, Expr] = {a.name: e for a, e in zip(product.par, ld.index, strict=True)}
-        env |= {a.name: Var(b.name) for a, b in zip(product.red, red, strict=True)}
-        env = {name: c.key if e == Var(c.axis) else e for name, e in env.items()}
-        name = fresh_name(program, f"{ld.buffer}_at", [x.name for x in made])
-        buffer = Buffer(name, product.buffer.dtype, tuple(a.extent for a in par), Space.TEMP, ld.span)
-        made.append(Def(name, buffer, par, red, product.op, substitute(product.value, env), inside, ld.span))
-        at[ld] = Load(name, tuple(Var(a.name) for a in par), buffer.dtype, ld.span)
+        chosen = replace(ld, index=tuple(substitute(e, {c.axis: c.key}) for e in ld.index))
+        made.append(reduction_at(program, defs[ld.buffer], chosen, d.par, inside, made))
+        at[ld] = Load(made[-1].name, made[-1].index, ld.dtype, ld.span)
     value = rewrite(d.value, lambda n: at.get(n) if isinstance(n, Load) else None)
-    chosen = make("select", inside, value, Const(0.0, value.dtype))
-    return (*made, replace(d, op=None, red=(), value=chosen, guard=None))
+    term = make("select", inside, value, Const(0.0, value.dtype))
+    return (*made, replace(d, op=None, red=(), value=term, guard=None))

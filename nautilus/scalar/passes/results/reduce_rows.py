@@ -37,12 +37,11 @@ from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
-from nautilus.scalar.rewriting import find_defs, in_two_steps, put_defs
+from nautilus.scalar.rewriting import ASSOCIATIVE, find_defs, in_two_steps, put_defs
 
 LONG = 32  # elements of a row, one for each thread of a warp
 MANY = 128  # rows, one for most multiprocessors
 SHORT = 256  # terms of a product that two kernels may compute
-_ASSOCIATIVE = ("sum", "prod", "max", "min", "any", "all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class ReduceRows:
 
 def _rows(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     """The reduced axes of ``d`` that number rows with statistics; none where ``d`` is no such reduction."""
-    if d.op not in _ASSOCIATIVE or d.at is not None or len(d.red) < 2 or multiplies_matrices(d):
+    if d.op not in ASSOCIATIVE or d.at is not None or len(d.red) < 2 or multiplies_matrices(d):
         return ()
     own = frozenset(a.name for a in d.red)
     read = [ld for ld in d.reads() if ld.buffer in defs and _is_statistic(defs[ld.buffer], defs)]
@@ -84,7 +83,7 @@ def _rows_of_product(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     """The reduced axes of ``d`` that number rows of the product that it reads, where it reduces the columns too."""
     read = [ld for ld in d.reads() if ld.buffer in defs and multiplies_matrices(defs[ld.buffer])]
     plain = all(isinstance(e, Var) for ld in read for e in ld.index) and len(read) == 1
-    if d.op not in _ASSOCIATIVE or d.at is not None or len(d.red) < 2 or multiplies_matrices(d) or not plain:
+    if d.op not in ASSOCIATIVE or d.at is not None or len(d.red) < 2 or multiplies_matrices(d) or not plain:
         return ()
     product = defs[read[0].buffer]
     sides = matrix_product(product.value, [a.name for a in product.par])

@@ -19,8 +19,7 @@ A row that a condition leaves out, as one whose expert is none, has the first ma
     key[t]  = expert[t] if 0 <= expert[t] < E else 0        Y[t, n] = Y_all[t, n] if 0 <= expert[t] < E else 0
 
 Rows may have several axes (tokens, and the choices of each), or one whose size is known only at launch, and products
-with the same index share the order.  Every
-place is clamped, so that no index in memory leads outside of a tensor.
+with the same index share the order.  Every place is clamped, so that no index in memory leads outside of a tensor.
 
 The pass applies where the rows read so much more than all matrices have that :data:`LEAST` bytes are saved.  Rows that
 are sorted already, in groups of :data:`GROUP` or more with one matrix (``expert[t // 128]``), are products of matrices.

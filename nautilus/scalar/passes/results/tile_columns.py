@@ -54,7 +54,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.inline import replace_reads
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
-from nautilus.scalar.rewriting import all_defs, fresh_name, in_two_steps, put_defs
+from nautilus.scalar.rewriting import ASSOCIATIVE, all_defs, fresh_name, in_two_steps, put_defs, reduction_at
 from nautilus.targets.limits import limits
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -62,7 +62,6 @@ WIDE, NARROW = 256, 128  # columns of a tile: 28.8 us predicted for 4096 x 4096 
 DEEP = 256  # terms of a product whose rows one kernel holds
 ROWS, COLUMNS = 128, 1024
 LARGE = 1 << 20  # elements of the product: tiles for a quarter of the multiprocessors
-ASSOCIATIVE = ("sum", "prod", "max", "min", "any", "all")
 THIN = 16  # elements of the product for one that a reader takes by itself
 
 
@@ -167,7 +166,7 @@ def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, 
     extent = size(d.par[at])
     rows = prod(size(a) or ROWS for n, a in enumerate(d.par) if n != at)
     computed = [r for r, _ in whole if not isinstance(strip_conversions(r.value), Load)]
-    groups = (WIDE, NARROW) if len(computed) <= 1 and not _sums_twice(d) else (NARROW,)
+    groups = (WIDE, NARROW) if len(computed) <= 1 and not _multiplies_bytes(d) else (NARROW,)
     if not whole or needs or not all(apart) or extent is None:
         return None
     if extent < COLUMNS or rows < ROWS or rows * extent < LARGE:
@@ -205,12 +204,17 @@ def _is_elementwise(r: Def, d: Def, defs: Mapping[str, Def]) -> bool:
 
 def _needs(name: str, other: str, defs: Mapping[str, Def]) -> bool:
     """Whether the definition ``name`` reads ``other``, itself or through others."""
-    d = defs.get(name)
-    return d is not None and any(ld.buffer == other or _needs(ld.buffer, other, defs) for ld in d.reads())
+    found, pending = {name}, [name]
+    while pending:
+        d = defs.get(pending.pop())
+        read = {ld.buffer for ld in d.reads()} - found if d is not None else set()
+        found |= read
+        pending += read
+    return other in found - {name}
 
 
-def _sums_twice(d: Def) -> bool:
-    """Whether the sums of MMAs are added to accumulators in f32, because they keep few bits."""
+def _multiplies_bytes(d: Def) -> bool:
+    """Whether the factors of ``d`` have 8 bits: such a product has narrow groups."""
     return any(_has_8_bits(ld.dtype) for ld in d.reads())
 
 
@@ -354,18 +358,10 @@ def _taken(program: Program, d: Def, reader: Def) -> Program:
     made: list[Def] = []
     names: dict[Load, Load] = {}
     for ld in (x for x in reader.reads() if x.buffer == d.name):
-        used = free_vars(ld)
-        par = tuple(a for a in reader.axes if a.name in used)
-        taken = {a.name for a in (*par, *d.axes)}
-        red = tuple(replace(a, name=unused(a.name, taken - {a.name} | {x.name for x in par})) for a in d.red)
-        at: dict[str, Expr] = {a.name: e for a, e in zip(d.par, ld.index, strict=True)}
-        at |= {a.name: Var(b.name) for a, b in zip(d.red, red, strict=True)}
-        name = fresh_name(program, f"{d.name}_at", [x.name for x in made])
-        buffer = Buffer(name, d.buffer.dtype, tuple(a.extent for a in par), Space.TEMP, ld.span)
         read = [(e, a.extent) for e, a in zip(ld.index, d.par, strict=True) if loads(e)]
         guard = conjunction([c for e, n in read for c in within(e, extent_expr(n))])
-        made.append(Def(name, buffer, par, red, d.op, substitute(d.value, at), guard, ld.span))
-        names[ld] = Load(name, tuple(Var(a.name) for a in par), buffer.dtype, ld.span)
+        made.append(reduction_at(program, d, ld, reader.axes, guard, made))
+        names[ld] = Load(made[-1].name, made[-1].index, d.buffer.dtype, ld.span)
 
     def rule(n: Expr) -> Expr | None:
         return names.get(n) if isinstance(n, Load) else None
