@@ -31,11 +31,12 @@ temp of f32.  An operand is stored where
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
   the launch of one more kernel take a small part of the time that the product saves; fewer suffice where the contiguous
   axis is none of the tile, whose elements are then loaded one by one, where each element is a reduction of other terms,
-  such as a sum of gathered rows, which its kernel then stores in 16 bits, and for rows of 16-bit elements that are no
+  such as a sum of gathered rows, which its kernel then stores in 16 bits, where it is made from its position alone
+  (the cosines of a Fourier transform, the signs of a Hadamard matrix), and for rows of 16-bit elements that are no
   multiple of 16 bytes where the target has warpgroup MMAs (1000 x 1001 x 1003 takes 31.6 us by warps on an H200);
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more),
   elements of 8 bits at most as many as there are fields in its words (``W[n, k // 4]``), or it is the product of
-  tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each;
+  tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each, or made from no tensor;
 * its rows, in the order of that tensor but with the axes of the tile last, have a known size; rows that end in zeros
   have at least :data:`_SHORTEST` elements and are not along one of several contracted axes.
 
@@ -205,7 +206,8 @@ def operand(
     dtype = _dtype(mine, tile, deep, buffers)
     whole = rows if rows is not None and dtype is not None and dtype.is_half and _is_view(mine) else TERMS
     sums = any(ld.buffer in reduced and free_vars(ld) >= used for ld in loads(mine))
-    least, again = (TERMS_APART, AGAIN_APART) if sums or _is_apart(mine, tile) else (whole, AGAIN)
+    few = sums or not loads(mine) or _is_apart(mine, tile)
+    least, again = (TERMS_APART, AGAIN_APART) if few else (whole, AGAIN)
     if dtype is None or terms < max(least, again * elements):
         return None
     order = _order(factor, axes, tile, buffers, elements, dtype)
@@ -316,7 +318,7 @@ def _is_byte(dtype: DType) -> bool:
 def _order(
     factor: Expr, axes: tuple[Axis, ...], tile: set[str], buffers: Mapping[str, Buffer], elements: int, dtype: DType
 ) -> tuple[Axis, ...]:
-    """``axes`` in the order of the largest tensor that ``factor`` reads, those of ``tile`` last.
+    """``axes`` in the order of the largest tensor that ``factor`` reads, if it reads any, those of ``tile`` last.
 
     () where that tensor is much smaller.
     """
@@ -325,6 +327,8 @@ def _order(
         return prod(map(nominal, buffers[ld.buffer].shape))
 
     found = {ld: free_vars(ld) for ld in loads(factor)}
+    if not found:
+        return tuple(sorted(axes, key=lambda a: a.name in tile)) if elements <= _MOST else ()
     names = {a.name for a in axes}
     read = [ld for ld, used in found.items() if used >= names]
     outer = not read and all(isinstance(e, Var) for ld in found for e in ld.index)
