@@ -97,7 +97,7 @@ SCALAR = Stage(
         "axes.split_residues:SplitResidues",
         *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),
         *("operands.store_matrices:StoreMatrices", "operands.store_masked:StoreMasked"),
-        "operands.store_operands:StoreOperands",
+        *("operands.store_operands:StoreOperands", "results.store_tables:StoreTables"),
         *("axes.flatten_contractions:FlattenContractions", "windows.slide_windows:SlideWindows"),
         *("windows.separate_windows:SeparateWindows", "windows.nest_windows:NestWindows"),
         *("windows.rescale_scans:RescaleScans", "axes.chunk_scans:ChunkScans"),

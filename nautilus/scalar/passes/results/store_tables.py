@@ -1,0 +1,145 @@
+"""``store-tables``: a costly function of few positions, which many terms have in common, becomes a table.
+
+The cosines of a transform of blocks depend on a position in a block and a frequency, of which there are eight each::
+
+    C[y] sum= X[y // 8 * 8 + r] * cos((2 * r + 1) * (y % 8) * 0.19634954084936207)
+
+Every block computes the same 64 of them.  They are computed once, and read from caches::
+
+    C_table[u, r] = cos((2 * r + 1) * u * 0.19634954084936207)
+    C[y] sum= X[y // 8 * 8 + r] * C_table[y % 8, r]
+
+A part of a value becomes a table where it reads no memory, but remainders of positions, takes :data:`COSTLY` issue
+slots or more, and has at least :data:`SHARED` terms for each of its elements, whose number is known.  The evaluations
+that this saves take longer than the tensors of the definition take to be read and written, and than two launches.
+Operands of products of matrices stay, because a tile computes each once (``store-operands`` stores them where that is
+not enough).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import prod
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children, free_vars, rewrite, substitute, walk
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.index.sizes import nominal
+from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.targets.memory_rates import LAUNCH, MEMORY
+from nautilus.targets.rates import machine
+from nautilus.targets.records import DEFAULT_TARGET
+
+COSTLY = 16  # issue slots: several times those of a load
+SHARED = 32  # terms for each element of a table
+LARGEST = 1 << 20  # elements of a table, which stay in L2
+GAIN = 1.0  # the time saved, relative to that of memory and launches
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTables:
+    """Store the tables of all definitions.  ``arch``: the target."""
+
+    arch: str = DEFAULT_TARGET
+
+    name = "store-tables"
+
+    def apply(self, program: Program) -> Program:
+        """The program with one more definition for each table; the same object where there is none."""
+        rates = machine(self.arch)
+        rate = rates.multiprocessors * rates.fma * rates.clock
+        buffers = {b.name: b for b in program.buffers}
+        for name, d in find_defs(program).items():
+            found = () if multiplies_matrices(d) else tuple(dict.fromkeys(_tables(d.value, d)))
+            saved = sum(_count(d.axes) * _slots(t.of) for t in found) / rate
+            if found and saved > GAIN * (_bytes(d, buffers) / MEMORY + 2e-6 * LAUNCH):
+                program = put_defs(program, name, _stored(program, d, found))
+        return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """``value`` over ``axes``, whose element at ``index`` is the part ``of`` a definition."""
+
+    of: Expr
+    axes: tuple[Axis, ...]
+    value: Expr
+    index: tuple[Expr, ...]
+
+
+def _tables(e: Expr, d: Def) -> Iterator[_Table]:
+    """The largest parts of ``e`` that become tables."""
+    if isinstance(e, Load):
+        return
+    costly = e.dtype is DType.F32 and _slots(e) >= COSTLY and not any(isinstance(n, Load) for n in walk(e))
+    made = _table(e, d) if costly else None
+    if made is not None:
+        yield made
+    for c in children(e) if made is None else ():
+        yield from _tables(c, d)
+
+
+def _table(e: Expr, d: Def) -> _Table | None:
+    """``e`` over its axes, or over the remainders of them that alone it reads; None where it has too many elements."""
+    value, axes, index = e, list[Axis](), list[Expr]()
+    for a in d.axes:
+        if a.name not in free_vars(value):
+            continue
+        remainder = _remainder(value, a)
+        period = remainder.args[1] if remainder is not None else None
+        if remainder is not None and isinstance(period, Const):
+            value = rewrite(value, {remainder: Var(a.name)}.get)
+            a = replace(a, extent=int(period.value))
+        axes.append(a)
+        index.append(remainder or Var(a.name))
+    small = SHARED * _count(axes) <= _count(d.axes) and _count(axes) <= LARGEST and all(size(a) for a in axes)
+    apart = any(not isinstance(i, Var) for i in index)  # else its loop is one of the reader's, and computes it again
+    return _Table(e, tuple(axes), value, tuple(index)) if apart and small else None
+
+
+def _remainder(e: Expr, a: Axis) -> Op | None:
+    """The ``a % c``, with a constant ``c``, that alone in ``e`` depends on the axis ``a``."""
+    found = {n for n in walk(e) if isinstance(n, Op) and n.op == "mod" and n.args[0] == Var(a.name)}
+    if len(found) != 1:
+        return None
+    (n,) = found
+    rest = rewrite(e, {n: Const(0, n.dtype)}.get)
+    return n if isinstance(n.args[1], Const) and a.name not in free_vars(rest) else None
+
+
+def _count(axes: Iterable[Axis]) -> int:
+    return prod(nominal(a.extent) for a in axes)
+
+
+def _slots(e: Expr) -> float:
+    """Issue slots of one evaluation of ``e``."""
+    return sum(FUNCTIONS[n.op].slots if n.op in FUNCTIONS else 1 for n in walk(e) if isinstance(n, Op))
+
+
+def _bytes(d: Def, buffers: Mapping[str, Buffer]) -> int:
+    """Bytes of the tensors that ``d`` reads, or elements of them where those are fewer, and of what it writes."""
+    return sum(
+        min(prod(map(nominal, b.shape)), _count(d.axes)) * b.dtype.bytes
+        for b in {d.buffer, *(buffers[ld.buffer] for ld in d.reads())}
+    )
+
+
+def _stored(program: Program, d: Def, found: tuple[_Table, ...]) -> tuple[Def, ...]:
+    """The tables ``found``, equal ones once, and ``d`` that reads them."""
+    made: dict[tuple[Expr, tuple[Axis, ...]], Def] = {}
+    at: dict[Expr, Load] = {}
+    for t in found:
+        names = {a.name: Axis(f"i{n}", a.extent, d.span) for n, a in enumerate(t.axes)}
+        value, axes = substitute(t.value, {old: Var(a.name) for old, a in names.items()}), tuple(names.values())
+        if (value, axes) not in made:
+            name = fresh_name(program, f"{d.name}_table", [x.name for x in made.values()])
+            buffer = Buffer(name, value.dtype, tuple(a.extent for a in axes), Space.TEMP, d.span)
+            made[value, axes] = Def(name, buffer, axes, (), None, value, None, d.span)
+        at[t.of] = Load(made[value, axes].name, t.index, value.dtype, t.of.span)
+    return (*made.values(), replace(d, value=rewrite(d.value, at.get)))
