@@ -31,6 +31,7 @@ from nautilus.core.expr.nodes import (
     Var,
     free_vars,
     identity,
+    loads,
     walk,
 )
 from nautilus.core.functions.parts import PARTS, product_of_parts
@@ -189,10 +190,23 @@ class _Run:
                 return self.spread(name, t)
             case Load(buffer=buffer, index=index):  # of a loop bound
                 return self.element(buffer, [self.expr(i, t) for i in index])
+            case Op(op="select", args=(c, a, b)) if loads(a) or loads(b):
+                return self.chosen(self.expr(c, t), a, b, t)
             case Op(op=op, args=args, dtype=dtype):
                 return eval_op(op, [self.expr(a, t) for a in args], dtype, self.mode)
             case _:
                 raise TileRunError(f"not an index expression: {e!r}")
+
+    def chosen(self, c: Array, a: Expr, b: Expr, t: TileType) -> Array:
+        """``a`` where ``c`` holds, else ``b``; each is read only at the points that choose it."""
+        around = self.active
+        parts: list[Array] = []
+        for e, holds in ((a, c.astype(bool)), (b, ~c.astype(bool))):
+            points = holds.reshape(len(holds), -1).any(axis=1)
+            self.active = points if around is None else points & around
+            parts.append(self.expr(e, t))
+        self.active = around
+        return np.where(c.astype(bool), *parts)
 
     def element(self, buffer: str, index: Sequence[Array]) -> Array:
         """An element that a loop bound reads; points outside of the loops around have any place."""

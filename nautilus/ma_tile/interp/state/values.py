@@ -157,6 +157,8 @@ class Scope:
             case Ref(name=name):
                 x = self.refs(name)
                 return x.astype(np.int64) if x.dtype.kind in "iu" else x
+            case Op(op="select", args=(c, a, b)) if (holds := self.eval(c)).size == 1:  # the other one may read nothing
+                return self.eval(a if holds.all() else b)
             case Op(op=op, args=args, dtype=dtype):
                 return eval_op(op, [self.eval(a) for a in args], dtype, "typed")
             case Load(buffer=buffer, index=index) if self.read is not None:

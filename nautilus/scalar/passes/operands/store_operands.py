@@ -121,7 +121,14 @@ def _is_box(program: Program, d: Def, made: Operand) -> bool:
     shifted = any(not isinstance(e, Var) for ld in loads(made.factor) for e in ld.index)
     gathered = any(_reads(e) for ld in loads(made.factor) for e in ld.index)
     whole = bool(contracted(program, d)) or any(_has_digits(ld, d) for ld in loads(made.factor))
-    return shifted and not gathered and whole
+    return shifted and not gathered and whole and not any(_has_taps(ld, made) for ld in loads(made.factor))
+
+
+def _has_taps(ld: Load, made: Operand) -> bool:
+    """Whether the contiguous elements of the tensor are taps of a filter, too few for a copy of 16 bytes."""
+    along = free_vars(ld.index[-1]) if ld.index else frozenset()
+    taps = prod(nominal(a.extent) for a in made.axes if a.name in along)
+    return taps * ld.dtype.bytes < VECTOR_BYTES
 
 
 def _is_held(program: Program, d: Def, made: Operand) -> bool:
@@ -215,6 +222,8 @@ def operand(
         order = tuple(sorted(order, key=lambda a: a.name in deep))
     if not order or order[-1].name not in tile:
         return None
+    if len(deep) > 1 and not _is_whole(order[-1], dtype):
+        order = _with_whole_rows(order, tile, dtype)
     row, whole = size(order[-1]), _is_whole(order[-1], dtype)
     if not whole and (row is None or row < _SHORTEST or (order[-1].name in deep and len(deep) > 1)):
         return None  # taps of a filter, or rows of any length
@@ -228,6 +237,13 @@ def operand(
         factor = inside
     place = {a.name: i for a, i in zip(axes, index, strict=True)}
     return Operand(factor, order, tuple(place[a.name] for a in order), dtype)
+
+
+def _with_whole_rows(order: tuple[Axis, ...], tile: set[str], dtype: DType) -> tuple[Axis, ...]:
+    """``order``, whose last axis counts taps of a filter, with the longest axis of whole rows in the tile last."""
+    whole = [a for a in order if a.name in tile and _is_whole(a, dtype)]
+    last = max(whole, key=lambda a: nominal(a.extent), default=order[-1])
+    return (*(a for a in order if a is not last), last)
 
 
 def _fields(ld: Load) -> int:

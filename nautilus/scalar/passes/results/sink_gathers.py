@@ -19,8 +19,9 @@ others are reduced before the gather, as in the distances to vectors of which ea
 Axes that only the positions of rows depend on are no axes of the new reduction.  It is done where at least
 :data:`GAIN` times fewer terms are left of :data:`TERMS` or more, or at most :data:`GAIN` times as many where that makes
 a product of matrices that fill matrix units (rows and columns of positions that are not clamped).  The new tensor has
-at most :data:`GAIN` times the elements that are gathered.  Other positions are proved to be inside of their tensors,
-because those of all rows are read.
+at most :data:`GAIN` times the elements of the result.  Other positions are proved to be inside of their tensors,
+because those of all rows are read.  A condition that is a congruence stays, because ``split-residues`` leaves out the
+terms for which it is false.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, identity, loads, rewrite
 from nautilus.core.expr.products import matrix_product
+from nautilus.core.index.congruences import congruence
 from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
@@ -84,7 +86,13 @@ def _over_rows(program: Program, d: Def, shapes: Mapping[str, tuple[Extent, ...]
     reduced = replace(
         d, name=buffer.name, buffer=buffer, par=par, red=inner, value=value, guard=d.guard if early else None
     )
-    if not rows or not inner or not used <= {a.name for a in reduced.axes} or not _gains(d, reduced, outer):
+    if (
+        not rows
+        or not inner
+        or any(map(congruence, conjuncts(d.guard)))
+        or not used <= {a.name for a in reduced.axes}
+        or not _gains(d, reduced)
+    ):
         return None
     alike = not early and all(size(a) for a in inner)  # the gather then reads where and when ``d`` reads
     if not _in_range(reduced, shapes) or not (alike or _in_range(d, shapes)):
@@ -97,12 +105,12 @@ def _count(axes: Iterable[Axis]) -> int:
     return prod(nominal(a.extent) for a in axes)
 
 
-def _gains(d: Def, reduced: Def, outer: tuple[Axis, ...]) -> bool:
-    """Whether ``reduced`` has few terms beside ``d``, and few elements beside those that are gathered."""
+def _gains(d: Def, reduced: Def) -> bool:
+    """Whether ``reduced`` has few terms and few elements beside ``d``."""
     enabled = _least_side(reduced) >= SIDE > _least_side(d)
     terms, before = _count(reduced.axes), _count(d.axes)
     few = terms <= GAIN * before if enabled else GAIN * terms <= before
-    return few and _count(reduced.par) <= GAIN * _count((*d.par, *outer))
+    return few and _count(reduced.par) <= GAIN * _count(d.par)
 
 
 def _least_side(d: Def) -> int:
