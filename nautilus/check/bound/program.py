@@ -47,8 +47,8 @@ from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.windows.count_terms import CountTerms
 from nautilus.scalar.passes.windows.separate_windows import SeparateWindows
-from nautilus.scalar.recurrences import between
 from nautilus.scalar.rewriting import find_defs
+from nautilus.scalar.rewriting.recurrences import between
 
 
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:

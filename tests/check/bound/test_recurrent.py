@@ -30,7 +30,7 @@ from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences import chunk_matrix_states
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
-from nautilus.scalar.recurrences import between
+from nautilus.scalar.rewriting.recurrences import between
 
 GALLERY = Path(__file__).parents[3] / "specs" / "gallery" / "scan" / "recurrence"
 F = np.float32

@@ -31,9 +31,9 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.linear_states import Filter, filter_state
+from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, extent
 from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkKernels, chunk_length
-from nautilus.scalar.recurrences import Form, form_of
 from nautilus.scalar.rewriting import fresh_name
 
 MOST = 1024.0  # largest magnitude of what a step adds for each unit of the state before its chunk

@@ -13,8 +13,8 @@ the steps behind ``s`` up to ``t``, the same numbers are::
     y[p, t, e]     = G(start of n, t) * sum[d](q[t, d] * S0[n, d, e])                   a product of matrices
                    + sum[s in chunk n, s <= t](G(s, t) * sum[d](q[t, d] * x[s, d]) * u[s, e])     a chain of two
 
-Other kernels may read the state behind the last step (:mod:`nautilus.scalar.states.last`).  Where the first step
-reads a state before it, the first chunk does.
+Other kernels may read the state behind the last step (:mod:`nautilus.scalar.rewriting.states.last`).  Where the first
+step reads a state before it, the first chunk does.
 
 ``n`` is the chunk of ``t``.  A reader of ``S[t - 1]`` has the products up to the step before, and the sum over
 ``s < t``.  One chunk alone has the last sum only.  Steps that run downwards have the chunks in the other order.
@@ -27,8 +27,8 @@ of matrices, and is computed for the pairs of steps of each chunk::
 
 What a step adds may read the state before it, as in the delta rule: ``u`` is then the correction
 ``w[t, e] = u[t, e] + f[t] * sum[d](k[t, d] * S[t - 1, d, e])``.  The corrections of a chunk solve a system of equations
-(:mod:`nautilus.scalar.states.corrections`), which is triangular, and one chunk after another finds its corrections and
-the state behind it by products of matrices.  Everything else is the same with ``w`` in place of ``u``.
+(:mod:`nautilus.scalar.rewriting.states.corrections`), which is triangular, and one chunk after another finds its
+corrections and the state behind it by products of matrices.  Everything else is the same with ``w`` in place of ``u``.
 
 When it is right.
 
@@ -78,14 +78,22 @@ from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states, reductions
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
+from nautilus.scalar.analysis.states.recurrences import form_of
 from nautilus.scalar.analysis.states.step_products import LEAST, fits
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length
-from nautilus.scalar.recurrences import form_of
 from nautilus.scalar.rewriting import find_defs
-from nautilus.scalar.states.chunks import ZERO, Found, StateChunks, multiplied, short_type, short_types, volume
-from nautilus.scalar.states.last import reads_last
+from nautilus.scalar.rewriting.states.chunks import (
+    ZERO,
+    Found,
+    StateChunks,
+    multiplied,
+    short_type,
+    short_types,
+    volume,
+)
+from nautilus.scalar.rewriting.states.last import reads_last
 from nautilus.targets.memory_rates import LAUNCH
 
 MOST: Final = 128.0  # of the magnitude of an exponent: exp(-128) is 0 in f32

@@ -30,9 +30,9 @@ from nautilus.core.expr.nodes import Const, Expr, Load, loads, rewrite
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import is_recurrence
+from nautilus.scalar.analysis.states.recurrences import Form, form_of, nests
 from nautilus.scalar.ir import Kernel, Loop, Program, Stmt, Store, Update, extent, statements, with_expressions
 from nautilus.scalar.passes.simplify import simplify_statement
-from nautilus.scalar.recurrences import Form, form_of, nests
 from nautilus.scalar.rewriting import loop_assumptions, map_statements, substituted, with_body
 from nautilus.targets.memory_rates import LAUNCH
 from nautilus.targets.rates import machine

@@ -49,7 +49,6 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.targets.limits import WGMMA_ROWS
 from nautilus.vr_tile.analysis.not_a_number import finished
-from nautilus.vr_tile.finite_factors import is_plain, met, tests
 from nautilus.vr_tile.ir import (
     DotOp,
     ForOp,
@@ -66,9 +65,10 @@ from nautilus.vr_tile.ir import (
     walk_ops,
 )
 from nautilus.vr_tile.passes.dce import Dce
-from nautilus.vr_tile.rank_one import rank_one
 from nautilus.vr_tile.rewriting import Peephole, copies, each_op
-from nautilus.vr_tile.subtiles import independent, subtiles
+from nautilus.vr_tile.rewriting.finite_factors import is_plain, met, tests
+from nautilus.vr_tile.rewriting.rank_one import rank_one
+from nautilus.vr_tile.rewriting.subtiles import independent, subtiles
 
 _BLOCKS = 128  # blocks of the second kernel, at least, where there are so many tiles
 _MOST_FLAGS = 8192  # flags that a block of the second kernel reads

@@ -37,10 +37,10 @@ from nautilus.core.expr.products import factors, product_of, strip_conversions
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.recurrences import recurrence_kernel
+from nautilus.scalar.rewriting.recurrences import recurrence_kernel
 
 if TYPE_CHECKING:
-    from nautilus.scalar.states.chunks import StateChunks
+    from nautilus.scalar.rewriting.states.chunks import StateChunks
 
 BLOCK: Final = 16  # rows of a block of the matrix whose inverse has a recurrence of its own
 MOST: Final = 2.0**120  # of the magnitude of elements of the matrix and of its inverse

@@ -19,7 +19,7 @@ from nautilus.scalar.ir import Kernel, Loop, Program, Store, Update, expressions
 from nautilus.scalar.rewriting import map_statements, with_body
 
 if TYPE_CHECKING:
-    from nautilus.scalar.states.chunks import StateChunks
+    from nautilus.scalar.rewriting.states.chunks import StateChunks
 
 
 def reads_last(program: Program, k: Kernel, m: MatrixState, steps: int) -> bool:
