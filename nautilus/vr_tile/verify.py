@@ -268,13 +268,18 @@ def _map(k: _Kernel, op: MapOp) -> None:
     k.need(t.axes == k.union(a.type for a in op.args), "elementwise axes are the operands' union", str(t.names))
 
 
+def _combined_type(k: _Kernel, op: ReduceOp | ScanOp, rule: str) -> None:
+    """The element type of the result is that of the combiner on the argument's; ``rule``: the name of the invariant."""
+    try:
+        want = reduce_dtype(op.combiner, op.arg.type.dtype)
+    except DTypeError as err:
+        k.fail(rule, str(err))
+    k.need(want is op.result.type.dtype, rule, f"{op.combiner} gives {want}")
+
+
 def _reduce(k: _Kernel, op: ReduceOp) -> None:
     t, arg = op.result.type, op.arg.type
-    try:
-        want = reduce_dtype(op.combiner, arg.dtype)
-    except DTypeError as err:
-        k.fail("reduction types", str(err))
-    k.need(want is t.dtype, "reduction types", f"{op.combiner} gives {want}")
+    _combined_type(k, op, "reduction types")
     inside = bool(op.axes) and len(set(op.axes)) == len(op.axes) and set(op.axes) <= set(arg.names)
     k.need(inside, "reduced axes are the operand's", ", ".join(op.axes))
     rest = tuple(a for a in arg.axes if a.name not in op.axes)
@@ -283,11 +288,7 @@ def _reduce(k: _Kernel, op: ReduceOp) -> None:
 
 def _scan(k: _Kernel, op: ScanOp) -> None:
     t, arg = op.result.type, op.arg.type
-    try:
-        want = reduce_dtype(op.combiner, arg.dtype)
-    except DTypeError as err:
-        k.fail("scan types", str(err))
-    k.need(want is t.dtype, "scan types", f"{op.combiner} gives {want}")
+    _combined_type(k, op, "scan types")
     sizes = dict(zip((*arg.names, *t.names), (*arg.shape, *t.shape), strict=True))
     named = op.axis in arg.names and op.into in t.names and op.into not in arg.names
     k.need(named and sizes[op.axis] == sizes[op.into], "a scan leads to another axis of one size", op.into)

@@ -3,8 +3,7 @@
 :mod:`nautilus.scalar.analysis.states.recurrences` says what such a kernel is.
 
 Tensors of a recurrence that fit into tiles on chip stay in such tiles
-(:mod:`nautilus.scalar.rewriting.recurrence_tiles`).
-Otherwise the nests of a step exchange them through memory:
+(:mod:`nautilus.scalar.rewriting.recurrence_tiles`).  Otherwise the nests of a step exchange them through memory:
 
 Each nest of a step is tiled like a kernel of its own definition, by the passes that tile other kernels (``fuse``,
 ``split``, ``reorder``).  Its grid loops over the independent axes and over the steps become those of the whole kernel;
