@@ -69,6 +69,7 @@ WORDS = (
     Word("breed(s|ing)?", "mutate"),
     Word("(settle|settles|settled)", "finalise"),
     Word("doors?", "entry point"),
+    Word("behind (the|its|every|an?|another) (last|first|next|end|sizes?|loops?|pass|steps?|barrier)", "after, beyond"),
 )
 
 #: what tells users the new names of old fields

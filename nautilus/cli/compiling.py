@@ -47,7 +47,7 @@ class Asked:
     line_info: bool = False
     dependencies: bool = False
     rule_file: str | None = None
-    part: bool = False  # of one spec, for a file with several
+    part: bool = False  # the output is a part of a file with several specs
 
     @property
     def until(self) -> str:

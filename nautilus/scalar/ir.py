@@ -123,7 +123,7 @@ form_of(Loop).nests = "kind"
 
 
 def _assignment(r: Reader) -> Form | None:
-    """The form of an assignment: an update where a combiner stands behind the index."""
+    """The form of an assignment: an update where a combiner stands after the index."""
     ts, at, depth = r.ts, 2, 1
     if ts.peek() != "[":
         return None

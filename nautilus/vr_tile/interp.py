@@ -60,7 +60,7 @@ from nautilus.vr_tile.ir import (
 from nautilus.vr_tile.text import format_op
 
 _SCALAR = TileType(DType.I32)
-_ELEMENTS = 1 << 17  # of a value, for the points of a grid that run together
+_ELEMENTS = 1 << 17  # elements of a value, at most, for the grid points that run together
 
 
 class TileRunError(RuntimeError):

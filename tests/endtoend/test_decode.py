@@ -126,7 +126,7 @@ MORE = {
 
 
 @pytest.mark.parametrize("name", MORE)
-def test_clusters_with_more_behind_them(name: str) -> None:
+def test_clusters_with_more_after_them(name: str) -> None:
     text = Decode(201, heads=4, group=2).text
     declared, output, last = MORE[name]
     text = text.replace("output O: f16[B, H, M, D]", f"{declared}\n{output}") + f"\n{last}\n"

@@ -10,7 +10,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 
 def schedule_of(text: str, arch: str = DEFAULT_TARGET, given: Schedule | None = None) -> Schedule:
-    """The schedule of the spec ``text`` behind the Scalar IR; ``given``: decisions that stay."""
+    """The schedule of the spec ``text`` after the Scalar IR; ``given``: decisions that stay."""
     result = compile_file(Request(Path("given.naut"), arch, schedule=given, text=text, until="scalar"))
     assert result.context.schedule is not None
     return result.context.schedule

@@ -1,8 +1,8 @@
 """The text form of modules, which all levels share: declarations of buffers and params, then kernels.
 
 A buffer is ``input x: f16[4, N]``: its space, name, type and shape.  A name in the shape is a runtime size.  Where
-indices see an array of another shape, this one stands behind ``of``: ``input x: f16[64] of [4, 16]``.
-Strides that are not those of row-major order stand behind ``strides``: ``input x: f16[4, 16] strides [x_stride0, 1]``.
+indices see an array of another shape, this one stands after ``of``: ``input x: f16[64] of [4, 16]``.
+Strides that are not those of row-major order stand after ``strides``: ``input x: f16[4, 16] strides [x_stride0, 1]``.
 A param is ``param eps: f32 = 1e-06``; a size known at launch is ``param N: i32 <= 65536 >= 16 % 8``, at most 65536,
 at least 16 and a multiple of 8.  A fact that the launcher checks is ``assume M <= N``.
 """

@@ -233,7 +233,7 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
 
 
 def _print_shifted_load(w: Writer, op: ma.GlobalLoad, name: str, exprs: list[Expr], shift: int) -> None:
-    """Print a load of vectors that lie ``shift`` elements behind aligned ones, two of which have their bytes."""
+    """Print a load of vectors that lie ``shift`` elements after aligned ones, two of which have their bytes."""
     dtype, layout, vec = op.result.type.dtype, w.layout(op.result), op.vec
     count, word, pack = vec * dtype.bytes // 4, _WORDS[vec * dtype.bytes], w.array(op.result).pack
     fields = [""] if count == 1 else [f".{x}" for x in _FIELDS[:count]]

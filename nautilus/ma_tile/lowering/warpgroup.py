@@ -172,7 +172,7 @@ class _WarpgroupLowering(Lowering):
         if side == "a" and (entry.depth < self.b.depth or entry.depth == 0):  # loaded once: not worth a copy
             return self.get(entry.value, a_fragment(plan, self.sizes))
         hand = "left" if side == "a" else "right"
-        detail = f"has a {hand} operand, %{entry.value.name}, that no bulk copy can load: {found.reason}"
+        detail = f"has a {hand} operand, %{entry.value.name}, that no TMA copy can load: {found.reason}"
         reject(self.kernel, dot, detail, found)
 
     def _copy(self, entry: Entry, op: vr.LoadOp, plan: TmaBox) -> Slot:

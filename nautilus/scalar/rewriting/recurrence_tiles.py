@@ -12,7 +12,7 @@ positions of other threads go to memory.
 
 A reduction has one tile, over its own axes and what it reduces, where that has at most :data:`TERMS` elements in all
 reductions of a step together.  Otherwise its last axis is cut into tiles, in a loop that reductions over the same
-axes share.  The loop combines tile by tile, element by element, and what is in the last tile is combined behind it.
+axes share.  The loop combines tile by tile, element by element, and after it what is in the last tile is combined.
 Products of matrices (:mod:`nautilus.scalar.analysis.states.step_products`) have whole tiles, with their lanes.
 :func:`on_chip` gives None where the tile of a nest has more than :data:`ELEMENTS` elements.
 """

@@ -1,4 +1,4 @@
-"""``split-k-update`` on programs of many kinds, behind later passes too. What it makes: ``split_k_update.scalar``."""
+"""``split-k-update`` on programs of many kinds, after later passes too. What it makes: ``split_k_update.scalar``."""
 
 from __future__ import annotations
 

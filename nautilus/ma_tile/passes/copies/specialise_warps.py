@@ -7,7 +7,7 @@ consumers run the same body.  After the pass, the body is one ``roles`` op:
   program order.  Each site of a pipeline (``analysis/pipelines``) becomes: wait until the stage is empty, announce the
   bytes, issue the loads, advance the pipeline.  A buffer with one part per consumer is loaded for all consumers there.
 * ``consumers``: the body without its loads.  The wait for the bytes of an instance stands before its first reader.  The
-  release of its stage (one arrival per warp) and the advance of the pipeline stand behind its last reader.  If the
+  release of its stage (one arrival per warp) and the advance of the pipeline stand after its last reader.  If the
   readers are in a nested op that loads nothing of the pipeline, the wait and the release surround that op.
 
 Results may be stored through a stage of a pipeline (``stage_aliasing``).

@@ -1,7 +1,7 @@
 """``chunk-filters``: the steps of a linear filter with constant coefficients run in chunks at the same time.
 
 A recursive filter, ``y[t] = a1 * y[t - 1] + .. + ak * y[t - k] + rest[t]``, reads several steps before, so that the
-state behind a chunk is its last ``k`` results.  As in :mod:`.chunk_recurrences`, a chunk is a linear map of the state
+state after a chunk is its last ``k`` results.  As in :mod:`.chunk_recurrences`, a chunk is a linear map of the state
 before it, whose matrix ``G`` is known when the coefficients are::
 
     r[n, m]           each chunk by itself: what its steps give from no state, m steps before its end

@@ -265,7 +265,7 @@ class ChunkKernels:
         self.seen = {s.name for s in states if _is_stored(program, s.name) or s.name in others}
 
     def stepped(self, value: Expr) -> Expr:
-        """``value``; 0 behind the last step of all, where the number of steps is known only at launch."""
+        """``value``; 0 after the last step of all, where the number of steps is known only at launch."""
         if isinstance(self.steps, int):
             return value
         return calc("select", calc("lt", self.at, self.steps), value, number(0, value.dtype))

@@ -62,7 +62,7 @@ from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip
 
 LANES = 128  # elements at once
 AT_ONCE = 8  # terms of a reduction
-_EARLIER = "__earlier"  # behind the name of a tensor of the recurrence, where a nest reads it; see _suffix
+_EARLIER = "__earlier"  # after the name of a tensor of the recurrence, where a nest reads it; see _suffix
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 MOST = 64  # kernels that a recurrence becomes: the time of a compilation grows with them
 POINT = 2e-3  # microseconds of an element in one block
-TERM = 3e-5  # the same of a term of a reduction
+TERM = 3e-5  # the same time for a term of a reduction
 BLOCKS = machine(DEFAULT_TARGET).multiprocessors  # blocks that run at the same time
 GAIN = 0.6  # steps become kernels if their predicted time is less than this share of that of the recurrence
 

@@ -152,7 +152,7 @@ class Corrections:
     def of_blocks(self, matrix: Buffer, last: bool) -> tuple[Buffer, list[Buffer]]:
         """The inverses of the blocks on the diagonal, row by row; ``last``: they are those of the chunks.
 
-        The element in row ``r`` of a column ``c`` is ``[c, o, r]`` behind row ``o``.
+        The element in row ``r`` of a column ``c`` is ``[c, o, r]`` after row ``o``.
         """
         c, zero = self.c, number(0, self.c.dtype)
         column, row, o = Var(self.column), Var(c.source), Var(c.place)
@@ -179,7 +179,7 @@ class Corrections:
     def of_chunks(self, matrix: Buffer, blocks: Buffer) -> list[Buffer]:
         """The inverse of each chunk, whose rows are found block by block.
 
-        The element in row ``r`` of a column ``c`` is ``[c, b, r]`` behind the block ``b``.
+        The element in row ``r`` of a column ``c`` is ``[c, b, r]`` after the block ``b``.
         """
         c, zero = self.c, number(0, self.c.dtype)
         column, row, o, b = Var(self.column), Var(c.source), Var(c.place), Var(self.block)
@@ -304,7 +304,7 @@ class Corrections:
         return found, states_of, entry
 
     def operand(self) -> Expr:
-        """``x`` at a place of a chunk, and 0 behind the last position.
+        """``x`` at a place of a chunk, and 0 beyond the last position.
 
         It is a tensor where it is computed.  Where rows decay differently, it has the decay to the end of the chunk.
         """

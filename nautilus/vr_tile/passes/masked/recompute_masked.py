@@ -13,7 +13,7 @@ anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
 
 * Without NaN in the accumulators the masks made no difference.  A NaN is never lost between the dot and the end of the
   kernel (``analysis.not_a_number``); where that is not known, the dot itself becomes a loop of rank-one updates
-  (``vr_tile.rank_one``), and the kernel needs no second one.  So it does where the schedule lets the kernel that reads
+  (``rewriting.rank_one``), and the kernel needs no second one.  So it does where the schedule lets the kernel that reads
   the results run in the same launch (``combine_in_block``, ``cluster``), which a kernel between them would prevent.
 * A product of stored parts (``parts 3``) has no sum where an operand is inf or NaN: some part is NaN
   (``core.functions.parts``), and so is the sum, or it is inf because it overflows.  The flags are then of all sums that
@@ -21,7 +21,7 @@ anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
 * The second kernel computes all rows of a tile again, with the same operations except for these dots, and overwrites
   what the first one stored.
 * Before it computes a tile again, the second kernel tests the factors that meet structural zeros in it
-  (``vr_tile.finite_factors``), which are those of the loops with masked dots alone.  If all are finite, the NaN is
+  (``rewriting.finite_factors``), which are those of the loops with masked dots alone.  If all are finite, the NaN is
   that of the maths, and the tile stays.  So scores that overflow, or a row of NaN, do not cost a second computation.
 * A block of the second kernel tests several tiles.  Without NaN it reads one flag a row and ends, so that the
   launch is most of its cost, and the loops of the first kernel are those that they would be without a mask.

@@ -48,7 +48,7 @@
 ; RUN: stage-loads
 ; UNCHANGED
 
-; CASE: vectors along the loop share a pipeline, whose stage is released behind their last use
+; CASE: vectors along the loop share a pipeline, whose stage is released after their last use
 ; INPUT: chained.ma
 ; EDIT: input V: => input u: f32[4, 192]\n input w: f32[4, 192]\n input V:
 ; EDIT: layout #s = => layout #j = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:4)\n layout #s =
@@ -90,7 +90,7 @@
 ; RUN: stage-loads
 ; UNCHANGED
 
-; CASE: stages of so few bytes that the second one starts nowhere a bulk copy can write
+; CASE: stages of so few bytes that the second one starts nowhere a TMA copy can write
 ; INPUT: chained.ma
 ; EDIT: input V: => input u: bool[4, 192]\n input V:
 ; EDIT: layout #s = => layout #j = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:4)\n layout #s =

@@ -114,7 +114,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a store before the wait": (
         FIRST, "    st.shared part_T", "a store into another block follows a cluster wait",
     ),
-    "a store behind the arrival": (
+    "a store after the arrival": (
         f"{PUSH}    st.shared part_M[rank] block 0, %most2 vec 1\n    cluster.arrive\n",
         f"    st.shared part_M[rank] block 0, %most2 vec 1\n    cluster.arrive\n{PUSH}",
         "a store into another block follows a cluster wait",
