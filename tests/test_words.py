@@ -53,6 +53,7 @@ WORDS = (
     Word("join (blocks|clusters)", "fuse split-K combine (block, cluster)"),
     Word("bulk (loads?|stores?)", "TMA load, TMA store"),
     Word("bulk rings?", "TMA loads"),
+    Word("bulk cop(y|ies)", "TMA copy", ("nautilus/ma_tile/passes", "nautilus/planner", "nautilus/scalar")),
     Word("cluster loads", "multicast loads"),
     Word("(rings?|cursors?)", "pipeline, PipelineState", _MA_TILE),
     Word("stale references?", "lazy rescaling"),

@@ -195,7 +195,10 @@ class _Run:
                 raise TileRunError(f"not an index expression: {e!r}")
 
     def element(self, buffer: str, index: Sequence[Array]) -> Array:
-        """An element that a loop bound reads; points outside of the loops around have any place."""
+        """An element that a loop bound reads; points outside of the loops around have any place.
+
+        Raises TileRunError.
+        """
         data = self.memory[buffer]
         for at, n in zip(index, data.shape, strict=True):
             bad = (at < 0) | (at >= n)
@@ -209,7 +212,7 @@ class _Run:
         return x.reshape(-1, *[1] * len(t.axes))
 
     def spread(self, name: str, t: TileType) -> Array:
-        """Value ``name`` with a dimension for every axis of ``t`` (1 where it lacks the axis)."""
+        """Value ``name`` with a dimension for every axis of ``t`` (1 where it lacks the axis). Raises TileRunError."""
         own, data = self.values[name]
         if own.axes == t.axes:
             return data

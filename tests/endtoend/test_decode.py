@@ -159,7 +159,7 @@ def test_chunks_that_hold_nothing() -> None:
         assert not wrong, "\n".join(wrong)
 
 
-def test_bulk_copies_are_taken() -> None:
+def test_tma_copies_are_taken() -> None:
     """The tests above would also pass if every pipeline used ``cp.async``."""
     for n, groups in ((256, 2), (201, 1)):
         text = Decode(n, heads=4, group=2).text

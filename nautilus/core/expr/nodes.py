@@ -212,7 +212,7 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 
 def identity(op: str, dtype: DType) -> Const:
-    """The identity of combiner ``op`` in compute type ``dtype`` (``max`` of i32: the least i32)."""
+    """The identity of combiner ``op`` in compute type ``dtype`` (``max`` of i32: the least i32). Raises KeyError."""
     match op:
         case "sum":
             return Const(0 if dtype.is_int else 0.0, dtype)

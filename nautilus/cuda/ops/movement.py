@@ -189,6 +189,7 @@ def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
     """Print ``cp.async`` of a tile: each thread copies its vectors, and masked vectors are filled with zeros.
 
     Where a layout assigns a vector to several threads, the first one copies it: outstanding copies have no order.
+    Raises UnsupportedError.
     """
     if op.mbar is not None:
         raise UnsupportedError("a cp.async that arrives on an mbarrier", op.slot.buffer, op.span)

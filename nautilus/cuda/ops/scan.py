@@ -63,7 +63,7 @@ class _Scan:
 
 
 def print_scan(w: Writer, op: ma.ScanOp) -> None:
-    """Print a scan. Equal steps in all threads give all copies of an element the same bits."""
+    """Print a scan. Equal steps in all threads give all copies of an element the same bits. Raises UnsupportedError."""
     levels = scan_levels(w.layout(op.arg), op.axis)
     if levels is None:
         raise UnsupportedError("a scan along an axis whose digits have another order", op.axis, op.span)

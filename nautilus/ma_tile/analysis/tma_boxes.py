@@ -1,6 +1,6 @@
 """Which loads the TMA unit can do: boxes of a buffer, zeros where they reach over its edges.
 
-A bulk copy moves a box (PTX ISA, "Tensors"; the limits are those of tensor maps): unit steps along some axes of the
+A TMA copy moves a box (PTX ISA, "Tensors"; the limits are those of tensor maps): unit steps along some axes of the
 buffer, the contiguous one among them, a fixed place along the others; elements outside of the buffer arrive as zeros.
 Each axis of the tile counts one axis of the buffer, or several of them as digits (:mod:`.digits`).  A load's mask says
 no more than that when every part of it follows from "the element is inside the buffer".

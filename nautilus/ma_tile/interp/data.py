@@ -72,7 +72,7 @@ def const(run: BlockRun, ctx: Context, op: ConstOp) -> None:
 
 
 def param(run: BlockRun, ctx: Context, op: ParamOp) -> None:
-    """Set every register to a scalar argument."""
+    """Set every register to a scalar argument. Raises Fault."""
     if op.param not in run.machine.params:
         raise Fault("undefined-variable", f"no value for scalar {op.param}")
     value = np.asarray([[[run.machine.params[op.param]]]])
@@ -95,7 +95,7 @@ def map_op(run: BlockRun, ctx: Context, op: MapOp) -> None:
 
 
 def convert(run: BlockRun, ctx: Context, op: ConvertOp) -> None:
-    """Permute the registers of each thread as the two layouts declare it."""
+    """Permute the registers of each thread as the two layouts declare it. Raises Fault."""
     old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
     order = same_threads(old, new, op.interleaved)
     if order is None:
@@ -104,7 +104,7 @@ def convert(run: BlockRun, ctx: Context, op: ConvertOp) -> None:
 
 
 def slice_op(run: BlockRun, ctx: Context, op: SliceOp) -> None:
-    """Take some of the registers of each thread as the two layouts declare it."""
+    """Take some of the registers of each thread as the two layouts declare it. Raises Fault."""
     old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
     chosen = slice_registers(old, new, op.axis, op.start)
     if chosen is None:
@@ -113,7 +113,7 @@ def slice_op(run: BlockRun, ctx: Context, op: SliceOp) -> None:
 
 
 def stack(run: BlockRun, ctx: Context, op: StackOp) -> None:
-    """Put the registers of each part where the layout of the result has its position."""
+    """Put the registers of each part where the layout of the result has its position. Raises Fault."""
     new = run.machine.layout(op.result.layout)
     parts = [run.get(ctx, a) for a in op.args]
     out = np.zeros(run.shape(ctx, new), parts[0].dtype)
@@ -143,7 +143,10 @@ def undefined(run: BlockRun, ctx: Context, op: UndefinedOp) -> None:
 
 
 def reduce(run: BlockRun, ctx: Context, op: ReduceOp) -> None:
-    """Combine registers, then lanes by butterfly exchanges, then warps through scratch (module docstring)."""
+    """Combine registers, then lanes by butterfly exchanges, then warps through scratch (module docstring).
+
+    Raises Fault.
+    """
     layout, gone = run.machine.layout(op.arg.layout), frozenset(op.axes)
     ufunc = UFUNCS[COMBINERS[op.combiner].binary]
     x = run.get(ctx, op.arg)
@@ -268,7 +271,7 @@ def _access(
 
 
 def ld_global(run: BlockRun, ctx: Context, op: GlobalLoad) -> None:
-    """Load from global memory to registers."""
+    """Load from global memory to registers. Raises Fault."""
     layout, memory = run.machine.layout(op.result.layout), run.machine.memory
     shape = run.shape(ctx, layout)
     scope = run.scope(ctx, layout, op.result.type.names)
@@ -357,7 +360,7 @@ def _shared_access(
 
 
 def ld_shared(run: BlockRun, ctx: Context, op: SharedLoad) -> None:
-    """Load from shared memory to registers."""
+    """Load from shared memory to registers. Raises Fault."""
     layout, dtype = run.machine.layout(op.result.layout), op.result.type.dtype
     run.shape(ctx, layout)
     if run.machine.smem(op.slot.buffer).dtype.bytes != dtype.bytes:
@@ -393,7 +396,7 @@ def st_rows(run: BlockRun, ctx: Context, op: RowStore) -> None:
 
 
 def cp_async(run: BlockRun, ctx: Context, op: AsyncCopy) -> None:
-    """Copy from global to shared memory, asynchronously."""
+    """Copy from global to shared memory, asynchronously. Raises Fault."""
     layout, memory = run.machine.layout(op.threads), run.machine.memory
     buffer = run.machine.smem(op.slot.buffer)
     shape, dtype = run.shape(ctx, layout), buffer.dtype

@@ -25,7 +25,7 @@ _Combine: TypeAlias = Callable[[Array, Array], Array]
 
 
 def scan(run: BlockRun, ctx: Context, op: ScanOp) -> None:
-    """Combine low registers, lanes, warps and high registers in order."""
+    """Combine low registers, lanes, warps and high registers in order. Raises Fault."""
     layout = run.machine.layout(op.arg.layout)
     levels = scan_levels(layout, op.axis)
     if levels is None:

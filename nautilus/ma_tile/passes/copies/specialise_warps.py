@@ -151,7 +151,10 @@ def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKer
 
 
 def check_registers(kernel: MemKernel, consumers: int, registers: tuple[int, int], target: Limits) -> None:
-    """Check that the launch allocates the registers that the roles request (PTX ISA, setmaxnreg)."""
+    """Check that the launch allocates the registers that the roles request (PTX ISA, setmaxnreg).
+
+    Raises ScheduleError.
+    """
     threads = (1 + consumers) * GROUP_WARPS * 32
     launch = target.registers_at_launch(threads, kernel.min_blocks)
     low, high = registers
@@ -262,7 +265,10 @@ class _Placer:
         return frozenset(self.pipeline.buffers)
 
     def block(self, body: Ops) -> Ops:
-        """``body`` without the loads of the pipeline. Each instance stands between its wait and its release."""
+        """``body`` without the loads of the pipeline. Each instance stands between its wait and its release.
+
+        Raises ScheduleError.
+        """
         before: dict[int, MemOp] = {}
         behind: dict[int, list[MemOp]] = {}
         inner: dict[int, MemOp] = {}

@@ -1,7 +1,7 @@
 """``store-operands``: operands that copy units cannot load become tensors in memory.
 
 A matrix product reads each element of an operand once for every tile of the result along the other operand's axes.
-Bulk copies do not load an operand in these cases:
+TMA copies do not load an operand in these cases:
 
 * it is computed, in f32 or narrowed (``narrow``), so that each tile would compute it again inside its loop;
 * its rows are gathered or strided, or are no multiple of 16 bytes;
@@ -263,7 +263,7 @@ def _reads(e: Expr) -> bool:
 
 
 def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, Buffer]) -> DType | None:
-    """The type of a computed factor, or of a tensor that no bulk copy loads along the axes ``tile``; else None.
+    """The type of a computed factor, or of a tensor that no TMA copy loads along the axes ``tile``; else None.
 
     Matrix units read 8-bit elements along the contracted axes ``deep`` only, and no elements that are converted to
     another type than their compute type, such as integers to f32.

@@ -13,8 +13,8 @@ anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
 
 * Without NaN in the accumulators the masks made no difference.  A NaN is never lost between the dot and the end of the
   kernel (``analysis.not_a_number``); where that is not known, the dot itself becomes a loop of rank-one updates
-  (``rewriting.rank_one``), and the kernel needs no second one.  So it does where the schedule lets the kernel that reads
-  the results run in the same launch (``combine_in_block``, ``cluster``), which a kernel between them would prevent.
+  (``rewriting.rank_one``), and the kernel needs no second one.  The dot also becomes such a loop where the kernel that
+  reads the results runs in the same launch (``combine_in_block``, ``cluster``), which a kernel between would prevent.
 * A product of stored parts (``parts 3``) has no sum where an operand is inf or NaN: some part is NaN
   (``core.functions.parts``), and so is the sum, or it is inf because it overflows.  The flags are then of all sums that
   are not finite, and the second kernel has parts in registers (``parts 2``).
