@@ -220,7 +220,7 @@ def _restore(names: list[str]) -> object:
 def _init(cls: Any, fields: list[Field[Any]]) -> FunctionType:
     """``__init__`` with the names of the fields; :func:`_connect` gives it what it calls.
 
-    Raises TypeError for a field without a default after one with a default.
+    Raises TypeError for a field without a default behind one with a default.
     """
     positional = [f for f in fields if f.init and not f.kw_only]
     parameters = _parameters(fields)
@@ -241,7 +241,7 @@ def _init(cls: Any, fields: list[Field[Any]]) -> FunctionType:
 
 
 def _parameters(fields: list[Field[Any]]) -> list[Field[Any]]:
-    """The fields that ``__init__`` takes, those given by name after the others."""
+    """The fields that ``__init__`` takes, those given by name behind the others."""
     return sorted((f for f in fields if f.init), key=lambda f: bool(f.kw_only))
 
 
