@@ -3,7 +3,7 @@
     spec.naut --> Spec --> Scalar IR --> VR-tile IR --> MA-tile IR --> kernel.cu --> cubin
 
 :mod:`nautilus.passes.pipelines` holds the stages and passes as data; this file runs them.  A compilation starts at
-the stage whose suffix the input file has (``.naut .scalar .vr .ma``; a dump also says behind which pass) and ends
+the stage whose suffix the input file has (``.naut .scalar .vr .ma``; a dump also says after which pass) and ends
 at ``until``.  Where a schedule fails, a more conservative one is compiled from the start (:func:`next_request`).
 Everything that happened is in the :class:`Result`.
 """
@@ -76,7 +76,7 @@ def compile_variant(request: Request, instruments: Sequence[Instrument] = (), ac
 def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tuple[Result, Compiled]:
     """:func:`compile_file`, then NVRTC; a kernel that ptxas cannot make fast fails like one that a pass refuses.
 
-    Where variants may follow, whose text has the kernels again, ptxas sees only kernels in doubt before.
+    Where variants may follow, their text contains the kernels again, so only kernels in doubt are assembled before.
     """
     from nautilus.runtime.nvrtc import build, check
 
@@ -105,7 +105,7 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
 def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
     """:func:`compile_file` with the schedule that :func:`build_cubin` ends at, so that every output is of one kernel.
 
-    ptxas sees only kernels with warpgroup MMAs, and those with so many live fragments that registers may spill.  A
+    Only kernels with warpgroup MMAs, or with so many live fragments that registers may spill, are assembled.  A
     schedule or a dump that was given is kept, with the failure in the result's ``ptxas_failure``; where NVRTC is not
     installed, its ``unchecked`` says so.
     """
@@ -129,7 +129,7 @@ def _to_cuda(result: Result, until: str) -> Result | None:
 
 
 def _run_stages(result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline) -> None:
-    """Run all steps behind pass ``after`` of ``start`` (None: behind its lowering), to the last one of ``until``."""
+    """Run all steps after pass ``after`` of ``start`` (None: after its lowering), to the last one of ``until``."""
     module = result.modules[start.name]
     for stage in STAGES[STAGES.index(start) : STAGE_NAMES.index(until) + 1]:
         todo = steps(stage, after, lowered=True) if stage is start else steps(stage)

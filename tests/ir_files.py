@@ -7,7 +7,7 @@ with its title.  What stands before the first case is a comment.  Directives are
 ``; INPUT: file``      the program is that of ``tests/<level>/inputs/file``; without it, the case holds its program
 ``; SPEC``             the program is a spec, and the input its lowering to the level (``.scalar``)
 ``; EDIT: old => new`` every ``old`` in the program becomes ``new``; ``\\n`` is a line break; ``old`` must occur
-``; FIRST: P {JSON}``  run pass P in front; edits behind this line change its result
+``; FIRST: P {JSON}``  run pass P in front; edits after this line change its result
 ``; RUN: P {JSON}``    run pass P (its registry name) with options; several lines run in order
 ``; PRINT: S``         lower the result to stage S (``cuda``); CHECK lines match its text; RUN may be absent
 ``; SCHEDULE: JSON``   the schedule in its JSON form; several lines are joined
@@ -248,7 +248,7 @@ def compare_runs(case: Case, before: Any, after: Any, context: Context) -> None:
 
 
 def input_of(case: Case) -> Any:
-    """The module that a case starts from: its program behind its edits and passes in front, in their order."""
+    """The module that a case starts from: its program after its edits and passes in front, in their order."""
     stage, text = case.stage, program_of(case)
     parse = load(stage.parse)
     if case.has("SPEC"):  # edits change the spec

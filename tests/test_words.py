@@ -53,6 +53,7 @@ WORDS = (
     Word("join (blocks|clusters)", "fuse split-K combine (block, cluster)"),
     Word("bulk (loads?|stores?)", "TMA load, TMA store"),
     Word("bulk rings?", "TMA loads"),
+    Word("bulk cop(y|ies)", "TMA copy", ("nautilus/ma_tile/passes", "nautilus/planner", "nautilus/scalar")),
     Word("cluster loads", "multicast loads"),
     Word("(rings?|cursors?)", "pipeline, PipelineState", _MA_TILE),
     Word("stale references?", "lazy rescaling"),
@@ -69,6 +70,7 @@ WORDS = (
     Word("breed(s|ing)?", "mutate"),
     Word("(settle|settles|settled)", "finalise"),
     Word("doors?", "entry point"),
+    Word("behind (the|its|every|an?|another) (last|first|next|end|sizes?|loops?|pass|steps?|barrier)", "after, beyond"),
 )
 
 #: what tells users the new names of old fields

@@ -73,7 +73,7 @@ class Kernel:
         return ready.outputs[0] if len(ready.outputs) == 1 else ready.outputs
 
     def prepare(self, *inputs: Any, out: Any = None, stream: int | None = None, **scalars: Number) -> Ready:
-        """Everything but the launch: checks, outputs, scratch memory and tensor maps."""
+        """Everything but the launch: checks, outputs, scratch memory and tensor maps. Raises InputError."""
         if len(inputs) != len(self.inputs):
             names = ", ".join(t["name"] for t in self.inputs)
             taken = counted(len(self.inputs), "input")

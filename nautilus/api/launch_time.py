@@ -3,7 +3,7 @@
     python -m nautilus.api.launch_time specs/rowwise/softmax.naut specs/attention/causal_prefill.naut
 
 Every spec becomes a shared library.  Its plan is prepared once, and a loop in C++ launches it in batches that are
-smaller than the queue of the driver, waits for the device behind each batch, and divides the time of a batch by its
+smaller than the queue of the driver, waits for the device after each batch, and divides the time of a batch by its
 launches.  The empty kernel is launched by the same loop with ``cuLaunchKernel`` and nothing else, so its time is that
 of the driver.  The table has the median and the least batch, for each kernel that a plan launches.  The last column is
 the launch of a prepared kernel of the Python interface.
@@ -76,7 +76,7 @@ class HostTime:
 
 
 def measured(batch: Batch, wait: Callable[[], object], kernels: int) -> tuple[float, float]:
-    """The median and the least time of a launched kernel in nanoseconds; ``wait``: for the device behind a batch.
+    """The median and the least time of a launched kernel in nanoseconds; ``wait``: for the device after a batch.
 
     Raises InputError where a launch fails.
     """

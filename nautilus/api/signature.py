@@ -66,7 +66,10 @@ def variant_of(
 def numbers_of(
     manifest: Mapping[str, Any], views: Mapping[str, View], given: Mapping[str, Number]
 ) -> dict[str, Number]:
-    """The value of every scalar: given, a default, or what the shapes and strides of ``views`` show."""
+    """The value of every scalar: given, a default, or what the shapes and strides of ``views`` show.
+
+    Raises InputError.
+    """
     scalars = {s["name"]: s for s in manifest["scalars"]}
     if unknown := sorted(set(given) - set(scalars)):
         raise InputError(f"unknown scalar {unknown[0]!r}; scalars: {', '.join(scalars) or 'none'}")

@@ -30,7 +30,7 @@ BURST = 12e-3
 HEAT = 0.4
 WARM_UP = 3
 COOL_LIMIT = 0.10  # largest spread of cool times with a ratio
-SUSTAINED_LIMIT = 0.30  # the same for bursts, since the clock of a hot GPU varies
+SUSTAINED_LIMIT = 0.30  # the same limit for bursts, which is larger because the clock of a hot GPU varies
 
 Run: TypeAlias = Callable[[], None]
 T = TypeVar("T")

@@ -22,7 +22,7 @@ def read_rows(file: Path) -> Iterator[Row]:
 
 
 def append(file: Path, row: Row) -> None:
-    """Write ``row`` behind the rows of ``file``; a line that was cut off before stays alone."""
+    """Write ``row`` after the rows of ``file``; a line that was cut off before stays alone."""
     text = file.read_bytes() if file.exists() else b""
     with file.open("a") as out:
         out.write(("\n" if text and not text.endswith(b"\n") else "") + json.dumps(row) + "\n")

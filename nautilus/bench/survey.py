@@ -5,7 +5,7 @@
 
 Every spec is compiled (and timed) in a process of its own with a time limit, so that a crash or a compilation without
 end becomes a row as well.  A row is one line of JSON; its key is the spec with its target and the kind of measurement.
-With ``--measure model`` the row has the times of compilation, what ptxas says, and the prediction of the cost model
+With ``--measure model`` the row has the times of compilation, what ptxas reports, and the prediction of the cost model
 beside the floor: the time of the inputs and outputs at the rate of memory, or of the instructions, whichever is longer.
 """
 

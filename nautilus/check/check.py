@@ -50,8 +50,8 @@ _PHYSICAL_SECONDS = 1.0  # after a slower run, only random inputs run on the MA-
 _VALIDATION_SECONDS = 8.0  # seconds of the validator, and of the MA-tile interpreter; later passes are not decided
 _TWO = 2.0  # bounds by which two levels may differ, of which each is within one of the reference
 _TIED = 0.01  # allowed share of different elements of discrete outputs of computed floats
-_SHARE = 0.4  # share of the time of a check for every step on random inputs, and for the validators behind all inputs
-_STEP_SECONDS = 15.0  # seconds of comparing every step; the steps behind are compared together
+_SHARE = 0.4  # share of the time of a check for every step on random inputs, and for the validators after all inputs
+_STEP_SECONDS = 15.0  # seconds of comparing every step; the steps after that time are compared together
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Check:
                 with self.ranged(given):
                     self.steps(given, ref)
             if self.clock.left <= _SHARE * self.clock.seconds:
-                self.add("result", "inputs", "skip", f"the time of the check is over behind {given.name}")
+                self.add("result", "inputs", "skip", f"the time of the check is over after {given.name}")
                 break
         if self.validates:
             self.index_sets()
@@ -247,7 +247,7 @@ class Check:
         for n, (a, b) in enumerate(pairwise(levels), 1):
             if thread_time() - started > seconds and b is not levels[-1] and pair(a, levels[-1], None):
                 for rest in levels[n:]:
-                    self.add(rest.check, rest.subject, "ok", "compared together with the steps behind it")
+                    self.add(rest.check, rest.subject, "ok", "compared together with the steps after it")
                 return
             pair(a, b, b)
 

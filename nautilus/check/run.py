@@ -15,7 +15,7 @@ from nautilus.driver import Request, compile_checked
 from nautilus.passes.dumps import stage_of
 from nautilus.passes.selection.variants import GENERAL, UNALIGNED
 
-_SECONDS = 30.0  # of a check; what is left out then is a skipped outcome
+_SECONDS = 30.0  # time of a check; outcomes of what is left out then are "skip"
 _OF_VARIANTS = 0.4  # the share of that for all variants together, where there are some
 
 

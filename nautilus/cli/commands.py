@@ -29,7 +29,7 @@ def run_spec(
     stage: str | None,
     **options: Any,
 ) -> None:
-    """``nautilusc run``."""
+    """``nautilusc run``: computes the outputs of a spec by an interpreter or on the GPU. Raises RunError."""
     from nautilus.frontend.promises import keep
     from nautilus.runtime import execute
 
@@ -149,7 +149,7 @@ def tune_specs(
 
 
 def explain_spec(spec: Path, alternatives: bool, **options: Any) -> None:
-    """``nautilusc explain``."""
+    """``nautilusc explain``: prints the schedule of a spec and why it is that one. Raises UsageError for a dump."""
     from nautilus.tune.explain import explain, text
 
     if spec.suffix != SPEC.suffix:
@@ -193,7 +193,7 @@ def _failed(text: str, code: int) -> int:
 
 
 def list_database(wanted: str, path: Path | None, as_json: bool) -> None:
-    """``nautilusc db ls``."""
+    """``nautilusc db ls``: prints the specs and sizes of the tuning database with their best times."""
     from nautilus.tune.database import commands as dbtool
 
     records = dbtool.listing(path, wanted)
@@ -203,7 +203,7 @@ def list_database(wanted: str, path: Path | None, as_json: bool) -> None:
 
 
 def show_database(wanted: str, path: Path | None, count: int, as_json: bool) -> None:
-    """``nautilusc db show``."""
+    """``nautilusc db show``: prints the best rows of a spec, with times, machine and schedule."""
     from nautilus.tune.database import commands as dbtool
 
     for row in dbtool.showing(path, wanted, count):
@@ -211,14 +211,14 @@ def show_database(wanted: str, path: Path | None, count: int, as_json: bool) -> 
 
 
 def export_database(wanted: str, path: Path | None, output: str, everything: bool) -> None:
-    """``nautilusc db export``."""
+    """``nautilusc db export``: writes rows as lines of JSON."""
     from nautilus.tune.database import commands as dbtool
 
     write_output(output, dbtool.exported(path, wanted, everything).encode())
 
 
 def merge_databases(files: tuple[Path, ...], path: Path | None) -> None:
-    """``nautilusc db merge``."""
+    """``nautilusc db merge``: adds the rows of other files to the user's database."""
     from nautilus.tune.database import commands as dbtool
     from nautilus.tune.database import store as database
 
@@ -228,7 +228,7 @@ def merge_databases(files: tuple[Path, ...], path: Path | None) -> None:
 
 
 def collect_database(path: Path | None, keep: int) -> None:
-    """``nautilusc db gc``."""
+    """``nautilusc db gc``: removes the rows that no compilation uses."""
     from nautilus.tune.database import commands as dbtool
     from nautilus.tune.database import store as database
 

@@ -47,7 +47,7 @@ class Asked:
     line_info: bool = False
     dependencies: bool = False
     rule_file: str | None = None
-    part: bool = False  # of one spec, for a file with several
+    part: bool = False  # whether the output is a part of a file with several specs
 
     @property
     def until(self) -> str:
@@ -65,7 +65,7 @@ def of_output(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def compile_spec(spec: Path, output: str, emit: str | None, use_cache: bool, **options: Any) -> None:
-    """``nautilusc compile`` of one spec."""
+    """``nautilusc compile`` of one spec: writes its output, from the cache where it is there. Raises UsageError."""
     mine, options = of_output(options)
     try:
         asked = Asked(output, emit or form_of(output), **mine)

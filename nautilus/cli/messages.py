@@ -52,7 +52,7 @@ def about(request: Request, result: Result) -> Iterator[Message]:
     if result.ptxas_failure:
         yield remark("warning", f"{request.path}: {result.ptxas_failure}")
     for kernel, count in result.spills:
-        reason = f"kernel {kernel} spills {count} bytes of registers a thread to memory, which is slow"
+        reason = f"kernel {kernel} spills {count} bytes of registers of each thread to memory, which is slow"
         yield remark("warning", f"{request.path}: {reason}")
     if result.unchecked:
         yield remark("note", f"{request.path}: ptxas did not check the wgmma instructions ({result.unchecked})")

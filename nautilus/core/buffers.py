@@ -36,7 +36,7 @@ def show_shape(shape: Sequence[Extent]) -> str:
 
 
 def _read_shape(r: Reader) -> tuple[Extent, ...]:
-    return r.list(lambda: as_extent(r.expr())) if r.ts.text != "]" else ()
+    return r.ts.list(lambda: as_extent(r.expr())) if r.ts.text != "]" else ()
 
 
 #: a name is a runtime size

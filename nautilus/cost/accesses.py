@@ -22,7 +22,7 @@ SPARE = 1.8  # cycles of a sector of memory that a load moves in vain: 201 MB of
 APART = 1.35  # cycles of a line of L1 in which a load finds few bytes: 237 MB of f32 in a line each take 326 us
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 elements counts
 IN_BLOCK = 8.0  # slots of an instruction that combines 32 elements of 4 bytes in shared memory, with its conflicts
-_LINES = 1024  # over which atomic operations spread without waiting for each other
+_LINES = 1024  # atomic operations on this many lines do not wait for each other
 
 
 @dataclass(frozen=True, slots=True)

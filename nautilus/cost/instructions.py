@@ -18,7 +18,7 @@ _SLOTS: Mapping[str, float] = {f.name: f.slots for f in FUNCTIONS.values()}
 #: share of warps that execute an operation which is skipped while all second operands of the warp are neutral
 SKIPPED: Mapping[str, float] = {"mul_unless_one": 0.4}
 assert {f.name for f in FUNCTIONS.values() if f.skips is not None} == SKIPPED.keys()
-LAZY = 0.05  # the same under lazy rescaling, where factors other than 1 are rare after the first steps
+LAZY = 0.05  # the same share under lazy rescaling: after the first steps, factors other than 1 are rare
 
 
 def issue_slots(op: str, source: DType, result: DType) -> float:

@@ -31,7 +31,7 @@ from nautilus.targets.rates import Machine, machine
 
 UNDER = 0.3  # exposed share of the shorter of MMA and overlapping elementwise work, for one consumer warpgroup
 ORDERED = 0.45  # exposed share of elementwise work outside async MMA, for ping-pong consumer warpgroups
-LOCKSTEP = 0.75  # as ORDERED, for consumer warpgroups without ping-pong, which mostly run the same phase
+LOCKSTEP = 0.75  # ORDERED for consumer warpgroups without ping-pong, which mostly run the same phase
 PART = 2.5  # cycles of a sector of memory of which an instruction stores a part
 ROW = 1.0  # cycles of each row that a load of a warp touches, in a loop of wgmma that loads an operand into registers
 COUPLED = 0.02  # share of a cluster's time in which its blocks wait for each other

@@ -21,7 +21,7 @@ from nautilus.ma_tile.ir.traverse import defined
 from nautilus.targets.limits import Limits
 
 OVERHEAD = 12  # registers of a thread besides its fragments, in a role
-PLAIN_OVERHEAD = 24  # the same in a kernel without async MMA
+PLAIN_OVERHEAD = 24  # the same number in a kernel without asynchronous MMAs
 INSTRUCTION = 26  # registers that wgmma needs besides its result, under the limit of the launch
 #: the ratio of live fragments to the limit from which on kernels without wgmma were seen to spill more than 64 bytes
 DOUBT = 0.85

@@ -22,7 +22,7 @@ from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.targets.rates import Machine
 
-NEAR = 2.0  # up to so many times the L2 cache, uneven tiles of a wave still share their loads
+NEAR = 2.0  # uneven tiles of a wave share their loads up to this many times the L2 cache
 SMALL = 0.1  # a tensor of at most this share of the L2 cache stays there
 KEPT = 0.6  # share of the L2 cache in which tiles find again what they have read before
 

@@ -88,7 +88,7 @@ class Work:
     consumer: Counts
     loads: dict[tuple[str, int], Access]
     consumers: int
-    warps: int  # of one consumer
+    warps: int  # warps of one consumer
     separate_tiles: bool  # each consumer works on a tile of its own (CUTLASS: pingpong)
     order: str  # assignment of tiles to blocks: none | static | snake | dynamic
     specialised: bool
@@ -444,7 +444,7 @@ class Counter:
         self.elementwise(times, size / VECTOR_BYTES / 32 * _SHIFT + ends * _ELEMENT)
 
     def share(self, mask: Expr | None, env: Mapping[str, Any], axes: Iterable[TileAxis]) -> Any:
-        """The share of unmasked elements at position 0 of a tile or, behind a border, in its middle; most are whole."""
+        """The share of unmasked elements at position 0 of a tile or, after a border, in its middle; most are whole."""
         middle = {**env, **{a.name: np.asarray(a.size // 2) for a in axes}}
         return 1.0 if mask is None else 1.0 * np.maximum(estimated(mask, env), estimated(mask, middle))
 

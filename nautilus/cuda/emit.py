@@ -74,7 +74,7 @@ def device_part(module: ma.MemModule, statements: Statements = NONE) -> str:
 
 
 def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, statements: Statements = NONE) -> str:
-    """One ``__global__`` function."""
+    """One ``__global__`` function. Raises UnsupportedError."""
     if kernel.mbars and not any(isinstance(op, ma.MbarInit) for op in kernel.body):
         raise UnsupportedError("mbarriers without mbar.init", kernel.name, kernel.span)
     w = start(module, kernel, speller, statements)

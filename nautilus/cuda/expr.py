@@ -152,7 +152,7 @@ class Speller:
         return f"{self.use(name) if name in HELPERS else name}({', '.join(args)})"
 
     def cast(self, x: str, src: DType, dst: DType) -> str:
-        """Conversion of an element; 16-bit and 8-bit floats go through f32."""
+        """Conversion of an element; 16-bit and 8-bit floats go through f32. Raises UnsupportedError."""
         if src is dst:
             return x
         if src in BITS:

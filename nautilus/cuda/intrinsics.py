@@ -102,7 +102,7 @@ def _fma_pair(form: str) -> Helper:
 
 
 def _e2m1_bits(form: str, shift: int, mask: int) -> Helper:
-    """The sign stays where a float has it, the bits behind it move to the last exponent and the first mantissa bits."""
+    """The sign stays where a float has it, the bits after it move to the last exponent and the first mantissa bits."""
     return Helper(
         "// The halves of byte i as two floats, smaller by a power of two.\n"
         f"__device__ __forceinline__ u32 e2m1_bits_{form}(u32 four, int i) {{\n"

@@ -82,7 +82,7 @@ def allocate(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
 class ModuleNames:
     """C names at file scope: ``kernels`` maps the kernel to its symbol; ``namespace`` holds all but the functions.
 
-    ``scratch`` and ``stream`` are the parameters of the host functions behind ``arguments``.
+    ``scratch`` and ``stream`` are the parameters of the host functions after ``arguments``.
     """
 
     namespace: str

@@ -83,7 +83,7 @@ class Writer:
 
     @contextmanager
     def braces(self, head: str) -> Iterator[None]:
-        """``head {`` ... ``}``.  Arrays of constants that are declared in it are not known behind it."""
+        """``head {`` ... ``}``.  Arrays of constants that are declared in it are not known after it."""
         self.line(f"{head} {{" if head else "{")
         self.depth += 1
         outside = len(self.filled)

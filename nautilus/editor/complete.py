@@ -45,7 +45,7 @@ def completions(document: Document, line: int, column: int) -> list[Item]:
 
 
 def _before(document: Document, line: int, column: int) -> tuple[list[Any], str]:
-    """The tokens of the statement before the place, without a word that is begun there, and the text behind them."""
+    """The tokens of the statement before the place, without a word that is begun there, and the text after them."""
     own: list[Any] = []
     depth = 0
     end = 1  # of the last token in the line

@@ -3,12 +3,12 @@
 A layout is the spaces between tokens, the indentation and the blank lines.  The tokens and the comments stay as they
 are, and so do the breaks between lines.  The rules:
 
-- one space stands around binary operators, ``=``, ``|``, ``..``, ``if``, ``else`` and behind ``,`` and ``:``;
-- none stands inside brackets, behind a sign, and between a name and its brackets;
+- one space stands around binary operators, ``=``, ``|``, ``..``, ``if``, ``else`` and after ``,`` and ``:``;
+- none stands inside brackets, after a sign, and between a name and its brackets;
 - a line that goes on inside brackets is indented by two columns for each line that opened one of them, and a line
   between the braces of ``recur`` by four;
-- ``input`` has two spaces behind it where ``output`` stands in the same block of lines, so their names are aligned;
-- two spaces stand before a comment behind code;
+- ``input`` has two spaces after it where ``output`` stands in the same block of lines, so their names are aligned;
+- two spaces stand before a comment after code;
 - no line ends in spaces, no two blank lines follow each other, and the text ends in one newline.
 
 Invariants: the tokens of the result are those of the text, newlines outside of brackets included, so both parse to the

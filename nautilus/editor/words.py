@@ -16,7 +16,7 @@ _CONTEXTUAL = {
     "assume": "`assume` states a condition on sizes, scalars and inputs, which the compiler uses.",
     "recur": "`recur` defines tensors of which an element may read earlier elements, as in "
     "`recur h[t] = h[t - 1] * a[t] if t > 0 else 0`.",
-    "strided": "Behind the shape of a tensor: the caller gives its strides at launch.",
+    "strided": "`strided` after the shape of a tensor: the caller gives its strides at launch.",
     "runtime": "`dim N = runtime` is a size that is known only at launch.",
     "device": "`dim N = device <= 4096` is a size that kernels read in the memory of the device.",
 }

@@ -15,7 +15,7 @@ BUILT = ("cubin", "manifest", "torch", "tvm-ffi", "jax", *LIBRARIES)  # made fro
 HOSTED = ("torch", "tvm-ffi", "jax", *LIBRARIES)  # made by the C++ compiler of the host
 #: form -> the packages whose headers it is compiled with
 PACKAGES: Mapping[str, tuple[str, ...]] = {"tvm-ffi": ("apache-tvm-ffi",), "jax": ("jaxlib",)}
-CHOOSING = ("cu", "h", *BUILT)  # whose launcher chooses among variants; the other forms hold one schedule
+CHOOSING = ("cu", "h", *BUILT)  # forms whose launcher chooses a variant; the others hold one schedule
 FORMS = ("cu", "h", "so", "o", "torch", "tvm-ffi", "jax", "ptx", "cubin", "manifest", "json", *UNTIL)
 TEXTS = ("cu", "ptx", "json", *UNTIL)  # forms that the compiler itself prints
 MANIFEST = ".manifest.json"

@@ -183,7 +183,10 @@ def _launch(module: MemModule, k: MemKernel) -> dict[str, Any]:
 
 
 def extent(e: Extent, filled: dict[str, int] | None = None) -> Any:
-    """``e`` as JSON. ``filled``: the value that takes the place of a size of 0, because a map has no empty axis."""
+    """``e`` as JSON. ``filled``: the value that takes the place of a size of 0, because a map has no empty axis.
+
+    Raises InternalError.
+    """
     match e:
         case int():
             return e
@@ -197,7 +200,7 @@ def extent(e: Extent, filled: dict[str, int] | None = None) -> Any:
 
 
 def condition(e: Expr) -> Any:
-    """A condition on scalars as JSON: ``[op, argument...]``; a cast is called by its type."""
+    """A condition on scalars as JSON: ``[op, argument...]``; a cast is called by its type. Raises InternalError."""
     match e:
         case Const(value=value):
             return value

@@ -40,7 +40,7 @@ CODES: Mapping[str, str] = {
     "N0210": "scalar or definition never used (warning)",
     "N0211": "name of the wrong kind",
     "N0212": "wrong number of arguments",
-    "N0213": "function given index variables or a condition that it does not take, or the reverse",
+    "N0213": "function with index variables or a condition that it does not take, or without those that it needs",
     "N0214": "no output declared",
     "N0215": "an input cannot be defined",
     "N0216": "reserved name",

@@ -43,8 +43,8 @@ class Request:
     ``variants``: the most schedules among which the launcher chooses by runtime sizes; with more than one, a variant
     for tensors that are not aligned joins them.  ``unaligned``: strides that are given at launch, and the addresses of
     their tensors, are not promised to be multiples of 16 bytes.  ``assumed``: facts about runtime sizes beside those of
-    the spec.  ``verified``: the verifier runs behind every pass; not where the schedule alone is the result.
-    ``verified_later``: it runs behind the last one, and behind the others when the result is used.
+    the spec.  ``verified``: the verifier runs after every pass; not where the schedule alone is the result.
+    ``verified_later``: it runs after the last one, and after the others when the result is used.
     ``refused``: plans that ptxas refused, which are not tried again.
     """
 

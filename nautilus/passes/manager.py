@@ -63,14 +63,14 @@ class Record:
 
     number: int  # 0 is the start of a compilation or of another attempt, which invalidates earlier records
     stage: Stage
-    name: str  # of the step
+    name: str  # the name of the step
     spec: PassSpec | None  # None for a lowering
     module: Any
     changed: bool
     seconds: float
     context: Context
-    is_last: bool  # of its stage
-    certificates: tuple[Certificate, ...] = ()  # of the rewrites of this run
+    is_last: bool  # whether it is the last step of its stage
+    certificates: tuple[Certificate, ...] = ()  # those of the rewrites of this run
 
     @property
     def base(self) -> str:

@@ -1,7 +1,8 @@
 """Passes and decisions of Scalar IR in a program with recurrences.
 
-They run on each part of the program without recurrences (:mod:`nautilus.scalar.recurrences`), under the part of the
-schedule that names its definitions.  A pass that says ``sees_recurrences = True`` runs on the whole program.
+They run on each part of the program without recurrences (:mod:`nautilus.scalar.rewriting.recurrences`), under the
+part of the schedule that names its definitions.  A pass that says ``sees_recurrences = True`` runs on the whole
+program.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import is_recurrence, writes_of
 from nautilus.scalar.ir import Program
-from nautilus.scalar.recurrences import between, part_of, parts
+from nautilus.scalar.rewriting.recurrences import between, part_of, parts
 
 Derive = Callable[[Program, "Schedule | None"], tuple[Program, tuple[Certificate, ...]]]
 Decide = Callable[[Program, "Schedule | None", Fallbacks], tuple[Schedule, Fallbacks]]

@@ -16,7 +16,7 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import Scan
 from nautilus.targets.memory_rates import SECTOR
 
-SMALL = 128  # an input with less than one part in so many of the elements of the largest one is small
+SMALL = 128  # an input with less than 1 / SMALL of the elements of the largest one is small
 LONG = 1 << 20  # the extent of an axis of any size: too long for a tile
 
 

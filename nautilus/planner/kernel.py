@@ -68,7 +68,7 @@ COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 SHORT = 1024  # rows of columns that are not worth a split
 FULL = 128  # blocks with which most multiprocessors have one
-CHEAP = 4  # recomputed work is at most one part in so many of the work of its readers
+CHEAP = 4  # recomputed work is at most 1 / CHEAP of the work of its readers
 MAX_PRIVATE = 1024  # elements of a private loop inside the shared loop
 
 

@@ -49,7 +49,7 @@ from nautilus.targets.limits import Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 LONG = 64  # terms of reductions whose running results a block should not compute one after another
-LONGER = 4096  # as LONG, for reductions whose results another reduction combines
+LONGER = 4096  # LONG for reductions whose results another reduction combines
 FEW_ROWS = 64  # rows of a product that is bound by memory, at most
 MOST_TERMS = 1 << 18  # terms of sums over memory that a block computes before it multiplies them: about 10 microseconds
 ACCUMULATORS = 384  # columns of sums in a tile of 128 rows: two warpgroups then have 192 registers a thread for them
@@ -143,8 +143,8 @@ class _Known:
     graph: Graph
     plans: dict[tuple[Group, int], KernelPlan | None] = field(default_factory=dict)
     groups: dict[Group, Unified] = field(default_factory=dict)
-    reasons: dict[Group, str] = field(default_factory=dict)  # of groups without a plan
-    unfused: dict[str, Unfused] = field(default_factory=dict)  # of the last grouping
+    reasons: dict[Group, str] = field(default_factory=dict)  # why a group has no plan
+    unfused: dict[str, Unfused] = field(default_factory=dict)  # the definitions that the last grouping left apart
 
     def unified(self, ops: Group) -> Unified:
         """The definitions of ``ops`` with unified axes."""

@@ -33,7 +33,10 @@ class Planner:
     precision: str = "fast"
 
     def decide(self, before: str, program: Program, schedule: Schedule | None) -> Schedule:
-        """``schedule`` (None: one of defaults) with the choices that pass ``before`` needs for ``program``."""
+        """``schedule`` (None: one of defaults) with the choices that pass ``before`` needs for ``program``.
+
+        Raises InternalError.
+        """
         schedule = schedule or Schedule()
         match before:
             case "inline":

@@ -52,7 +52,7 @@ def stored_bytes(d: Def) -> int:
 
 
 def _copies(program: Program, name: str, fallbacks: Fallbacks) -> tuple[CopyPlan, ...]:
-    """Copies of definition ``name`` for the clusters of its readers behind the first one."""
+    """Copies of definition ``name`` for the clusters of its readers after the first one."""
     groups, _ = grouped(_packed(program), fallbacks)
     readers: dict[Group, list[str]] = {}
     for r in known_of(program).graph.readers[name]:

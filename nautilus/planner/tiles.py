@@ -43,7 +43,7 @@ PART_STEP = 32  # step of a GEMM in parts: one short sum, and 128-byte rows of f
 ACCUMULATORS = 160  # most accumulator registers of a thread in a back-to-back GEMM; ptxas spills above it
 STREAMED = 256  # columns of a GEMM of few rows in one step of a loop over them
 NARROW_STAGES = 4  # stages of a GEMM with few rows: three stages ahead, of 16 KB each
-PAD = 16  # bytes behind a row of an operand in shared memory
+PAD = 16  # bytes after a row of an operand in shared memory
 FULL = 100  # least number of blocks for wide tiles: most multiprocessors then have one
 
 

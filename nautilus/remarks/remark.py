@@ -56,7 +56,7 @@ class Remark:
 class Facts:
     """The source of all remarks: a finished compilation of a spec, with the programs that its passes saw.
 
-    ``ordered``: the program behind ``order-contractions``; ``planned``: the one that ``fuse`` received, and ``defs``
+    ``ordered``: the program after ``order-contractions``; ``planned``: the one that ``fuse`` received, and ``defs``
     its definitions by name.  ``estimate``: the prediction for the emitted kernels.
     """
 

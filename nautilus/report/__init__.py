@@ -1,1 +1,1 @@
-"""``--report``: one HTML file that shows what became of each statement of a spec, pass by pass."""
+"""``--report``: one HTML file that shows each statement of a spec after each pass."""

@@ -123,7 +123,7 @@ form_of(Loop).nests = "kind"
 
 
 def _assignment(r: Reader) -> Form | None:
-    """The form of an assignment: an update where a combiner stands behind the index."""
+    """The form of an assignment: an update where a combiner stands after the index."""
     ts, at, depth = r.ts, 2, 1
     if ts.peek() != "[":
         return None
@@ -195,3 +195,11 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[tuple[tuple[Loop, ...], Store
             stack += [(inside, inner) for inner in reversed(s.body)]
         else:
             yield loops, s
+
+
+def common_loops(a: tuple[Loop, ...], b: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """The loops around both of two places in a kernel, of which ``a`` and ``b`` have all (outer first)."""
+    same = 0
+    while same < min(len(a), len(b)) and a[same] is b[same]:
+        same += 1
+    return a[:same]

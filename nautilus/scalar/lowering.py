@@ -1,7 +1,7 @@
 """Spec to Scalar IR: one kernel a definition, one more for every reduction inside an expression.
 
-The definitions of a recurrence are one kernel together (:mod:`nautilus.scalar.recurrences`), with the reductions in
-them that read a member.
+The definitions of a recurrence are one kernel together (:mod:`nautilus.scalar.analysis.states.recurrences`), with the
+reductions in them that read a member.
 
 * A reduction inside an expression is hoisted, innermost first, into a temp over its free index
   variables, named after the definition: ``P_max``, ``P_sum``.  Reductions that are equal up to the
@@ -64,8 +64,9 @@ from nautilus.scalar.analysis.masking import (
     negation,
     presence,
 )
+from nautilus.scalar.analysis.states.recurrences import independent
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
-from nautilus.scalar.recurrences import independent, recurrence_kernel
+from nautilus.scalar.rewriting.recurrences import recurrence_kernel
 
 Scope = Mapping[str, "int | Param"]  # index variable -> extent, outer first
 

@@ -23,7 +23,7 @@ from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import INDEX_TYPES, DType
 from nautilus.scalar.analysis.independence import outside_of_step, same_iteration, undetermined
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, expressions, statements
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, common_loops, expressions, statements
 from nautilus.scalar.text import first_line
 
 _LEVEL = "scalar"
@@ -339,12 +339,7 @@ def private_to(k: Kernel, name: str) -> tuple[Loop, ...]:
     for loops, s in statements(k.body):
         if s.buffer != name and all(ld.buffer != name for e in expressions(s) for ld in loads(e)):
             continue
-        if common is None:
-            common = loops
-        same = 0
-        while same < min(len(common), len(loops)) and common[same] is loops[same]:
-            same += 1
-        common = common[:same]
+        common = loops if common is None else common_loops(common, loops)
     return common or ()
 
 

@@ -45,7 +45,7 @@ class Limits:
     async_copy: bool = True
     warpgroup: bool = False  # warpgroup MMAs, TMA copies and mbarriers with byte counts
     float8: bool = False  # instructions that convert 8-bit floats, and MMAs of them
-    multiprocessors: int = 0  # of the largest device, which sizes persistent grids; 0: not known
+    multiprocessors: int = 0  # those of the largest device, which give the size of persistent grids; 0: not known
     gpcs: tuple[int, ...] = ()  # multiprocessors of each graphics processing cluster, for whole clusters of blocks
 
     def registers_at_launch(self, threads: int, blocks: int = 1) -> int:

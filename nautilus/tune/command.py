@@ -85,7 +85,7 @@ class Outcome:
 
 
 def tune_one(request: Request, given: Mapping[str, str], options: Options) -> Outcome:
-    """Tune the spec of ``request``; errors of the compiler are part of the outcome."""
+    """Tune the spec of ``request``; errors of the compiler are part of the outcome. Raises InputError."""
     label: dict[str, Any] = {"spec": str(request.path), "sizes_text": "", "arch": request.arch}
     try:
         if stage_of(request.path).name != "spec":

@@ -61,7 +61,7 @@ from nautilus.vr_tile.ir import (
 from nautilus.vr_tile.text import format_op
 
 _SCALAR = TileType(DType.I32)
-_ELEMENTS = 1 << 17  # of a value, for the points of a grid that run together
+_ELEMENTS = 1 << 17  # elements of a value, at most, for the grid points that run together
 
 
 class TileRunError(RuntimeError):
@@ -209,7 +209,10 @@ class _Run:
         return np.where(c.astype(bool), *parts)
 
     def element(self, buffer: str, index: Sequence[Array]) -> Array:
-        """An element that a loop bound reads; points outside of the loops around have any place."""
+        """An element that a loop bound reads; points outside of the loops around have any place.
+
+        Raises TileRunError.
+        """
         data = self.memory[buffer]
         for at, n in zip(index, data.shape, strict=True):
             bad = (at < 0) | (at >= n)
@@ -223,7 +226,7 @@ class _Run:
         return x.reshape(-1, *[1] * len(t.axes))
 
     def spread(self, name: str, t: TileType) -> Array:
-        """Value ``name`` with a dimension for every axis of ``t`` (1 where it lacks the axis)."""
+        """Value ``name`` with a dimension for every axis of ``t`` (1 where it lacks the axis). Raises TileRunError."""
         own, data = self.values[name]
         if own.axes == t.axes:
             return data

@@ -8,23 +8,10 @@ the arguments.
 from __future__ import annotations
 
 from nautilus.core.text.assembly import format_op, format_ops
-from nautilus.core.text.assembly import grammar as _grammar
-from nautilus.core.text.modules import format_module, parse_module
+from nautilus.core.text.modules import TextForm
 from nautilus.vr_tile.ir import VR, TileModule, Value
 
 __all__ = ["format", "format_op", "format_ops", "grammar", "parse"]
 
-
-def grammar() -> str:
-    """The grammar of this text form."""
-    return _grammar(TileModule, VR.ops, Value)
-
-
-def format(m: TileModule) -> str:
-    """The text of a module."""
-    return format_module(m)
-
-
-def parse(text: str, name: str = "<vr-tile>") -> TileModule:
-    """The module that ``text`` is, whole. Raises IRParseError."""
-    return parse_module(TileModule, VR, text, name)
+_FORM = TextForm(TileModule, VR, Value)
+grammar, format, parse = _FORM.grammar, _FORM.format, _FORM.parse

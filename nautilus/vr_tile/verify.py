@@ -51,11 +51,11 @@ LEVEL = "vr-tile"
 def verify(m: TileModule) -> None:
     """Raise VerifyError unless every rule of the level holds for ``m``."""
     names = [b.name for b in m.buffers] + [p.name for p in m.params]
-    _unique("one name one thing", names, f"module {m.name}")
-    _unique("one name one kernel", [k.name for k in m.kernels], f"module {m.name}")
+    _unique("a name denotes one buffer or param", names, f"module {m.name}")
+    _unique("a name denotes one kernel", [k.name for k in m.kernels], f"module {m.name}")
     for b in m.buffers:
         if b.space is Space.LOCAL:
-            _fail("buffers are inputs, outputs and temps", b.name, "a local has no place here", b.span)
+            _fail("buffers are inputs, outputs and temps", b.name, "a module has no local buffer", b.span)
     written, read = set[str](), set[str]()
     for k in m.kernels:
         _Kernel(m, k, frozenset(written), frozenset(read)).check()
@@ -96,7 +96,7 @@ class _Kernel:
 
     def check(self) -> None:
         k = self.kernel
-        _unique("one name one variable", [g.var for g in k.grid] + [a.name for a in k.axes], f"kernel {k.name}")
+        _unique("a name denotes one variable", [g.var for g in k.grid] + [a.name for a in k.axes], f"kernel {k.name}")
         for a in k.axes:
             if a.size < 1:
                 _fail("axes have elements", f"kernel {k.name}", f"{a.name} has size {a.size}", k.span)
@@ -137,14 +137,14 @@ class _Kernel:
     def use(self, v: Value) -> None:
         have = self.values.get(v.name)
         self.need(have is not None, "defined before use", f"%{v.name} is not defined here")
-        self.need(have == v.type, "one type a value", f"%{v.name} was defined with another type")
+        self.need(have == v.type, "a value has one type", f"%{v.name} was defined with another type")
 
     def define(self, v: Value) -> None:
         self.need(v.name not in self.defined, "one definition a value", f"%{v.name} is defined twice")
         sizes = {a.name: a.size for a in self.kernel.axes}
         for a in v.type.axes:
             self.need(a.name in sizes, "axes are declared", f"{a.name} is not an axis of the kernel")
-            self.need(sizes[a.name] == a.size, "one size an axis", f"{a.name} has size {sizes[a.name]}")
+            self.need(sizes[a.name] == a.size, "an axis has one size", f"{a.name} has size {sizes[a.name]}")
         ranks = [self.order[n] for n in v.type.names]
         self.need(ranks == sorted(set(ranks)), "axes in the kernel's order", ", ".join(v.type.names))
         self.defined.add(v.name)
@@ -195,7 +195,8 @@ class _Kernel:
                         say(str(err))
 
     def access(self, op: LoadOp | StoreOp, b: Buffer, t: TileType) -> None:
-        self.need(len(op.index) == len(b.shape), "one index a dimension", f"{b.name} has {len(b.shape)}")
+        found = f"{b.name} has {len(b.shape)}"
+        self.need(len(op.index) == len(b.shape), "an access has one index for each dimension", found)
         for e in op.index:
             self.expr(e, t, "indices are integers in scope", INDEX_TYPES)
         if op.mask is not None:
@@ -268,13 +269,18 @@ def _map(k: _Kernel, op: MapOp) -> None:
     k.need(t.axes == k.union(a.type for a in op.args), "elementwise axes are the operands' union", str(t.names))
 
 
+def _combined_type(k: _Kernel, op: ReduceOp | ScanOp, rule: str) -> None:
+    """The element type of the result is that of the combiner on the argument's; ``rule``: the name of the invariant."""
+    try:
+        want = reduce_dtype(op.combiner, op.arg.type.dtype)
+    except DTypeError as err:
+        k.fail(rule, str(err))
+    k.need(want is op.result.type.dtype, rule, f"{op.combiner} gives {want}")
+
+
 def _reduce(k: _Kernel, op: ReduceOp) -> None:
     t, arg = op.result.type, op.arg.type
-    try:
-        want = reduce_dtype(op.combiner, arg.dtype)
-    except DTypeError as err:
-        k.fail("reduction types", str(err))
-    k.need(want is t.dtype, "reduction types", f"{op.combiner} gives {want}")
+    _combined_type(k, op, "reduction types")
     inside = bool(op.axes) and len(set(op.axes)) == len(op.axes) and set(op.axes) <= set(arg.names)
     k.need(inside, "reduced axes are the operand's", ", ".join(op.axes))
     rest = tuple(a for a in arg.axes if a.name not in op.axes)
@@ -283,11 +289,7 @@ def _reduce(k: _Kernel, op: ReduceOp) -> None:
 
 def _scan(k: _Kernel, op: ScanOp) -> None:
     t, arg = op.result.type, op.arg.type
-    try:
-        want = reduce_dtype(op.combiner, arg.dtype)
-    except DTypeError as err:
-        k.fail("scan types", str(err))
-    k.need(want is t.dtype, "scan types", f"{op.combiner} gives {want}")
+    _combined_type(k, op, "scan types")
     sizes = dict(zip((*arg.names, *t.names), (*arg.shape, *t.shape), strict=True))
     named = op.axis in arg.names and op.into in t.names and op.into not in arg.names
     k.need(named and sizes[op.axis] == sizes[op.into], "a scan leads to another axis of one size", op.into)
@@ -320,7 +322,7 @@ def _for(k: _Kernel, op: ForOp) -> None:
     for e in (op.lo, op.hi):
         k.expr(e, TileType(DType.I32), "loop bounds are integers in scope", INDEX_TYPES, reads=True)
     taken = op.var in k.vars or op.var in k.order
-    k.need(not taken, "one name one variable", f"{op.var} is taken")
+    k.need(not taken, "a name denotes one variable", f"{op.var} is taken")
     k.need(len(op.results) == len(op.carried) == len(op.yields), "as many results as carried", "")
     for r, (arg, init), y in zip(op.results, op.carried, op.yields, strict=True):
         same = r.type == arg.type == init.type == y.type

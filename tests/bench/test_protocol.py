@@ -48,7 +48,7 @@ def test_timing() -> None:
     assert t.spread == pytest.approx(0.2 / 1.1)
 
 
-def test_cool_times_everyone_as_often_in_mixed_order_behind_a_spin() -> None:
+def test_cool_times_everyone_as_often_in_mixed_order_after_a_spin() -> None:
     clock = FakeClock({"a": [1e-3], "b": [2e-3]})
     found = cool(clock, clock.runs(), 9)
     assert {n: len(t.samples) for n, t in found.times.items()} == {"a": 9, "b": 9}

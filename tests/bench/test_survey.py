@@ -40,7 +40,7 @@ def test_rows_are_kept_and_a_run_goes_on(specs: list[Path], tmp_path: Path, monk
     monkeypatch.setattr(survey, "_examined", lambda *_: pytest.fail("a finished spec is compiled again"))
     assert list(run(asked, specs)) == rows == read(file)
     monkeypatch.setattr(survey, "_examined", lambda *_: {"kernels": 2})
-    assert [*rows, *run(asked, [tmp_path / "later.naut"])] == read(file)  # behind the line that was cut off
+    assert [*rows, *run(asked, [tmp_path / "later.naut"])] == read(file)  # after the line that was cut off
 
 
 def test_a_compilation_without_end_is_a_row(specs: list[Path], tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_an_argmin_among_equal_numbers_may_have_any_of_their_places() -> None:
     assert report.ok, report.text()
 
 
-def test_the_time_of_a_check_ends_behind_random_inputs() -> None:
+def test_the_time_of_a_check_ends_after_random_inputs() -> None:
     report = checked(ROWS, seconds=0.0)
     assert report.ok, report.text()
     assert {o.kind for o in report.outcomes if o.check == "result" and o.kind} == {"random"}

@@ -19,7 +19,7 @@ O[b, n] = sum[k](W[b, k] * V[k, n])
 """
 
 
-def test_elements_behind_lengths_are_not_needed() -> None:
+def test_elements_beyond_lengths_are_not_needed() -> None:
     spec = load_text(_LENGTHS)
     inputs = {"A": np.ones((3, 9)), "V": np.ones((9, 4)), "len": np.array([2, 0, 7])}
     found = needed(spec, inputs, {})

@@ -109,7 +109,7 @@ def test_parameters_have_the_names_of_the_fields() -> None:
     assert str(inspect.signature(Base)) == "(a)"
 
 
-def test_a_field_without_default_behind_one_with_default_is_refused() -> None:
+def test_a_field_without_default_after_one_with_default_is_refused() -> None:
     class Wrong:
         a: int = 1
         b: int

@@ -36,7 +36,7 @@ def test_default_plans_compile_without_spills(given: Decode, arch: str) -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_rings_of_bulk_copies_compile_without_spills(groups: int) -> None:
+def test_pipelines_of_tma_copies_compile_without_spills(groups: int) -> None:
     text = Decode(1000 if groups == 1 else 1024, 128, heads=4, group=4).text
     cuda = compilation(text, schedule(text, groups, 4, 32, tma_loads=True)).result.cuda
     assert "cp.async.bulk.tensor" in cuda and "L2_PROMOTION_L2_128B" in cuda

@@ -161,11 +161,8 @@ class Writer:
                     other = self.r.choice(axes)
                     index[k] = f"({other.lower()} + {d.lower()}) % {d}"
                 case 3 if n > 1 and t.kind != "bool":
-                    shift = self.r.choice((1, -1, 2))
-                    index[k] = f"{d.lower()} + {shift}"
-                    guard = f" if 0 <= {d.lower()} + {shift} < {d} else 0"
-        text = f"{t.name}[{', '.join(index)}]" if index else t.name
-        return f"({text}{guard})" if guard else text
+                    index[k], guard = shifted(self.r, d)
+        return element(t.name, index, guard)
 
     def condition(self, axes: tuple[str, ...]) -> str:
         r = self.r
@@ -175,11 +172,27 @@ class Writer:
         if not axes:
             return "true" if r.random() < 0.3 else f"{self.read(axes)} > 0.25"
         x, y = r.choice(axes).lower(), r.choice(axes).lower()
-        return r.choice((
-            f"{x} <= {y} + {r.randint(-3, 9)}", f"-{r.randint(0, 5)} <= {x} - {y} < {r.randint(1, 9)}",
-            f"{x} % {r.randint(2, 3)} == {r.randint(0, 1)}", f"{x} >= {r.randint(0, 4)} or {y} == 1",
-            f"{self.read(axes)} > 0.25", f"not {x} // 4 == {y} // 4",
-        ))  # fmt: skip
+        return r.choice((*comparisons(r, x, y), f"{self.read(axes)} > 0.25", f"not {x} // 4 == {y} // 4"))
+
+
+def shifted(r: random.Random, d: str) -> tuple[str, str]:
+    """An index that is off the variable of dim ``d`` by one or two, and the choice of 0 where it is outside."""
+    index = f"{d.lower()} + {r.choice((1, -1, 2))}"
+    return index, f" if 0 <= {index} < {d} else 0"
+
+
+def element(name: str, index: list[str], guard: str) -> str:
+    """A read of tensor ``name``; ``guard``: the choice after it, or nothing."""
+    text = f"{name}[{', '.join(index)}]" if index else name
+    return f"({text}{guard})" if guard else text
+
+
+def comparisons(r: random.Random, x: str, y: str) -> tuple[str, ...]:
+    """Conditions on the index variables ``x`` and ``y``."""
+    return (
+        f"{x} <= {y} + {r.randint(-3, 9)}", f"-{r.randint(0, 5)} <= {x} - {y} < {r.randint(1, 9)}",
+        f"{x} % {r.randint(2, 3)} == {r.randint(0, 1)}", f"{x} >= {r.randint(0, 4)} or {y} == 1",
+    )  # fmt: skip
 
 
 def program(seed: int) -> str:

@@ -126,7 +126,7 @@ MORE = {
 
 
 @pytest.mark.parametrize("name", MORE)
-def test_clusters_with_more_behind_them(name: str) -> None:
+def test_clusters_with_more_after_them(name: str) -> None:
     text = Decode(201, heads=4, group=2).text
     declared, output, last = MORE[name]
     text = text.replace("output O: f16[B, H, M, D]", f"{declared}\n{output}") + f"\n{last}\n"
@@ -159,7 +159,7 @@ def test_chunks_that_hold_nothing() -> None:
         assert not wrong, "\n".join(wrong)
 
 
-def test_bulk_copies_are_taken() -> None:
+def test_tma_copies_are_taken() -> None:
     """The tests above would also pass if every pipeline used ``cp.async``."""
     for n, groups in ((256, 2), (201, 1)):
         text = Decode(n, heads=4, group=2).text

@@ -56,13 +56,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, archs, most in (("libk.so", "sm_80,sm_90a", 6), ("k.o", "sm_90a", 1), ("k.h", "sm_90a,sm_80", 6)):
         options = ["--arch", archs, "-q", "--variants", str(most)]
         assert main([str(folder / "k.naut"), "-o", str(folder / name), *options]) == 0
-    (folder / "user.c").write_text(USER)
+    programs(folder, USER, "libk.so", "k.o")
+    return folder
+
+
+def programs(folder: Path, user: str, library: str, objects: str) -> None:
+    """Build in ``folder`` the program ``user`` (C) with a shared library and with an object file, and the driver."""
+    (folder / "user.c").write_text(user)
     include = [f"-I{p}" for p in include_paths()]
     built(GXX, "-shared", "-fPIC", *include, Path(__file__).parent / "driver.cpp", "-o", folder / "libcuda.so.1")
     gcc = shutil.which("gcc") or GXX
-    built(gcc, "-std=c11", "-Wall", "-Werror", folder / "user.c", folder / "libk.so", "-o", folder / "shared")
-    built(gcc, "-std=c11", folder / "user.c", folder / "k.o", "-ldl", "-lpthread", "-o", folder / "static")
-    return folder
+    built(gcc, "-std=c11", "-Wall", "-Werror", folder / "user.c", folder / library, "-o", folder / "shared")
+    built(gcc, "-std=c11", folder / "user.c", folder / objects, "-ldl", "-lpthread", "-o", folder / "static")
 
 
 def calls(folder: Path, program: str, version: str, *words: str) -> list[str]:

@@ -171,7 +171,7 @@ def test_a_size_in_device_memory_is_an_input_and_tensors_have_the_shape_of_its_b
     assert "k_workspace(int M)" in result.cuda or "spec_workspace(int M)" in result.cuda
 
 
-def test_blocks_behind_a_size_in_device_memory_leave_at_once() -> None:
+def test_blocks_beyond_a_size_in_device_memory_leave_at_once() -> None:
     text = "dim T = device <= 4096, N = 64\ninput X: f16[T, N]\noutput Y: f16[T, N]\nY[t, n] = X[t, n] + 1\n"
     result = compile_checked(Request(Path("k.naut"), "sm_90a", text=text))
     module = result.modules["ma-tile"]

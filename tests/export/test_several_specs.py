@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import os
-import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -17,7 +16,7 @@ from nautilus.cli.main import main
 from nautilus.export.built import names_in
 from nautilus.export.frameworks.python_function import BUILTINS
 from tests.export.frameworks.test_torch_module import TORCH
-from tests.export.test_library import GXX, built, calls, needs_compiler, run
+from tests.export.test_library import GXX, built, calls, needs_compiler, programs, run
 
 SPEC = "dim M = runtime, N = 64\ninput X: f32[M, N]\noutput Y: f32[M, N]\nY[i, j] = {}\n"
 BODIES = {"twice": "X[i, j] * 2", "rows": "X[i, j] - max[k](X[i, k])", "twice_launch": "X[i, j] * 3"}
@@ -39,14 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     specs = [str(place / f"{name}.naut") for name in BODIES]
     for output in ("liball.so", "all.o", "all.h"):
         assert main([*specs, "-o", str(place / output), "--arch", "sm_80", "-q", "--variants", "1"]) == 0
-    (place / "user.c").write_text(USER)
-    from nautilus.runtime.nvrtc import include_paths
-
-    include = [f"-I{p}" for p in include_paths()]
-    built(GXX, "-shared", "-fPIC", *include, Path(__file__).parent / "driver.cpp", "-o", place / "libcuda.so.1")
-    gcc = shutil.which("gcc") or GXX
-    built(gcc, "-std=c11", "-Wall", "-Werror", place / "user.c", place / "liball.so", "-o", place / "shared")
-    built(gcc, "-std=c11", place / "user.c", place / "all.o", "-ldl", "-lpthread", "-o", place / "static")
+    programs(place, USER, "liball.so", "all.o")
     built(GXX, "-fsyntax-only", "-Wall", "-Werror", "-x", "c++", place / "all.h")
     return place
 

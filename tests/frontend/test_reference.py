@@ -48,7 +48,7 @@ def line_id(example: Example) -> str:
 
 
 def write_spec(example: Example, folder: Path) -> Path:
-    """The example as a file, with the prefix behind it so that its lines keep their numbers."""
+    """The example as a file, with the prefix after it so that its lines keep their numbers."""
     for name, text in reference_page.files(BLOCKS).items():
         (folder / name).write_text(text)
     path = folder / "spec.naut"
@@ -141,7 +141,7 @@ def test_every_function_and_reduction_and_type_has_a_row_that_uses_it() -> None:
 
 
 def function_rows(heading: str) -> dict[str, tuple[str, str]]:
-    """Name -> (entry, meaning) of the function table behind the marker ``heading``."""
+    """Name -> (entry, meaning) of the function table after the marker ``heading``."""
     table = PAGE.split(f"<!-- functions: {heading} -->\n")[1].split("<!-- end -->")[0]
     return {re.split(r"[\[(]", row.entry)[0]: (row.entry, row.meaning) for row in reference_page.rows(table)}
 

@@ -1,7 +1,7 @@
 """Many cases in many processes: resumable, with a file for each kind of failure.
 
 The folder of a campaign holds ``progress.jsonl``, one line for each finished run of seeds, and ``found/``, one file for
-each kind of failure with the smallest case and how to repeat it.  A campaign that was killed goes on behind the runs
+each kind of failure with the smallest case and how to repeat it.  A campaign that was killed goes on after the runs
 that were finished.
 """
 

@@ -282,11 +282,8 @@ class Writer:
                     x = r.choice(tables)
                     index[k] = f"{x.name}[{', '.join(y.lower() for y in x.dims)}]" if x.dims else x.name
                 case 6 if n > 1 and t.kind != "bool":
-                    shift = r.choice((1, -1, 2))
-                    index[k] = f"{d.lower()} + {shift}"
-                    guard = f" if 0 <= {d.lower()} + {shift} < {d} else 0"
-        text = f"{t.name}[{', '.join(index)}]" if index else t.name
-        return f"({text}{guard})" if guard else text
+                    index[k], guard = fuzz.shifted(r, d)
+        return fuzz.element(t.name, index, guard)
 
     def condition(self, axes: tuple[str, ...]) -> str:
         r = self.r
@@ -297,8 +294,7 @@ class Writer:
             return r.choice(("true", "false", f"{self.exact(axes)} > 0.25"))
         x, y = r.choice(axes).lower(), r.choice(axes).lower()
         form = r.choice((
-            f"{x} <= {y} + {r.randint(-3, 9)}", f"-{r.randint(0, 5)} <= {x} - {y} < {r.randint(1, 9)}",
-            f"{x} % {r.randint(2, 3)} == {r.randint(0, 1)}", f"{x} >= {r.randint(0, 4)} or {y} == 1",
+            *fuzz.comparisons(r, x, y),
             f"{self.exact(axes)} > 0.25", f"not {x} // 4 == {y} // 4", f"{x} != {y} and {x} < {r.randint(1, 40)}",
             f"abs({x} - {y}) <= {r.randint(0, 9)}", f"{x} > {y} > 0", f"{x} * {r.randint(1, 3)} < {y} + 20",
             f"({x} + {y}) % 3 != 0", "true", f"{x} < {y} or {x} // 8 == {y} // 8",

@@ -130,7 +130,7 @@ def make_dump(seed: int) -> str:
 
 @cache
 def _dumps(number: int) -> Sequence[str]:
-    """The dumps of a base at every pass, each behind its suffix."""
+    """The dumps of a base at every pass, each after its suffix."""
     spec, arch = _base(number)
     dumps: list[str] = []
 

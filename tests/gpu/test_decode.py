@@ -22,7 +22,7 @@ from tests.gpu.test_warpgroup import check
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(default_arch() != "sm_90a", reason="the GPU has no bulk copies"),
+    pytest.mark.skipif(default_arch() != "sm_90a", reason="the GPU has no TMA copies"),
 ]
 
 INPUTS = ("random", "large-logits", "one-hot", "masked")

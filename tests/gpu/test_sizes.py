@@ -92,7 +92,7 @@ def test_one_graph_serves_every_size(tmp_path: Path, stream: int) -> None:
         n = min(max(size, 0), 300)
         want = run_spec(spec, {"X": memory[0].read()[:n], "W": memory[1].read()}, {}, {"T": n})
         got = out[0].read()
-        assert np.isnan(got[n:]).all()  # nothing behind the size is written
+        assert np.isnan(got[n:]).all()  # nothing beyond the size is written
         np.testing.assert_allclose(got[:n], want["Y"], rtol=2e-3, atol=2e-2)
         np.testing.assert_allclose(out[1].read(), want["S"], rtol=2e-3, atol=0.3)
 

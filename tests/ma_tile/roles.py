@@ -37,7 +37,7 @@ def role(module: MemModule, name: str) -> str:
 
 
 def in_order(body: str, *lines: str) -> None:
-    """Each of ``lines`` stands in ``body``, as a part of a line of its own behind the one before it."""
+    """Each of ``lines`` stands in ``body``, as a part of a line of its own after the one before it."""
     at = iter(body.splitlines())
     for want in lines:
         assert any(want in line for line in at), f"{want!r} is not there, or not in this place:\n{body}"

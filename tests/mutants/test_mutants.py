@@ -30,7 +30,7 @@ SHARE = {
     "f16 sm_80": 1,
 }
 #: Synchronisation in front of the copy of Q in a kernel that recomputes masked tiles, which is redundant: nothing is
-#: pending there, the next commit closes the group, and the rank-one loop has barriers behind the last read of Q.
+#: pending there, the next commit closes the group, and the rank-one loop has barriers after the last read of Q.
 REDUNDANT = {
     ("O_masked", "AsyncWait: deleted", "cp.wait 0"),
     ("O_masked", "AsyncWait: pending +1", "cp.wait 0"),

@@ -172,7 +172,7 @@ def test_the_excerpts_of_the_worked_example_are_current(level: str) -> None:
             continue
         pattern = ".*".join(re.escape(part) for part in shown.strip().split("..."))
         place = next((i for i, line in enumerate(rest) if re.fullmatch(pattern, line)), None)
-        assert place is not None, f"not in the {level} text behind the lines before it: {shown}"
+        assert place is not None, f"not in the {level} text after the lines before it: {shown}"
         rest = rest[place + 1 :]
 
 

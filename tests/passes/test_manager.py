@@ -25,7 +25,7 @@ def test_options_come_from_the_pipeline_and_the_context() -> None:
     assert Pipeline().run(todo, "4", Context(arch="sm_90a", precision="strict"))[0] == 1005
 
 
-def test_resume_behind_a_pass() -> None:
+def test_resume_after_a_pass() -> None:
     assert [s.name for s in steps(fake.STAGE, after="by-arch")] == ["add-2"]
     assert steps(fake.STAGE, after="add-2") == ()
     with pytest.raises(ValueError, match="fake has no pass 'nope'; its passes are add, by-arch, add-2"):

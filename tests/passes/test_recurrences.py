@@ -6,7 +6,7 @@ from nautilus.core.buffers import Space
 from nautilus.core.schedule import CopyPlan, Schedule
 from nautilus.passes.recurrences import derive_between
 from nautilus.scalar.passes.operands.rematerialise import Rematerialise
-from nautilus.scalar.recurrences import part_of, parts
+from nautilus.scalar.rewriting.recurrences import part_of, parts
 from nautilus.scalar.text import parse_program
 
 TEXT = """

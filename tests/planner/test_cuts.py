@@ -21,6 +21,7 @@ from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.targets.limits import limits
 from nautilus.tune.search.trial_lowering import trials_of
 from tests.core.schedule.engines import warp_of
+from tests.planner.plans import schedule_of
 from tests.scalar.programs.build import attention, causal
 from tests.scalar.programs.small import argmax, column_sums, logsumexp, matmul, softmax, swiglu
 from tests.shipped import SPECS
@@ -255,8 +256,7 @@ def test_bytes_that_become_operands_have_more_warps_with_shorter_steps() -> None
         "P[b, h, g, j] = softmax[j](sum[d](Q[b, h, g, d] * f16(K[b, h, j, d])))\n"
         "O[b, h, g, d] = sum[j](P[b, h, g, j] * s[b, h, j] * f16(V[b, h, j, d]))\n"
     )
-    schedule = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="scalar")).context.schedule
-    assert schedule is not None
+    schedule = schedule_of(text)
     assert {(c.splits, c.interleave, c.tile) for c in schedule.splits or ()} == {(8, 2 * streaming.WARPS, 32)}
 
 

@@ -11,6 +11,7 @@ from nautilus.planner.groups import Graph, Why, graph_of, launches_alike
 from nautilus.planner.kernels import MOST, default_schedule, unfused
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.lowering import lower
+from tests.planner.plans import schedule_of
 
 DIAMOND = """
 dim N = 64
@@ -134,8 +135,7 @@ b[j] = logsumexp[i](S[i, j]) - S[j, j]
 
 def test_the_diagonal_of_a_matrix_is_no_reason_to_share_a_kernel() -> None:
     """Statistics of rows and those of columns both read it, in blocks of other shapes."""
-    made = compile_file(Request(Path("contrastive.naut"), text=CONTRASTIVE, until="scalar")).context.schedule
-    assert made is not None
+    made = schedule_of(CONTRASTIVE)
     groups = [k.ops for k in made.kernels]
     assert not any("a_sum_part" in ops and "b_sum_part" in ops for ops in groups)
     assert {"a_sum_part", "b_sum_part"} <= {o for ops in groups for o in ops}
@@ -174,7 +174,6 @@ o[h, i, d] = sum[j](p[h, i, j] * v[h, j, d])
 
 
 def test_whether_a_row_has_an_element_is_found_in_the_loop_of_its_product() -> None:
-    result = compile_file(Request(Path("given.naut"), "sm_90a", text=LAYOUT, until="scalar"))
-    assert result.context.schedule is not None
-    plans = {k.name: k for k in result.context.schedule.kernels}
+    schedule = schedule_of(LAYOUT)
+    plans = {k.name: k for k in schedule.kernels}
     assert any(name.endswith("_any") for name in plans["o"].ops)

@@ -14,6 +14,7 @@ from nautilus.passes.manager import Record
 from nautilus.passes.pipelines import SCALAR
 from nautilus.planner.planner import Planner
 from nautilus.scalar.ir import Program
+from tests.planner.plans import schedule_of
 
 SPEC = dedent("""\
     dim M = 64, N = 256
@@ -75,9 +76,8 @@ def test_the_largest_scale_of_a_product_has_a_kernel_of_its_own() -> None:
         "input s: f32[B, N]\noutput O: f16[B, G, D]\nS[b, g, j] = sum[d](Q[b, g, d] * K[b, j, d])\n"
         "O[b, g, d] = sum[j](softmax[j](S[b, g, j]) * (s[b, j] * V[b, j, d]))\n"
     )
-    result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
-    assert result.context.schedule is not None
-    groups = [{n.removesuffix("_part") for n in k.ops} for k in result.context.schedule.kernels]
+    schedule = schedule_of(text)
+    groups = [{n.removesuffix("_part") for n in k.ops} for k in schedule.kernels]
     assert {"O_acc_largest"} in groups and not any({"S", "O_acc_largest"} <= g for g in groups)
 
 
@@ -87,9 +87,8 @@ def test_the_largest_scale_of_a_product_joins_no_other_reader_of_it() -> None:
         "input s: f32[D]\noutput O: f16[B, G, D]\nS[b, g, j] = sum[d](Q[b, g, d] * s[d] * K[b, j, d])\n"
         "O[b, g, d] = sum[j](softmax[j](S[b, g, j]) * V[b, j, d])\n"
     )
-    result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
-    assert result.context.schedule is not None
-    assert not any({"S_sum", "S_sum_largest"} <= {*k.ops} for k in result.context.schedule.kernels)
+    schedule = schedule_of(text)
+    assert not any({"S_sum", "S_sum_largest"} <= {*k.ops} for k in schedule.kernels)
 
 
 def test_chunks_of_a_sum_over_rows_stay_apart_from_what_is_stored_for_each_row() -> None:
@@ -99,9 +98,8 @@ def test_chunks_of_a_sum_over_rows_stay_apart_from_what_is_stored_for_each_row()
         "dz[t, f] = dy[t, f] * exp(x[t, f])\ndx[t, f] = dz[t, f]\ndb[f] = sum[t](dz[t, f])\n"
     )
     given = Schedule(splits=(SplitPlan("db", "t", 8, 64),))
-    result = compile_file(Request(Path("given.naut"), schedule=given, text=text, until="scalar"))
-    assert result.context.schedule is not None
-    assert {k.ops for k in result.context.schedule.kernels} == {("dx",), ("db_part",), ("db",)}
+    schedule = schedule_of(text, given=given)
+    assert {k.ops for k in schedule.kernels} == {("dx",), ("db_part",), ("db",)}
 
 
 def test_no_block_has_rows_of_elementwise_results_that_are_contiguous_from_block_to_block() -> None:
@@ -109,9 +107,8 @@ def test_no_block_has_rows_of_elementwise_results_that_are_contiguous_from_block
         "dim N = 4096, K = 4096\ninput A: i4[N, K]\ninput B: u4[K, N]\noutput Y: i32[N, N // 2]\noutput Z: i4[K, N]\n"
         "Y[i, j: N // 2] = sum[k](A[i, k] * B[k, 2 * j + 1])\nZ[k, i] = A[i, k] - i32(B[k, i])\n"
     )
-    result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
-    assert result.context.schedule is not None
-    assert ("Y_right",) in {k.ops for k in result.context.schedule.kernels}
+    schedule = schedule_of(text)
+    assert ("Y_right",) in {k.ops for k in schedule.kernels}
 
 
 def test_one_block_ends_all_reductions_of_a_tensor() -> None:
@@ -119,6 +116,5 @@ def test_one_block_ends_all_reductions_of_a_tensor() -> None:
         "dim N = 4194304\ninput X: f32[N]\noutput S: f32[], M: f32[], C: i32[]\nS = sum[n](X[n])\n"
         "M = max[n](abs(X[n]))\nC = sum[n](i32(X[n] > 0))\n"
     )
-    result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
-    assert result.context.schedule is not None
-    assert [len(k.ops) for k in result.context.schedule.kernels] == [3, 3]
+    schedule = schedule_of(text)
+    assert [len(k.ops) for k in schedule.kernels] == [3, 3]

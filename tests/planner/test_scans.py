@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from nautilus.core.schedule import Schedule
-from nautilus.driver import Request, compile_file
+from tests.planner.plans import schedule_of
 
 TEXT = """
 dim M = {m}, N = {n}
@@ -18,15 +15,9 @@ Y[i, j] = {body}
 ROW, COLUMN = "sum[k | k <= j](X[i, k])", "max[k | k >= i](X[k, j])"
 
 
-def schedule(text: str, arch: str = "sm_90a") -> Schedule:
-    result = compile_file(Request(Path("given.naut"), arch, text=text, until="scalar"))
-    assert result.context.schedule is not None
-    return result.context.schedule
-
-
 def axes(m: int, n: int, body: str) -> dict[str, dict[str, tuple[str, int]]]:
     """Roles and tiles of the axes of each kernel."""
-    found = schedule(TEXT.format(m=m, n=n, body=body))
+    found = schedule_of(TEXT.format(m=m, n=n, body=body))
     assert not found.splits
     return {k.name: {a.name: (a.role, a.tile) for a in k.axes} for k in found.kernels}
 
@@ -54,7 +45,7 @@ def test_columns_have_short_chunks() -> None:
 
 def test_elementwise_readers_share_the_kernel() -> None:
     text = TEXT.format(m=3, n=20_000, body="exp(S[i, j]) * X[i, j]") + "S[i, j: N] = " + ROW + "\n"
-    kernels = schedule(text).kernels
+    kernels = schedule_of(text).kernels
     assert [k.ops[-1] for k in kernels] == ["S_chunk", "S_carry", "Y"] and "S_local" in kernels[-1].ops
 
 
@@ -67,7 +58,7 @@ output Y: f32[M]
 Y[i: M] = sum[k | k <= i](S[k])
 S[k] = max[j](X[k, j])
 """
-    assert [k.ops for k in schedule(text).kernels] == [("S",), ("Y",)]
+    assert [k.ops for k in schedule_of(text).kernels] == [("S",), ("Y",)]
 
 
 @pytest.mark.parametrize(("t", "columns"), [(2048, 16), (1024, 32), (300, 32)])
@@ -78,10 +69,10 @@ input X: f32[B, T, D]
 output Y: f32[B, T, D]
 Y[b, t, d] = sum[u | u <= t](X[b, u, d])
 """
-    (plan,) = schedule(text).kernels
+    (plan,) = schedule_of(text).kernels
     found = {a.name: (a.role, a.tile) for a in plan.axes}
     assert found["d"] == ("grid", columns) and found["t"] == found["u"]
-    assert [k.name for k in schedule(text.replace("B = 16", "B = 2")).kernels] == ["Y_chunk", "Y_carry", "Y"]
+    assert [k.name for k in schedule_of(text.replace("B = 16", "B = 2")).kernels] == ["Y_chunk", "Y_carry", "Y"]
 
 
 def test_running_results_of_a_matrix_product_read_it() -> None:
@@ -93,4 +84,4 @@ output Y: f32[M, N]
 P[i, j] = sum[k](A[i, k] * B[k, j])
 Y[i, j: N] = sum[l | l <= j](P[i, l])
 """
-    assert [k.ops for k in schedule(text).kernels] == [("Y_term",), ("Y",)]
+    assert [k.ops for k in schedule_of(text).kernels] == [("Y_term",), ("Y",)]

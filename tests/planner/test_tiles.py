@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from nautilus.core.schedule import KernelPlan
 from nautilus.driver import Request, compile_file
 from nautilus.targets.limits import limits
 from tests.core.schedule.engines import warp_of, warpgroup_of
+from tests.planner.plans import schedule_of
 from tests.shipped import ROOT
 
 PRODUCTS = ["matmul/f16", "matmul/bf16", "matmul/nt", "matmul/tn", "matmul/bias_gelu", "matmul/batched"]
@@ -125,9 +124,8 @@ def test_small_groups_of_products_are_not_padded(group: int, channels: int, want
         output Y: f32[G, K, N]
         Y[g, k, x] = sum[c](F[g, k, c] * X[g, c, x])
     """
-    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="scalar"))
-    assert result.context.schedule is not None
-    (kernel,) = result.context.schedule.kernels
+    schedule = schedule_of(text)
+    (kernel,) = schedule.kernels
     assert (tiles(kernel)["k"], tiles(kernel)["c"]) == want
 
 
@@ -142,9 +140,8 @@ def test_products_of_few_terms_have_small_tiles(dtype: str, terms: int, side: tu
         output Y: {dtype}[M, N]
         Y[i, j] = sum[k](X[i, k] * W[k, j])
     """
-    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="scalar"))
-    assert result.context.schedule is not None
-    (kernel,) = result.context.schedule.kernels
+    schedule = schedule_of(text)
+    (kernel,) = schedule.kernels
     assert (tiles(kernel)["i"], tiles(kernel)["j"]) == side
 
 
@@ -172,8 +169,7 @@ def test_heads_of_a_group_and_a_few_positions_are_rows_of_one_tile(
 ) -> None:
     """They read the same keys, which a tile of one of these axes would read again for each element of the other."""
     text = FEW.format(group=group, rows=rows)
-    made = compile_file(Request(Path("few.naut"), "sm_90a", text=text, until="scalar")).context.schedule
-    assert made is not None
+    made = schedule_of(text)
     (k,) = made.kernels
     assert (tiles(k)["g"], tiles(k)["i"], warp_of(k).warps[0]) == expected
 
@@ -185,7 +181,6 @@ def test_tiles_of_grouped_filters_lie_along_contiguous_positions() -> None:
         "output Y: f16[B, G * D, H, H]\nY[b, f, y, x] = sum[d, r, s](W[f, d, r, s] * (X[b, f // D * D + d, y + r - 1, "
         "x + s - 1] if 0 <= y + r - 1 < H and 0 <= x + s - 1 < H else 0))\n"
     )
-    result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
-    assert result.context.schedule is not None
-    found = tiles(result.context.schedule.kernels[-1])
+    schedule = schedule_of(text)
+    found = tiles(schedule.kernels[-1])
     assert found["x"] == 32 and found["b"] == 1

@@ -8,6 +8,7 @@ import pytest
 
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import GlobalLoad, GlobalStore, walk_ops
+from tests.planner.plans import schedule_of
 
 
 @pytest.mark.parametrize(
@@ -29,9 +30,8 @@ from nautilus.ma_tile.ir.ops import GlobalLoad, GlobalStore, walk_ops
 def test_reads_and_writes_are_whole_sectors(result: str, tiles: dict[str, int]) -> None:
     inputs = "X: f32[M, N]", "Z: f32[N, M]", "s: f32[N]", "u: f32[M]", "P: i4[M, N]"
     text = "dim M = 4096, N = 4096\n" + "".join(f"input {x}\n" for x in inputs if f"{x[0]}[" in result)
-    made = compile_file(Request(Path("turned.naut"), "sm_90a", text=f"{text}output {result}\n", until="scalar"))
-    assert made.context.schedule is not None
-    (plan,) = made.context.schedule.kernels
+    schedule = schedule_of(f"{text}output {result}\n")
+    (plan,) = schedule.kernels
     assert {a.name: a.tile for a in plan.axes if a.tile > 1} == tiles
 
 
@@ -44,9 +44,8 @@ def test_reads_and_writes_are_whole_sectors(result: str, tiles: dict[str, int]) 
     ],
 )
 def test_reductions_over_tensors_along_different_axes_read_whole_sectors(text: str, tiles: set[int]) -> None:
-    made = compile_file(Request(Path("both.naut"), "sm_90a", text=f"dim N = 4096\n{text}\n", until="scalar"))
-    assert made.context.schedule is not None
-    first = made.context.schedule.kernels[0]
+    schedule = schedule_of(f"dim N = 4096\n{text}\n")
+    first = schedule.kernels[0]
     assert {a.tile for a in first.axes if a.tile > 1} >= tiles
 
 

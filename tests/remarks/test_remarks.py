@@ -78,7 +78,7 @@ def test_precision_strict_keeps_f32_from_the_matrix_units() -> None:
     assert not loud(text, "fast", "sm_80")
 
 
-def test_rows_that_bulk_copies_cannot_load_name_the_tensor_and_the_way_out() -> None:
+def test_rows_that_tma_copies_cannot_load_name_the_tensor_and_the_way_out() -> None:
     (r,) = loud(ODD)
     assert r.kind is Kind.MATRIX_UNITS and "rows of A are 2006 bytes" in r.message and "8 elements" in (r.hint or "")
     assert not loud(ODD.replace("A: f16[M, K]", "A: f16[M, K] strided"))

@@ -20,8 +20,8 @@ from nautilus.scalar.passes.split import Split
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify, verify_tiled
 from tests.scalar import naive
-from tests.scalar.programs.build import F16, I32, Builder, causal, op
-from tests.scalar.programs.small import CASES, Case, attn, layernorm, softmax
+from tests.scalar.programs.build import F16, I32, causal, op
+from tests.scalar.programs.small import CASES, Case, attn, layernorm, runtime_rows, softmax
 
 PASSES = (Fuse, Split, Reorder, RollingUpdate, Partition)
 
@@ -78,17 +78,8 @@ def test_a_row_too_long_for_a_tile_has_a_loop(make: Any) -> None:
 
 @pytest.mark.parametrize("n", [1, 63, 130])
 def test_sizes_known_at_launch(n: int) -> None:
-    size = Param("N", I32)
-    b = Builder("runtime")
-    b.input("Q", 3, 4)
-    b.input("K", size, 4)
-    b.reduce("S", {"i": 3, "j": size}, {"d": 4}, "sum", op("mul", b.at("Q", "i", "d"), b.at("K", "j", "d")))
-    b.reduce("M", {"i": 3}, {"j": size}, "max", b.at("S", "i", "j"))
-    e = op("exp", op("sub", b.at("S", "i", "j"), b.at("M", "i")))
-    b.reduce("L", {"i": 3}, {"j": size}, "sum", e)
-    b.define("P", {"i": 3, "j": size}, op("div", e, b.at("L", "i")), out=F16)
-    rng = np.random.default_rng(n)
-    inputs = {"Q": rng.normal(size=(3, 4)), "K": rng.normal(size=(n, 4))}
+    b, e, inputs = runtime_rows(n)
+    b.define("P", {"i": 3, "j": Param("N", I32)}, op("div", e, b.at("L", "i")), out=F16)
     last = agree((b.program(), inputs), sizes={"N": n})
     assert len(last.kernels) == 1
 

@@ -16,11 +16,9 @@ from nautilus.scalar.analysis.chunks import Chunks, chunk_guard, chunks_of
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
-from nautilus.scalar.text import format_program, parse_program
-from nautilus.scalar.verify import verify
 from tests.scalar import naive
 from tests.scalar.cuts import cuts
-from tests.scalar.passes.test_split_k_update import final
+from tests.scalar.passes.test_split_k_update import final, same_in_chunks
 from tests.scalar.programs.build import F32, I32, Builder, attention, causal, op
 from tests.scalar.programs.small import CASES, Case, column_sums, logsumexp
 from tests.scalar.test_fusion import agree
@@ -43,13 +41,7 @@ def holds(case: Case, groups: int, chunks: int, tile: int, ops: tuple[str, ...] 
     schedule = interleaved(program, groups, chunks, tile, ops)
     check_schedule(schedule)
     assert Schedule.from_json(schedule.to_json()) == schedule
-    chunked = SplitKUpdate(schedule).apply(program)
-    verify(chunked)
-    assert parse_program(format_program(chunked)) == chunked
-    want, got = naive.run(program, inputs, {}), naive.run(chunked, inputs, {})
-    for name, array in want.items():
-        np.testing.assert_allclose(got[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
-    return agree((chunked, inputs))
+    return same_in_chunks(program, SplitKUpdate(schedule).apply(program), inputs)
 
 
 @pytest.mark.parametrize("name", ["logsumexp", "causal", "unfactored, masked rows", "extremes", "decode"])

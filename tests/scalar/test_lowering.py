@@ -116,7 +116,7 @@ def test_a_structural_zero_becomes_a_guard_of_the_sum_that_reads_it(term: str) -
     assert update.partition(" where ")[2] == (GUARDS[term] or "")
     rng = np.random.default_rng(0)
     given = {"X": rng.standard_normal((6, 8)), "Y": rng.standard_normal(8), "keep": rng.random(8) < 0.5}
-    given["Y"][6:] = np.nan, np.inf  # behind every condition on j but the one on keep
+    given["Y"][6:] = np.nan, np.inf  # after every condition on j but the one on keep
     given["keep"][6:] = True
     for program in (p, Inline().apply(p)):
         got, want = run_program(program, given), run_spec(spec, given)

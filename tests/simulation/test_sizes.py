@@ -277,7 +277,7 @@ def axes_of(case: Case) -> tuple[AxisPlan, ...]:
     return schedule.kernels[0].axes
 
 
-# ---- specs of a server: pages behind lengths, windows and sinks
+# ---- specs of a server: pages after lengths, windows and sinks
 FOLDER = ROOT / "specs" / "serving" / "attention"
 HEADS = {"Hq": 2, "Hkv": 1, "N": 48, "D": 32, "P": 16}
 
@@ -344,8 +344,8 @@ def test_a_row_has_equal_bits_in_every_batch(tmp_path: Path, monkeypatch: pytest
         np.testing.assert_array_equal(other, found[0])
 
 
-def test_a_ragged_sequence_has_equal_bits_behind_any_neighbours(tmp_path: Path) -> None:
-    """The sequence lies at positions 40 to 59; what lies before and behind it has other lengths and contents."""
+def test_a_ragged_sequence_has_equal_bits_after_any_neighbours(tmp_path: Path) -> None:
+    """The sequence lies at positions 40 to 59; what lies before and after it has other lengths and contents."""
     request = Request(Path("given.naut"), "sm_80", text=RAGGED.lstrip(), schedule=Schedule(batch_invariant=True))
     case = prepare(request)
     program, spec = compiled(case, tmp_path), case.result.modules["spec"]

@@ -236,7 +236,7 @@ ANYWHERE = {
     "f16, two batches": ("f16", "B, M, N", "T[b, i, j]"),
     "f32": ("f32", "B, M, N", "T[b, i, j]"),
     "bytes": ("f8e4m3", "B, M, N", "0.125 * T[b, i, j]"),
-    "behind columns of another kernel": ("f16", "B, M, N + 3", "T[b, i, j - 3] if j >= 3 else 1"),
+    "after columns of another kernel": ("f16", "B, M, N + 3", "T[b, i, j - 3] if j >= 3 else 1"),
     "transposed": ("f16", "B, N, M", "T[b, j, i]"),
 }
 

@@ -39,7 +39,7 @@ FAULTS = [
     ("dot %ph, %v + %oa over j", "dot %p, %v + %oa over j", "one element type"),
     ("dot %ph, %v + %oa over j", "dot %ph, %v + %la over j", "accumulator"),
     ("yield %mn, %ln, %on", "yield %mn, %on, %ln", "carried types"),
-    ("V[b, h // 2, j0 * 8 + j, d]", "V[b, h // 2, j0 * 8 + j]", "one index a dimension"),
+    ("V[b, h // 2, j0 * 8 + j, d]", "V[b, h // 2, j0 * 8 + j]", "an access has one index for each dimension"),
     ("V[b, h // 2, j0 * 8 + j, d]", "V[b, h // 2, j0 * 8 + i, d]", "indices are integers"),
     ("V[b, h // 2, j0 * 8 + j, d]", "O[b, h // 2, j0 * 8 + j, d]", "complete"),
     ("where i0 * 16 + i < 32", "where i0 * 16 + i", "masks are bool"),
@@ -65,9 +65,9 @@ FAULTS = [
         "%q = load Q[b, h, i0 * 16 + i, z] : f16[i: 16, z: 16]",
         "declared",
     ),
-    ("grid(b: 1, h: 2, i0: 2)", "grid(b: 1, h: 2, i: 2)", "one name one variable"),
+    ("grid(b: 1, h: 2, i0: 2)", "grid(b: 1, h: 2, i: 2)", "a name denotes one variable"),
     ("for j0 in 0..2 * i0 + 2", "for j0 in 0..2 * j + 2", "loop bounds"),
-    ("for j0 in", "for b in", "one name one variable"),
+    ("for j0 in", "for b in", "a name denotes one variable"),
     ("%scale = const 0.25 : f32", "%scale = param eps : f32", "params are declared"),
 ]
 

@@ -2,7 +2,7 @@
 
 A tensor *follows* the steps along one of its axes where its elements at a step need no later step.  Its first steps
 then are those of a shorter recurrence.  An axis is *independent* where the elements of a recurrence at one position
-need none at another position (:func:`nautilus.scalar.recurrences.independent`).
+need none at another position (:func:`nautilus.scalar.analysis.states.recurrences.independent`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nautilus.core.expr.nodes import Load, Var, walk
 from nautilus.core.records import dataclass
 from nautilus.frontend.semantics.recurrence import distance
 from nautilus.frontend.spec import Definition, Spec
-from nautilus.scalar.recurrences import independent
+from nautilus.scalar.analysis.states.recurrences import independent
 
 
 @dataclass(frozen=True, slots=True)

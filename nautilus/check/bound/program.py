@@ -1,6 +1,6 @@
 """The roundings that a compilation makes, as a Spec.
 
-``rounded(spec)`` is the Scalar program behind ``narrow``, before kernels are planned: every ``narrow`` stands where
+``rounded(spec)`` is the Scalar program after ``narrow``, before kernels are planned: every ``narrow`` stands where
 the compiler put it, sums are of what varies only, and elementwise temporaries are part of their readers.  Each of its
 definitions is one definition of the result, so the interpreter of a Spec evaluates it.  Over the reals its values are
 those of ``spec``.  Values that are compared with their own extreme are a definition
@@ -47,8 +47,8 @@ from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.windows.count_terms import CountTerms
 from nautilus.scalar.passes.windows.separate_windows import SeparateWindows
-from nautilus.scalar.recurrences import between
 from nautilus.scalar.rewriting import find_defs
+from nautilus.scalar.rewriting.recurrences import between
 
 
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
@@ -100,7 +100,7 @@ def in_chunks(program: Spec, spec: Spec, precision: str = "fast", schedule: Sche
     rounded, and the state where it is read.  They are independent of the steps between, so they do not grow.
 
     Where what a step adds reads the state, each of its terms has two roundings more, in the inverse of the system of
-    equations and in its product.  The steps behind it amplify all of them (:func:`grows_in_chunks`).
+    equations and in its product.  The steps after it amplify all of them (:func:`grows_in_chunks`).
     """
     if precision == "strict" or (schedule is not None and not schedule.narrow):
         return program

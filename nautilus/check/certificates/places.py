@@ -1,6 +1,6 @@
 """Whether the certificate of a rewrite belongs to the step between two modules.
 
-A narrowed factor stands in the module before the step, and what became of it in the module after it; so do the elements
+A narrowed factor is in the module before the step, and its narrowed form in the module after it; so do the elements
 and the conditions of the two forms of a sum.  Of rewrites that follow each other in one step, a later one starts from
 the program that the earlier ones have made: what it starts from stands in their results, or in the module before the
 step where readers of a sum have its element.  A sum that lost a factor, ``S[i] = sum(x) * f[i]``, is ``S[i]`` again

@@ -42,7 +42,7 @@ class Space:
         return self.memo[key][2]
 
     def array(self, e: Expr, mask: Array) -> Array:
-        """The value of an index, a condition or a bound."""
+        """The value of an index, a condition or a bound. Raises Unsupported."""
         found = self.value(e, mask)
         if isinstance(found, Number):
             raise Unsupported("a float is used as an index or a condition")

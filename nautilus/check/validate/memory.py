@@ -151,7 +151,10 @@ class Memory:
 
 
 def reduced(op: str, x: Value, dims: tuple[int, ...], mask: Array | None, dtype: DType) -> Value:
-    """Combiner ``op`` of ``dtype`` over ``dims`` of the elements where ``mask`` holds; the dims stay with size 1."""
+    """Combiner ``op`` of ``dtype`` over ``dims`` of the elements where ``mask`` holds; the dims stay with size 1.
+
+    Raises Unsupported.
+    """
     if isinstance(x, Number):
         match op:
             case "sum":

@@ -41,7 +41,7 @@ class Given:
 
 
 def memories(module_buffers: Sequence[Buffer], given: Given) -> dict[str, Memory]:
-    """The buffers of a module; inputs hold their values."""
+    """The buffers of a module; inputs hold their values. Raises Unsupported."""
     out = {}
     for b in module_buffers:
         shape = extents(b.shape, given.params)
@@ -103,7 +103,7 @@ class _Run:
         self.block(self.kernel.body, _Point({}, 0, np.ones((1,) * self.rank, bool)), allocated=False)
 
     def allocate(self, at: _Point) -> None:
-        """Make the locals: one for each point of the grid."""
+        """Make the locals: one for each point of the grid. Raises Unsupported."""
         grid = at.sizes
         for b in self.kernel.locals:
             shape = extents(b.shape, self.params)
@@ -186,7 +186,7 @@ class _Run:
         target.write(index, new, runs, target.dtype)
 
     def reduction(self, s: Update, space: Space, at: _Point, masks: list[Array], full: tuple[int, ...]) -> Value:
-        """The combined values of one update, over the reduced dimensions."""
+        """The combined values of one update, over the reduced dimensions. Raises Unsupported."""
         mask = np.asarray(reduce(np.logical_and, masks))
         if s.op == "sum" and at.reduced and s.value.dtype.is_float and prod(full) > 4096:
             values = [space.value(f, mask) for f in _factors(s.value)]

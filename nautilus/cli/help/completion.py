@@ -45,7 +45,7 @@ def complete_arch(_ctx: click.Context, _param: click.Parameter, begun: str) -> l
 
 
 def complete_dim(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """The dims of the specs on the command line, each with ``=``; nothing behind the sign."""
+    """The dims of the specs on the command line, each with ``=``; nothing after the sign."""
     found: dict[str, None] = {}
     for path in ctx.meta.get(ARGUMENTS, ()):
         if not path.endswith(".naut"):

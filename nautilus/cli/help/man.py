@@ -50,7 +50,7 @@ def _option(parameter: click.Parameter, context: click.Context) -> list[str]:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Paragraphs of a help text; one behind ``\\b`` keeps its lines."""
+    """Paragraphs of a help text; one after ``\\b`` keeps its lines."""
     out: list[str] = []
     for number, part in enumerate(re.split(r"\n\s*\n", text.strip())):
         lines = [line.strip() for line in part.splitlines()]

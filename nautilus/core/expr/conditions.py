@@ -25,7 +25,7 @@ def conjuncts(e: Expr | None) -> tuple[Expr, ...]:
 
 
 def all_conjuncts(e: Expr | None) -> Iterator[Expr]:
-    """The parts of a conjunction, those that are evaluated behind others (:func:`short_circuit`) included."""
+    """The parts of a conjunction, those that are evaluated after others (:func:`short_circuit`) included."""
     for c in conjuncts(e):
         if isinstance(c, Op) and c.op == "select" and c.args[2] == FALSE:
             yield from all_conjuncts(c.args[0])

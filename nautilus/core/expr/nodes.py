@@ -185,7 +185,7 @@ Expr: TypeAlias = Const | Var | Param | Load | Op | Reduce | Ref
 #: name -> number of arguments.
 OPS: Mapping[str, int] = {f.name: f.arity for f in FUNCTIONS.values()}
 COMPARISONS = frozenset(f.name for f in FUNCTIONS.values() if f.types is Types.COMPARISON)
-NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}  # of integers: NaN is unordered
+NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}  # on integers only: NaN is unordered
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 
 def identity(op: str, dtype: DType) -> Const:
-    """The identity of combiner ``op`` in compute type ``dtype`` (``max`` of i32: the least i32)."""
+    """The identity of combiner ``op`` in compute type ``dtype`` (``max`` of i32: the least i32). Raises KeyError."""
     match op:
         case "sum":
             return Const(0 if dtype.is_int else 0.0, dtype)

@@ -2,7 +2,7 @@
 
 Applied: ``x * 1``, ``x + 0``, ``x - 0``, ``x / c`` -> ``x * (1 / c)``, constants folded and gathered,
 small powers as products and roots, ``neg neg``, ``select`` of a constant, conversions that undo or
-repeat an exact one, ``and``/``or`` with a constant, ``max(x, -inf)``, ``expm1(x) + 1`` -> ``exp(x)`` (also behind a
+repeat an exact one, ``and``/``or`` with a constant, ``max(x, -inf)``, ``expm1(x) + 1`` -> ``exp(x)`` (also after a
 ``select``), which is cheaper and accurate for x far below 0.  Not applied, because inf and NaN
 disagree: ``x * 0``, ``x - x``, ``x / x``, ``not (a < b)`` on floats.  A division stays where its last bit may decide
 (:mod:`nautilus.core.expr.quotients`).  A folded f32 constant keeps its

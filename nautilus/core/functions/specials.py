@@ -17,7 +17,7 @@ from nautilus.core.records import dataclass
 INF = math.inf
 _LARGEST = (2.0 - 2.0**-23) * 2.0**127
 _NORMAL = 2.0**-126
-_OVERFLOWS = 2.0**128 - 2.0**103 - 2.0**80  # from here on a number may round to an infinity, ends being in float64
+_OVERFLOWS = 2.0**128 - 2.0**103 - 2.0**80  # numbers from here on may round to an infinity; ends are in float64
 
 
 @dataclass(frozen=True, slots=True)

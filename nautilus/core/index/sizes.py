@@ -75,7 +75,7 @@ def rounded_up(extent: Extent, multiple: int) -> Extent:
 
 
 def extent_value(extent: Extent, size: Callable[[Param], int]) -> int:
-    """The exact value of ``extent``; ``size`` gives the value of a runtime size."""
+    """The exact value of ``extent``; ``size`` gives the value of a runtime size. Raises InternalError."""
     if isinstance(extent, int):
         return extent
     match extent:

@@ -31,7 +31,7 @@ def pad(shape: Sequence[Extent], strides: Sequence[Extent], numbers: MutableMapp
         return int(numbers[p.name])
 
     found: list[int] = []
-    end = 1  # elements from the first one to the end of the axes behind
+    end = 1  # elements from the first one to the end of the axes after
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if isinstance(stride, Param) and stride.name not in numbers:
             numbers[stride.name] = (-(-end // stride.multiple) + 1) * stride.multiple

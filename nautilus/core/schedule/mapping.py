@@ -39,7 +39,8 @@ class _CommonPlan:
     dependent_launch: Annotated[
         bool,
         option(
-            "Programmatic dependent launch behind the kernel before it, if both grids fit on disjoint multiprocessors.",
+            "Programmatic dependent launch, only if this grid and that of the kernel before it fit on disjoint"
+            " multiprocessors.",
             read_by=("dependent-launch",),
         ),
     ] = True

@@ -55,7 +55,7 @@ class Reader(ExprParser):
     """A parser of one module of a level: its tokens, and the declarations and values before the next token."""
 
     def __init__(self, ts: TokenStream, forms: Forms) -> None:
-        super().__init__(ts, {}, {}, {})
+        super().__init__(ts)
         self.forms = forms
         self.defined: dict[str, Any] = {}
 
@@ -73,17 +73,10 @@ class Reader(ExprParser):
         self.values[value.name] = value.type.dtype
         return value
 
-    def list(self, item: Callable[[], Any]) -> tuple[Any, ...]:
-        """``item, item, ...``: at least one."""
-        out = [item()]
-        while self.ts.accept(","):
-            out.append(item())
-        return tuple(out)
-
     def op(self) -> Any:
         """One op. Raises IRParseError."""
         ts, at = self.ts, self.ts.pos
-        names = self.list(ts.ref) if ts.kind == "ref" else ()
+        names = ts.list(ts.ref) if ts.kind == "ref" else ()
         if names:
             ts.expect("=")
         form = (self.forms.defining if names else self.forms.statements).get(ts.text)
@@ -98,10 +91,9 @@ class Reader(ExprParser):
         return form.read_op(self, names, at)
 
 
-@dataclass(frozen=True, slots=True)
 class _Text:
-    text: str
-    words: tuple[str, ...]
+    def __init__(self, text: str) -> None:
+        self.text, self.words = text, token_texts(text)
 
     def show(self, _: Any) -> str:
         return self.text
@@ -115,10 +107,6 @@ class _Text:
 
     def grammar(self) -> str:
         return " ".join(f"'{word}'" for word in self.words)
-
-
-def _text(text: str) -> _Text:
-    return _Text(text, token_texts(text))
 
 
 class _Field:
@@ -217,10 +205,10 @@ class Form:
                 self.absent |= inner
             elif m["close"]:  # parentheses of the text itself
                 stack.pop()
-                stack[-1][0].extend((_text("("), *items, _text(")")))
+                stack[-1][0].extend((_Text("("), *items, _Text(")")))
                 stack[-1][1].update(inner)
             elif m["text"]:
-                items.append(_text(m["text"]))
+                items.append(_Text(m["text"]))
             else:
                 name = m["field"]
                 if name not in syntaxes:

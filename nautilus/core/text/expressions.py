@@ -25,6 +25,7 @@ Names may contain dots (``cp.async``, ``tile.red``); ``0..128`` is three tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
 from nautilus.core.expr.nodes import COMBINERS, OPS, Axis, Const, Expr, Load, Op, Param, Reduce, Ref, Var
@@ -32,6 +33,9 @@ from nautilus.core.functions import BY_SYMBOL
 from nautilus.core.source import Source
 from nautilus.core.text.tokens import TokenStream, format_number
 from nautilus.core.types import DType
+
+#: names with their types; None: no names
+Table: TypeAlias = Mapping[str, DType] | None
 
 # -- expressions: printing --------------------------------------------------------------------
 
@@ -112,24 +116,13 @@ def _format_op(e: Op, level: int, typed: bool) -> str:
 
 
 class ExprParser:
-    """A precedence-climbing parser over a token stream and a symbol table.
-
-    The mappings may be live dictionaries that the IR parser extends at each declaration.
-    """
+    """A precedence-climbing parser over a token stream and symbol tables, which declarations extend."""
 
     __slots__ = ("buffers", "params", "sizes", "ts", "values")
 
-    def __init__(
-        self,
-        ts: TokenStream,
-        buffers: dict[str, DType] | None = None,
-        params: dict[str, DType] | None = None,
-        values: dict[str, DType] | None = None,
-    ) -> None:
+    def __init__(self, ts: TokenStream, buffers: Table = None, params: Table = None, values: Table = None) -> None:
         self.ts = ts
-        self.buffers: dict[str, DType] = {} if buffers is None else buffers
-        self.params: dict[str, DType] = {} if params is None else params
-        self.values: dict[str, DType] = {} if values is None else values
+        self.buffers, self.params, self.values = dict(buffers or {}), dict(params or {}), dict(values or {})
         # of the params that are runtime sizes: the largest and the least value, and a divisor of all values
         self.sizes: dict[str, tuple[int | None, int, int, bool, int | None]] = {}
 
@@ -192,14 +185,8 @@ class ExprParser:
             if following == "(" or (following == "<" and text in ("cast", "narrow")):
                 return self._call(text, at)
             if following == "[":
-                if (
-                    text in COMBINERS
-                    and ts.kinds[at + 2] == "name"
-                    and ts.texts[at + 3] == ":"
-                    and not ts.glued(at + 4)
-                ):
-                    return self._reduce(text, at)
-                return self._load(text, at)
+                axis = ts.kinds[at + 2] == "name" and ts.texts[at + 3] == ":" and not ts.glued(at + 4)
+                return self._reduce(text, at) if text in COMBINERS and axis else self._load(text, at)
             if text not in ("inf", "nan", "true", "false"):
                 return self._variable(text)
         if kind in ("name", "number"):
@@ -254,14 +241,12 @@ class ExprParser:
     def _reduce(self, op: str, at: int) -> Expr:
         ts = self.ts
         ts.pos += 2
-        axes = [self._axis()]
-        while ts.accept(","):
-            axes.append(self._axis())
+        axes = ts.list(self._axis)
         cond = self._full() if ts.accept("|") else None
         ts.expect("]")
         (body,) = ts.brackets(self._full, "()")
         try:
-            return Reduce(op, tuple(axes), cond, body, reduce_dtype(op, body.dtype), ts.span())
+            return Reduce(op, axes, cond, body, reduce_dtype(op, body.dtype), ts.span())
         except DTypeError as err:
             ts.pos = at
             ts.fail(str(err))
@@ -279,12 +264,7 @@ class ExprParser:
         return Axis(name, extent, span)
 
 
-def parse_expr(
-    text: str,
-    buffers: dict[str, DType] | None = None,
-    params: dict[str, DType] | None = None,
-    values: dict[str, DType] | None = None,
-) -> Expr:
+def parse_expr(text: str, buffers: Table = None, params: Table = None, values: Table = None) -> Expr:
     """Parse ``text``, which must be one expression. Raises IRParseError."""
     ts = TokenStream(Source("<expr>", text))
     e = ExprParser(ts, buffers, params, values).expr()

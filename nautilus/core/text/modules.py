@@ -1,8 +1,8 @@
 """The text form of modules, which all levels share: declarations of buffers and params, then kernels.
 
 A buffer is ``input x: f16[4, N]``: its space, name, type and shape.  A name in the shape is a runtime size.  Where
-indices see an array of another shape, this one stands behind ``of``: ``input x: f16[64] of [4, 16]``.
-Strides that are not those of row-major order stand behind ``strides``: ``input x: f16[4, 16] strides [x_stride0, 1]``.
+indices see an array of another shape, this one stands after ``of``: ``input x: f16[64] of [4, 16]``.
+Strides that are not those of row-major order stand after ``strides``: ``input x: f16[4, 16] strides [x_stride0, 1]``.
 A param is ``param eps: f32 = 1e-06``; a size known at launch is ``param N: i32 <= 65536 >= 16 % 8``, at most 65536,
 at least 16 and a multiple of 8.  A fact that the launcher checks is ``assume M <= N``.
 """
@@ -10,14 +10,14 @@ at least 16 and a multiple of 8.  A fact that the launcher checks is ``assume M 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 from nautilus.core.buffers import Buffer, Fact, ScalarParam, Space
 from nautilus.core.expr.nodes import Expr, Param, Var, rewrite
 from nautilus.core.index.sizes import Extent
 from nautilus.core.ops import FieldRole, Kind, Level
 from nautilus.core.source import Source
-from nautilus.core.text.assembly import Reader, form_of, format_ops
+from nautilus.core.text.assembly import Reader, form_of, format_ops, grammar
 from nautilus.core.text.syntax import parts
 from nautilus.core.text.tokens import TokenStream
 
@@ -48,13 +48,30 @@ def kernels(cls: type) -> FieldRole:
     return FieldRole(Kind.ATTRIBUTE, parts(cls, "kernel"))
 
 
-def format_module(module: Any) -> str:
-    """The text of a module of any level."""
-    return "\n".join(format_ops((module,))) + "\n"
+class TextForm(Generic[M]):
+    """The text form of a level, whose modules are of class ``module``: ``parse(format(m)) == m`` for every ``m``.
+
+    ``value``: the class of the level's values, the text of which is their type.  ``op``: the word for an op in the
+    grammar.
+    """
+
+    def __init__(self, module: type[M], level: Level, value: type | None = None, op: str = "op") -> None:
+        self.module, self.level, self.value, self._op = module, level, value, op
+
+    def grammar(self) -> str:
+        """The productions of the module, and of all that it is made of."""
+        return grammar(self.module, self.level.ops, self.value, self._op)
+
+    def format(self, m: M) -> str:
+        """The text of a module, ending in a newline."""
+        return "\n".join(format_ops((m,))) + "\n"
+
+    def parse(self, text: str, name: str = "") -> M:
+        """The module that ``text`` is, whole; ``name`` is the file's, for messages. Raises IRParseError."""
+        return _parse(self.module, self.level, text, name or f"<{self.level.name}>")
 
 
-def parse_module(cls: type[M], level: Level, text: str, name: str) -> M:
-    """The module that ``text`` is, whole; ``name`` is the file's, for messages. Raises IRParseError."""
+def _parse(cls: type[M], level: Level, text: str, name: str) -> M:
     r = Reader(TokenStream(Source(name, text)), level.forms)
     fields = form_of(cls).read(r)
     r.ts.end()

@@ -52,7 +52,7 @@ def _read_pair(r: Reader) -> tuple[Any, Any]:
 
 
 def _read_pairs(r: Reader) -> Any:
-    pairs = r.list(lambda: _read_pair(r)) if r.ts.kind == "ref" else ()
+    pairs = r.ts.list(lambda: _read_pair(r)) if r.ts.kind == "ref" else ()
     for arg, _ in pairs:
         r.define(arg)
     return pairs
@@ -98,21 +98,21 @@ def _block(r: Reader) -> tuple[Any, ...]:
 _AXES = (("axes", "[AXIS ':' NUMBER, ...]"),)
 _VALUE = (("value", "'%'NAME"),)
 NAME = Syntax("NAME", str, lambda r: r.ts.name(), lambda r: r.ts.kind == "name")
-NAMES = Syntax("NAME, ...", ", ".join, lambda r: r.list(r.ts.name))
+NAMES = Syntax("NAME, ...", ", ".join, lambda r: r.ts.list(r.ts.name))
 INTEGER = Syntax("NUMBER", str, lambda r: r.ts.integer())
 LAYOUT = Syntax("'#'NAME", "#{}".format, lambda r: r.ts.hash())
 DTYPE = Syntax("dtype", str, lambda r: r.ts.dtype())
-AXES = Syntax("axes", format_axes, lambda r: r.list(lambda: read_axis(r)) if r.ts.kind == "name" else (), uses=_AXES)
+AXES = Syntax("axes", format_axes, lambda r: r.ts.list(lambda: read_axis(r)) if r.ts.kind == "name" else (), uses=_AXES)
 TYPE = Syntax("dtype ['[' axes ']']", lambda t: format_type(t.dtype, t.axes), _read_type, uses=_AXES)
 EXPR = Syntax("expr", format_expr, lambda r: r.expr())
-EXPRS = Syntax("expr, ...", format_list, lambda r: () if r.ts.text == "]" else r.list(r.expr))
+EXPRS = Syntax("expr, ...", format_list, lambda r: () if r.ts.text == "]" else r.ts.list(r.expr))
 #: an expression in parentheses, because the next op may begin with a name
 CLOSED = Syntax(
     "(NUMBER | '(' expr ')')", _closed, lambda r: r.expr(), lambda r: r.ts.kind == "number" or r.ts.text == "("
 )
 VALUE = Syntax("value", lambda v: f"%{v.name}", lambda r: r.use(), uses=_VALUE)
 VALUES = Syntax(
-    "value, ...", _values, lambda r: r.list(r.use) if r.ts.kind == "ref" else (), _begins_values, uses=_VALUE
+    "value, ...", _values, lambda r: r.ts.list(r.use) if r.ts.kind == "ref" else (), _begins_values, uses=_VALUE
 )
 CARRIED = Syntax("value '=' value, ...", _pairs, _read_pairs, uses=_VALUE)
 #: the number of a constant, in the form of the result's type
@@ -155,7 +155,7 @@ def several(cls: type, name: str) -> Syntax:
     one = part(cls, name)
 
     def read(r: Reader) -> tuple[Any, ...]:
-        return () if r.ts.text == ")" else r.list(lambda: one.read(r))
+        return () if r.ts.text == ")" else r.ts.list(lambda: one.read(r))
 
     return Syntax(f"[{name}, ...]", lambda xs: ", ".join(map(one.show, xs)), read, uses=one.uses)
 

@@ -221,6 +221,13 @@ class TokenStream:
             self.fail(f"expected the end of the text, found {self.describe()}")
 
     # -- groups -------------------------------------------------------------------------------
+    def list(self, item: Callable[[], T]) -> tuple[T, ...]:
+        """Take ``item, item, ...``: at least one."""
+        out = [item()]
+        while self.accept(","):
+            out.append(item())
+        return tuple(out)
+
     def brackets(self, item: Callable[[], T], pair: str = "[]") -> tuple[T, ...]:
         """Take ``[item, item, ...]`` (possibly empty) between the two characters of ``pair``."""
         self.expect(pair[0])

@@ -19,7 +19,7 @@ from nautilus.ma_tile.ir.ops import MemModule
 
 
 def hosted(module: MemModule) -> MemModule:
-    """``module`` with the bound for each size in device memory, and with an input for the size behind its inputs."""
+    """``module`` with the bound for each size in device memory, and with an input for the size after its inputs."""
     on_device = [p for p in module.params if p.device]
     if not on_device:
         return module

@@ -15,7 +15,7 @@ The last variant may be one for unaligned tensors.  It is launched where an addr
 launch, is not a multiple of 16 bytes.  Its scratch memory counts at all sizes, because the function for scratch memory
 does not get addresses.
 
-The plan of several variants begins with the number of its variant; behind the first :data:`PLAN_HEAD` bytes lies the
+The plan of several variants begins with the number of its variant; after the first :data:`PLAN_HEAD` bytes lies the
 plan of that variant.
 """
 

@@ -30,7 +30,10 @@ PYTHON = Spelling("{x}", {**C.symbols, "floordiv": "//"}, {"min": "min({x}, {y})
 
 
 def extent_text(e: Extent, names: Mapping[str, str], level: int = 0, spelling: Spelling = C) -> str:
-    """Text of an extent; ``level``: how strongly the operator around it binds (1: sum, 2: product)."""
+    """Text of an extent; ``level``: how strongly the operator around it binds (1: sum, 2: product).
+
+    Raises InternalError.
+    """
     match e:
         case int():
             return str(e)

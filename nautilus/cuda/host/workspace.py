@@ -1,4 +1,4 @@
-"""The scratch memory of a launch: one block with every temp, and behind them the tile counter."""
+"""The scratch memory of a launch: one block with every temp, and after them the tile counter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def buffer_bytes(b: Buffer) -> Extent:
 
 
 def workspace_offsets(module: ma.MemModule) -> tuple[dict[str, Extent], Extent]:
-    """Byte offset of every temp in the workspace, and the offset behind them, where the tile counter lies."""
+    """Byte offset of every temp in the workspace, and the offset after them, where the tile counter lies."""
     offsets: dict[str, Extent] = {}
     end: Extent = 0
     for b in module.buffers:

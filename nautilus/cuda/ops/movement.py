@@ -189,6 +189,7 @@ def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
     """Print ``cp.async`` of a tile: each thread copies its vectors, and masked vectors are filled with zeros.
 
     Where a layout assigns a vector to several threads, the first one copies it: outstanding copies have no order.
+    Raises UnsupportedError.
     """
     if op.mbar is not None:
         raise UnsupportedError("a cp.async that arrives on an mbarrier", op.slot.buffer, op.span)
@@ -233,7 +234,7 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
 
 
 def _print_shifted_load(w: Writer, op: ma.GlobalLoad, name: str, exprs: list[Expr], shift: int) -> None:
-    """Print a load of vectors that lie ``shift`` elements behind aligned ones, two of which have their bytes."""
+    """Print a load of vectors that lie ``shift`` elements after aligned ones, two of which have their bytes."""
     dtype, layout, vec = op.result.type.dtype, w.layout(op.result), op.vec
     count, word, pack = vec * dtype.bytes // 4, _WORDS[vec * dtype.bytes], w.array(op.result).pack
     fields = [""] if count == 1 else [f".{x}" for x in _FIELDS[:count]]

@@ -12,7 +12,10 @@ from nautilus.ma_tile.ir import ops as ma
 
 
 def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
-    """Print a reduction. Each step combines in one order, so that all copies of a result element have the same bits."""
+    """Print a reduction. Each step combines in one order, so that all copies of a result element have the same bits.
+
+    Raises UnsupportedError.
+    """
     layout, dtype = w.layout(op.arg), op.result.type.dtype
     name = w.declare(op.result)
     kept = tuple(a for a in layout.axes if a not in op.axes)  # lanes are combined below

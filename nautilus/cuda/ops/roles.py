@@ -28,7 +28,7 @@ def bind_consumer(w: Writer, first_warp: int, consumers: int) -> None:
 
 
 def print_roles(w: Writer, op: ma.RolesOp, body: Body) -> None:
-    """Print one branch for each role, by the number of the thread."""
+    """Print one branch for each role, by the number of the thread. Raises UnsupportedError."""
     size = w.consumer_warps
     for n, role in enumerate(op.roles):
         if role.first_warp % size:

@@ -63,7 +63,7 @@ class _Scan:
 
 
 def print_scan(w: Writer, op: ma.ScanOp) -> None:
-    """Print a scan. Equal steps in all threads give all copies of an element the same bits."""
+    """Print a scan. Equal steps in all threads give all copies of an element the same bits. Raises UnsupportedError."""
     levels = scan_levels(w.layout(op.arg), op.axis)
     if levels is None:
         raise UnsupportedError("a scan along an axis whose digits have another order", op.axis, op.span)
@@ -130,7 +130,7 @@ def _lanes(s: _Scan) -> None:
 
 
 def _warps(s: _Scan) -> None:
-    """The running result before each warp: each writes its totals to scratch, and behind a barrier it reads all."""
+    """The running result before each warp: each writes its totals to scratch, and after a barrier it reads all."""
     w, d = s.w, s.levels.warps
     assert s.op.scratch is not None, "the verifier demands scratch where warps split the axis"
     ctype, count = memory_type(s.dtype), s.levels.totals

@@ -193,7 +193,7 @@ def _lanes_meet(layout: FragLayout, moving: Set[str]) -> bool:
 
 
 def print_rows(w: Writer, op: ma.RowStore) -> None:
-    """Print the aligned vectors of all rows, then the elements before the first and behind the last one of each row."""
+    """Print the aligned vectors of all rows, then the elements before the first and after the last one of each row."""
     rows, layout = _Rows(w, op, *(w.unique(x) for x in ("at", "past", "place", "n", "m"))), w.kernel.layouts[op.threads]
     at, past, n, m, vec = rows.at, rows.past, rows.n, rows.m, rows.vec
     each = prod(x.size for x in layout.reg if x.axis == rows.axis.name)
@@ -221,7 +221,7 @@ def print_rows(w: Writer, op: ma.RowStore) -> None:
 class _Rows:
     """The names of the variables of a store of rows.
 
-    ``at``: a position in the row; ``past``: elements by which the row begins behind a multiple of 16 bytes; ``place``:
+    ``at``: a position in the row; ``past``: elements by which the row begins after a multiple of 16 bytes; ``place``:
     the pointer to position ``at`` in memory.
     """
 

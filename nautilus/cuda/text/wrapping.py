@@ -1,4 +1,4 @@
-"""Breaks long lines of C++ behind a comma or an operator, where few parentheses are open, inside string literals too.
+"""Breaks long lines of C++ after a comma or an operator, where few parentheses are open, inside string literals too.
 
 Adjacent string literals are one, so the text means the same.
 """
@@ -22,7 +22,7 @@ def _is_long(text: str) -> bool:
 def _broken(line: str) -> list[str]:
     """The lines into which ``line`` is broken; comments and macros are as long as they are.
 
-    A comment behind code goes to a line of its own in front of it.
+    A comment after code goes to a line of its own in front of it.
     """
     start = line.lstrip()
     first = line[: len(line) - len(start)]
@@ -43,7 +43,7 @@ def _broken(line: str) -> list[str]:
 
 
 def _comment(line: str) -> int:
-    """Where the comment behind the code of ``line`` begins; 0 without one."""
+    """Where the comment after the code of ``line`` begins; 0 without one."""
     if "//" not in line:
         return 0
     inside = _nesting(line)[1]

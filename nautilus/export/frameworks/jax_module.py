@@ -187,7 +187,7 @@ def jax_name(module_name: str) -> str:
 
 
 def jax_function(parts: Sequence[Part], contract: Sequence[str]) -> str:
-    """The text of one function, behind :func:`jax_prelude`. ``contract``: comment lines about the kernel.
+    """The text of one function, after :func:`jax_prelude`. ``contract``: comment lines about the kernel.
 
     Raises UnsupportedError for types that JAX lacks.
     """

@@ -61,7 +61,7 @@ def torch_name(module_name: str) -> str:
 
 
 def torch_operator(parts: Sequence[Part], contract: Sequence[str]) -> str:
-    """The text of one operator, behind :func:`torch_prelude`. ``contract``: comment lines about the kernel.
+    """The text of one operator, after :func:`torch_prelude`. ``contract``: comment lines about the kernel.
 
     Raises UnsupportedError for what torch does not have.
     """

@@ -320,7 +320,7 @@ def _assemble(
 
 
 def _strides(sym: Symbols, decl: ast.TensorDecl, unaligned: bool) -> tuple[AnyExtent, ...] | None:
-    """The strides of a declared tensor: of the axes that it names, params; of the others, what lies behind them."""
+    """The strides of a declared tensor: of the axes that it names, params; of the others, what lies after them."""
     shape = sym.tensors[decl.name.id].shape
     if shape is None:
         return None

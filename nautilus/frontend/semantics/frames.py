@@ -123,7 +123,7 @@ class Frame:
 def link(
     function: ast.Function, binders: tuple[ast.Binder, ...], cond: ast.Expr | None, span: Span
 ) -> dict[str, tuple[str, ...]]:
-    """The variables of the caller for each formal index of ``function``."""
+    """The variables of the caller for each formal index of ``function``. Raises Fault."""
     name, formals = function.name.id, [n.id for n in function.indices]
     if binders and not formals:
         raise Fault("N0213", f"'{name}' takes no index variables", span, f"write '{name}(...)'")

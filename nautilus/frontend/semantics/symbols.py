@@ -2,7 +2,7 @@
 
 Two namespaces: values (dims, consts, scalars, tensors, definitions) and functions.  The prelude's
 functions may be replaced by a spec's own; built-in ones may not.  After an error a dim keeps a
-placeholder, so that the checks behind it still run; ``placeholder`` then silences those that
+placeholder, so that the checks after it still run; ``placeholder`` then silences those that
 depend on its value.
 """
 
@@ -91,7 +91,7 @@ class Symbols:
     tensors: dict[str, Shaped] = field(default_factory=dict)
     values: dict[str, int | float | bool | None] = field(default_factory=dict)
     bounds: dict[str, int | None] = field(default_factory=dict)
-    least: dict[str, int] = field(default_factory=dict)  # of dims, by facts
+    least: dict[str, int] = field(default_factory=dict)  # the least values of dims that facts state
     multiples: dict[str, int] = field(default_factory=dict)  # divisors of dims, by facts
     assumes: list[ast.Assume] = field(default_factory=list)
     defaults: dict[str, int | float | bool] = field(default_factory=dict)

@@ -51,7 +51,7 @@ class Fault(Exception):
 
 
 def number(value: int | float | bool, span: Span = NO_SPAN) -> Const:
-    """The constant of the smallest compute type that holds ``value``."""
+    """The constant of the smallest compute type that holds ``value``. Raises Fault."""
     if isinstance(value, bool):
         return Const(value, DType.BOOL, span)
     if isinstance(value, float):
@@ -110,7 +110,7 @@ def _integers(symbol: str, span: Span, *args: Expr) -> None:
 
 
 def arith(op: str, a: Expr, b: Expr, span: Span) -> Expr:
-    """A binary arithmetic operation or function, named as in ``core.functions``."""
+    """A binary arithmetic operation or function, named as in ``core.functions``. Raises Fault."""
     numbers(f"'{_SYMBOL.get(op, op)}'", span, a, b)
     t = promote(a.dtype, b.dtype)
     negative = isinstance(b, Const) and b.value < 0
@@ -136,7 +136,7 @@ def arith(op: str, a: Expr, b: Expr, span: Span) -> Expr:
 
 
 def compare(op: str, a: Expr, b: Expr, span: Span) -> Expr:
-    """A comparison; bools may only be compared with bools, for equality."""
+    """A comparison; bools may only be compared with bools, for equality. Raises Fault."""
     if (a.dtype is DType.BOOL) != (b.dtype is DType.BOOL):
         raise Fault("N0401", f"'{_SYMBOL[op]}' between {a.dtype} and {b.dtype}", span)
     if a.dtype is DType.BOOL and op not in ("eq", "ne"):
@@ -197,7 +197,7 @@ def unary(op: str, a: Expr, span: Span) -> Expr:
 
 
 def select(test: Expr, then: Expr, other: Expr, span: Span) -> Expr:
-    """``then if test else other``, of the common compute type."""
+    """``then if test else other``, of the common compute type. Raises Fault."""
     condition(test, "'if'", test.span if test.span.line else span)
     if (then.dtype is DType.BOOL) != (other.dtype is DType.BOOL):
         raise Fault("N0401", f"the two sides of 'if' are {then.dtype} and {other.dtype}", span)
@@ -216,7 +216,7 @@ def cast(e: Expr, dtype: DType, span: Span) -> Expr:
 
 
 def store(e: Expr, dtype: DType, name: str, span: Span) -> Expr:
-    """``e`` as the value of ``name: dtype``: in a compute type that rounds once to ``dtype``."""
+    """``e`` as the value of ``name: dtype``: in a compute type that rounds once to ``dtype``. Raises Fault."""
     wide = widen(e)
     if wide.dtype is dtype or (isinstance(wide, Const) and wide.dtype.is_int and dtype.is_float):
         return coerce(wide, dtype.compute)

@@ -2,7 +2,7 @@
 
 The token stream is split into statements at newlines outside brackets, and each statement is parsed alone, so a
 file with five faulty statements gets five errors.  The word ``recur`` and the braces of its block are removed here;
-the definitions behind them are parsed like others.  The parser is Lark's LALR loop with callbacks, which does not
+the definitions after them are parsed like others.  The parser is Lark's LALR loop with callbacks, which does not
 recurse, so deep nesting cannot overflow the stack.  Nesting above ``MAX_DEPTH`` is an error.
 """
 
@@ -104,11 +104,11 @@ class _Part:
 
 
 def _definitions(found: tuple[Statement, ...], source: Source, part: _Part) -> list[Define]:
-    """The definitions behind ``recur``. Raises SyntaxFault for another statement."""
+    """The definitions after ``recur``. Raises SyntaxFault for another statement."""
     made = [s for s in found if isinstance(s, Define)]
     if len(made) != len(found):
         span = token_span(source, part.tokens[0])
-        raise SyntaxFault(Diagnostic("N0104", f"expected a definition behind 'recur', found '{part.tokens[0]}'", span))
+        raise SyntaxFault(Diagnostic("N0104", f"expected a definition after 'recur', found '{part.tokens[0]}'", span))
     return made
 
 

@@ -12,7 +12,7 @@ from nautilus.core.source import Span
 
 #: construct -> what to write instead
 INSTEAD: Mapping[str, str] = {
-    "device": "the bound is part of the dim, as in 'dim N = device <= 4096'; kernels hold any size to it",
+    "device": "the bound is part of the dim, as in 'dim N = device <= 4096'; kernels clamp every size to it",
 }
 _SHOWN = {"device": "a fact about a size in device memory ('device')"}
 

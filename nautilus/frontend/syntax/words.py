@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-_DEFINES = ("ASSIGN", "LSQB", "COLON")  # tokens behind the name of a definition
+_DEFINES = ("ASSIGN", "LSQB", "COLON")  # tokens after the name of a definition
 
 
 def mark_words(tokens: Sequence[Any]) -> None:
     """Give the words of one statement their types.
 
-    ``assume`` at its start, where it names no definition; ``strided`` behind the shape of a declared tensor.
+    ``assume`` at its start, where it names no definition; ``strided`` after the shape of a declared tensor.
     """
     if tokens[0] == "assume" and len(tokens) > 1 and tokens[1].type not in _DEFINES:
         tokens[0].type = "ASSUME"

@@ -149,7 +149,8 @@ def _per_consumer(kernel: MemKernel, s: Smem) -> bool:
         detail = f"shared buffer {s.name} has neither one stage nor one stage per consumer"
         raise ScheduleError(detail, kernel=kernel.name)
     if any(CONSUMER in free_vars(e) for op in sources for e in op.index):
-        raise ScheduleError(f"all consumers load shared buffer {s.name}, each from its own place", kernel=kernel.name)
+        detail = f"all consumers load shared buffer {s.name}, each from an address of its own"
+        raise ScheduleError(detail, kernel=kernel.name)
     return False
 
 

@@ -336,7 +336,10 @@ class SplitKFusion:
 
     # -- accesses -----------------------------------------------------------------------------
     def store(self, op: GlobalStore, block: int | None = None) -> Iterator[MemOp]:
-        """A partial result to its stage (``block``: of the cluster); what is not wanted of it stays in registers."""
+        """A partial result to its stage (``block``: of the cluster); what is not wanted of it stays in registers.
+
+        Raises ScheduleError.
+        """
         part, frag = self.parts[op.buffer], op.value
         for axis in part.cut:
             size = next(x.size for x in frag.type.axes if x.name == axis.name)

@@ -1,6 +1,6 @@
 """Which loads the TMA unit can do: boxes of a buffer, zeros where they reach over its edges.
 
-A bulk copy moves a box (PTX ISA, "Tensors"; the limits are those of tensor maps): unit steps along some axes of the
+A TMA copy moves a box (PTX ISA, "Tensors"; the limits are those of tensor maps): unit steps along some axes of the
 buffer, the contiguous one among them, a fixed place along the others; elements outside of the buffer arrive as zeros.
 Each axis of the tile counts one axis of the buffer, or several of them as digits (:mod:`.digits`).  A load's mask says
 no more than that when every part of it follows from "the element is inside the buffer".
@@ -95,7 +95,7 @@ def tma_box(
 def ends_on_device(buffer: Buffer) -> str:
     """A size in device memory of the buffer; empty where it has none.
 
-    The launcher encodes tensor maps, and elements behind such a size would arrive as they are instead of as zeros.
+    The launcher encodes tensor maps, and elements beyond such a size would arrive as they are instead of as zeros.
     """
     found = (n for e in buffer.shape if not isinstance(e, int) for n in walk(e))
     return next((n.name for n in found if isinstance(n, Param) and n.device), "")
@@ -141,7 +141,7 @@ def _counted(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int], 
 def multicast_part(stage: Smem, blocks: int) -> tuple[int, int] | None:
     """(slabs, rows) of a stage that one of ``blocks`` blocks loads for its cluster; None: no equal parts.
 
-    Parts lie one behind the other in each slab: whole slabs in order where there are enough, else each block has
+    Parts lie one after the other in each slab: whole slabs in order where there are enough, else each block has
     so many positions of the stage's outermost axis, in every slab and in whole groups of 8 rows.
     """
     rows, columns = tile_shape(stage.axes)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nautilus.core.expr.nodes import COMBINERS, Expr
+from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.functions.arrays import maximum, minimum
 from nautilus.core.numerics import Array
 from nautilus.core.tiles import TileType
@@ -24,7 +24,6 @@ from nautilus.ma_tile.interp.state.shared_memory import Flight
 from nautilus.ma_tile.interp.state.sync import Arrival
 from nautilus.ma_tile.interp.state.values import (
     Fault,
-    Scope,
     apply,
     coords,
     decode,
@@ -72,7 +71,7 @@ def const(run: BlockRun, ctx: Context, op: ConstOp) -> None:
 
 
 def param(run: BlockRun, ctx: Context, op: ParamOp) -> None:
-    """Set every register to a scalar argument."""
+    """Set every register to a scalar argument. Raises Fault."""
     if op.param not in run.machine.params:
         raise Fault("undefined-variable", f"no value for scalar {op.param}")
     value = np.asarray([[[run.machine.params[op.param]]]])
@@ -95,7 +94,7 @@ def map_op(run: BlockRun, ctx: Context, op: MapOp) -> None:
 
 
 def convert(run: BlockRun, ctx: Context, op: ConvertOp) -> None:
-    """Permute the registers of each thread as the two layouts declare it."""
+    """Permute the registers of each thread as the two layouts declare it. Raises Fault."""
     old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
     order = same_threads(old, new, op.interleaved)
     if order is None:
@@ -104,7 +103,7 @@ def convert(run: BlockRun, ctx: Context, op: ConvertOp) -> None:
 
 
 def slice_op(run: BlockRun, ctx: Context, op: SliceOp) -> None:
-    """Take some of the registers of each thread as the two layouts declare it."""
+    """Take some of the registers of each thread as the two layouts declare it. Raises Fault."""
     old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
     chosen = slice_registers(old, new, op.axis, op.start)
     if chosen is None:
@@ -113,7 +112,7 @@ def slice_op(run: BlockRun, ctx: Context, op: SliceOp) -> None:
 
 
 def stack(run: BlockRun, ctx: Context, op: StackOp) -> None:
-    """Put the registers of each part where the layout of the result has its position."""
+    """Put the registers of each part where the layout of the result has its position. Raises Fault."""
     new = run.machine.layout(op.result.layout)
     parts = [run.get(ctx, a) for a in op.args]
     out = np.zeros(run.shape(ctx, new), parts[0].dtype)
@@ -143,7 +142,10 @@ def undefined(run: BlockRun, ctx: Context, op: UndefinedOp) -> None:
 
 
 def reduce(run: BlockRun, ctx: Context, op: ReduceOp) -> None:
-    """Combine registers, then lanes by butterfly exchanges, then warps through scratch (module docstring)."""
+    """Combine registers, then lanes by butterfly exchanges, then warps through scratch (module docstring).
+
+    Raises Fault.
+    """
     layout, gone = run.machine.layout(op.arg.layout), frozenset(op.axes)
     ufunc = UFUNCS[COMBINERS[op.combiner].binary]
     x = run.get(ctx, op.arg)
@@ -255,24 +257,22 @@ def agree(x: Array, element: Ints, op: ReduceOp | ScanOp) -> None:
 
 def _access(
     run: BlockRun,
-    scope: Scope,
-    buffer: str,
-    idx: tuple[Expr, ...],
-    where: Expr | None,
-    shape: tuple[int, ...],
+    ctx: Context,
+    op: GlobalLoad | GlobalStore | RowStore | AsyncCopy,
+    layout: FragLayout,
+    names: tuple[str, ...],
 ) -> tuple[Ints, Array | None]:
-    """Element numbers and mask of a global access."""
-    mask = None if where is None else np.broadcast_to(scope.eval(where), shape)
-    places = tuple(scope.eval(i) for i in idx)
-    return run.machine.memory.place(buffer, places, mask, shape), mask
+    """Element numbers and mask [warps, lanes, registers] of a global access in ``layout`` over the axes ``names``."""
+    shape, scope = run.shape(ctx, layout), run.scope(ctx, layout, names)
+    mask = None if op.mask is None else np.broadcast_to(scope.eval(op.mask), shape)
+    places = tuple(scope.eval(i) for i in op.index)
+    return run.machine.memory.place(op.buffer, places, mask, shape), mask
 
 
 def ld_global(run: BlockRun, ctx: Context, op: GlobalLoad) -> None:
-    """Load from global memory to registers."""
+    """Load from global memory to registers. Raises Fault."""
     layout, memory = run.machine.layout(op.result.layout), run.machine.memory
-    shape = run.shape(ctx, layout)
-    scope = run.scope(ctx, layout, op.result.type.names)
-    place, mask = _access(run, scope, op.buffer, op.index, op.mask, shape)
+    place, mask = _access(run, ctx, op, layout, op.result.type.names)
     dtype = memory.dtypes[op.buffer]
     if register_type(dtype) is not register_type(op.result.type.dtype):
         raise Fault("layout", f"{op.buffer} holds {dtype}, not {op.result.type.dtype}")
@@ -287,8 +287,7 @@ def st_global(run: BlockRun, ctx: Context, op: GlobalStore) -> None:
     """Store registers to global memory."""
     layout, memory = run.machine.layout(op.value.layout), run.machine.memory
     shape = run.shape(ctx, layout)
-    scope = run.scope(ctx, layout, op.value.type.names)
-    place, mask = _access(run, scope, op.buffer, op.index, op.mask, shape)
+    place, mask = _access(run, ctx, op, layout, op.value.type.names)
     dtype = memory.dtypes[op.buffer]
     check_vectors(place, op.vec, dtype.bytes, mask, op.buffer)
     value = _registers(run, ctx, op.value, shape)
@@ -357,7 +356,7 @@ def _shared_access(
 
 
 def ld_shared(run: BlockRun, ctx: Context, op: SharedLoad) -> None:
-    """Load from shared memory to registers."""
+    """Load from shared memory to registers. Raises Fault."""
     layout, dtype = run.machine.layout(op.result.layout), op.result.type.dtype
     run.shape(ctx, layout)
     if run.machine.smem(op.slot.buffer).dtype.bytes != dtype.bytes:
@@ -383,7 +382,7 @@ def st_rows(run: BlockRun, ctx: Context, op: RowStore) -> None:
     layout, memory = run.machine.layout(op.threads), run.machine.memory
     buffer = run.machine.smem(op.slot.buffer)
     names = tuple(a.name for a in buffer.axes)
-    place, mask = _access(run, run.scope(ctx, layout, names), op.buffer, op.index, op.mask, run.shape(ctx, layout))
+    place, mask = _access(run, ctx, op, layout, names)
     address = _shared_access(run, ctx, op, op.slot, layout, names, VECTOR_BYTES // buffer.dtype.bytes)
     bits = run.shared.load(ctx.actor.clock, address, buffer.dtype.bytes, ctx.threads, run.op_number(op))
     memory.store(op.buffer, place, decode(bits, buffer.dtype), mask, _block_threads(run, ctx))
@@ -393,15 +392,15 @@ def st_rows(run: BlockRun, ctx: Context, op: RowStore) -> None:
 
 
 def cp_async(run: BlockRun, ctx: Context, op: AsyncCopy) -> None:
-    """Copy from global to shared memory, asynchronously."""
+    """Copy from global to shared memory, asynchronously. Raises Fault."""
     layout, memory = run.machine.layout(op.threads), run.machine.memory
     buffer = run.machine.smem(op.slot.buffer)
-    shape, dtype = run.shape(ctx, layout), buffer.dtype
+    dtype = buffer.dtype
     size = op.vec * dtype.bytes
     if size not in (4, 8, 16):
         raise Fault("copy-size", f"cp.async moves 4, 8 or 16 bytes, not {size}")
     names = tuple(a.name for a in buffer.axes)
-    place, mask = _access(run, run.scope(ctx, layout, names), op.buffer, op.index, op.mask, shape)
+    place, mask = _access(run, ctx, op, layout, names)
     if memory.dtypes[op.buffer].bytes != dtype.bytes:
         raise Fault("layout", f"{op.buffer} holds {memory.dtypes[op.buffer]}, {buffer.name} {dtype}")
     check_vectors(place, op.vec, dtype.bytes, mask, op.buffer)

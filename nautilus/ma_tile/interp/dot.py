@@ -125,7 +125,10 @@ def _read_matrix(run: BlockRun, ctx: Context, op: MmaOp | MatrixLoad, slot: Slot
 
 
 def matrix_load(run: BlockRun, ctx: Context, op: MatrixLoad) -> None:
-    """``ld.matrix``: the operand fragments that ldmatrix delivers, which need not agree with the declared layout."""
+    """``ld.matrix``: the operand fragments that ldmatrix delivers, which need not agree with the declared layout.
+
+    Raises Fault.
+    """
     layout, result = run.machine.layout(op.result.layout), op.result.type
     run.shape(ctx, layout)
     free = free_axis(result.names, op.axis, result.names)

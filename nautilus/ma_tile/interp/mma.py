@@ -32,7 +32,7 @@ from nautilus.ma_tile.ir.ops import Smem
 
 
 def a_matrix(x: Array, instr: MmaInstr, ktiles: int) -> Array:
-    """A-operand registers [W, 32, R] as [W, rows, k]."""
+    """A-operand registers [W, 32, R] as [W, rows, k]. Raises Fault."""
     w, _, r = x.shape
     p = instr.pack
     if r % (4 * p * ktiles):
@@ -43,7 +43,7 @@ def a_matrix(x: Array, instr: MmaInstr, ktiles: int) -> Array:
 
 
 def b_matrix(x: Array, instr: MmaInstr, ktiles: int) -> Array:
-    """B-operand registers [W, 32, R] as [W, k, columns]."""
+    """B-operand registers [W, 32, R] as [W, k, columns]. Raises Fault."""
     w, _, r = x.shape
     p = instr.pack
     if r % (2 * p * ktiles):
@@ -127,7 +127,10 @@ def instruction(name: str, a: DType, b: DType) -> MmaInstr:
 
 
 def matrix_addresses(buffer: Smem, swizzle: int, free: str, over: str) -> Ints:
-    """Byte address, relative to the stage, of every element [free, over] for the instruction that reads it."""
+    """Byte address, relative to the stage, of every element [free, over] for the instruction that reads it.
+
+    Raises Fault.
+    """
     layout = buffer.layout(swizzle)
     names = [a.name for a in buffer.axes if a.size > 1 or a.name in (free, over)]
     if names not in ([free, over], [over, free]):

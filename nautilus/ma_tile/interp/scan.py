@@ -25,7 +25,7 @@ _Combine: TypeAlias = Callable[[Array, Array], Array]
 
 
 def scan(run: BlockRun, ctx: Context, op: ScanOp) -> None:
-    """Combine low registers, lanes, warps and high registers in order."""
+    """Combine low registers, lanes, warps and high registers in order. Raises Fault."""
     layout = run.machine.layout(op.arg.layout)
     levels = scan_levels(layout, op.axis)
     if levels is None:
@@ -93,7 +93,7 @@ def _warps(
     run: BlockRun, ctx: Context, op: ScanOp, levels: ScanLevels, before: Array, total: Array, start: Array,
     combine: _Combine,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """The running result before each warp: each writes its totals to scratch, and behind a barrier it reads all."""
+    """The running result before each warp: each writes its totals to scratch, and after a barrier it reads all."""
     dtype, digit = op.result.type.dtype, levels.warps
     if op.scratch is None:
         raise Fault("layout", "warps split a scanned axis and there is no scratch buffer")

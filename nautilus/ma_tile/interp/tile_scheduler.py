@@ -1,7 +1,7 @@
 """The persistent tile scheduler of the physical interpreter: which tiles a block processes, and the queue.
 
 ``dynamic``: block b begins with tile b.  An adversary, chosen by the seed of the launch, decides which block receives
-each of the other tiles, and in which order the blocks receive the numbers behind the last tile.
+each of the other tiles, and in which order the blocks receive the numbers after the last tile.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def first(run: BlockRun, ctx: Context, op: TileFirst) -> None:
 
 
 def fetch(run: BlockRun, ctx: Context, op: TileFetch) -> None:
-    """The next number that the adversary gives to this block. Raises Fault behind the end."""
+    """The next number that the adversary gives to this block. Raises Fault beyond the end."""
     loops = [x for x in walk_ops(run.machine.kernel.body) if isinstance(x, TileSchedulerOp)]
     if op.var not in ctx.actor.pipelines or not loops:
         raise Fault("undefined-variable", f"no tile.first declares {op.var}")

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def unpack(run: BlockRun, ctx: Context, op: UnpackOp) -> None:
-    """Look the halves of each byte up, low half first, then subtract and multiply with one rounding each."""
+    """Look the halves of each byte up, low half first, then subtract and multiply with one rounding each.
+
+    Raises Fault.
+    """
     layout, dtype = run.machine.layout(op.result.layout), op.result.type.dtype
     held = packed_layout(layout, op.into, op.axis)
     if held is None:

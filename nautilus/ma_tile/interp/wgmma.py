@@ -77,7 +77,7 @@ def _group(ctx: Context) -> None:
 
 
 def wgmma(run: BlockRun, ctx: Context, op: MmaOp) -> None:
-    """Issue an MMA; a synchronous one completes at once."""
+    """Issue an MMA; a synchronous one completes at once. Raises Fault."""
     _group(ctx)
     instr, engines = WGMMA[op.instr], ctx.actor.engines
     if not op.is_async:
@@ -215,7 +215,7 @@ def _retire(run: BlockRun, ctx: Context, pending: int) -> None:
 
 
 def wg_wait(run: BlockRun, ctx: Context, op: WgWait) -> None:
-    """Complete all but the youngest groups; the listed results become readable."""
+    """Complete all but the youngest groups; the listed results become readable. Raises Fault."""
     _group(ctx)
     _retire(run, ctx, op.pending)
     for frag in op.ready:
@@ -232,7 +232,7 @@ def fence_proxy(run: BlockRun, ctx: Context, op: ProxyFence) -> None:
 
 
 def st_matrix(run: BlockRun, ctx: Context, op: MatrixStore) -> None:
-    """``stmatrix``: accumulator registers to rows of 16 bytes, whatever the declared layout says."""
+    """``stmatrix``: accumulator registers to rows of 16 bytes, whatever the declared layout says. Raises Fault."""
     _group(ctx)
     buffer, value = run.machine.smem(op.slot.buffer), run.get(ctx, op.value)
     layout = buffer.layout(op.slot.swizzle)

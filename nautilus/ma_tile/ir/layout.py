@@ -241,7 +241,7 @@ class SmemLayout:
 
 
 def swizzle_xor(width: int, row: Ints) -> Ints:
-    """The value that the chunk number of ``row`` is xor-ed with in a slab of ``width`` bytes."""
+    """The value that the chunk number of ``row`` is xor-ed with in a slab of ``width`` bytes. Raises ValueError."""
     match width:
         case 128:
             return row & 7

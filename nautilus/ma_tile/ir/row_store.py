@@ -5,7 +5,7 @@ together, so that a barrier must lie between a write to the stage and this op.  
 in the tensor, and ``where`` holds on a range of its positions.
 
 A row of the tensor may begin at any multiple of the element's size.  Let ``past`` be the number of elements by which
-position 0 of a row lies behind a multiple of 16 bytes.  The layout ``threads`` gives a thread vectors of 16 bytes, n
+position 0 of a row lies after a multiple of 16 bytes.  The layout ``threads`` gives a thread vectors of 16 bytes, n
 elements, of the stage.  The thread of positions ``c .. c + n - 1``, c above 0, stores ``c - past .. c - past + n - 1``,
 which are one aligned vector in memory, made of two vectors of the stage.  The first ``n - past`` positions and the last
 ``past`` ones are stored one by one by neighbouring threads; so are vectors of which ``where`` holds for a part.  An

@@ -26,7 +26,7 @@ class Frag:
     layout: str = declare(LAYOUT)
 
 
-#: the ops of this IR; complete behind :mod:`nautilus.ma_tile.ir.ops`
+#: the ops of this IR; complete after :mod:`nautilus.ma_tile.ir.ops`
 MA = Level("ma-tile", "fragment", Frag)
 
 

@@ -41,7 +41,7 @@ from nautilus.ma_tile.ir.instruction_tables import WGMMA, a_layout, acc_layout, 
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.lowering.dots import DotPlan
 from nautilus.vr_tile.ir import DotOp, LoadOp, MapOp, ReduceOp, ScanOp, StoreOp, TileKernel, results, walk_ops
-from nautilus.vr_tile.subtiles import combined
+from nautilus.vr_tile.rewriting.subtiles import combined
 
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
 WORD = 4  # bytes of a register

@@ -2,7 +2,7 @@
 
 * ``warp`` (:mod:`nautilus.ma_tile.lowering.warp`): all warps run the same code, MMAs are those of
   single warps, tiles come by cp.async.
-* ``warpgroup`` (:mod:`nautilus.ma_tile.lowering.warpgroup`): consumers of four warps, warpgroup MMAs, bulk
+* ``warpgroup`` (:mod:`nautilus.ma_tile.lowering.warpgroup`): consumers of four warps, warpgroup MMAs, TMA
   copies; for targets that have them.
 
 The ops come out in dependence order without waits or barriers; :func:`lower_module` then allocates

@@ -251,7 +251,7 @@ class Lowering(ABC):
         return (ordered, wide) if wide > vec else (layout, vec)
 
     def shifted(self, op: vr.LoadOp, layout: FragLayout, wide: int, depth: int) -> tuple[int, int]:
-        """Registers of a vector in two aligned ones, and how many elements it lies behind a multiple; else (1, 0).
+        """Registers of a vector in two aligned ones, and how many elements it lies after a multiple; else (1, 0).
 
         Only instead of :data:`WORD` aligned vectors of ``wide`` elements at least, which take more instructions.  Not
         in loops, whose passes move loads to other steps, and not beside products, whose epilogues are cut.

@@ -1,6 +1,6 @@
 """Matrix products of warpgroups: operands by TMA loads, consumers that divide the rows (``sm_90a`` class).
 
-Loaded operands come to shared memory by bulk copies, swizzled as the instruction reads them.  A left
+Loaded operands come to shared memory by TMA copies, swizzled as the instruction reads them.  A left
 operand may also be computed: its fragment then is a permutation inside each thread (the accumulator of
 the dot before), or is made in the instruction's own layout from loads.  Right operands must be
 loaded.  Nothing else goes through shared memory: everything elementwise lies in the accumulators'
@@ -54,7 +54,7 @@ def lower_warpgroup_kernel(
     """One kernel, synchronous. With pingpong tile scheduling: what one warpgroup does, as a
     kernel of one.
 
-    ``strict``: only instructions that keep all bits of their accumulators.
+    ``strict``: only instructions that keep all bits of their accumulators. Raises ScheduleError.
     """
     if not limits(target).warpgroup:
         raise ScheduleError(f"the engine warpgroup is for targets with warpgroup MMAs, not {target}", "engine")
@@ -78,7 +78,7 @@ class _WarpgroupLowering(Lowering):
         kernel = own.kernel
         super().__init__(kernel, buffers, mapping, dict(plan.dots), (GROUP_WARPS, 1))
         self.plan, self.parts = plan, own.parts
-        self.bulk: dict[str, Slot] = {}  # loaded value -> where its bulk copy put it
+        self.bulk: dict[str, Slot] = {}  # loaded value -> where its TMA copy put it
         self.interleaved = _interleaved(kernel, buffers, self.defs, plan.dots)  # dot -> where its positions begin
         self.moved = {
             x.name
@@ -172,11 +172,11 @@ class _WarpgroupLowering(Lowering):
         if side == "a" and (entry.depth < self.b.depth or entry.depth == 0):  # loaded once: not worth a copy
             return self.get(entry.value, a_fragment(plan, self.sizes))
         hand = "left" if side == "a" else "right"
-        detail = f"has a {hand} operand, %{entry.value.name}, that no bulk copy can load: {found.reason}"
+        detail = f"has a {hand} operand, %{entry.value.name}, that no TMA copy can load: {found.reason}"
         reject(self.kernel, dot, detail, found)
 
     def _copy(self, entry: Entry, op: vr.LoadOp, plan: TmaBox) -> Slot:
-        """A bulk copy; where consumers divide an axis of the tile, each has a stage for its own part.
+        """A TMA copy; where consumers divide an axis of the tile, each has a stage for its own part.
 
         Of a tile of which they read all parts, every stage is loaded for all of them.
         """

@@ -24,7 +24,7 @@ from nautilus.ma_tile.ir.instruction_tables import SHORT_DEPTH, WGMMA, WHOLE_DEP
 from nautilus.ma_tile.lowering.consumers import is_contraction_of_loads
 from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots
 from nautilus.vr_tile.ir import DotOp, ForOp, TileKernel, results, walk_ops
-from nautilus.vr_tile.subtiles import combined
+from nautilus.vr_tile.rewriting.subtiles import combined
 
 CONSUMER_ROWS = (64, 128)  # rows of an MMA that a consumer owns
 MOST_REGISTERS = 255  # registers of a thread at most

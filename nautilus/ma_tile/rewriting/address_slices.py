@@ -63,7 +63,7 @@ class AddressSlices:
 
 
 class Issue:
-    """Copies that are issued together, at one iteration, behind ``ops``."""
+    """Copies that are issued together, at one iteration, after ``ops``."""
 
     def __init__(self, names: Names, known: Mapping[MemOp, Frag]) -> None:
         self._names = names

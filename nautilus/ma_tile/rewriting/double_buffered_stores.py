@@ -2,7 +2,7 @@
 
     st.matrix to stage n % 2;  fence.proxy;  tma.wait 0 read;  barrier;  tma.store;  tma.commit
 
-The wait covers the previous store, which reads the other stage.  Behind the barrier all threads know that this stage
+The wait covers the previous store, which reads the other stage.  After the barrier all threads know that this stage
 has been read, and the next store may write to it.  The tiles of a persistent block follow one another likewise.  If a
 tile has an odd number of stores, its first store writes the stage that the previous tile's last store reads.  That
 first store has a wait and a barrier before it.

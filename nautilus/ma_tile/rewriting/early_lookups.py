@@ -40,7 +40,7 @@ class Lookups:
     values: tuple[Frag, ...] = ()
 
     def loads(self, first: int, at: Expr) -> list[GlobalLoad]:
-        """The lookups of iteration ``at``, which reads nothing behind the end of the chain."""
+        """The lookups of iteration ``at``, which reads nothing beyond the end of the chain."""
         issue = self.slices.issue()
         self.issued(first, at, issue)
         inside = simplify(calc("lt", at, self.hi))

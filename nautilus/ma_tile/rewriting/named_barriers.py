@@ -41,7 +41,7 @@ def consumer_barrier() -> Barrier:
 
 
 def ordered(body: tuple[MemOp, ...], at: Sequence[int], consumers: int) -> tuple[MemOp, ...]:
-    """``body`` with positions ``at`` in one ordered section, which includes a fence before and a commit behind them."""
+    """``body`` with positions ``at`` in one ordered section, which includes a fence before and a commit after them."""
     if not at:
         return body
     first, last = at[0], at[-1] + 1

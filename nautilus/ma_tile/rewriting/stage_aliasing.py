@@ -6,11 +6,11 @@ At the end of the tile the pipeline has one more instance, which is not loaded:
 
 * The producer waits until its stage is empty, that is until *all* consumers have read its previous contents.  It then
   arrives on the full barrier without announcing bytes, and continues with the next tile's loads.
-* The consumers wait for it before their first store to the stage, and release it behind the last ``tma.wait``.
+* The consumers wait for it before their first store to the stage, and release it after the last ``tma.wait``.
 
 With two or more stages, the aliased stage is not the one that the last MMAs read.  The consumers then need no common
 barrier, and all other operands of the next tile can be loaded during the store.  A persistent block releases the stage
-only behind the next tile's first MMAs (:func:`late_release`), so that the wait for the last store's reads overlaps
+only after the next tile's first MMAs (:func:`late_release`), so that the wait for the last store's reads overlaps
 them.  There is no deadlock: the producer follows program order, and a stage is released before any later one is
 requested.
 
@@ -120,9 +120,9 @@ def _stages(kernel: MemKernel, pipelines: Sequence[TmaPipeline]) -> Iterator[tup
 
 
 def late_release(body: Ops, last: Ops, kernel: MemKernel, iteration: str) -> tuple[Ops, Ops]:
-    """``body`` of a tile that ends with the release of an aliased stage, moved behind the next tile's first MMAs.
+    """``body`` of a tile that ends with the release of an aliased stage, moved after the next tile's first MMAs.
 
-    ``last``: the ops behind the last tile; ``iteration`` numbers the tiles of the block.  Other bodies are not changed.
+    ``last``: the ops after the last tile; ``iteration`` numbers the tiles of the block.  Other bodies are not changed.
     """
     match body:
         case (*rest, TmaWait() as wait, MbarArrive() as arrive, AdvanceOp(by=None) as move):

@@ -1,7 +1,7 @@
 """The tile-scheduler queue: how the producer sends the dynamic tiles of a block to the consumers.
 
 The queue is a pipeline in shared memory with one 32-bit integer a stage.  The producer takes tiles from the tile
-counter of the launch and pushes each, the number behind the last tile included, so that the consumers stop too.
+counter of the launch and pushes each, the number after the last tile included, so that the consumers stop too.
 """
 
 from __future__ import annotations

@@ -7,25 +7,12 @@ only; a carried argument has those of its initial value, a loop's results those 
 from __future__ import annotations
 
 from nautilus.core.text.assembly import format_op, format_ops
-from nautilus.core.text.assembly import grammar as _grammar
-from nautilus.core.text.modules import format_module, parse_module
+from nautilus.core.text.modules import TextForm
 from nautilus.core.text.syntax import format_type
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.ir.values import MA, Frag
 
 __all__ = ["format", "format_op", "format_ops", "format_type", "grammar", "parse"]
 
-
-def grammar() -> str:
-    """The grammar of this text form."""
-    return _grammar(MemModule, MA.ops, Frag)
-
-
-def format(m: MemModule) -> str:
-    """The text of a module."""
-    return format_module(m)
-
-
-def parse(text: str, name: str = "<ma-tile>") -> MemModule:
-    """The module that ``text`` is, whole. Raises IRParseError."""
-    return parse_module(MemModule, MA, text, name)
+_FORM = TextForm(MemModule, MA, Frag)
+grammar, format, parse = _FORM.grammar, _FORM.format, _FORM.parse

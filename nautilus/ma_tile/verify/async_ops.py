@@ -92,7 +92,8 @@ def _tile(s: KernelScope, op: TmaLoad | TmaStore) -> tuple[Smem, Buffer]:
         s.fail("buffers are declared", f"no buffer is called {op.buffer}")
     s.need(buffer.dtype is stage.dtype, "copies keep the type", f"{buffer.dtype}, not {stage.dtype}")
     rank = len(buffer.shape)
-    s.need(len(op.index) == rank, "one index a dimension", f"{op.buffer} has {rank} dimensions, not {len(op.index)}")
+    detail = f"{op.buffer} has {rank} dimensions, not {len(op.index)}"
+    s.need(len(op.index) == rank, "an access has one index for each dimension", detail)
     names = tuple(a.name for a in stage.axes)
     for e in op.index:
         s.typed(e, f"an index of {op.buffer}", (DType.I32, DType.I64), None, names)

@@ -30,7 +30,7 @@ def _top(s: KernelScope, op: GridWait | GridLaunchDependents) -> None:
     s.need(s.target.warpgroup, "dependent launches need a target of the Hopper class", s.module.target)
     s.need(s.path == (), "dependent launches stand at the top level", " in ".join(t.__name__ for t in s.path))
     count = sum(isinstance(x, type(op)) for x in s.kernel.body)
-    s.need(count == 1, "one of each op of a dependent launch a kernel", str(count))
+    s.need(count == 1, "a kernel has one of each op of a dependent launch", str(count))
 
 
 DEPENDENT_LAUNCH_RULES: Mapping[type, Callable[..., None]] = {

@@ -74,8 +74,8 @@ def verify(m: MemModule) -> None:
 
 def verify_module(m: MemModule, target: Limits) -> None:
     """:func:`verify` with the limits given. Raises VerifyError."""
-    unique("one name one thing", [*(b.name for b in m.buffers), *(p.name for p in m.params)], m.name)
-    unique("one name one kernel", [k.name for k in m.kernels], m.name)
+    unique("a name denotes one buffer or param", [*(b.name for b in m.buffers), *(p.name for p in m.params)], m.name)
+    unique("a name denotes one kernel", [k.name for k in m.kernels], m.name)
     for b in m.buffers:
         if b.space is Space.LOCAL:
             reject("buffers are inputs, outputs and temps", b.name, "it is a local buffer", b.span)
@@ -163,7 +163,8 @@ class KernelScope:
             raise TargetLimitError(LEVEL, "threads of a block", k.name, detail, k.span)
         if k.min_blocks < 1:
             raise TargetLimitError(LEVEL, "threads of a block", k.name, f"min_blocks is {k.min_blocks}", k.span)
-        unique("one name one shared buffer", [*(s.name for s in k.smem), *(b.name for b in k.mbars)], node)
+        names = [*(s.name for s in k.smem), *(b.name for b in k.mbars)]
+        unique("a name denotes one shared buffer or mbarrier", names, node)
         ok = k.consumers >= 1 and k.warps % max(k.consumers, 1) == 0
         self.need(ok, "consumers are equal parts of whole warps", f"{k.consumers} consumers of {k.warps} warps")
         self._cluster()
@@ -200,7 +201,7 @@ class KernelScope:
     def _pipelines(self) -> None:
         """Declare the variables that every consumer has at the start."""
         names = [CONSUMER, *(v for c in self.kernel.pipelines for v in (c.stage, c.phase))]
-        unique("one name one variable", [*self.vars, *names], f"kernel {self.kernel.name}")
+        unique("a name denotes one variable", [*self.vars, *names], f"kernel {self.kernel.name}")
         for c in self.kernel.pipelines:
             self.need(c.stages >= 1, "pipelines have stages", c.name)
         self.vars.update(names)
@@ -360,7 +361,8 @@ class KernelScope:
         if buffer is None:
             self.fail("buffers are declared", f"no buffer is called {name}")
         rank = len(buffer.shape)
-        self.need(len(index) == rank, "one index a dimension", f"{name} has {rank} dimensions, not {len(index)}")
+        found = f"{name} has {rank} dimensions, not {len(index)}"
+        self.need(len(index) == rank, "an access has one index for each dimension", found)
         for e in index:
             self.typed(e, f"an index of {name}", INDEX_TYPES, layout, t.names)
         if mask is not None:

@@ -68,7 +68,7 @@ def _overlaps(k: MemKernel, need: Callable[[bool, str, str, str], None]) -> None
         for b, b0, b1 in both[:n]:
             if a0 < b1 and b0 < a1 and (a, b) not in meant and (b, a) not in meant:
                 apart = a not in always and b not in always and frozenset({a, b}) not in together
-                need(apart, "buffers that share bytes are not live together", f"{b}, {a}", f"at {max(a0, b0)}")
+                need(apart, "buffers that share bytes are not live at the same time", f"{b}, {a}", f"at {max(a0, b0)}")
 
 
 @dataclass(frozen=True, slots=True)

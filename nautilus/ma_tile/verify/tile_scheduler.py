@@ -135,7 +135,7 @@ def tile_reset(s: KernelScope, op: TileReset) -> None:
     s.uniform(op.count, "the number of tiles")
     loops = [x for x in walk_ops(s.kernel.body) if isinstance(x, TileSchedulerOp)]
     ok = all(x.count == op.count for x in loops)
-    s.need(ok, "the counter is reset behind the last tile", "another number of tiles")
+    s.need(ok, "the counter is reset after the last tile", "another number of tiles")
 
 
 def queue_push(s: KernelScope, op: QueuePush) -> None:

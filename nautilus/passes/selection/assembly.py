@@ -1,4 +1,4 @@
-"""What ptxas has to say of kernels: which ones are in doubt, and plans that it has refused once.
+"""Assembly by ptxas: the kernels in doubt, and the plans that ptxas has refused before.
 
 Kernels without wgmma instructions that need few registers are not assembled to find out whether they are fast.  A plan
 that ptxas has refused is not assembled again under another order of tiles, which decides about a few index registers:

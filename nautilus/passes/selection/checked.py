@@ -52,7 +52,7 @@ class KernelResources:
 
 
 class Checked:
-    """What ptxas says of the kernels in doubt of the last attempt of ``request``, and of its variants.
+    """What ptxas reports of the kernels in doubt of the last attempt of ``request``, and of its variants.
 
     ``check`` runs ptxas.  ``to_cuda``: a result with the modules down to CUDA; None where no lowering leads there.
     """

@@ -23,7 +23,7 @@ from nautilus.targets.limits import limits
 
 LEVELS = 4  # thresholds one below the other in the decision tree
 SAVES = 0.1  # least logarithm of the ratio of times that a variant or a threshold saves, summed over the grid
-FINE = 16  # a threshold is found to one part in so many of the next size of the grid
+FINE = 16  # a threshold is found to within 1 / FINE of the next size of the grid
 
 Point: TypeAlias = "Mapping[str, int]"  # sizes of the varied dims
 

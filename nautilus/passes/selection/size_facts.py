@@ -1,10 +1,10 @@
 """Facts about runtime sizes under which a variant is worth compiling.
 
 * *Bounds*: a loop over an axis of any length reads its elements again for each reduction that depends on an earlier
-  one, as a softmax does.  Under a bound the row may stay in the registers of a block.  The planner knows which rows
-  fit; the bounds are tried where a loop over the size reads what is read elsewhere too (:func:`read_again`), where the
-  tile of a row is as long as the bound of the spec (:func:`whole_rows`), and where running results are in chunks
-  (:func:`chunked_scans`): a short row then needs neither the registers nor the kernels of a long one.
+  one, as a softmax does.  Under a bound the row may stay in the registers of a block.  The planner decides which
+  rows fit; the bounds are tried where a loop over the size reads what is read elsewhere too (:func:`read_again`),
+  where the tile of a row is as long as the bound of the spec (:func:`whole_rows`), and where running results are in
+  chunks (:func:`chunked_scans`): a short row then needs neither the registers nor the kernels of a long one.
 * *Divisors*: rows start at multiples of 16 bytes only where the last size of a tensor is a multiple of a vector
   (:func:`whole_vectors`).  Wide loads and copy units need that, and so does a temp whose rows are along a contracted
   axis of operands of 8 bits.

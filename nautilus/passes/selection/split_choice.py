@@ -32,7 +32,7 @@ from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 
 FEW = 2  # blocks for each multiprocessor, from which on a kernel is not split
-FULL = 0.75  # the same for warpgroups, of which a multiprocessor holds one block
+FULL = 0.75  # the same share for warpgroups: a multiprocessor holds one of their blocks
 WAVES = (1, 2, 4, 8)  # blocks for each multiprocessor that candidates aim at
 WORTH = 12e-6  # seconds of a kernel: a split adds a kernel of about 4 microseconds
 MARGIN = 0.15  # relative gain by the cost model below which the choice of the rules stays
@@ -52,7 +52,7 @@ def priced(program: Program, context: Context) -> Trial | None:
 
 
 def priced_after(program: Program, context: Context, after: str) -> Trial | None:
-    """The trial of ``program``, the result of pass ``after``, with the splits that follow from the passes behind it."""
+    """The trial of ``program``, the result of pass ``after``, with the splits that follow from the passes after it."""
     module: Any = program
     for step in steps(SCALAR, after):
         if step.name == _SPLIT:

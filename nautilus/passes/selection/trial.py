@@ -95,7 +95,7 @@ def _priced(module: MemModule, context: Context) -> Trial:
 
 
 def _steps(after: str) -> tuple[Step, ...]:
-    """The steps behind pass ``after`` of Scalar IR, down to the last one of MA-tile IR."""
+    """The steps after pass ``after`` of Scalar IR, down to the last one of MA-tile IR."""
     later = STAGES[STAGES.index(SCALAR) + 1 : STAGES.index(CUDA)]
     assert later[-1] is MA_TILE
     return (*steps(SCALAR, after), *(step for stage in later for step in steps(stage)))

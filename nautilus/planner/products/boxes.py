@@ -2,7 +2,7 @@
 
 The rows of a product over the pixels of an image are its lines and columns, of every image of a batch.  A tile of 128
 rows along one axis of 56 wastes more than half of its elements; one of 2 images, 8 lines and 8 columns wastes none.  A
-bulk copy loads it as a box if each axis counts an axis of the tensor by itself.  Lines along which the result is
+TMA copy loads it as a box if each axis counts an axis of the tensor by itself.  Lines along which the result is
 contiguous are whole sectors of memory, where writing parts of sectors would take longer than the tiles that this adds.
 """
 

@@ -14,7 +14,7 @@ from nautilus.scalar.analysis.states.step_products import StepProducts, step_pro
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.targets.limits import Limits, limits
 
-_ROWS = 64  # of a product of a warpgroup
+_ROWS = 64  # rows of a product of a warpgroup
 _STAGES = 4
 _WARP_ROWS = 16
 _ELEMENTS = 2048  # elements of a tile that a warp has

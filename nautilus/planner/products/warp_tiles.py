@@ -34,7 +34,10 @@ FEW_TILE = 64  # rows and columns of a tile of such a product (mixed heads: 65 u
 
 
 def add_tiles(g: Draft, grid: list[str]) -> None:
-    """Tiles of 128 rows; smaller tiles where there are fewer rows or the accumulators are wide."""
+    """Tiles of 128 rows; smaller tiles where there are fewer rows or the accumulators are wide.
+
+    Raises ScheduleError.
+    """
     most = FEW_TILE if _is_short(g) else 128
     for dot in g.dots.values():
         for side in (dot.rows, dot.columns):

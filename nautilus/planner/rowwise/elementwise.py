@@ -1,7 +1,7 @@
 """Tiles of elementwise kernels: few blocks and little unused.
 
 * The tile along contiguous memory is a power of two.  It divides the elements where a larger one would leave much of
-  itself behind the end (:func:`exact`): tiles of 512 along 320 elements leave 37% of all threads idle, and tiles of
+  itself beyond the end (:func:`exact`): tiles of 512 along 320 elements leave 37% of all threads idle, and tiles of
   64 none.  Along 513 elements, tiles of 1024 leave half of the threads idle, and tiles of 64 one in nine.
 * Blocks start one after another.  A block of :data:`~nautilus.planner.kernel.ELEMENTS` elements of 16 bits moves its
   bytes in about the time in which the next one starts, so blocks have more elements where the starts of all would take
@@ -27,11 +27,11 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.targets.memory_rates import MEMORY, START
 
-SHARE = 0.5  # of the time of the rest that the starts of blocks may take
+SHARE = 0.5  # the starts of blocks take at most this share of the time of the rest
 OPERATIONS = 2.5e13  # operations a second, of all threads
 MANY = 8192  # blocks, which every multiprocessor has dozens of; fewer have too little to hide
-WASTE = 8  # at most one part in so many of the tiles along an axis is unused
-WASTE_BESIDE = 2  # the same along an axis behind which another one fills the block
+WASTE = 8  # at most 1 / WASTE of the tiles along an axis is unused
+WASTE_BESIDE = 2  # WASTE along an axis after which another one fills the block
 LINE = 128  # bytes of the shortest tile along contiguous memory
 VECTOR = 4  # elements of f32 that one instruction loads
 REGISTERS = 32  # elements of a short row in a thread

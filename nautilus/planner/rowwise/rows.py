@@ -31,7 +31,7 @@ WARP = 1024  # elements that a warp reads in one step of a loop
 ROW_BYTES = 8192  # bytes of a row for each warp of its block
 MIN_WARPS, MAX_WARPS = 4, 16
 WARP_OF_BYTES = 4096  # elements of 8 bits that a warp reads for one sum: 1024 take 21.0 us, 2048 19.2, 4096 18.5 (H200)
-WASTE = 8  # at most one part in so many of a tile is unused
+WASTE = 8  # at most 1 / WASTE of a tile is unused
 
 
 def fits(defs: Sequence[Def], row: Mapping[str, int]) -> bool:

@@ -21,7 +21,7 @@ MARGIN = 1.25  # times that the masked form takes longer, at least
 _TEST = 4.0  # issue slots of a term that is tested for one element
 LINE = 32  # elements of 4 bytes on a line of memory
 _ATOMIC = 20.0  # cycles of a multiprocessor for the atomic operations of a warp, 4 bytes each
-_IN_BLOCK = 8.0  # the same in shared memory
+_IN_BLOCK = 8.0  # the same cycles where the operations are on shared memory
 
 
 def plan_scatters(program: Program, schedule: Schedule, arch: str) -> Schedule:

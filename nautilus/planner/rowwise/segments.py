@@ -83,7 +83,7 @@ def _compared(c: Expr, forwards: str, backwards: str) -> Iterator[tuple[Var, Loa
 
 
 def follow(start: Load, end: Load) -> bool:
-    """Whether ``end`` is the element of a tensor behind ``start``, so that such segments follow each other."""
+    """Whether ``end`` is the element of a tensor after ``start``, so that such segments follow each other."""
     found = _rows(start, end)
     return found is not None and found[1]
 

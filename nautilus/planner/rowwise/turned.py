@@ -23,7 +23,7 @@ from nautilus.targets.limits import BLOCK_REGISTERS
 from nautilus.targets.memory_rates import SECTOR
 
 SHORT = 16  # elements of the shortest rows that have the rule
-SMALL = 8  # a tensor of less than one part in so many of the largest one may be read and stored in parts of sectors
+SMALL = 8  # a tensor of less than 1 / SMALL of the largest one may be accessed in parts of sectors
 
 
 def least_tiles(

@@ -33,7 +33,7 @@ from nautilus.targets.limits import VECTOR_BYTES
 MAX_TERMS = 64  # terms that a thread holds in registers
 MOST_TERMS = 1024  # terms of a window whose lines are a loop
 LINE_TERMS = 16  # most terms of a window that a thread holds whole
-LEAST_TERMS = 9  # of a window that is a kernel of its own where rows of its results are reduced
+LEAST_TERMS = 9  # terms of a window, at least, for a kernel of its own where rows of its results are reduced
 MAX_STEP = 4  # elements between the windows of neighbouring threads; further apart they share few sectors
 RESULTS = 1024  # most results of a block
 LANES = 32  # results along the last axis, which neighbouring threads have, at least

@@ -176,5 +176,5 @@ def _safe(e: Expr, shapes: Mapping[str, tuple[Extent, ...]], ranges: Ranges, giv
                 if any(simplify(c, ranges, given) != TRUE for c in within(i, n)):
                     return False
         case Reduce():
-            raise TypeError("a Reduce has no place here")
+            raise TypeError("a Reduce does not occur in Scalar IR")
     return all(_safe(c, shapes, ranges, given) for c in children(e))

@@ -32,7 +32,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.interp.contraction import contract
 from nautilus.scalar.interp.space import Access, Mask, Memory, Range, ScalarRunError, Space, Tables, both
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, common_loops, statements
 from nautilus.scalar.text import first_line
 
 __all__ = ["ScalarRunError", "run_program"]
@@ -448,10 +448,5 @@ def _private(k: Kernel, name: str) -> frozenset[str]:
         if not index:
             continue
         indexed |= frozenset[str]().union(*(free_vars(i) for at in index for i in at))
-        if common is None:
-            common = loops
-        keep = 0
-        while keep < min(len(common), len(loops)) and common[keep] is loops[keep]:
-            keep += 1
-        common = common[:keep]
+        common = loops if common is None else common_loops(common, loops)
     return frozenset(loop.var for loop in common or () if loop.kind is not Kind.SEQ and loop.var not in indexed)

@@ -202,7 +202,10 @@ class Space:
         return access.get(memory.data, self.rank)
 
     def access(self, buffer: str, index: tuple[Expr, ...], mask: Mask) -> Access:
-        """The elements of an access, as ints and slices where that is possible, else as broadcast arrays."""
+        """The elements of an access, as ints and slices where that is possible, else as broadcast arrays.
+
+        Raises ScalarRunError.
+        """
         memory = self.tables.memory[buffer]
         own = [self._private(r) for r in memory.own]
         if len(own) + len(index) != memory.data.ndim:

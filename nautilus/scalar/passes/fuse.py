@@ -40,7 +40,7 @@ class Fuse:
     name = "fuse"
 
     def apply(self, program: Program) -> Program:
-        """The fused program; temps that became locals leave the buffer list."""
+        """The fused program; temps that became locals leave the buffer list. Raises ScheduleError."""
         defs = read_defs(program)
         planned = [op for k in self.schedule.kernels for op in k.ops]
         if sorted(planned) != sorted(defs):

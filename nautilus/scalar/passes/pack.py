@@ -50,6 +50,7 @@ def pack(program: Program, plan: PackPlan, contracted: bool = True) -> Program:
     """``program`` with one axis in groups.
 
     ``contracted``: also where a product contracts the whole axis, and in the temps that only such products read.
+    Raises ScheduleError.
     """
     original = read_defs(program)
     d = original.get(plan.op)

@@ -321,7 +321,7 @@ def _emit_repair(
 def _inside(value: Expr, otherwise: Expr, name: str, state: _LoopState) -> Expr:
     """``value`` where accumulator ``name`` has terms, ``otherwise`` elsewhere, if ``value`` reads an input.
 
-    The terms read the input under their guard, which leaves out rows behind the end of a tensor.  Only conditions
+    The terms read the input under their guard, which leaves out rows beyond the end of a tensor.  Only conditions
     that hold for all terms of an element or for none count: the element of a step without terms is repaired too.
     """
     if all(ld.buffer in state.locals for ld in loads(value)):

@@ -155,7 +155,7 @@ class Search:
         known = self.runners is not None and not self.settings.scratch  # otherwise no good point is known to be seen
         agreed = known and nothing_left(history, self.settings.trials)
         if agreed and not self.proposer.promising(self._seen(), min(history)):
-            return "cost model and measurements agree that no better schedule is left"
+            return "by the cost model and the measurements, no better schedule is left"
         return ""
 
     def _exhausted(self) -> bool:

@@ -39,9 +39,9 @@ class Lowered:
 
     module: MemModule | None
     fault: str | None
-    kernel: str = ""  # that the fault is about, where it names one
+    kernel: str = ""  # the kernel with the fault; empty where none is named
     scalar: Program | None = None  # after the passes of the Scalar level
-    excess: float = 0.0  # of a resource, the ratio of the need to the limit; 0: not known
+    excess: float = 0.0  # the need of a resource over its limit; 0: not known
 
     @property
     def ok(self) -> bool:
@@ -78,7 +78,7 @@ class TrialLowering:
         self._kept[_key(schedule)] = Lowered(module, register_fault(module, limits(self.arch)))
 
     def plan(self, schedule: Schedule | None = None, fallbacks: Fallbacks = NO_FALLBACKS) -> Schedule:
-        """``schedule`` with everything behind the pass ``dead`` that it leaves open, by the default rules."""
+        """``schedule`` with everything after the pass ``dead`` that it leaves open, by the default rules."""
         context = replace(self._context(schedule), fallbacks=fallbacks)
         return planned(self.program, context, "dead")[1]
 
@@ -147,7 +147,7 @@ def _lower(program: Program, schedule: Schedule, context: Context) -> Lowered:
 
 
 def pipeline_steps() -> tuple[Step, ...]:
-    """The steps behind the pass ``dead``, down to the last one of the MA-tile level."""
+    """The steps after the pass ``dead``, down to the last one of the MA-tile level."""
     between = [s for s in STAGES[STAGES.index(SCALAR) + 1 :] if s is not CUDA]
     return (*steps(SCALAR, "dead"), *(step for s in between for step in steps(s)))
 

@@ -1,6 +1,6 @@
 """Which definitions become one kernel: the default rule's groups, and groups cut or merged.
 
-A cut keeps dependence order: what a reduction needs on one side, the rest on the other; ``apart`` cuts behind every
+A cut keeps dependence order: what a reduction needs on one side, the rest on the other; ``apart`` cuts after every
 reduction.  A group is written as its definitions, groups are separated by bars, and each is planned by the default
 rules, so that a cut group is what it would be as a spec of its own.
 """
@@ -60,7 +60,7 @@ def ways(program: Program, base: Schedule) -> tuple[str, ...]:
 
 
 def _cut(group: tuple[str, ...], ends: tuple[int, ...]) -> list[tuple[str, ...]]:
-    """``group`` cut behind the positions ``ends``."""
+    """``group`` cut after the positions ``ends``."""
     return [group[a:b] for a, b in pairwise((0, *ends, len(group)))]
 
 

@@ -68,7 +68,7 @@ class KernelSpace:
     plans: Mapping[str, KernelPlan]
     shapes: Mapping[str, KernelShape]
     parameters: Mapping[str, tuple[TuningParameter, ...]]
-    prefix: str = ""  # of the names of choices: the kernels of split and of whole loops differ
+    prefix: str = ""  # prefix of the names of choices: the kernels of split and of whole loops differ
 
     def label(self, engine: str, parameter: str) -> str:
         """The name of a choice."""
@@ -94,7 +94,7 @@ class Variant:
     """A split of loops: the rules' schedule for it, and its kernels."""
 
     base: Schedule
-    program: Program  # with axes cut as ``base`` says
+    program: Program  # the program, its axes cut as ``base`` says
     ways: tuple[str, ...]
     kernels: tuple[KernelSpace, ...]
 

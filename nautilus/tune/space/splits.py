@@ -81,7 +81,7 @@ class Interleaving:
     """
 
     rule: Cut
-    splits: tuple[SplitPlan, ...]  # as the rules have them
+    splits: tuple[SplitPlan, ...]  # the splits of the rules
     ends: tuple[tuple[str, int], ...]
     extent: int
     blocks: tuple[str, ...]
@@ -92,8 +92,8 @@ class Interleaving:
         warps, step = map(int, block.split("x"))
         found = Cut(groups, warps, step)
         if found != self.rule and not _whole(self.extent, found):
-            detail = f"{rounds(self.extent, found)} rounds of {warps} tiles of {step} elements are no {groups} groups"
-            raise ScheduleError(f"{detail} of two rounds or more, all alike")
+            detail = f"{rounds(self.extent, found)} rounds of {warps} tiles of {step} elements cannot be divided"
+            raise ScheduleError(f"{detail} into {groups} groups of the same number of rounds, two or more")
         return found
 
     def cuts(self, program: Program, cut: Cut) -> tuple[SplitPlan, ...]:

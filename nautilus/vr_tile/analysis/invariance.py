@@ -90,7 +90,7 @@ def _sum(a: Form, b: Form, kind: str, sign: float = 1.0) -> Form:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """Names of a loop's reference: carried, next, at the entry (None: a fixed value) and behind the loop."""
+    """Names of a loop's reference: carried, next, at the entry (None: a fixed value) and after the loop."""
 
     old: str | None
     new: str | None

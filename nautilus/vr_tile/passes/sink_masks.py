@@ -1,4 +1,4 @@
-"""``sink-masks``: removes masks behind masked loads, and that of an exponential whose argument is masked to -inf.
+"""``sink-masks``: removes masks after masked loads, and that of an exponential whose argument is masked to -inf.
 
 A load gives 0 where its mask is false, and a conversion keeps that, so ``select c, cast(load X[i] where c and d), 0``
 is the conversion.
@@ -43,7 +43,7 @@ class SinkMasks:
     name = "sink-masks"
 
     def apply(self, module: TileModule) -> TileModule:
-        """``module`` with masks behind exponentials of masked scores removed."""
+        """``module`` with masks after exponentials of masked scores removed."""
         return each_kernel(module, _kernel)
 
 

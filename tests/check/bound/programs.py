@@ -45,7 +45,7 @@ SPECS: dict[str, str] = {
     "stored factors squared": _ab("bf16", "bf16", "f32", "Y[i, j] = sum[k](A[i, k] * A[i, k] * B[k, j])\n"),
     "relu squared": _ab("f16", "f16", "f16", "Y[i, j] = sum[k](max(A[i, k], 0) ** 2 * B[k, j])\n"),
     "activation before a product": _ab("f16", "f16", "f32", "Y[i, j] = sum[k](sigmoid(A[i, k]) * A[i, k] * B[k, j])\n"),
-    "activation behind a product": _ab("f16", "f16", "f16", "Y[i, j] = tanh(sum[k](A[i, k] * B[k, j]) / 8)\n"),
+    "activation after a product": _ab("f16", "f16", "f16", "Y[i, j] = tanh(sum[k](A[i, k] * B[k, j]) / 8)\n"),
     "scaled rows and a product": _ab(
         "bf16", "bf16", "bf16", "Y[i, j] = sum[k](A[i, k] * rsqrt(sum[l](A[i, l] * A[i, l]) / K + 1e-5) * B[k, j])\n"
     ),

@@ -27,10 +27,11 @@ from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 from nautilus.scalar.interp.program import run_program
+from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences import chunk_matrix_states
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
-from nautilus.scalar.recurrences import between
+from nautilus.scalar.rewriting.recurrences import between
 
 GALLERY = Path(__file__).parents[3] / "specs" / "gallery" / "scan" / "recurrence"
 F = np.float32
@@ -283,13 +284,9 @@ recur {{
 """
 
 
-@pytest.mark.parametrize(("dtype", "unit"), [("bf16", 2.0**-8), ("f16", 2.0**-11), ("f32", 2.0**-22)])
-def test_the_bound_of_a_matrix_state_includes_the_roundings_of_its_chunks(
-    dtype: str, unit: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = load_text(MATRIX.format(t=dtype))
-    steps = stated(spec)["Y"].relative
-    monkeypatch.setattr(chunk_matrix_states, "chosen_length", lambda *_: 16)
+def in_matrix_chunks(spec: Spec, length: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Program, float]:
+    """``spec`` with its matrix state in chunks of ``length`` steps, and the bound that is stated for ``Y`` then."""
+    monkeypatch.setattr(chunk_matrix_states, "chosen_length", lambda *_: length)
     _stated.cache_clear()
     in_chunks.cache_clear()
     figure = stated(spec)["Y"].relative
@@ -299,6 +296,16 @@ def test_the_bound_of_a_matrix_state_includes_the_roundings_of_its_chunks(
     program, _ = chunk_matrix_states.ChunkMatrixStates(spec).derive(program)
     for p in passes(spec=spec):
         program = between(lambda part, p=p: (p.apply(part), lambda: None), program)  # type: ignore[misc]
+    return program, figure
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("bf16", 2.0**-8), ("f16", 2.0**-11), ("f32", 2.0**-22)])
+def test_the_bound_of_a_matrix_state_includes_the_roundings_of_its_chunks(
+    dtype: str, unit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load_text(MATRIX.format(t=dtype))
+    steps = stated(spec)["Y"].relative
+    program, figure = in_matrix_chunks(spec, 16, monkeypatch)
     for kind in ("random", "large-logits", "equal", "constant-columns"):
         inputs = generate(spec, kind).arrays
         want, got = run_spec(spec, inputs)["Y"], run_program(program, inputs, {}, "typed")["Y"]
@@ -326,16 +333,7 @@ def test_the_bound_of_a_delta_rule_includes_the_roundings_of_its_chunks(
 ) -> None:
     spec = load_text(DELTA.format(t=dtype, s=scale).replace("A *", "sigmoid(2 + g[h, t]) *"))
     steps = stated(spec)["Y"].relative
-    monkeypatch.setattr(chunk_matrix_states, "chosen_length", lambda *_: 32)
-    _stated.cache_clear()
-    in_chunks.cache_clear()
-    figure = stated(spec)["Y"].relative
-    _stated.cache_clear()
-    in_chunks.cache_clear()
-    program = JoinRecurrences().apply(lower(spec))
-    program, _ = chunk_matrix_states.ChunkMatrixStates(spec).derive(program)
-    for p in passes(spec=spec):
-        program = between(lambda part, p=p: (p.apply(part), lambda: None), program)  # type: ignore[misc]
+    program, figure = in_matrix_chunks(spec, 32, monkeypatch)
     inputs = generate(spec, "random").arrays
     error = relative(run_program(program, inputs, {}, "typed")["Y"], run_spec(spec, inputs)["Y"])
     assert figure / 16 < error < figure or dtype == "f32"

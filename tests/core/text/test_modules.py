@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -12,12 +13,12 @@ from nautilus.core.buffers import Buffer, ScalarParam, Space
 from nautilus.core.expr.nodes import Param
 from nautilus.core.op_fields import NAME
 from nautilus.core.ops import Level, declare, part
-from nautilus.core.text.modules import BUFFERS, PARAMS, format_module, parse_module
+from nautilus.core.text.modules import BUFFERS, PARAMS, TextForm
 from nautilus.core.text.tokens import IRParseError
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
-from nautilus.ma_tile.text.printer import parse as ma_tile
-from nautilus.vr_tile.text import parse as vr_tile
+from nautilus.ma_tile.text import printer as ma_text
+from nautilus.vr_tile import text as vr_text
 
 TEXT = """\
 toy t {
@@ -38,16 +39,19 @@ class Toy:
     params: tuple[ScalarParam, ...] = declare(PARAMS)
 
 
+FORM = TextForm(Toy, Level("toy", "value"))
+
+
 def read(lines: str) -> Toy:
-    return parse_module(Toy, Level("toy", "value"), f"toy t {{ {lines} }}", "<test>")
+    return FORM.parse(f"toy t {{ {lines} }}")
 
 
 def test_round_trip() -> None:
-    m = parse_module(Toy, Level("toy", "value"), TEXT, "<test>")
+    m = FORM.parse(TEXT)
     assert [b.space for b in m.buffers] == [Space.INPUT, Space.TEMP, Space.TEMP, Space.OUTPUT]
     assert [n.most for n in m.buffers[3].shape if isinstance(n, Param)] == [m.params[0].most] == [65536]
     assert {p.name: p.dtype for p in m.params} == {"N": DType.I32, "eps": DType.F32}
-    assert format_module(m) == TEXT
+    assert FORM.format(m) == TEXT
     assert (m.buffers[0].span.line, m.params[1].span.line) == (2, 7)
 
 
@@ -88,6 +92,7 @@ def test_bounds_of_loops_may_read_buffers(stage: str, tmp_path: Path) -> None:
         "assume 0 <= len[b] <= N\nY[b] = sum[j | j < len[b]](X[b, j])\n"
     )
     made = compile_file(Request(spec, "sm_80")).modules[stage]
-    text = format_module(made)
+    form: ModuleType = {"vr-tile": vr_text, "ma-tile": ma_text}[stage]
+    text = form.format(made)
     assert re.search(r"(for|let) .*len\[", text)
-    assert {"vr-tile": vr_tile, "ma-tile": ma_tile}[stage](text) == made
+    assert form.parse(text) == made

@@ -421,7 +421,7 @@ module masked target sm_80 {
 ; CHECK: cp_async_16(shared + {{.*}}, X + {{.*}}, {{.*}} < 77);
 
 ; CASE: a copy that several threads could make is made once
-; Two copies in flight to the same bytes have no order.  The lanes and the warps behind the first ones only wait.
+; Two copies in flight to the same bytes have no order.  The lanes and the warps after the first ones only wait.
 ; ARCH: sm_80
 ; PRINT: cuda
 module once target sm_80 {

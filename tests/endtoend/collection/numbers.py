@@ -146,7 +146,7 @@ SPECS = {
         I: bool[i, j] = K[i, j] > 3
         Y[i, j] = A[i, j] + B[i, j] + C[i, j] + f32(D[i, j])
         Z[i, j] = E[i, j] + F[i, j] + G[i, j] + i32(H[i, j]) + i32(I[i, j])""",
-    "typed intermediates behind reductions": """
+    "typed intermediates after reductions": """
         dim M = 6, N = 40
         input X: f32[M, N]
         input K: i32[M, N]

@@ -32,7 +32,7 @@ BODIES = {
     "mask": ("sum[k | k <= j](X[i, k] if X[i, k] > 0 else 0)", "f32", "f32"),
     "mask of positions": ("sum[k | k <= j and k % 3 != 1](X[i, k])", "f32", "f32"),
     "logarithm": ("log(sum[k | k <= j](exp(X[i, k])))", "f32", "f32"),
-    "elementwise behind it": ("sum[k | k <= j](X[i, k] * X[i, k]) / (j + 1) - X[i, j]", "f16", "f16"),
+    "elementwise after it": ("sum[k | k <= j](X[i, k] * X[i, k]) / (j + 1) - X[i, j]", "f16", "f16"),
     "several axes": ("sum[k, l: 2 | k <= j](X[i, k] * (l + 1))", "f32", "f32"),
 }
 

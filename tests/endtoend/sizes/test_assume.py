@@ -10,13 +10,13 @@ import pytest
 from nautilus.check.inputs import KINDS, generate
 from nautilus.core.errors import DiagnosticError, InputError
 from nautilus.core.expr.nodes import Param
-from nautilus.core.text.modules import format_module
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.printer import format_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
 from nautilus.passes.compilation import Result
 from nautilus.runtime.execute import plan_of
+from nautilus.vr_tile import text as vr_text
 
 PACKED = """
 dim B = 6, N = runtime <= 5000
@@ -133,7 +133,7 @@ C[i, j] = sum[k](A[i, k] * B[k, j])
 def test_a_size_that_the_tile_divides_needs_no_mask() -> None:
     text = "dim N = runtime\n{}input X: f32[N]\noutput O: f32[N]\nO[i] = X[i] * 2\n"
     free, divided = (compiled(text.format(f)).modules["vr-tile"] for f in ("", "assume N % 4096 == 0\n"))
-    assert "where" in format_module(free) and "where" not in format_module(divided)
+    assert "where" in vr_text.format(free) and "where" not in vr_text.format(divided)
 
 
 def test_the_word_is_a_name_elsewhere() -> None:

@@ -11,12 +11,11 @@ from nautilus.check.inputs import generate, interface
 from nautilus.core.buffers import extents
 from nautilus.core.errors import InputError
 from nautilus.core.index.strides import pad, places, row_major, span, spread
-from nautilus.core.text.modules import format_module
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.printer import format_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.ma_tile.interp.module import run_module
-from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.text.printer import format, parse
 from nautilus.passes.compilation import Result
 from nautilus.runtime.execute import plan_of
 from tests.endtoend.sizes.test_runtime_sizes import wrong
@@ -99,7 +98,7 @@ def test_text_of_modules_and_of_specs() -> None:
     again = load_text(format_spec(spec), "rows.naut")
     assert again.tensors == spec.tensors
     module = compiled(PACKED).modules["ma-tile"]
-    assert parse(format_module(module)) == module
+    assert parse(format(module)) == module
     known = dict[str, int](M=9)
     for t in interface(module).tensors.values():
         assert t.strides is None or len(t.strides) == len(t.shape)

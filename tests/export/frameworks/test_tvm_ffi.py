@@ -57,7 +57,7 @@ def number(x):
 def message():
     moved = ctypes.c_void_p()
     library.TVMFFIErrorMoveFromRaised(ctypes.byref(moved))
-    cell = ctypes.cast(moved.value + 24, ctypes.POINTER(Bytes))  # behind the head of an object
+    cell = ctypes.cast(moved.value + 24, ctypes.POINTER(Bytes))  # after the head of an object
     return " ".join(cell[n].data[: cell[n].size].decode() for n in range(2))
 class Bytes(ctypes.Structure):
     _fields_ = [("data", ctypes.c_char_p), ("size", ctypes.c_size_t)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 #: rows of sizes and inputs -> a definition over steps t with the earlier step {u}, which exists where {c}
 _FORMS = (
@@ -49,14 +50,38 @@ _DECAYS = (
 )  # fmt: skip
 
 
-def states(r: random.Random) -> str:
-    """Recurrences whose state is a matrix, of which sums over its rows are read."""
+@dataclass(frozen=True)
+class _MatrixState:
+    """What recurrences of a matrix state ``S[b, t, d, e]`` begin with, the type of the inputs, and the step before.
+
+    ``given``: the declaration of the input that ``decay`` reads, if any.  ``before``, ``exists``: the index of the step
+    before, and the condition that there is one.
+    """
+
+    lines: tuple[str, ...]
+    d: int
+    dtype: str
+    given: str
+    decay: str
+    before: str
+    exists: str
+
+
+def _matrix_state(r: random.Random, sizes: tuple[int, ...]) -> _MatrixState:
+    """Random sizes (of ``d``: one of ``sizes``), types, decay and direction of a recurrence of a matrix state."""
     dtype, (given, decay) = r.choice(("f32", "f16", "bf16", "bf16")), r.choice(_DECAYS)
     t, b = r.choice((1, 3, 8, 17, 40)), r.choice((1, 2, 3))
-    d, e = r.choice((1, 4, 16, 17)), r.choice((1, 5, 16, 24))
-    down = r.random() < 0.2
-    before, exists = ("t + 1", "t + 1 < T") if down else ("t - 1", "t > 0")
-    lines = [f"dim B = {b}, T = {t}, D = {d}, E = {e}"] + [f"input {x}: {dtype}[B, T, D]" for x in "qk"]
+    d, e = r.choice(sizes), r.choice((1, 5, 16, 24))
+    before, exists = ("t + 1", "t + 1 < T") if r.random() < 0.2 else ("t - 1", "t > 0")
+    dims = f"dim B = {b}, T = {t}, D = {d}, E = {e}"
+    return _MatrixState((dims, *(f"input {x}: {dtype}[B, T, D]" for x in "qk")), d, dtype, given, decay, before, exists)
+
+
+def states(r: random.Random) -> str:
+    """Recurrences whose state is a matrix, of which sums over its rows are read."""
+    m = _matrix_state(r, (1, 4, 16, 17))
+    dtype, given, decay, before, exists = m.dtype, m.given, m.decay, m.before, m.exists
+    lines = [*m.lines]
     lines += [f"input v: {dtype}[B, T, E]"] + [f"input {given}"] * bool(given)
     x = r.choice(("k[b, t, d] * v[b, t, e]", "k[b, t, d] * v[b, t, e] / 4", "f32(k[b, t, d]) * (v[b, t, e] * 0.5)"))
     first = r.choice((x, x, "0", "k[b, 0, d]"))
@@ -77,16 +102,13 @@ def states(r: random.Random) -> str:
 
 def deltas(r: random.Random) -> str:
     """Delta rules: what a step adds is corrected by what the state gives for its key."""
-    dtype, (given, decay) = r.choice(("f32", "f16", "bf16", "bf16")), r.choice(_DECAYS)
-    t, b = r.choice((1, 3, 8, 17, 40)), r.choice((1, 2, 3))
-    d, e = r.choice((1, 4, 16, 32)), r.choice((1, 5, 16, 24))
-    down = r.random() < 0.2
-    before, exists = ("t + 1", "t + 1 < T") if down else ("t - 1", "t > 0")
-    lines = [f"dim B = {b}, T = {t}, D = {d}, E = {e}"] + [f"input {x}: {dtype}[B, T, D]" for x in "qk"]
+    m = _matrix_state(r, (1, 4, 16, 32))
+    dtype, given, decay, before, exists = m.dtype, m.given, m.decay, m.before, m.exists
+    lines = [*m.lines]
     lines += [f"input v: {dtype}[B, T, E]", "input f: f32[B, T]"] + [f"input {given}"] * bool(given)
     key = r.choice(("k[b, t, d]", "k[b, t, d]", "tanh(k[b, t, d])", "(k[b, t, d] / 4)"))
     seen = f"sum[d: D]({key} * {r.choice(('', decay + ' * ')) if '[d]' not in decay else ''}S[b, {before}, d, e])"
-    weight = r.choice((f"sigmoid(f[b, t]) / {2 * d}", f"0.5 / {d}"))
+    weight = r.choice((f"sigmoid(f[b, t]) / {2 * m.d}", f"0.5 / {m.d}"))
     lines.append(f"output y: {r.choice(('f32', 'f32', dtype))}[B, T, E]")
     lines += [f"assume abs({x}) < inf" for x in ("k[b, t, d]", "f[b, t]") if r.random() < 0.7]
     body = [
@@ -99,5 +121,5 @@ def deltas(r: random.Random) -> str:
     lines += ["recur {", *(f"  {x}" for x in (*body, *[read] * inside)), "}", *[read] * (not inside)]
     if r.random() < 0.2:
         lines.insert(-1 - len(body) - 3, "output z: f32[B, D, E]")
-        lines.append(f"z[b: B, d: D, e: E] = S[b, {'0' if down else 'T - 1'}, d, e]")
+        lines.append(f"z[b: B, d: D, e: E] = S[b, {'T - 1' if before == 't - 1' else '0'}, d, e]")
     return "\n".join(lines)

@@ -63,7 +63,7 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
         "pair", f"    cluster.wait\n{PUSH_T}", PUSH_T, ("cluster", "barrier"),
         ("st.shared part_T[rank] block 0", "cluster.arrive"),
     ),
-    "a wait behind a store": (
+    "a wait after a store": (
         "pair", f"    cluster.wait\n{PUSH_T}", f"{PUSH_T}    cluster.wait\n", ("cluster",),
         ("st.shared part_T[rank] block 0",),
     ),

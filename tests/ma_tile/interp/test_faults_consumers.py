@@ -56,7 +56,7 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
     "a partial result without a writer": (
         "pair", "        st.shared part_M[consumer], %most2 vec 1\n", "", ("uninitialised",), ("ld.shared parts_M[0]",),
     ),
-    "no barrier behind the consumers": (
+    "no barrier after the consumers": (
         "pair", "    }\n    barrier\n", "    }\n", ("unsynchronised-read",), ("ld.shared parts_T[0]",),
     ),
     "consumers at one barrier": (
@@ -94,7 +94,7 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
     "no barrier before the parts, TMA copies": (
         "tma", "        barrier\n", "", WRITE, ("st.shared part_O_acc_part[consumer]", "tma.load s_k_tile"),
     ),
-    "no barrier behind the consumers, copies": (
+    "no barrier after the consumers, copies": (
         "copies", "    }\n    barrier\n", "    }\n", ("unsynchronised-read",), ("ld.shared parts_P_max_part[0]",),
     ),
     "parity": (

@@ -145,7 +145,7 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
     ),
     "early release": ("product", ((WAIT, EARLY),), ("overwrite-in-use",), ("tma.load s",)),
     "early release of the stage that is read": (
-        "behind",
+        "after",
         ((RELEASE, NOW),),
         ("overwrite-in-use", "over-arrival"),
         ("tma.load s", "mbar.arrive"),
@@ -165,7 +165,7 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
     ),
     "wait without a commit": ("one_consumer", (("wg.commit\n", "\n"),), ("outstanding",), ("wg.wait 0 %next",)),
     "no fence before the first MMA": ("product", (("wg.fence\n", "\n"),), ("missing-fence",), ("mma wgmma.f16",)),
-    "no fence behind a write to an operand": (
+    "no fence after a write to an operand": (
         "chain",
         (("wg.fence\n        %end", "\n        %end"),),
         ("missing-fence",),
@@ -178,7 +178,7 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("for t in", "tma.load"),
     ),
     "no proxy fence": ("product", (("fence.proxy\n", "\n"),), ("missing-fence",), ("tma.store so[consumer]",)),
-    "proxy fence behind the barrier": (
+    "proxy fence after the barrier": (
         "product",
         (("fence.proxy\n        barrier (consumer + 1), 128", "barrier (consumer + 1), 128 fence.proxy"),),
         ("missing-fence",),
@@ -196,7 +196,7 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("overwrite-in-use",),
         ("st.matrix so[0]",),
     ),
-    "store buffer written with no barrier behind the wait": (
+    "store buffer written with no barrier after the wait": (
         "static",
         (("barrier 1, 128", ""),),
         ("overwrite-in-use",),

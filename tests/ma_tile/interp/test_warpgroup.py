@@ -47,7 +47,7 @@ def tiles(order: str) -> tuple[str, dict[str, np.ndarray], np.ndarray]:
 
 CASES: dict[str, Callable[[], tuple[str, dict[str, Any], Any]]] = {
     "alone": alone, "product": product, "one_consumer": lambda: product(consumers=1, rows=64),
-    "behind": lambda: product(behind=1), "two_steps": lambda: product(steps=2, behind=1), "chain": chain,
+    "after": lambda: product(behind=1), "two_steps": lambda: product(steps=2, behind=1), "chain": chain,
     "static": lambda: tiles("static"), "snake": lambda: tiles("snake"), "dynamic": lambda: tiles("dynamic"),
     "cluster": cluster, "named": lambda: (w.named(), {"X": X[:128]}, 2 * X[:128]),
 }  # fmt: skip

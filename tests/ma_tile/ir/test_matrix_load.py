@@ -77,7 +77,7 @@ def test_several_k_steps(side: str, major: str) -> None:
     assert np.array_equal(run_module(m, {"X": x})["Y"], (x if major == "k" else x.T)[:, 16:64])
 
 
-def test_it_needs_a_barrier_behind_the_stores() -> None:
+def test_it_needs_a_barrier_after_the_stores() -> None:
     m = copy("a", (2, 1), "k", 0, barrier="")
     with pytest.raises(InterpError) as info:
         run_module(m, {"X": np.zeros((96, 64), np.float16)})

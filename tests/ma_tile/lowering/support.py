@@ -104,7 +104,7 @@ def count(low: MemModule, pattern: str) -> int:
 
 
 def in_order(low: MemModule, *patterns: str) -> None:
-    """Every pattern occurs in the printed module, each behind the one before it (as FileCheck's CHECK)."""
+    """Every pattern occurs in the printed module, each after the one before it (as FileCheck's CHECK)."""
     text, at = ma_format(low), 0
     for p in patterns:
         found = re.compile(p).search(text, at)

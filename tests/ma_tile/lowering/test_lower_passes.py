@@ -48,7 +48,7 @@ def test_a_pipeline_has_one_barrier_an_iteration(stages: int) -> None:
     )  # fmt: skip
 
 
-def test_one_buffer_is_refilled_behind_its_last_reader() -> None:
+def test_one_buffer_is_refilled_after_its_last_reader() -> None:
     low = compiled(FLASH, WarpPlan(warps=(2, 1), stages=1))
     assert [barriers(x) for x in loops(low)] == [2, 2]
     in_order(

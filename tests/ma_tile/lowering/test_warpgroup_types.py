@@ -86,7 +86,7 @@ module rounded {
 """
 
 
-def test_bulk_copies_do_not_round_so_f32_is_never_a_shared_tf32_operand() -> None:
+def test_tma_copies_do_not_round_so_f32_is_never_a_shared_tf32_operand() -> None:
     assert "has a right operand, %b, that is computed, not loaded" in fault(ROUNDED)
 
 

@@ -149,7 +149,7 @@ def gated(**sizes: int | str) -> MemModule:
 
 
 def through(m: MemModule, blocks: int = 132, **memory: Any) -> MemModule:
-    """``m`` behind all passes of the level, in chunks of 64 columns; ``blocks`` stay where it is persistent."""
+    """``m`` after all passes of the level, in chunks of 64 columns; ``blocks`` stay where it is persistent."""
     plan = schedule(m, **{"stages": 2, "epilogue": "tma", "store_columns": 64, **memory})
     passes: tuple[Pass, ...] = (
         *(ChunkEpilogue(plan), TmaStores(plan), PipelineMma(plan), SpecialiseWarps(plan)),

@@ -343,7 +343,7 @@ module named target sm_90a {{
 
 ALL = {
     "alone": alone, "product": product, "one_consumer": lambda: product(consumers=1, rows=64),
-    "behind": lambda: product(behind=1), "chain": chain, "static": tiles, "snake": lambda: tiles("snake"),
+    "after": lambda: product(behind=1), "chain": chain, "static": tiles, "snake": lambda: tiles("snake"),
     "dynamic": lambda: tiles("dynamic"), "cluster": cluster, "named": named,
 }  # fmt: skip
 

@@ -133,5 +133,5 @@ def test_a_buffer_over_another_lies_inside_it() -> None:
         verify(parse(moved))
     with pytest.raises(VerifyError, match="a buffer over another lies inside it"):
         verify(parse(good.replace("stages 8 swizzle", "stages 9 swizzle")))
-    with pytest.raises(VerifyError, match="not live together"):
+    with pytest.raises(VerifyError, match="not live at the same time"):
         verify(parse(good.replace("over v ", "")))

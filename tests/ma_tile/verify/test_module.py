@@ -47,7 +47,7 @@ COPY_CASES = [
     ("ld.shared s[0]", "ld.shared s[1]", "stages lie inside their buffer or mbarrier", "ld.shared s[1]"),
     ("ld.shared s[0]", "ld.shared q[0]", "shared buffers are declared", "ld.shared q[0]"),
     ("st.global Y[r + i, j], %y", "st.global X[r + i, j], %y", "inputs are not written", "st.global X"),
-    ("ld.global X[r + i, j]", "ld.global X[r + i]", "one index a dimension", "ld.global X"),
+    ("ld.global X[r + i, j]", "ld.global X[r + i]", "an access has one index for each dimension", "ld.global X"),
     ("ld.global X[r + i, j]", "ld.global X[r + i, z]", "variables are in scope", "ld.global X"),
     ("where r + i < 77 vec 8 : f16", "where r + i vec 8 : f16", "expressions are typed", "ld.global X"),
     ("vec 8 : f16[i: 64, j: 64] #in", "vec 16 : f16[i: 64, j: 64] #in", "vectors have at most 16 bytes", "ld.global"),
@@ -138,7 +138,7 @@ def test_buffers_that_overlap_in_space_and_time() -> None:
         smem = tuple(replace(s, offset=8192) if s.name == "sv" else s for s in k.smem)
         return replace(m, kernels=(replace(k, smem=smem),))
 
-    rejected(overlap(p.chained()), "buffers that share bytes are not live together", "sk, sv")
+    rejected(overlap(p.chained()), "buffers that share bytes are not live at the same time", "sk, sv")
 
 
 def test_interference() -> None:

@@ -17,6 +17,7 @@ from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
 from nautilus.planner.products.back_to_back import LONGEST, is_plain, live_in_bytes, steps, whole_tile
 from nautilus.scalar.analysis.definitions import Def
+from tests.planner.plans import schedule_of
 
 TEXT = """
 dim H = 32, M = 4096, D = {0}, E = {1}
@@ -128,7 +129,6 @@ O[b, i, h, d] = sum[j](softmax[j](S[b, i, h, j]) * V[b, j, h, d])
 
 
 def test_queries_that_all_batches_share_are_fused_with_their_keys() -> None:
-    schedule = compile_file(Request(Path("shared.naut"), "sm_90a", text=SHARED, until="scalar")).context.schedule
-    assert schedule is not None
+    schedule = schedule_of(SHARED)
     first = schedule.kernels[0]
     assert {"S", "O_acc_part"} <= set(first.ops) and {a.name: a.tile for a in first.axes}["b"] == 1

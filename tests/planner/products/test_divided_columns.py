@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from nautilus.core.schedule import AxisPlan
-from nautilus.driver import Request, compile_file
+from tests.planner.plans import schedule_of
 
 PACKED = """\
 dim B = 2, H = 4, M = 512, N = 384, D = 64
@@ -21,8 +19,7 @@ O[b, h, i, d] = sum[j](softmax[j](S[b, h, i, j]) * KV[b, j, 1, h, d])
 
 def test_keys_and_values_in_one_tensor_have_the_plan_of_two_tensors() -> None:
     """The contraction of the scores and the columns of the result are one axis then; no product follows along it."""
-    made = compile_file(Request(Path("packed.naut"), text=PACKED, until="scalar")).context.schedule
-    assert made is not None
+    made = schedule_of(PACKED)
     (plan,) = made.kernels
     assert plan.mapping.engine == "warpgroup"
     assert plan.axis("j") == AxisPlan("j", "loop", 128)
@@ -45,8 +42,7 @@ O[b, h, d] = sum[r](A[b, h, r] * Wv[h, r, d])
 def latent(heads: int, deep: int) -> dict[str, tuple[tuple[str, ...], str]]:
     """Definitions and engine of each kernel."""
     text = LATENT.format(heads=heads, deep=deep)
-    made = compile_file(Request(Path("latent.naut"), text=text, until="scalar")).context.schedule
-    assert made is not None
+    made = schedule_of(text)
     return {k.name: (k.ops, k.mapping.engine) for k in made.kernels}
 
 
@@ -79,7 +75,6 @@ def test_rows_of_one_vector_stream_up_to_1024_columns_in_two_stages(
     columns: int, step: int, vector: str, place: str
 ) -> None:
     text = POOLING.format(columns=columns, vector=vector, place=place)
-    made = compile_file(Request(Path("pooling.naut"), text=text, until="scalar")).context.schedule
-    assert made is not None
+    made = schedule_of(text)
     (plan,) = made.kernels
     assert plan.axis("n") == AxisPlan("n", "loop", step) and plan.mapping.stages == 2

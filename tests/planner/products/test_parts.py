@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Load, Var
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
 from nautilus.core.types import DType
-from nautilus.driver import Request, compile_file
 from nautilus.planner.products.dots import digit
+from tests.planner.plans import schedule_of
 
 CONVOLUTION = (
     "dim B = 8, C = {c}, K = {k}, H = 256, W = {w}\ninput X: f32[B, C, H, W]\ninput F: f32[K, C, 3, 3]\n"
@@ -24,9 +22,8 @@ CONVOLUTION = (
 def planned(c: int, k: int, w: int) -> KernelPlan:
     """The plan of a convolution with ``c`` channels, ``k`` filters and lines of ``w``."""
     text = CONVOLUTION.format(c=c, k=k, w=w)
-    made = compile_file(Request(Path("conv.naut"), "sm_90a", text=text, until="scalar"))
-    assert made.context.schedule is not None
-    return next(p for p in made.context.schedule.kernels if p.name == "Y")
+    schedule = schedule_of(text)
+    return next(p for p in schedule.kernels if p.name == "Y")
 
 
 @pytest.mark.parametrize(

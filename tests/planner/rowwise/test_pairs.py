@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from nautilus.driver import Request, compile_file
+from tests.planner.plans import schedule_of
 
 SIZES = "dim B = 4, M = 512, N = 384, K = 128\n"
 
 
 def roles(text: str) -> dict[str, tuple[str, int]]:
-    made = compile_file(Request(Path("pairs.naut"), "sm_90a", text=SIZES + text, until="scalar"))
-    assert made.context.schedule is not None
-    return {a.name: (a.role, a.tile) for a in made.context.schedule.kernels[0].axes}
+    schedule = schedule_of(SIZES + text)
+    return {a.name: (a.role, a.tile) for a in schedule.kernels[0].axes}
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_function_of_a_maximum_is_no_reference(reference: str) -> None:
 
 
 def test_a_maximum_with_a_bound_of_minus_infinity() -> None:
-    """In some rows of a tile, the window begins behind the first tile of keys."""
+    """In some rows of a tile, the window begins after the first tile of keys."""
     made = travel(_SINK, "sm_90a", "vr-tile")
     given = generate(made.result.modules["spec"], "random", 0)
     given = replace(given, arrays={**given.arrays, "s": np.full((), -np.inf)})

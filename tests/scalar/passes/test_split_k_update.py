@@ -1,4 +1,4 @@
-"""``split-k-update`` on programs of many kinds, behind later passes too. What it makes: ``split_k_update.scalar``."""
+"""``split-k-update`` on programs of many kinds, after later passes too. What it makes: ``split_k_update.scalar``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 
 from nautilus.check.certificates.rules import check
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Param
 from nautilus.core.schedule import Schedule, SplitPlan, check_schedule
 from nautilus.planner import kernel as plan_kernel
 from nautilus.planner.kernels import default_schedule
@@ -23,8 +22,18 @@ from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
 from tests.scalar import naive
 from tests.scalar.cuts import cut, cuts
-from tests.scalar.programs.build import F32, I32, Builder, attention, causal, f, i, op, v
-from tests.scalar.programs.small import CASES, Case, argmax, decode, extremes, logsumexp, softmax, unfactored
+from tests.scalar.programs.build import F32, Builder, attention, causal, f, i, op, v
+from tests.scalar.programs.small import (
+    CASES,
+    Case,
+    argmax,
+    decode,
+    extremes,
+    logsumexp,
+    runtime_rows,
+    softmax,
+    unfactored,
+)  # fmt: skip
 from tests.scalar.test_fusion import agree, stages
 from tests.scalar.test_fusion_fuzz import _Random
 
@@ -35,7 +44,11 @@ HARD = ("causal", "masked rows", "logsumexp", "unfactored, masked rows", "extrem
 def holds(case: Case, splits: int, tile: int, ops: tuple[str, ...] | None = None) -> Program:
     """The split program agrees with the whole one, as definitions and after every pass; returns its last form."""
     program, inputs = case
-    chunked = cut(program, splits, tile, ops)
+    return same_in_chunks(program, cut(program, splits, tile, ops), inputs)
+
+
+def same_in_chunks(program: Program, chunked: Program, inputs: Any) -> Program:
+    """``chunked`` agrees with ``program`` on ``inputs``, as definitions and after every pass; returns its last form."""
     verify(chunked)
     assert parse_program(format_program(chunked)) == chunked
     want, got = naive.run(program, inputs, {}), naive.run(chunked, inputs, {})
@@ -181,17 +194,8 @@ def test_private_accumulators_of_a_sum_over_rows() -> None:
 
 @pytest.mark.parametrize("n", [1, 63, 130])
 def test_chunks_of_a_size_known_at_launch(n: int) -> None:
-    size = Param("N", I32)
-    b = Builder("runtime")
-    b.input("Q", 3, 4)
-    b.input("K", size, 4)
-    b.reduce("S", {"i": 3, "j": size}, {"d": 4}, "sum", op("mul", b.at("Q", "i", "d"), b.at("K", "j", "d")))
-    b.reduce("M", {"i": 3}, {"j": size}, "max", b.at("S", "i", "j"))
-    e = op("exp", op("sub", b.at("S", "i", "j"), b.at("M", "i")))
-    b.reduce("L", {"i": 3}, {"j": size}, "sum", e)
+    b, _, inputs = runtime_rows(n)
     b.define("Y", {"i": 3}, op("add", op("log", b.at("L", "i")), b.at("M", "i")), out=F32)
-    rng = np.random.default_rng(n)
-    inputs: dict[str, Any] = {"Q": rng.normal(size=(3, 4)), "K": rng.normal(size=(n, 4))}
     program = b.program()
     want = naive.run(program, inputs, {"N": n})
     chunked = cut(program, 3, 16, ("M", "L"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.core.expr.nodes import Expr, Load, Op
+from nautilus.core.expr.nodes import Expr, Load, Op, Param
 from nautilus.core.types import DType
 from nautilus.scalar.ir import Program
 from tests.scalar.programs.build import F16, F32, I32, Builder, attention, causal, f, i, op, v, window
@@ -267,3 +267,20 @@ CASES: dict[str, Callable[[], Case]] = {
     "gram": lambda: gram(20, 8),
     "batched": lambda: batched(9),
 }
+
+
+def runtime_rows(n: int) -> tuple[Builder, Expr, dict[str, Any]]:
+    """Three rows of scores ``S``, whose length is known at launch, with their maximum ``M`` and the sum ``L``.
+
+    Gives a builder without outputs, the exponential of a score, and inputs for rows of ``n`` elements.
+    """
+    size = Param("N", I32)
+    b = Builder("runtime")
+    b.input("Q", 3, 4)
+    b.input("K", size, 4)
+    b.reduce("S", {"i": 3, "j": size}, {"d": 4}, "sum", op("mul", b.at("Q", "i", "d"), b.at("K", "j", "d")))
+    b.reduce("M", {"i": 3}, {"j": size}, "max", b.at("S", "i", "j"))
+    e = op("exp", op("sub", b.at("S", "i", "j"), b.at("M", "i")))
+    b.reduce("L", {"i": 3}, {"j": size}, "sum", e)
+    rng = np.random.default_rng(n)
+    return b, e, {"Q": rng.normal(size=(3, 4)), "K": rng.normal(size=(n, 4))}

@@ -141,7 +141,7 @@ static Thread* next_thread() {
     return t;
 }
 
-// Bulk copies land early, late or at any time, in any order.
+// TMA copies land early, late or at any time, in any order.
 static void land_one() {
     const size_t n = gpu.draw((u32)gpu.bulk.size());
     Bulk b = std::move(gpu.bulk[n]);

@@ -1,4 +1,4 @@
-"""``sink-masks``: the mask behind an exponential goes where the one below it does its work."""
+"""``sink-masks``: the mask after an exponential goes where the one below it does its work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nautilus.vr_tile.passes.sink_masks import SinkMasks
 from tests.ir_files import cases_in, input_of
 
 BLOCK = cases_in(Path(__file__).parent / "sink_masks.vr")[
-    "the mask behind the exponential goes, the one below it stays"
+    "the mask after the exponential goes, the one below it stays"
 ]
 
 

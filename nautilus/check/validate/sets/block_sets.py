@@ -97,7 +97,7 @@ def _problem(old: _Tiles, new: _Tiles) -> str:
     names = [n for n in old.values if n in new.values]
     missing = [n for n in old.values if n not in names]
     if new.whole and missing and not _map(old, missing).range().is_singleton():
-        raise NotAffine(f"no value says what became of {', '.join(missing)}")
+        raise NotAffine(f"no value gives the new form of {', '.join(missing)}")
     if not names:
         return ""
     left, right = _map(old, names), _map(new, names)

@@ -275,7 +275,7 @@ def _map(old: _Copy, new: _Copy, said: Mapping[tuple[int, str], Expr]) -> Mappin
         if loop.var in found:
             continue
         if same is None or not (same.kind is loop.kind is Kind.SEQ or _same_bounds(loop, same)):
-            raise NotAffine(f"nothing says what became of {loop.var}")
+            raise NotAffine(f"no value is given for the loop {loop.var}")
         found[loop.var] = said.get((id(same), loop.var), Var(loop.var))
     return found
 
@@ -333,7 +333,7 @@ def _extended(a: Expr, b: Expr, found: Mapping[str, Expr]) -> dict[str, Expr] | 
 def _matched(a: Expr, b: Expr, found: dict[str, Expr]) -> None:
     if isinstance(a, Var):
         if found.setdefault(a.name, b) != b:
-            raise NotAffine(f"{a.name} became two expressions")
+            raise NotAffine(f"{a.name} is replaced by two different expressions")
         return
     if isinstance(a, Op) and a.dtype.is_int and _names(a) == _names(b) and always_equal(a, b, wraps=False):
         for name in _names(a):  # the same index in another order of terms

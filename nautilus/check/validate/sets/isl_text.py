@@ -63,7 +63,7 @@ def iterations(loop: Loop) -> str:
 
 
 def condition(e: Expr) -> str:
-    """A condition in the syntax of isl."""
+    """A condition in the syntax of isl. Raises NotAffine."""
     match e:
         case Const(value=value):
             return "true" if value else "false"
@@ -85,7 +85,10 @@ def _somewhere(pair: Sequence[Expr], relation: Callable[[Expr, Expr], str]) -> s
 
 
 def pieces(exprs: Sequence[Expr]) -> list[tuple[list[str], tuple[Expr, ...]]]:
-    """``exprs`` without ``select``, once for each of its sides, with the conditions under which they are these."""
+    """``exprs`` without ``select``, once for each of its sides, with the conditions under which they are these.
+
+    Raises NotAffine.
+    """
     chosen = next((n for e in exprs for n in walk(e) if isinstance(n, Op) and n.op == "select"), None)
     if chosen is None:
         return [([], tuple(exprs))]
@@ -100,7 +103,7 @@ def pieces(exprs: Sequence[Expr]) -> list[tuple[list[str], tuple[Expr, ...]]]:
 
 
 def isl_text(e: Expr) -> str:
-    """An affine expression in the syntax of isl."""
+    """An affine expression in the syntax of isl. Raises NotAffine."""
     match e:
         case Const(value=value) if e.dtype.is_int:
             return str(int(value))

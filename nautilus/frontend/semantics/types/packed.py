@@ -1,7 +1,7 @@
 """Packed element types: ``i4 u4 f4e2m1``, two elements to a byte, the one of the lower index in the low half.
 
 A tensor of a packed type is a tensor of bytes, whose last size is half of the declared one.  A read of an element is
-arithmetic on its byte, and an output is made of the halves of its bytes.  So every stage behind the frontend, its
+arithmetic on its byte, and an output is made of the halves of its bytes.  So every stage after the frontend, its
 interpreters and the launcher see bytes.  An intermediate of a packed type has an unpacked storage type that holds all
 values of it.
 

@@ -171,7 +171,7 @@ def _unwritten(dtype: DType) -> float | int | bool:
 
 
 def check_shifted(place: Ints, vec: int, shift: int, mask: Array | None, what: str) -> None:
-    """``vec`` consecutive registers are ``shift`` elements behind a multiple of ``vec``, in vectors with a mask each.
+    """``vec`` consecutive registers are ``shift`` elements after a multiple of ``vec``, in vectors with a mask each.
 
     Raises Fault.
     """
@@ -182,7 +182,7 @@ def check_shifted(place: Ints, vec: int, shift: int, mask: Array | None, what: s
             raise Fault("mask-not-uniform", f"the mask of a vector of {what} differs between its elements")
     at = np.arange(vec) + shift
     if np.any(((v - at) % vec != 0) & live) or np.any((v - at != (v - at)[..., :1]) & live & live[..., :1]):
-        raise Fault("misaligned", f"a vector of {what} does not start {shift} elements behind a multiple of {vec}")
+        raise Fault("misaligned", f"a vector of {what} does not start {shift} elements after a multiple of {vec}")
 
 
 def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: str, repeat: int = 1) -> None:

@@ -166,7 +166,7 @@ class SharedMemory:
         if bad.any():
             first = int(g[bad][0])
             never = self.proxy[first] == _WRITTEN
-            what = "no fence.proxy since" if never else "a fence.proxy, but no barrier behind it"
+            what = "no fence.proxy since" if never else "a fence.proxy without a barrier after it"
             text = f"an engine uses bytes that threads wrote, with {what}"
             raise OpFault("missing-fence", text, self.writer_op[first], "written by")
 

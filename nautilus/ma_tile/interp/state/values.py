@@ -196,7 +196,7 @@ def register_map(layout: FragLayout, axes: tuple[str, ...]) -> Ints | None:
 
 
 def spread(x: Array, layout: FragLayout, axes: tuple[str, ...]) -> Array:
-    """Registers of a fragment over ``axes`` repeated for each register of ``layout``."""
+    """Registers of a fragment over ``axes`` repeated for each register of ``layout``. Raises Fault."""
     entries = register_map(layout, axes)
     if entries is None:
         if x.shape[2] != layout.registers:

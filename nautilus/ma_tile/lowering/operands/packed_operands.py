@@ -31,7 +31,7 @@ from nautilus.ma_tile.lowering.dots import sources_of
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import Value
 
-_LARGEST = {DType.F16: 2048.0, DType.BF16: 256.0}  # up to which all integers are exact
+_LARGEST = {DType.F16: 2048.0, DType.BF16: 256.0}  # all integers up to this number are exact
 _HALVES = 2  # elements of a byte
 Table = NDArray[np.float64]
 

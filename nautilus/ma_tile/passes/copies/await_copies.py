@@ -1,7 +1,7 @@
 """Make synchronous TMA loads asynchronous in kernels without a producer: issue, then wait.
 
 The pass is for kernels without roles: ``warp_specialised`` is off, or there is nothing to specialise.  Successive
-loads become a barrier, behind which no thread uses the stages any more, the issue of all loads by the first thread of
+loads become a barrier, after which no thread uses the stages any more, the issue of all loads by the first thread of
 consumer 0, and a wait of all threads for the bytes.  One mbarrier serves the whole kernel, because all threads pass
 the loads in the same order; its pipeline holds the phase.  A tile that each consumer has for itself is loaded once
 for every consumer.

@@ -3,7 +3,7 @@
 A loop whose work is MMAs of two pipelines is cut into k-steps.  The fragments of step s + 1
 are read before the MMAs of step s, and those of the next iteration's first step before the
 MMAs of this one's last: the wait and the barrier for the next stage then stand in front of
-MMAs whose operands are in registers already.  The copies of a future iteration are issued behind
+MMAs whose operands are in registers already.  The copies of a future iteration are issued after
 the first step.  The last iteration is peeled, as it has no next one::
 
     a, b = ld.matrix stage(lo) step 0
@@ -129,7 +129,7 @@ class _Carry:
     def _ordered(self, mmas: list[MmaOp], copies: list[MemOp]) -> bool:
         """Copies and MMAs may change places; MMAs of one pipeline read the same stage of it alike.
 
-        Step 0 is read before the copies of its iteration, later steps behind them: no copy may go to a
+        Step 0 is read before the copies of its iteration, later steps after them: no copy may go to a
         stage that the same iteration reads.
         """
         stages = {s.name: s.stages for s in self.kernel.smem}

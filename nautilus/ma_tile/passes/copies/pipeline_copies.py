@@ -10,13 +10,13 @@ Two schemes, by the pipeline depth S (``stages`` of the schedule):
   the loop; iteration j first issues those of iteration j + S - 1, all in one group, then works on
   stage (j - first) % S.
 * S = 1: one buffer.  The first iteration's copies are issued before the loop; as soon as the last
-  reader of a buffer in iteration j is behind a barrier, the copy of iteration j + 1 is issued into it,
+  reader of a buffer in iteration j is after a barrier, the copy of iteration j + 1 is issued into it,
   so each copy overlaps the work on the other buffers.
 * S = 0: no copy is overlapped.
 
 The loops of a chain (``vr_tile.ir``) traverse one index space and share the pipelines: copies are issued across
 loop boundaries, with the address and mask of the loop that the future iteration belongs to.  An issue
-behind the end is an empty group, so that waits count the same everywhere.  The stage of an iteration
+beyond the end is an empty group, so that waits count the same everywhere.  The stage of an iteration
 is its distance from the first one, so a chain whose ranges do not ascend (``KernelPlan.iteration_order``
 mixed-first, which targets with pipeline states request) is not changed: it is correct, but not overlapped.
 
@@ -221,7 +221,7 @@ class _Pipeline:
         return lookups(self.kernel, self.slices, len(loops), Var("?"), loops[-1].hi, issued)
 
     def _issue(self, early: _Early, first: int, at: Expr, known: Mapping[MemOp, Frag] = NOTHING) -> list[MemOp]:
-        """Copies of iteration ``at``, which lies in loop ``first`` of the chain, a later one, or behind the end.
+        """Copies of iteration ``at``, which lies in loop ``first`` of the chain, a later one, or beyond the end.
 
         ``known``: results of ops of their address slices.
         """
@@ -290,7 +290,7 @@ class _Pipeline:
         return replace(loop, body=(*issue, AsyncCommit(loop.span), *loop.body)), ahead
 
     def _interleaved(self, early: _Early, number: int, loop: ForOp, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
-        """Each buffer's next copy right behind its last reader."""
+        """Each buffer's next copy right after its last reader."""
         names = early.buffers
         last: dict[str, int] = {}
         for n, op in enumerate(body):

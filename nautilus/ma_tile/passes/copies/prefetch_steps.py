@@ -9,7 +9,7 @@ earlier iterations are issued ``D`` iterations ahead, into registers that the lo
     for t in lo..hi-D carry(h, x_0, ..., x_{D-1}):  next = X[t + D];  h = f(h, x_0);   yield h, x_1, ..., next
     for t in hi-D..hi carry(h, x_0, ..., x_{D-1}):                    h = f(h, x_0);   yield h, x_1, ..., x_{D-1}
 
-``D`` iterations are unrolled together: behind them each value is in its register again, and none is moved.  Where the
+``D`` iterations are unrolled together: after them each value is in its register again, and none is moved.  Where the
 bounds are known at launch only, the first loop may have no iterations, and the loads before it have masks.
 
 A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, and if
@@ -170,7 +170,7 @@ def _tail(
     loop: ForOp, body: tuple[MemOp, ...], yields: Sequence[Frag], given: tuple[Sequence[Frag], Sequence[Frag]],
     arguments: Sequence[Frag], ahead: int, middle: Expr, names: Names,
 ) -> ForOp:  # fmt: skip
-    """The last steps, whose elements are loaded: ``given`` are the states and the elements behind the main loop."""
+    """The last steps, whose elements are loaded: ``given`` are the states and the elements after the main loop."""
     states, left = given
     var = names.variable(loop.var)
     frags = {f.name: names.frag(f, "last") for x in walk_ops(body) for f in bound(x)}

@@ -7,7 +7,7 @@ consumers run the same body.  After the pass, the body is one ``roles`` op:
   program order.  Each site of a pipeline (``analysis/pipelines``) becomes: wait until the stage is empty, announce the
   bytes, issue the loads, advance the pipeline.  A buffer with one part per consumer is loaded for all consumers there.
 * ``consumers``: the body without its loads.  The wait for the bytes of an instance stands before its first reader.  The
-  release of its stage (one arrival per warp) and the advance of the pipeline stand behind its last reader.  If the
+  release of its stage (one arrival per warp) and the advance of the pipeline stand after its last reader.  If the
   readers are in a nested op that loads nothing of the pipeline, the wait and the release surround that op.
 
 Results may be stored through a stage of a pipeline (``stage_aliasing``).
@@ -151,7 +151,10 @@ def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKer
 
 
 def check_registers(kernel: MemKernel, consumers: int, registers: tuple[int, int], target: Limits) -> None:
-    """Check that the launch allocates the registers that the roles request (PTX ISA, setmaxnreg)."""
+    """Check that the launch allocates the registers that the roles request (PTX ISA, setmaxnreg).
+
+    Raises ScheduleError.
+    """
     threads = (1 + consumers) * GROUP_WARPS * 32
     launch = target.registers_at_launch(threads, kernel.min_blocks)
     low, high = registers
@@ -262,7 +265,10 @@ class _Placer:
         return frozenset(self.pipeline.buffers)
 
     def block(self, body: Ops) -> Ops:
-        """``body`` without the loads of the pipeline. Each instance stands between its wait and its release."""
+        """``body`` without the loads of the pipeline. Each instance stands between its wait and its release.
+
+        Raises ScheduleError.
+        """
         before: dict[int, MemOp] = {}
         behind: dict[int, list[MemOp]] = {}
         inner: dict[int, MemOp] = {}

@@ -1,7 +1,7 @@
 """Copies the tiles that elementwise work in a loop of MMAs reads to shared memory, with the operands.
 
 A thread of a warpgroup has two neighbouring elements in a row of an accumulator, so a load from memory in that layout
-reads 16 bytes in each of eight rows, and waits for them beside the MMAs.  A bulk copy loads the tile ahead, in the
+reads 16 bytes in each of eight rows, and waits for them beside the MMAs.  A TMA copy loads the tile ahead, in the
 pipelines of the operands (``specialise-warps``)::
 
     for j0 in ..                                for j0 in ..
@@ -24,7 +24,7 @@ Switch: ``WarpgroupPlan.warp_specialised``.  A load is not changed where
 * the tile is no whole accumulator of one consumer with at least :data:`LEAST` elements;
 * the loop reads several such tiles, for which ptxas finds too few registers beside the MMAs, more than :data:`VECTORS`
   vectors, or a vector at two places;
-* no bulk copy loads it (:mod:`nautilus.ma_tile.analysis.tma_boxes`), or its stages do not fit beside the others.
+* no TMA copy loads it (:mod:`nautilus.ma_tile.analysis.tma_boxes`), or its stages do not fit beside the others.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class StageLoads:
 
 
 def stage_loads(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> MemKernel:
-    """``kernel`` with bulk copies for the tiles of elementwise work in its loops of MMAs."""
+    """``kernel`` with TMA copies for the tiles of elementwise work in its loops of MMAs."""
     if not plan.warp_specialised or plan.stages < 2 or obstacle(kernel) is not None:
         return kernel
     work = _Loads(kernel, module, plan, limit)

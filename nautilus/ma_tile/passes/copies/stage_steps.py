@@ -46,7 +46,7 @@ from nautilus.ma_tile.passes.copies.prefetch_steps import is_steps
 from nautilus.ma_tile.rewriting.renaming import Names, layout_name
 from nautilus.targets.limits import VECTOR_BYTES, limits
 
-WARPS = 1  # of a block, whose barriers cost little
+WARPS = 1  # warps of a block, at most: barriers of more warps take longer
 LEAST = 256  # elements of a tile
 ALONE = 0.25  # sectors that loads touch in the other layout, at most, as a share
 _ZERO = Const(0, DType.I32)

@@ -375,7 +375,7 @@ class _Vectors:
         self, k: int, state: Sequence[Frag], parts: Mapping[int, Sequence[Frag]], values: dict[int, list[Frag]],
         body: list[MemOp],
     ) -> list[Frag]:  # fmt: skip
-        """Append step ``k`` of an iteration to ``body``, from ``state``; the state behind it."""
+        """Append step ``k`` of an iteration to ``body``, from ``state``; the state after it."""
         loop = self.loop
         frags = {a.name: s for (a, _), s in zip(loop.carried, state, strict=True)}
         frags |= {f.name: self.names.frag(f, f"s{k}") for x in walk_ops(loop.body) for f in bound(x)}

@@ -137,7 +137,7 @@ class _Kernel:
         """The first stores that are processed together: consecutive ones to different buffers."""
         found: _Group | None = None
         seen: set[str] = set()
-        for at, op in list(enumerate(body))[_behind_mma(body) :]:
+        for at, op in list(enumerate(body))[_after_mma(body) :]:
             if not isinstance(op, GlobalStore):
                 continue
             own = self._shape(at, op)
@@ -287,7 +287,7 @@ class _Chunks:
         return Renaming(parts | made, moved).op(op)
 
 
-def _behind_mma(body: Ops) -> int:
+def _after_mma(body: Ops) -> int:
     """The first position after all MMAs of ``body``; the length of ``body`` if it has none."""
     last = [
         at for at, op in enumerate(body) if isinstance(op, ForOp) or any(isinstance(x, MmaOp) for x in walk_ops((op,)))

@@ -1,4 +1,4 @@
-"""Moves the last steps of a running reduction, which combine lanes and warps, from every iteration behind the loop.
+"""Moves the last steps of a running reduction, which combine lanes and warps, from every iteration after the loop.
 
 A sum over a tile axis ends with shuffles between the lanes that split the axis, and with an exchange through shared
 memory between the warps.  If a loop only *scales* the running value and adds such sums to it::

@@ -15,7 +15,7 @@ accumulator is changed so::
 A warp then writes whole pieces of a row, with the widest vectors that the rows allow.  A piece has 64 rows or columns
 of the accumulator and as many bytes along the tensor's last axis as a swizzled row: 128, or fewer where there is little
 room.  The pieces of one shape and type alternate between two stages of each consumer, so that each has one barrier:
-behind the barrier of the next piece, all threads have read this one.  The first piece of a block of ops has a barrier
+after the barrier of the next piece, all threads have read this one.  The first piece of a block of ops has a barrier
 before it, too.
 
 Rows that do not begin at multiples of 16 bytes are stored from the stage in vectors that are aligned in memory
@@ -122,7 +122,7 @@ def stage_stores(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limi
 class _Piece:
     """A store of part of an accumulator of rows ``m`` and columns ``n``: of ``down`` rows and ``across`` columns.
 
-    ``axes``: of the stage, the last one is contiguous in the tensor; ``layout``: behind the stage; ``anywhere``: rows
+    ``axes``: of the stage, the last one is contiguous in the tensor; ``layout``: after the stage; ``anywhere``: rows
     begin anywhere in memory.
     """
 
@@ -242,7 +242,7 @@ class _Stores:
     def placed(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         """``body``, a block of ops, whose pieces alternate between the stages of their buffer.
 
-        The stage of the piece before is not known where ``body`` begins, and behind an op that has pieces inside.
+        The stage of the piece before is not known where ``body`` begins, and after an op that has pieces inside.
         """
         ours = {s.name: s.stages // self.consumers for s in self.new.values()}
         count: dict[str, int] = {}

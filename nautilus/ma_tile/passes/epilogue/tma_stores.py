@@ -14,7 +14,7 @@ alternate between two stages likewise (``double_buffered_stores``).  The end of 
 has read the stage; the bytes of the store are written when the store completes.
 
 ``tma-aliased``: the stage is that of a loaded left operand of the same shape and type, if each consumer has its own
-stage and no op reads it between the store and the next load.  Its release then stands behind the wait
+stage and no op reads it between the store and the next load.  Its release then stands after the wait
 (``specialise_warps``).  If the operand's columns are another axis, the columns of the stored tile take that axis's name
 (``rename_axis``).  ScheduleError: there is no such operand.
 

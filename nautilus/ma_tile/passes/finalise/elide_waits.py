@@ -8,9 +8,9 @@ before and after an op.
 * A release is there for the instance ``stages`` later.  An arrival that releases one of the last ``stages`` instances
   is removed, if the role that waits has the same instances.
 * Nothing arrives at an mbarrier at which nothing waits, and the mbarrier is removed.
-* A ``tma.wait`` before the first TMA store is removed, and one behind which another one and a barrier follow before the
+* A ``tma.wait`` before the first TMA store is removed, and one after which another one and a barrier follow before the
   threads write to a stage that is stored.  Stores that one wait covers make one group.
-* An ``advance`` behind the last use of its pipeline is removed.
+* An ``advance`` after the last use of its pipeline is removed.
 
 In a persistent block the instances continue from tile to tile, so that nothing bounds them.  The blocks of a cluster
 release each other's stages, and keep all of it.
@@ -207,7 +207,7 @@ class _Pipeline:
 
 
 def _without_last_advances(body: Ops, pipelines: tuple[PipelineState, ...]) -> Ops:
-    """``body`` without advances behind the last use of their pipelines."""
+    """``body`` without advances after the last use of their pipelines."""
     for p in pipelines:
         while body:
             at = max((n for n, op in enumerate(body) if _mentions(op, p)), default=-1)

@@ -16,7 +16,7 @@ needed before that reader.  A loop over a pipeline then has one barrier an itera
 
 Stages of a pipeline are compared symbolically: the numerator of ``expr % stages`` is an affine form of the loop
 variable, and it is shifted by one at the back edge.  Two forms whose difference is not constant may be equal.  The
-analysis of a loop runs to a fixed point.  Behind a loop, copies of the last iterations count only if their conditions
+analysis of a loop runs to a fixed point.  After a loop, copies of the last iterations count only if their conditions
 may hold there: a pipeline fetches nothing in them.  A commit without which the waits and barriers are the same is
 dropped: its copies then belong to the next group.
 
@@ -205,7 +205,7 @@ class _Sync:
         return tuple(out), state
 
     def _loop(self, op: ForOp, state: State) -> tuple[tuple[MemOp, ...], State]:
-        """The loop behind the wait that only its first iteration needs, and the state after the loop."""
+        """The loop after the wait that only its first iteration needs, and the state after the loop."""
         plain, left = self._fixed_point(op, state)
         at = atom(Var(op.var))
         entered = self._enter(state, at - affine(op.lo))

@@ -43,10 +43,10 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.traverse import each_kernel
 from nautilus.targets.limits import limits
 
-BYTES = 33792  # of the elements of a block, so that several blocks share a multiprocessor
+BYTES = 33792  # bytes of the elements of a block, at most: several blocks then share a multiprocessor
 TERMS = 4  # terms that a block combines, at least, for each element that it then combines with memory
 RUNTIME_TILES = 8  # tiles of a block, at least, where their number is known only at launch
-BLOCKS = 8  # for each multiprocessor, at most
+BLOCKS = 8  # blocks of a multiprocessor, at most
 FEWEST = 0.5  # blocks for each multiprocessor
 _ALIGNED = 16  # bytes
 

@@ -126,7 +126,7 @@ class _Joint:
     def _placed(self) -> tuple[Smem, ...]:
         """Everything at its offset: A's slices no longer share bytes, because consumers are not synchronised.
 
-        Behind the barrier they are dead: a large part lies over one of them, and so does all that B needs, which
+        After the barrier they are dead: a large part lies over one of them, and so does all that B needs, which
         keeps the places that B's barriers are made for.
         """
         out: list[Smem] = []

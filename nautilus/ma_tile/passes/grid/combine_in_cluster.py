@@ -19,11 +19,11 @@ the blocks of a cluster, and the temps are in the shared memory of its first blo
 
 No block waits before the end of A's body: the first wait is for blocks that were launched together.  The other blocks
 end while the first one combines.  No partial result goes through global memory, and no second launch waits for the
-first.  Parts have bytes of their own behind A's: the first block may still use all others when they come.
+first.  Parts have bytes of their own after A's: the first block may still use all others when they come.
 
 ``split_k_combine`` states the requirements on the temps and how A's grid variables are found.
 
-ScheduleError: the kernels do not fit together in this way.  Runs behind ``combine-in-block`` and may take its kernels.
+ScheduleError: the kernels do not fit together in this way.  Runs after ``combine-in-block`` and may take its kernels.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _is_first(rank: str) -> Expr:
 
 
 def _placed(fusion: SplitKFusion) -> tuple[Smem, ...]:
-    """A's buffers where they are, the parts behind them, and then what B needs."""
+    """A's buffers where they are, the parts after them, and then what B needs."""
     out = list(fusion.a.smem)
     top = max((s.offset + s.bytes for s in out), default=0)
     for p in fusion.parts.values():

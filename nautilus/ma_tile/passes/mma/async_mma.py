@@ -15,7 +15,7 @@ touched since the last one: the assembler may move registers there (its C7519). 
   store to the buffer, any use of shared memory counts as a barrier: ``synchronize`` may put one before it;
 * the end of the block: a loop body, a branch, a role.
 
-An arrival behind an MMA (``mbar.arrive``) says that its operands may be overwritten.  It moves behind the
+An arrival after an MMA (``mbar.arrive``) says that its operands may be overwritten.  It moves after the
 wait that retires the MMA, with the ``advance`` of its pipeline if that follows it.  Where the pipeline's state is
 needed before, the advance stays and the stage to release is kept in a variable.  A pipeline of n stages has at
 most n - 1 of them unreleased when the code waits for its next one, else no producer could fill that stage.
@@ -248,7 +248,7 @@ class _Line:
 
     # -- releases -------------------------------------------------------------------------------
     def _put_off(self, op: MemOp) -> bool:
-        """An arrival, and the advance right behind it, happen when the MMAs so far are done."""
+        """An arrival, and the advance right after it, happen when the MMAs so far are done."""
         if not self.groups:
             return False
         if isinstance(op, MbarArrive):
@@ -351,7 +351,7 @@ def _met(body: Sequence[MemOp]) -> dict[str, frozenset[str]]:
 
 
 def _overwrites(loop: ForOp | None, uses: Counter[str]) -> dict[str, frozenset[str]]:
-    """Name -> the carried fragments whose next value it is, itself or behind conversions."""
+    """Name -> the carried fragments whose next value it is, itself or after conversions."""
     if loop is None:
         return {}
     made = {d.name: op for op in loop.body for d in defined(op)}

@@ -111,7 +111,7 @@ class _Hold:
 
 
 def _fixed(body: tuple[MemOp, ...], members: Sequence[int]) -> frozenset[Slot]:
-    """Left operands of the chain's MMAs that are written before its first loop and not until behind its last."""
+    """Left operands of the chain's MMAs that are written before its first loop and not until after its last."""
     first, last = members[0], members[-1]
     written = {s.buffer for op in body[first : last + 1] for s in _written(op)}
     before = {s.buffer for op in body[:first] for s in _written(op)}

@@ -1,7 +1,7 @@
 """Several ranges of blocks as one loop: a sink and a window, or a block for all rows and the own ones.
 
 :func:`live_ranges` gives disjoint ranges in ascending order that have all blocks of some spans.  Ranges that touch are
-joined, and a span of which it is not known whether it lies before or behind a range is cut at that range.
+joined, and a span of which it is not known whether it lies before or after a range is cut at that range.
 
 A :class:`Concatenation` is one loop over such ranges.  Its variable counts in blocks of the last range, and the blocks
 of an earlier one are the values right before it: where ``[0, 1)`` and ``[a, b)`` are visited, the variable ``v`` runs

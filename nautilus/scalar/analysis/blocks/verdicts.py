@@ -27,7 +27,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType, integer_limits
 
 Over = Callable[[str, Expr], Expr]  # combiner, element -> that of all elements of a block
-_KEPT = frozenset({"cast", "narrow", "neg", "abs", "min", "max", "select"})  # of floats, with the same bits anywhere
+_KEPT = frozenset({"cast", "narrow", "neg", "abs", "min", "max", "select"})  # every kernel gives the same bits
 _MIRRORED = {"gt": "lt", "ge": "le"}
 
 

@@ -22,8 +22,8 @@ from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.states.recurrences import Form, nests
 from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update, expressions, extent, statements
-from nautilus.scalar.recurrences import Form, nests
 
 ORDER = 4  # steps between a result of a filter and the earliest one that it reads
 

@@ -21,8 +21,8 @@ from math import prod
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, free_vars, loads
 from nautilus.core.expr.products import factors
 from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Store, Update, extent, statements
-from nautilus.scalar.recurrences import Form, form_of
 
 TILES = (64, 32, 16)  # lanes of a block
 MOST = 8192  # elements of the tile of a nest: 64 registers of each of 128 threads

@@ -18,7 +18,7 @@ a constant is a prefix of a moved axis.
 Other reduced axes are reduced first, where a tile over all of them is too large, where they are those of a matrix
 product, or where a condition relates them to the result: the sum over a rectangle from the origin is a scan of scans.
 
-An axis whose size is known at launch has the chunks of its bound, of which those behind the size have no terms.
+An axis whose size is known at launch has the chunks of its bound, of which those beyond the size have no terms.
 
 ``L`` is a scan of one tile (``vr_tile.lowering.scans``).  An axis that fits in a tile is left alone, unless a parallel
 axis is contiguous in memory: blocks then have several of its elements, and short chunks, or whole columns in registers

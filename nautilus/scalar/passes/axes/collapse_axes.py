@@ -1,10 +1,10 @@
 """``collapse-axes``: adjacent axes that every tensor has side by side become one axis.
 
 ``C[b, i, j] = sum[k, l](A[b, i, k, l] * B[k, l, j])`` is the product of a matrix of ``b * i`` rows over one contracted
-axis ``k * l``: both tensors are contiguous there.  The planner then sees the same program whether a spec has one axis
+axis ``k * l``: both tensors are contiguous there.  The planner then has the same program whether a spec has one axis
 or several, and tiles do not end where the inner axis does.
 
-Axis ``x`` collapses with the axis ``y`` behind it if in every definition that has one of them both are parallel, or
+Axis ``x`` collapses with the axis ``y`` after it if in every definition that has one of them both are parallel, or
 both reduced; wherever one is an index, the other one stands beside it, in dimensions of their extents; wherever they
 are values, they are the position ``n * x + y`` of an element among them, where ``y`` has ``n`` elements, as in the
 result of an argmax; and neither occurs in any other way (alone, in a computed index).  Where matrix products sum over
@@ -41,7 +41,7 @@ from nautilus.scalar.rewriting import all_defs, kernel_of
 
 WARP = 32  # threads
 Place: TypeAlias = tuple[str, int]  # a buffer and its dimension n, beside dimension n + 1
-Pair: TypeAlias = tuple[str, str, str]  # a definition, an axis of it, and the axis behind that
+Pair: TypeAlias = tuple[str, str, str]  # a definition, an axis of it, and the axis after that
 Join: TypeAlias = tuple[Pair, Place]  # the axes of a pair are the index at a place
 
 

@@ -1,7 +1,7 @@
 """``join-sums``: a reduction of reductions becomes one reduction over the axes of both.
 
-``sum_k(sum_l(x_kl))`` is ``sum_kl(x_kl)``, and so with ``max``, ``min``, ``prod``, ``any`` and ``all``.  The planner
-then sees the form that a spec with one reduction has, whatever the nesting: a product of matrices keeps its two
+``sum_k(sum_l(x_kl))`` is ``sum_kl(x_kl)``, and so with ``max``, ``min``, ``prod``, ``any`` and ``all``.  The program
+then has the form of a spec with one reduction, whatever the nesting: a product of matrices keeps its two
 factors, and no partial result is stored.
 
 The inner reduction is a temp of the accumulator's type, so nothing is rounded between the two, and nothing else reads

@@ -69,7 +69,7 @@ EACH = 96  # terms of an element, so that each of these blocks has at least one
 _LINE = 32  # elements of 4 bytes
 _WHOLE = 62  # bits of the magnitude of a sum of integers
 _LEAST = 24  # bits of a term of f32
-_SHIFT = 13  # so that the scale and its reciprocal are normal numbers
+_SHIFT = 13  # with it, the scale and its reciprocal are normal numbers
 _CONDITIONS = {"any": "max", "all": "min"}  # the combiners of integers that stand for them
 _INF, _MINUS_INF = 1, 1 << 31  # what a term of this value counts where the largest one is not finite
 

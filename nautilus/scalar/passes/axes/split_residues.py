@@ -14,7 +14,7 @@ The condition holds by construction, and the quotients in indices become linear:
 ``r`` satisfies the congruence, which the third axis ``y_offset`` gives, the sum is empty; the condition that says so is
 one of the reduced axis, so that ``partition`` leaves the loop out.
 
-If the modulus does not divide the extent of ``y``, the last quotients of some residues lie behind it.  They are
+If the modulus does not divide the extent of ``y``, the last quotients of some residues lie after it.  They are
 computed in a temp, which the definition copies without them.  An elementwise definition that reads the result at its
 own position is split in the same way, so that both remain one kernel.
 
@@ -62,7 +62,7 @@ class SplitResidues:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Parallel ``axis`` is at ``position``, over ``axes``; ``ragged``: some positions lie behind its end."""
+    """Parallel ``axis`` is at ``position``, over ``axes``; ``ragged``: some positions lie beyond its end."""
 
     axis: str
     extent: int
@@ -302,7 +302,7 @@ def _in_temp(ld: Load, split: _Split) -> tuple[Expr, ...] | None:
 
 
 def _safe(split: _Split, shapes: Mapping[str, tuple[int | Expr, ...]]) -> tuple[Expr, ...]:
-    """Conditions under which ``split`` reads inside of its tensors behind the end of an axis too."""
+    """Conditions under which ``split`` reads inside of its tensors beyond the end of an axis too."""
     d = split.d
     ranges, assumptions = axis_assumptions(d.axes)
     given = (*assumptions, *conjuncts(d.guard))

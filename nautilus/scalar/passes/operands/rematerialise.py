@@ -41,7 +41,7 @@ class Rematerialise:
 
 
 def copied(program: Program, plan: CopyPlan) -> Program:
-    """``program`` in which the readers of ``plan`` read a copy of its definition."""
+    """``program`` in which the readers of ``plan`` read a copy of its definition. Raises ScheduleError."""
     defs = find_defs(program)
     d = defs.get(plan.op)
     if d is None or d.buffer.space is not Space.TEMP:

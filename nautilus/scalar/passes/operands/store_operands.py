@@ -1,7 +1,7 @@
 """``store-operands``: operands that copy units cannot load become tensors in memory.
 
 A matrix product reads each element of an operand once for every tile of the result along the other operand's axes.
-Bulk copies do not load an operand in these cases:
+TMA copies do not load an operand in these cases:
 
 * it is computed, in f32 or narrowed (``narrow``), so that each tile would compute it again inside its loop;
 * its rows are gathered or strided, or are no multiple of 16 bytes;
@@ -27,7 +27,7 @@ temp of f32.  An operand is stored where
   strided has one of several contracted axes last, if ``flatten-contractions`` then makes one loop of them;
 * it is not computed from another product, or the product has more than :data:`HELD` columns;
 * it has no condition, or the operand reads nothing outside of a tensor where the condition is false; where its position
-  is read from memory, as that of a page behind a length, the temp has 0 for what lies outside;
+  is read from memory, as that of a page beyond a length, the temp has 0 for what lies outside;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
   the launch of one more kernel take a small part of the time that the product saves; fewer suffice where the contiguous
   axis is none of the tile, whose elements are then loaded one by one, where each element is a reduction of other terms,
@@ -73,7 +73,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 AGAIN = 512  # terms of which an element is an operand, at least
 TERMS = 1 << 31  # terms of the smallest product: about 6 microseconds of wgmma
-TERMS_ROWS = 3 << 28  # the same where only rows of tensors start at wrong addresses for copy units (estimate, H200)
+TERMS_ROWS = 3 << 28  # the same number where only rows of tensors start at wrong addresses for copy units (estimate)
 HELD = 512  # columns of the widest tile whose accumulators a block has
 AGAIN_APART, TERMS_APART = 128, 1 << 29  # the same where the contiguous axis is no axis of the tile
 _SHORTEST = 16  # elements of rows that end in zeros
@@ -266,7 +266,7 @@ def _is_apart(factor: Expr, tile: set[str]) -> bool:
 def _within_tensors(factor: Expr, shapes: Mapping[str, tuple[Extent, ...]], axes: Sequence[Axis]) -> Expr | None:
     """``factor``, or 0 where a position that is read from memory lies outside; None where others may lie outside.
 
-    What the product leaves out need not be an element of a tensor, such as the page behind a length.
+    What the product leaves out need not be an element of a tensor, such as the page beyond a length.
     """
     positions = [(i, n) for ld in loads(factor) for i, n in zip(ld.index, shapes[ld.buffer], strict=True) if _reads(i)]
     inside = tuple(dict.fromkeys(c for i, n in positions for c in within(i, n)))
@@ -281,7 +281,7 @@ def _reads(e: Expr) -> bool:
 
 
 def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, Buffer]) -> DType | None:
-    """The type of a computed factor, or of a tensor that no bulk copy loads along the axes ``tile``; else None.
+    """The type of a computed factor, or of a tensor that no TMA copy loads along the axes ``tile``; else None.
 
     Matrix units read 8-bit elements along the contracted axes ``deep`` only, and no elements that are converted to
     another type than their compute type, such as integers to f32.

@@ -150,7 +150,7 @@ def is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> boo
     line = one == [len(shape) - 1] or (isinstance(ld.index[-1], Var) and counted[-1])  # which nothing shifts
     if not (apart and steps and len(one) == 1 and line):
         return False
-    whole = _length(inner) % MMA_DEPTH == 0 or shape[one[0]] == _length(inner)  # zeros behind it
+    whole = _length(inner) % MMA_DEPTH == 0 or shape[one[0]] == _length(inner)  # zeros after it
     return whole and len(shape) <= TENSOR_MAP_AXES and all(isinstance(n, int) for n in shape)
 
 

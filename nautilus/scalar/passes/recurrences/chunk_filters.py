@@ -1,7 +1,7 @@
 """``chunk-filters``: the steps of a linear filter with constant coefficients run in chunks at the same time.
 
 A recursive filter, ``y[t] = a1 * y[t - 1] + .. + ak * y[t - k] + rest[t]``, reads several steps before, so that the
-state behind a chunk is its last ``k`` results.  As in :mod:`.chunk_recurrences`, a chunk is a linear map of the state
+state after a chunk is its last ``k`` results.  As in :mod:`.chunk_recurrences`, a chunk is a linear map of the state
 before it, whose matrix ``G`` is known when the coefficients are::
 
     r[n, m]           each chunk by itself: what its steps give from no state, m steps before its end
@@ -31,9 +31,9 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.linear_states import Filter, filter_state
+from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, extent
 from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkKernels, chunk_length
-from nautilus.scalar.recurrences import Form, form_of
 from nautilus.scalar.rewriting import fresh_name
 
 MOST = 1024.0  # largest magnitude of what a step adds for each unit of the state before its chunk

@@ -6,15 +6,15 @@ A recurrence with a matrix state (:mod:`nautilus.scalar.analysis.states.matrix_s
     y[p, t, e]    = sum[d](q[p, t, d] * S[p, t, d, e])
 
 runs its steps one after another on whole states.  In chunks of ``C`` steps, with ``G(s, t)`` the product of ``a`` over
-the steps behind ``s`` up to ``t``, the same numbers are::
+the steps after ``s`` up to ``t``, the same numbers are::
 
     Z[p, n, d, e]  = sum[s in chunk n](G(s, end of n) * x[s, d] * u[s, e])              a product of matrices
     S0[p, n, d, e] = G(chunk n - 1) * S0[p, n - 1, d, e] + Z[p, n - 1, d, e]            a recurrence over chunks
     y[p, t, e]     = G(start of n, t) * sum[d](q[t, d] * S0[n, d, e])                   a product of matrices
                    + sum[s in chunk n, s <= t](G(s, t) * sum[d](q[t, d] * x[s, d]) * u[s, e])     a chain of two
 
-Other kernels may read the state behind the last step (:mod:`nautilus.scalar.states.last`).  Where the first step
-reads a state before it, the first chunk does.
+Other kernels may read the state after the last step (:mod:`nautilus.scalar.rewriting.states.last`).  Where the first
+step reads a state before it, the first chunk does.
 
 ``n`` is the chunk of ``t``.  A reader of ``S[t - 1]`` has the products up to the step before, and the sum over
 ``s < t``.  One chunk alone has the last sum only.  Steps that run downwards have the chunks in the other order.
@@ -27,8 +27,8 @@ of matrices, and is computed for the pairs of steps of each chunk::
 
 What a step adds may read the state before it, as in the delta rule: ``u`` is then the correction
 ``w[t, e] = u[t, e] + f[t] * sum[d](k[t, d] * S[t - 1, d, e])``.  The corrections of a chunk solve a system of equations
-(:mod:`nautilus.scalar.states.corrections`), which is triangular, and one chunk after another finds its corrections and
-the state behind it by products of matrices.  Everything else is the same with ``w`` in place of ``u``.
+(:mod:`nautilus.scalar.rewriting.states.corrections`), which is triangular, and one chunk after another finds its
+corrections and the state after it by products of matrices.  Everything else is the same with ``w`` in place of ``u``.
 
 When it is right.
 
@@ -40,7 +40,7 @@ When it is right.
   operands have 16 bits and computed ones are rounded to 16 bits, ``G`` among them, the sums are those of ``w`` itself.
 * ``G`` is at least ``LEAST``, so that an infinite state stays infinite, and what that adds is too small to matter
   beside the state.  Where ``a`` may be 0 or negative, such factors are counted, for the sign of ``G`` and its zeros.
-* inf and NaN in ``x``, ``u`` and ``a`` reach the same results as before: a step behind ``t`` is left out of the sum by
+* inf and NaN in ``x``, ``u`` and ``a`` reach the same results as before: a step after ``t`` is left out of the sum by
   its condition.  An infinite ``u`` leaves the sums over ``d``, so that it gives an infinity where terms of both signs
   would give NaN, as any factor that leaves a sum does.
 * ``q`` enters the sum over ``s``, which an infinite number must not.  Where it may be infinite, a row ``q[p, t]`` with
@@ -78,14 +78,22 @@ from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states, reductions
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
+from nautilus.scalar.analysis.states.recurrences import form_of
 from nautilus.scalar.analysis.states.step_products import LEAST, fits
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length
-from nautilus.scalar.recurrences import form_of
 from nautilus.scalar.rewriting import find_defs
-from nautilus.scalar.states.chunks import ZERO, Found, StateChunks, multiplied, short_type, short_types, volume
-from nautilus.scalar.states.last import reads_last
+from nautilus.scalar.rewriting.states.chunks import (
+    ZERO,
+    Found,
+    StateChunks,
+    multiplied,
+    short_type,
+    short_types,
+    volume,
+)
+from nautilus.scalar.rewriting.states.last import reads_last
 from nautilus.targets.memory_rates import LAUNCH
 
 MOST: Final = 128.0  # of the magnitude of an exponent: exp(-128) is 0 in f32
@@ -93,14 +101,14 @@ LENGTHS: Final = (64, 128, 256)  # steps of a chunk, of which the rule takes the
 GAIN: Final = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
 ELEMENT: Final = 2.3e-6  # microseconds of a step of an element of a state, where all multiprocessors have steps (H200)
 _LEAST_AXIS = 16  # elements of rows and columns, at least
-_MOST_AXIS = 256  # at most: a kernel of two products has them in a tile
+_MOST_AXIS = 256  # elements of an axis, at most: a kernel of two products has them in a tile
 _MOST_COLUMNS = (
-    128  # beside sums for pairs of steps, which are in the loop of the product behind them where it is wider
+    128  # beside sums for pairs of steps, which are in the loop of the product after them where it is wider
 )
 _SHORT_FLOPS, _LONG_FLOPS = 4.0e8, 4.0e7  # operations in a microsecond, of 16 bits and of f32
-_EXPONENTIALS = 2.1e6  # in a microsecond, each with its sum and product
+_EXPONENTIALS = 2.1e6  # exponentials in a microsecond, each with its sum and product
 _KERNELS = 7  # launches, about
-_BLOCKS = 132  # that run at the same time, of 64 columns of a state each
+_BLOCKS = 132  # blocks that run at the same time, each with 64 columns of a state
 _CHUNK, _LONG_CHUNK = 1.0, 4.0  # microseconds of the products of a chunk in a block, of 16 bits and of f32
 
 
@@ -301,7 +309,7 @@ def _certificate(found: Found, r: Reader) -> Certificate:
 def _corrected(
     found: Found, state: Expr, steps: Sequence[tuple[Expr, Expr]], decays: Sequence[Expr | None]
 ) -> tuple[Expr, Expr, Expr]:
-    """The corrections of two steps by the system of equations, and the state behind them, one after another."""
+    """The corrections of two steps by the system of equations, and the state after them, one after another."""
     m = found.state
     assert m.correction is not None
     times = [{m.time.name: integer(n)} for n in (1, 2)]

@@ -56,9 +56,9 @@ from nautilus.scalar.analysis.contractions.promises import Promises, promised_ra
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, steps_back
+from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
-from nautilus.scalar.recurrences import Form, form_of
 from nautilus.scalar.rewriting import find_defs, fresh_name, map_statements
 from nautilus.targets.memory_rates import LAUNCH
 
@@ -265,7 +265,7 @@ class ChunkKernels:
         self.seen = {s.name for s in states if _is_stored(program, s.name) or s.name in others}
 
     def stepped(self, value: Expr) -> Expr:
-        """``value``; 0 behind the last step of all, where the number of steps is known only at launch."""
+        """``value``; 0 after the last step of all, where the number of steps is known only at launch."""
         if isinstance(self.steps, int):
             return value
         return calc("select", calc("lt", self.at, self.steps), value, number(0, value.dtype))

@@ -1,6 +1,6 @@
 """``join-recurrences``: what only follows or feeds the steps of a recurrence is computed in its steps.
 
-* A definition *behind* a recurrence becomes a nest of its steps, if it reads the tensors of the recurrence at its own
+* A definition *after* a recurrence becomes a nest of its steps, if it reads the tensors of the recurrence at its own
   step or earlier ones, and reads each element once: its axes are those of one such read.  So a state that the
   definition only rounds, or that it sums over, is not in memory.  An independent axis of the recurrence over which the
   definition sums is one of its nests then.
@@ -23,14 +23,15 @@ from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
 from nautilus.scalar.analysis.derived_names import nest
+from nautilus.scalar.analysis.states.recurrences import Form, form_of, nests
 from nautilus.scalar.ir import Kernel, Program, Stmt, Store, Update, expressions, statements, with_expressions
-from nautilus.scalar.recurrences import Form, form_of, nests, step_nest
 from nautilus.scalar.rewriting import map_statements, substituted
+from nautilus.scalar.rewriting.recurrences import step_nest
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRecurrences:
-    """Join every recurrence with the definitions behind it and in front of it."""
+    """Join every recurrence with the definitions after it and in front of it."""
 
     name = "join-recurrences"
     sees_recurrences = True
@@ -43,7 +44,7 @@ class JoinRecurrences:
         return program
 
 
-# -- behind ---------------------------------------------------------------------------------------
+# -- after ---------------------------------------------------------------------------------------
 
 
 def _behind(program: Program, name: str) -> Program | None:

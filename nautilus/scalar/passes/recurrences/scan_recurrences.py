@@ -25,8 +25,8 @@ from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, is_recurrence
+from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store, extent, statements
-from nautilus.scalar.recurrences import Form, form_of
 from nautilus.scalar.rewriting import kernel_of
 
 _COMBINERS = {"add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "all", "or": "any"}

@@ -1,7 +1,9 @@
-"""``tile-recurrences``: the kernel of a recurrence in tiled form (:mod:`nautilus.scalar.recurrences`, ``scalar.ir``).
+"""``tile-recurrences``: the kernel of a recurrence in tiled form (``scalar.ir``).
 
-Tensors of a recurrence that fit into tiles on chip stay in such tiles (:mod:`nautilus.scalar.recurrence_tiles`).
-Otherwise the nests of a step exchange them through memory:
+:mod:`nautilus.scalar.analysis.states.recurrences` says what such a kernel is.
+
+Tensors of a recurrence that fit into tiles on chip stay in such tiles
+(:mod:`nautilus.scalar.rewriting.recurrence_tiles`).  Otherwise the nests of a step exchange them through memory:
 
 Each nest of a step is tiled like a kernel of its own definition, by the passes that tile other kernels (``fuse``,
 ``split``, ``reorder``).  Its grid loops over the independent axes and over the steps become those of the whole kernel;
@@ -13,8 +15,8 @@ steps store nothing of it.
 
 Tiles.  A nest has one axis of *lanes*, of up to :data:`LANES` elements at once; the other axes take one element at a
 time.  The lanes are along the last axis of a nest that is not independent.  A reduction in a nest with fewer than
-:data:`~nautilus.scalar.recurrence_tiles.FEW` of these elements has its lanes along its own last axis instead, where
-that one is longer.  If no nest has such elements to share among threads, an independent axis has the lanes: its
+:data:`~nautilus.scalar.rewriting.recurrence_tiles.FEW` of these elements has its lanes along its own last axis instead,
+where that one is longer.  If no nest has such elements to share among threads, an independent axis has the lanes: its
 positions share a block.  No value is a tile of two axes, except that a reduction takes :data:`AT_ONCE` terms at once
 beside its lanes.
 """
@@ -36,6 +38,7 @@ from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, grid_chain, nest
+from nautilus.scalar.analysis.states.recurrences import nests
 from nautilus.scalar.analysis.states.step_products import StepProducts, step_products
 from nautilus.scalar.ir import (
     Kernel,
@@ -53,14 +56,13 @@ from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
-from nautilus.scalar.recurrence_reads import Steps
-from nautilus.scalar.recurrence_tiles import FEW, on_chip
-from nautilus.scalar.recurrences import nests
 from nautilus.scalar.rewriting import map_kernels, map_statements, with_body
+from nautilus.scalar.rewriting.recurrence_reads import Steps
+from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip
 
 LANES = 128  # elements at once
 AT_ONCE = 8  # terms of a reduction
-_EARLIER = "__earlier"  # behind the name of a tensor of the recurrence, where a nest reads it; see _suffix
+_EARLIER = "__earlier"  # after the name of a tensor of the recurrence, where a nest reads it; see _suffix
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ from nautilus.core.expr.nodes import Const, Expr, Load, loads, rewrite
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import is_recurrence
+from nautilus.scalar.analysis.states.recurrences import Form, form_of, nests
 from nautilus.scalar.ir import Kernel, Loop, Program, Stmt, Store, Update, extent, statements, with_expressions
 from nautilus.scalar.passes.simplify import simplify_statement
-from nautilus.scalar.recurrences import Form, form_of, nests
 from nautilus.scalar.rewriting import loop_assumptions, map_statements, substituted, with_body
 from nautilus.targets.memory_rates import LAUNCH
 from nautilus.targets.rates import machine
@@ -40,7 +40,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 MOST = 64  # kernels that a recurrence becomes: the time of a compilation grows with them
 POINT = 2e-3  # microseconds of an element in one block
-TERM = 3e-5  # the same of a term of a reduction
+TERM = 3e-5  # the same time for a term of a reduction
 BLOCKS = machine(DEFAULT_TARGET).multiprocessors  # blocks that run at the same time
 GAIN = 0.6  # steps become kernels if their predicted time is less than this share of that of the recurrence
 

@@ -9,7 +9,7 @@ finds the place of each row among the rows sorted by their matrix, keeping their
     place[t]  = start[expert[t]] + before[t]
     row[p]    = sum[t | place[t] == p](t)
 
-and computes a product for each segment of them, which the planner knows (``planner.products.dots``)::
+and computes a product for each segment of them, for which the planner has plans (``planner.products.dots``)::
 
     S[p, k] = X[row[p], k]
     Z[p, n] = sum[e, k | start[e] <= p < start[e + 1]](S[p, k] * W[e, k, n])      ;      Y[t, n] = Z[place[t], n]

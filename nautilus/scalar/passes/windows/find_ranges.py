@@ -19,7 +19,7 @@ where the search takes a small part of the time of the products under it.  Parts
 whole block, such as ``j < len[b]``, need no map, and where most elements are admitted whatever the tensors hold, as
 those before a tree of new tokens, it would be the whole axis.  Segments, ``ptr[n] <= j < ptr[n + 1]``, and sums whose
 terms are the same for all rows have loops of their own.  A size that is known at launch only has the blocks of its
-bound, of which those behind the size have no elements.
+bound, of which those beyond the size have no elements.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ LEAST = 16  # blocks along the reduced axis
 WORK = 64  # terms of the largest reduction for each evaluation of the condition
 CERTAIN = 0.25  # share of elements that are admitted anyway, above which a range is mostly the whole axis
 _POINTS = 32  # positions along an axis at which a condition is evaluated
-TERMS = 1 << 33  # of the largest reduction, below which the kernels before it are no small part of its time
-LAST = (1 << 25) - 1  # block that begins behind the largest size
+TERMS = 1 << 33  # terms of the largest reduction, at least: the kernels before it take too long beside fewer
+LAST = (1 << 25) - 1  # block that begins beyond the largest size
 BOUND = 1 << 20  # elements, up to which an axis of a size known at launch has as many blocks as it may need
 
 
@@ -253,7 +253,7 @@ class _Search:
         return {name: (self.start(name), self.last_position(name)) for name in self.whole}
 
     def start(self, name: str) -> Expr:
-        """The first position of a block; of one far behind any size, a position that is an i32 too."""
+        """The first position of a block; of one far beyond any size, a position that is an i32 too."""
         block = Var(name)
         return calc("mul", block if isinstance(self.blocks[name].extent, int) else calc("min", block, LAST), BLOCK)
 

@@ -13,15 +13,15 @@ anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
 
 * Without NaN in the accumulators the masks made no difference.  A NaN is never lost between the dot and the end of the
   kernel (``analysis.not_a_number``); where that is not known, the dot itself becomes a loop of rank-one updates
-  (``vr_tile.rank_one``), and the kernel needs no second one.  So it does where the schedule lets the kernel that reads
-  the results run in the same launch (``combine_in_block``, ``cluster``), which a kernel between them would prevent.
+  (``rewriting.rank_one``), and the kernel needs no second one.  The dot also becomes such a loop where the kernel that
+  reads the results runs in the same launch (``combine_in_block``, ``cluster``), which a kernel between would prevent.
 * A product of stored parts (``parts 3``) has no sum where an operand is inf or NaN: some part is NaN
   (``core.functions.parts``), and so is the sum, or it is inf because it overflows.  The flags are then of all sums that
   are not finite, and the second kernel has parts in registers (``parts 2``).
 * The second kernel computes all rows of a tile again, with the same operations except for these dots, and overwrites
   what the first one stored.
 * Before it computes a tile again, the second kernel tests the factors that meet structural zeros in it
-  (``vr_tile.finite_factors``), which are those of the loops with masked dots alone.  If all are finite, the NaN is
+  (``rewriting.finite_factors``), which are those of the loops with masked dots alone.  If all are finite, the NaN is
   that of the maths, and the tile stays.  So scores that overflow, or a row of NaN, do not cost a second computation.
 * A block of the second kernel tests several tiles.  Without NaN it reads one flag a row and ends, so that the
   launch is most of its cost, and the loops of the first kernel are those that they would be without a mask.
@@ -49,7 +49,6 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.targets.limits import WGMMA_ROWS
 from nautilus.vr_tile.analysis.not_a_number import finished
-from nautilus.vr_tile.finite_factors import is_plain, met, tests
 from nautilus.vr_tile.ir import (
     DotOp,
     ForOp,
@@ -66,9 +65,10 @@ from nautilus.vr_tile.ir import (
     walk_ops,
 )
 from nautilus.vr_tile.passes.dce import Dce
-from nautilus.vr_tile.rank_one import rank_one
 from nautilus.vr_tile.rewriting import Peephole, copies, each_op
-from nautilus.vr_tile.subtiles import independent, subtiles
+from nautilus.vr_tile.rewriting.finite_factors import is_plain, met, tests
+from nautilus.vr_tile.rewriting.rank_one import rank_one
+from nautilus.vr_tile.rewriting.subtiles import independent, subtiles
 
 _BLOCKS = 128  # blocks of the second kernel, at least, where there are so many tiles
 _MOST_FLAGS = 8192  # flags that a block of the second kernel reads

@@ -15,10 +15,10 @@ The sum of one step of the reduction loop begins at 0, because a matrix unit cut
 accumulator: the smallest products come first, and an f32 addition adds the sum to ``acc``.  Over the reals a narrowed
 number is the number itself, so that the other parts are 0 and nothing changes.
 
-A tensor map has five axes.  Parts of a tensor of five axes are one behind the other along its outermost axis, at
+A tensor map has five axes.  Parts of a tensor of five axes are one after the other along its outermost axis, at
 ``part * size + b``; no load of it may leave the tensor along that axis (``decompose-operands``).
 
-Rows of ``A_parts`` are multiples of 16 bytes, as copy units need them.  The elements behind a row of ``A`` are 0, and
+Rows of ``A_parts`` are multiples of 16 bytes, as copy units need them.  The elements after a row of ``A`` are 0, and
 the masks of loads admit them.
 """
 

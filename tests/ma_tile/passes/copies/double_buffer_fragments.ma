@@ -68,7 +68,7 @@
 ; RUN: double-buffer-fragments {"double_buffer_fragments": true}
 ; UNCHANGED
 
-; CASE: copies behind the MMA into another stage
+; CASE: copies after the MMA into another stage
 ; INPUT: pipelined.ma
 ; ARCH: sm_80
 ; EDIT: %cn = mma m16n8k16.f16 smem s_at[k0 % 3] swizzle 128, smem s_bt[k0 % 3] swizzle 64 + %ci over k : f32[i: 32, j: 32] #acc_i_j =>

@@ -114,7 +114,7 @@ module product target sm_80 {
   }
 }
 
-; CASE: a buffer that is read behind the loop keeps its one stage
+; CASE: a buffer that is read after the loop keeps its one stage
 ; RUN: pipeline-copies {"stages": 2}
 ; ARCH: sm_80
 ; COMPLETE: allocate-shared, synchronize

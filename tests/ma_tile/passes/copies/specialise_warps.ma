@@ -37,7 +37,7 @@
 ; CHECK-NEXT: role producer warps 0..4 registers 40 single {
 ; CHECK: role consumers warps 4..8 registers 232 {
 
-; CASE: operands that are loaded once have their own depth, and are given back behind the loop
+; CASE: operands that are loaded once have their own depth, and are given back after the loop
 ; INPUT: chained.ma
 ; PLAN: {"mapping": {"engine": "warpgroup", "stages": 3, "resident_stages": 1}}
 ; RUN: specialise-warps

@@ -1,4 +1,4 @@
-; Tiles that elementwise work in a loop of MMAs reads come by bulk copies.
+; Tiles that elementwise work in a loop of MMAs reads come by TMA copies.
 
 ; CASE: a mask that is added to the results of the first product
 ; INPUT: chained.ma
@@ -24,7 +24,7 @@
 ; RUN: stage-loads
 ; CHECK: tma.load in_M[consumer] swizzle 128, M[i0 * 128 + consumer * 64 + i, t * 64 + j]
 
-; CASE: rows that no bulk copy loads
+; CASE: rows that no TMA copy loads
 ; INPUT: chained.ma
 ; EDIT: input V: => input M: f16[256, 193]\n input V:
 ; EDIT: %sh = cast %s => %m = ld.global M[i0 * 128 + consumer * 64 + i, t * 64 + j] vec 1 : f16[i: 64, j: 64] #s\n%mf = cast %m : f32[i: 64, j: 64] #s\n%sm = add %s, %mf : f32[i: 64, j: 64] #s\n%sh = cast %sm
@@ -48,7 +48,7 @@
 ; RUN: stage-loads
 ; UNCHANGED
 
-; CASE: vectors along the loop share a pipeline, whose stage is released behind their last use
+; CASE: vectors along the loop share a pipeline, whose stage is released after their last use
 ; INPUT: chained.ma
 ; EDIT: input V: => input u: f32[4, 192]\n input w: f32[4, 192]\n input V:
 ; EDIT: layout #s = => layout #j = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:4)\n layout #s =
@@ -72,7 +72,7 @@
 ; CHECK-NEXT: %sw = mul %su, %w
 ; CHECK-NEXT: mbar.arrive empty_in_u_in_w
 
-; CASE: a vector whose rows no bulk copy loads
+; CASE: a vector whose rows no TMA copy loads
 ; INPUT: chained.ma
 ; EDIT: input V: => input u: f32[4, 193]\n input V:
 ; EDIT: layout #s = => layout #j = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:4)\n layout #s =
@@ -90,7 +90,7 @@
 ; RUN: stage-loads
 ; UNCHANGED
 
-; CASE: stages of so few bytes that the second one starts nowhere a bulk copy can write
+; CASE: stages of so few bytes that the second one starts nowhere a TMA copy can write
 ; INPUT: chained.ma
 ; EDIT: input V: => input u: bool[4, 192]\n input V:
 ; EDIT: layout #s = => layout #j = reg(j:2x1, j:8x8) lane(j:4x2, *:8) warp(*:4)\n layout #s =

@@ -95,7 +95,7 @@
 ; RUN: chunk-epilogue
 ; UNCHANGED
 
-; CASE: tiles of 64 columns behind two MMAs
+; CASE: tiles of 64 columns after two MMAs
 ; INPUT: rescaled.ma
 ; RUN: chunk-epilogue {"store_columns": 64}
 ; UNCHANGED

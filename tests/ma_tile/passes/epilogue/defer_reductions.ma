@@ -1,4 +1,4 @@
-; A running sum that a loop only scales and adds to finishes once, behind its last loop.
+; A running sum that a loop only scales and adds to finishes once, after its last loop.
 
 ; CASE: a running sum through two loops of a chain
 ; RUN: defer-reductions
@@ -188,7 +188,7 @@ module sums target sm_80 {
   }
 }
 
-; CASE: warps exchange their sums and extremes once, behind the loop
+; CASE: warps exchange their sums and extremes once, after the loop
 ; RUN: defer-reductions
 ; ARCH: sm_80
 ; AGAIN

@@ -72,7 +72,7 @@ def test_same_numbers(make: Callable[..., MemModule], sizes: dict[str, Any], col
         ),
     ],
 )
-def test_same_numbers_behind_all_passes(
+def test_same_numbers_after_all_passes(
     make: Callable[..., MemModule], sizes: dict[str, Any], plan: dict[str, Any], blocks: int
 ) -> None:
     m = make(**sizes)

@@ -35,7 +35,7 @@ def sums(low: MemModule) -> list[ReduceOp]:
     return [op for op in walk_ops(low.kernels[0].body) if isinstance(op, ReduceOp) and op.combiner == "sum"]
 
 
-def test_a_running_sum_finishes_behind_the_last_loop() -> None:
+def test_a_running_sum_finishes_after_the_last_loop() -> None:
     low = deferred(FLASH)
     in_order(
         low,

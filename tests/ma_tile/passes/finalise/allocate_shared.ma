@@ -96,7 +96,7 @@ module product target sm_80 {
   }
 }
 
-; CASE: mbarriers have 8 bytes for each stage, behind the buffers
+; CASE: mbarriers have 8 bytes for each stage, after the buffers
 ; INPUT: chained.ma
 ; PLAN: {"mapping": {"engine": "warpgroup", "stages": 3}}
 ; FIRST: specialise-warps

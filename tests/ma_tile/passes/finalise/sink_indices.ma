@@ -1,6 +1,6 @@
 ; Indices are computed where they are first used.
 
-; CASE: an index that is used behind the loop
+; CASE: an index that is used after the loop
 ; RUN: sink-indices
 ; ARCH: sm_80
 ; COMPLETE: allocate-shared, synchronize
@@ -74,7 +74,7 @@ module product target sm_80 {
   }
 }
 
-; CASE: in front of a loop that reads it, inside of the loop, behind the loop, and behind everything
+; CASE: in front of a loop that reads it, inside of the loop, after the loop, and after everything
 ; RUN: sink-indices
 ; ARCH: sm_80
 ; COMPLETE:

@@ -125,7 +125,7 @@ module product target sm_80 {
   }
 }
 
-; CASE: commits that change no wait are dropped, waits behind a pipeline that is empty too
+; CASE: commits that change no wait are dropped, waits after a pipeline that is empty too
 ; RUN: synchronize
 ; ARCH: sm_80
 ; AGAIN

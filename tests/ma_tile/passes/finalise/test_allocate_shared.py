@@ -74,7 +74,7 @@ def test_what_stands_before_the_loop_is_live_in_all_of_it() -> None:
     assert offsets(kernel("w a\n" + LOOP.format("r a\nw b\nr b"))) == {"a": 0, "b": BYTES}
 
 
-def test_a_buffer_behind_a_loop_may_take_the_bytes_of_the_loop() -> None:
+def test_a_buffer_after_a_loop_may_take_the_bytes_of_the_loop() -> None:
     assert offsets(kernel(LOOP.format("w a\nr a") + "w b\nr b")) == {"a": 0, "b": 0}
 
 

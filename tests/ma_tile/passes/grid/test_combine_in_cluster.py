@@ -87,7 +87,7 @@ def test_blocks_without_split_k_warps() -> None:
     np.testing.assert_array_equal(run_module(after, inputs)["O"], run_module(before, inputs)["O"])
 
 
-def test_bulk_copies_keep_their_barriers() -> None:
+def test_tma_copies_keep_their_barriers() -> None:
     text = ma_format(groups(tma_loads=True))
     assert "tma.load" in text and "multicast" not in text and "cluster 2" in text
     assert text.index("mbar full") > text.index("smem part_O_acc_part_2")
@@ -114,7 +114,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a store before the wait": (
         FIRST, "    st.shared part_T", "a store into another block follows a cluster wait",
     ),
-    "a store behind the arrival": (
+    "a store after the arrival": (
         f"{PUSH}    st.shared part_M[rank] block 0, %most2 vec 1\n    cluster.arrive\n",
         f"    st.shared part_M[rank] block 0, %most2 vec 1\n    cluster.arrive\n{PUSH}",
         "a store into another block follows a cluster wait",

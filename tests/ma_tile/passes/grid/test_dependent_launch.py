@@ -92,7 +92,7 @@ def test_wait_stands_before_accesses_to_global_memory_once_at_the_top_level() ->
     module = compiled(SHORT).modules["ma-tile"]
     wait, *rest = module.kernels[1].body
     refused(with_body(module, 1, (*rest, wait)), "grid.wait stands before accesses to global memory")
-    refused(with_body(module, 1, (wait, wait, *rest)), "one of each op of a dependent launch a kernel")
+    refused(with_body(module, 1, (wait, wait, *rest)), "a kernel has one of each op of a dependent launch")
     inside = IfOp(Const(True, DType.BOOL), (wait,))
     refused(with_body(module, 1, (inside, *rest)), "dependent launches stand at the top level")
 

@@ -30,7 +30,7 @@
 ; CHECK: st.global
 ; CHECK-NOT: barrier
 
-; CASE: the fence before and the commit behind stand inside
+; CASE: the fence before and the commit after stand inside
 ; INPUT: product.ma
 ; FIRST: specialise-warps
 ; FIRST: async-mma {"outstanding_mma": false}

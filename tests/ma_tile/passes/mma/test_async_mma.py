@@ -99,7 +99,7 @@ FAULTS: dict[str, tuple[Callable[[], MemModule], tuple[tuple[str, str], ...], st
         (("wg.wait 1\n", "wg.wait 2\n"),),
         "overwrite-in-use",
     ),
-    "no release behind the loop": (role_programs.product, ((f"{LAST}st.global", "st.global"),), "deadlock"),
+    "no release after the loop": (role_programs.product, ((f"{LAST}st.global", "st.global"),), "deadlock"),
 }
 
 

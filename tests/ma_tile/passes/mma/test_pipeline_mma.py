@@ -38,7 +38,7 @@ CHAINS = [
 
 
 def ahead(m: MemModule, rescale: str = "early") -> MemModule:
-    """Behind the pass; the text reads back and the verifier accepts it."""
+    """After the pass; the text reads back and the verifier accepts it."""
     out = PipelineMma(rescale_placement=rescale).apply(m)
     assert parse(ma_format(out)) == out
     verify(out)

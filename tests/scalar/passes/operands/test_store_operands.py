@@ -52,7 +52,7 @@ O[b, i, d] = sum[j | j < len[b]](A[b, i, j] * V[page[b, j // P], j % P, d])
 
 
 @pytest.mark.parametrize("lengths", [(13, 48), (0, 1)])
-def test_pages_behind_a_length_may_be_anything(monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, int]) -> None:
+def test_pages_beyond_a_length_may_be_anything(monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, int]) -> None:
     monkeypatch.setattr(store_operands, "AGAIN", 4)
     monkeypatch.setattr(store_operands, "TERMS", 64)
     result = compile_file(Request(Path("pages.naut"), text=PAGES.lstrip()))

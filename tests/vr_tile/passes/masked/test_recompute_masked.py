@@ -53,7 +53,7 @@ def test_an_operand_behind_the_mask_on_either_side() -> None:
 
 
 def test_a_kernel_that_is_combined_with_its_reader_has_no_second_kernel() -> None:
-    """Split-K warps stay in one launch behind a causal mask, and NaN reaches no row that does not read it."""
+    """Split-K warps stay in one launch after a causal mask, and NaN reaches no row that does not read it."""
     text = Decode(1111, 64, 1, 2, 1, rows=3).text
     result = compile_file(Request(Path("decode.naut"), "sm_90a", text=text, until="ma-tile"))
     module = result.modules["ma-tile"]

@@ -1,4 +1,4 @@
-"""The state behind the last step of a recurrence in chunks of steps, which kernels behind it may read.
+"""The state after the last step of a recurrence in chunks of steps, which kernels after it may read.
 
 It is that before the last chunk, and what the steps of this chunk add::
 
@@ -19,11 +19,11 @@ from nautilus.scalar.ir import Kernel, Loop, Program, Store, Update, expressions
 from nautilus.scalar.rewriting import map_statements, with_body
 
 if TYPE_CHECKING:
-    from nautilus.scalar.states.chunks import StateChunks
+    from nautilus.scalar.rewriting.states.chunks import StateChunks
 
 
 def reads_last(program: Program, k: Kernel, m: MatrixState, steps: int) -> bool:
-    """Whether kernels other than ``k`` read ``m`` behind its last step only."""
+    """Whether kernels other than ``k`` read ``m`` after its last step only."""
     place, last = m.order.index(m.time.name), 0 if m.reverse else steps - 1
     found = (
         ld
@@ -60,7 +60,7 @@ def last_state(c: StateChunks, entry: Buffer | None) -> Buffer:
 
 
 def with_last(program: Program, m: MatrixState, made: Buffer) -> Program:
-    """``program`` whose kernels read ``made`` in place of the state behind the last step."""
+    """``program`` whose kernels read ``made`` in place of the state after the last step."""
     place = m.order.index(m.time.name)
 
     def read(e: Expr) -> Expr | None:

@@ -37,10 +37,10 @@ from nautilus.core.expr.products import factors, product_of, strip_conversions
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.recurrences import recurrence_kernel
+from nautilus.scalar.rewriting.recurrences import recurrence_kernel
 
 if TYPE_CHECKING:
-    from nautilus.scalar.states.chunks import StateChunks
+    from nautilus.scalar.rewriting.states.chunks import StateChunks
 
 BLOCK: Final = 16  # rows of a block of the matrix whose inverse has a recurrence of its own
 MOST: Final = 2.0**120  # of the magnitude of elements of the matrix and of its inverse
@@ -152,7 +152,7 @@ class Corrections:
     def of_blocks(self, matrix: Buffer, last: bool) -> tuple[Buffer, list[Buffer]]:
         """The inverses of the blocks on the diagonal, row by row; ``last``: they are those of the chunks.
 
-        The element in row ``r`` of a column ``c`` is ``[c, o, r]`` behind row ``o``.
+        The element in row ``r`` of a column ``c`` is ``[c, o, r]`` after row ``o``.
         """
         c, zero = self.c, number(0, self.c.dtype)
         column, row, o = Var(self.column), Var(c.source), Var(c.place)
@@ -179,7 +179,7 @@ class Corrections:
     def of_chunks(self, matrix: Buffer, blocks: Buffer) -> list[Buffer]:
         """The inverse of each chunk, whose rows are found block by block.
 
-        The element in row ``r`` of a column ``c`` is ``[c, b, r]`` behind the block ``b``.
+        The element in row ``r`` of a column ``c`` is ``[c, b, r]`` after the block ``b``.
         """
         c, zero = self.c, number(0, self.c.dtype)
         column, row, o, b = Var(self.column), Var(c.source), Var(c.place), Var(self.block)
@@ -304,7 +304,7 @@ class Corrections:
         return found, states_of, entry
 
     def operand(self) -> Expr:
-        """``x`` at a place of a chunk, and 0 behind the last position.
+        """``x`` at a place of a chunk, and 0 beyond the last position.
 
         It is a tensor where it is computed.  Where rows decay differently, it has the decay to the end of the chunk.
         """

@@ -21,8 +21,8 @@ from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, statements
 from nautilus.scalar.rewriting import fresh_name, kernel_of
-from nautilus.scalar.states.corrections import Corrections
-from nautilus.scalar.states.last import last_state, with_last
+from nautilus.scalar.rewriting.states.corrections import Corrections
+from nautilus.scalar.rewriting.states.last import last_state, with_last
 
 ZERO: Final = 4096  # the mark of a factor that is 0, more than there are steps in a chunk
 UNIT: Final = 256.0  # coarse parts of exponents are multiples of 1 / UNIT; sums of 512 of at most 128 are exact in f32

@@ -1,7 +1,7 @@
 """The kernel of a recurrence whose tensors stay on chip (``tile-recurrences``).
 
-Every tensor of the recurrence is a local tile over its own axes (:mod:`nautilus.scalar.recurrence_reads`).  A read of
-an earlier step is a read of a second local, which every step replaces at its end::
+Every tensor of the recurrence is a local tile over its own axes (:mod:`nautilus.scalar.rewriting.recurrence_reads`).
+A read of an earlier step is a read of a second local, which every step replaces at its end::
 
     h__1[i] = 0
     seq t { h__now[i] = f(h__1[i], x[t, i]);  h[t, i] = h__now[i];  h__1[i] = h__now[i] }
@@ -12,7 +12,7 @@ positions of other threads go to memory.
 
 A reduction has one tile, over its own axes and what it reduces, where that has at most :data:`TERMS` elements in all
 reductions of a step together.  Otherwise its last axis is cut into tiles, in a loop that reductions over the same
-axes share.  The loop combines tile by tile, element by element, and what is in the last tile is combined behind it.
+axes share.  The loop combines tile by tile, element by element, and after it what is in the last tile is combined.
 Products of matrices (:mod:`nautilus.scalar.analysis.states.step_products`) have whole tiles, with their lanes.
 :func:`on_chip` gives None where the tile of a nest has more than :data:`ELEMENTS` elements.
 """
@@ -36,7 +36,13 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import nest
 from nautilus.scalar.analysis.states.step_products import StepProducts
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
-from nautilus.scalar.recurrence_reads import Placement, Steps, placement, with_first_values, without_constant_axes
+from nautilus.scalar.rewriting.recurrence_reads import (
+    Placement,
+    Steps,
+    placement,
+    with_first_values,
+    without_constant_axes,
+)
 
 ELEMENTS = 4096  # elements of the tile of a nest
 TERMS = 16384  # elements of the tiles of all reductions of a step: 32 registers of each of 512 threads
