@@ -11,7 +11,8 @@ import numpy as np
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Const, Expr, Op, Param, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var, free_vars, walk
+from nautilus.core.index.alternatives import alternatives
 from nautilus.core.index.linear import Linear, build, divided
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.simplify import simplify
@@ -19,6 +20,7 @@ from nautilus.core.index.sizes import nominal_size
 from nautilus.core.types import DType, integer_limits
 from nautilus.scalar.analysis.blocks.spans import Span, meet
 
+CASES = 8  # functions of which all cases are distinguished at once
 _SAMPLES = 5  # values of each outer variable at which the sizes of spans are compared
 
 
@@ -58,10 +60,32 @@ def never_positive(x: Linear, ranges: Ranges) -> bool:
         return True
     for a, c in x.terms.items():
         if isinstance(a, Op) and a.op in ("min", "max", "select"):
-            cases = (x.without(a) + divided(arg).scale(c) for arg in a.args[-2:])
-            decide = all if a.op == "select" or (a.op == "max") is (c > 0) else any
+            cases = [x.without(a) + divided(arg).scale(c) for arg in a.args[-2:]]
+            if a.op == "select":
+                where = (_where(a.args[0], ranges), _where(calc("not", a.args[0]), ranges))
+                return all(r is None or never_positive(case, r) for case, r in zip(cases, where, strict=True))
+            decide = all if (a.op == "max") is (c > 0) else any
             return decide(never_positive(case, ranges) for case in cases)
     return False
+
+
+def _where(cond: Expr, ranges: Ranges) -> Ranges | None:
+    """``ranges`` where ``cond``, which may say something of single variables, holds; None: it never holds."""
+    found = alternatives(cond)
+    known = dict(ranges)
+    for form in found[0].forms if len(found) == 1 else ():
+        ((a, c),) = form.terms.items() if len(form.terms) == 1 else ((None, 0),)
+        if not isinstance(a, Var):
+            continue
+        low, high = known.get(a.name, (None, None))
+        if c > 0:
+            low = max(x for x in (-(form.const // c), low) if x is not None)
+        else:
+            high = min(x for x in (form.const // -c, high) if x is not None)
+        if low is not None and high is not None and low > high:
+            return None
+        known[a.name] = (low, high)
+    return known
 
 
 def _without_quotients(x: Linear, ranges: Ranges) -> Iterator[Linear]:
@@ -76,9 +100,15 @@ def _without_quotients(x: Linear, ranges: Ranges) -> Iterator[Linear]:
 
 def empty(s: Span, ranges: Ranges) -> bool:
     """Whether ``s`` certainly has no block."""
-    return any(never_positive(hi - lo, ranges) for lo in s.lo for hi in s.hi) or any(
-        never_positive(w.shift(1), ranges) for w in s.when
-    )
+    if any(never_positive(hi - lo, ranges) for lo in s.lo for hi in s.hi):
+        return True
+    if any(never_positive(w.shift(1), ranges) for w in s.when):
+        return True
+    if len(s.lo) == len(s.hi) == 1:
+        return False
+    lo, hi = largest(s.lo, ranges), smallest(s.hi, ranges)  # one bound may decide in one case, another one in another
+    cases = sum(isinstance(n, Op) and n.op in ("min", "max", "select") for e in (lo, hi) for n in walk(e))
+    return cases <= CASES and never_positive(divided(hi) - divided(lo), ranges)
 
 
 def conditional(s: Span, ranges: Ranges) -> Span:
@@ -92,10 +122,11 @@ def _chosen(s: Span, end: Expr, begin: Expr | None, ranges: Ranges) -> Span:
     cond = conjunction(calc("ge", build(w, DType.I32), 0) for w in when)
     if cond is None:
         return Span(s.lo, s.hi)
-    hi = _simple(calc("select", cond, smallest(s.hi, ranges), end), ranges)
+    inside = _where(cond, ranges) or ranges
+    hi = _simple(calc("select", cond, smallest(s.hi, inside), end), ranges)
     if begin is None:
         return Span(s.lo, (hi,))
-    return Span((_simple(calc("select", cond, largest(s.lo, ranges), begin), ranges),), (hi,))
+    return Span((_simple(calc("select", cond, largest(s.lo, inside), begin), ranges),), (hi,))
 
 
 def _simple(e: Expr, ranges: Ranges) -> Linear:
