@@ -33,7 +33,6 @@ UNDER = 0.3  # exposed share of the shorter of MMA and overlapping elementwise w
 ORDERED = 0.45  # exposed share of elementwise work outside async MMA, for ping-pong consumer warpgroups
 LOCKSTEP = 0.75  # as ORDERED, for consumer warpgroups without ping-pong, which mostly run the same phase
 PART = 2.5  # cycles of a sector of memory of which an instruction stores a part
-ROW = 1.0  # cycles of each row that a load of a warp touches, in a loop of wgmma that loads an operand into registers
 COUPLED = 0.02  # share of a cluster's time in which its blocks wait for each other
 INDEPENDENT = 0.06  # exposed share of the shorter of work and traffic, for warps with independent pipelines
 MIXED = 0.3  # exposed share of the shorter of special-function and other instructions, which share issue slots
@@ -89,9 +88,8 @@ def estimate(ma_module: MemModule, arch: str, registers: Sequence[int] = ()) -> 
     m, target = machine(arch), limits(arch)
     found = registers or [estimate_registers(k, target) for k in ma_module.kernels]
     kernels = tuple(_kernel(ma_module, k, n, m, target) for k, n in zip(ma_module.kernels, found, strict=True))
-    return Estimate(
-        sum(k.seconds for k in kernels), sum(k.dram_bytes for k in kernels), sum(k.flops for k in kernels), kernels
-    )
+    seconds = m.first + sum(k.seconds for k in kernels)
+    return Estimate(seconds, sum(k.dram_bytes for k in kernels), sum(k.flops for k in kernels), kernels)
 
 
 def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, target: Limits) -> KernelEstimate:
@@ -100,15 +98,15 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     persistent = work.order != "none"
     blocks = _blocks(work, kernel, m) if persistent else work.tiles
     slots = min(m.multiprocessors * resident, max(1, blocks))
-    moved = traffic(module, work, slots, m)
     active_blocks = min(resident, -(-slots // m.multiprocessors))
+    moved = traffic(module, work, slots, m, target.smem_sm - float(kernel.smem_bytes) * active_blocks)
     cycles = _tile_cycles(work, m, active_blocks, persistent)
     span = _makespan(cycles, work, slots, active_blocks)
     flops = float(np.mean(work.consumer.flops)) * work.tiles * (1 if work.separate_tiles else work.consumers)
     shared = work.cluster if np.any(work.consumer.lane_reductions) else 1  # otherwise L2 merges equal loads anyway
     clock, on_chip = _clock(span, flops, moved.l2 / shared, m)
     start = 0.0 if persistent else blocks / m.block_starts
-    memory = _memory_seconds(moved, work, slots, m)
+    memory = max(_memory_seconds(moved, work, slots, m), moved.sectors / m.l2_sectors)
     serial = float(np.mean(work.consumer.meets)) * work.tiles / (m.line_atomics * m.clock)
     total = max(_overlapped(on_chip, memory, work, active_blocks), start, serial) + m.launch
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"atomics": serial, "launch": m.launch + start}
@@ -154,7 +152,8 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     mma = consumers * (c.wgmma * 4096.0 / m.tensor_half)
     slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma))
     under = consumers * _mixed(c.special_under, c.issue_under, m)
-    alone = consumers * (_mixed(c.special, c.issue, m) + c.sectors * PART + c.spare + c.rows * ROW)
+    alone = consumers * (_mixed(c.special, c.issue, m) + c.sectors * PART)
+    alone = _with_copies(alone, consumers * np.asarray(c.finds))
     shared = consumers * np.asarray(c.shared) / m.shared
     slow = np.maximum(slow, shared) + MIXED * np.minimum(slow, shared)
     idle = max(1.0, 4.0 / (work.warps * consumers * active_blocks))  # a scheduler without a warp is idle
@@ -173,7 +172,11 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     waits = np.asarray(c.waits) * (0.0 if work.specialised else _fetch(work, m))
     barriers = barriers + np.asarray(c.cluster_syncs) * m.cluster_sync
     fixed = 200.0 if persistent else m.block_overhead
-    cycles = inside + others + (drains / consumers + dependent + barriers + waits + fixed) / active_blocks
+    delays = drains / consumers + dependent + barriers + waits + fixed
+    if np.any(c.flops):  # operands that come from shared memory leave multiprocessors idle as well
+        cycles = inside + others + delays / active_blocks
+    else:
+        cycles = _with_other_blocks(others, delays, active_blocks)
     if work.cluster > 1 and not np.any(c.lane_reductions):
         cycles = cycles * (1.0 + COUPLED)
     return _as_array(_with_copies(np.maximum(cycles, _pipeline_cycles(work, cycles, m)), copies), work)
@@ -197,6 +200,19 @@ def _with_other_warps(slow: Any, alone: Any, work: Work, active_blocks: int) -> 
     streams = max(1.0, active_blocks * work.warps * work.consumers / 4.0)
     longer, shorter = np.maximum(slow, alone), np.minimum(slow, alone)
     return longer + shorter / min(4.0, streams)
+
+
+def _with_other_blocks(work: Any, waits: Any, active_blocks: int) -> Any:
+    """Cycles a block of its ``work``, and of its ``waits``, in which other active blocks work.
+
+    The blocks queue for one multiprocessor: mean value analysis of a closed network with one queue.
+    """
+    ahead, each = np.asarray(0.0), np.asarray(work)
+    for n in range(1, active_blocks + 1):
+        answer = work * (1.0 + ahead)
+        each = (answer + waits) / n
+        ahead = answer / np.maximum(each, 1.0)
+    return each
 
 
 def _ping_pong_cycles(
