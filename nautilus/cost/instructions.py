@@ -25,6 +25,8 @@ def issue_slots(op: str, source: DType, result: DType) -> float:
     """Issue slots of ``op`` for a register of the result."""
     if op in ("cast", "narrow"):
         narrow = min(source.bytes, result.bytes)
+        if narrow == 1 and result.is_float and not source.is_float:
+            return 2.0  # a permutation of bytes and a subtraction
         return 0.0 if source is result else 0.5 if narrow == 2 else 1.0
     if op in SKIPPED:
         return SKIPPED[op]

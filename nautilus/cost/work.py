@@ -138,6 +138,8 @@ class Counter:
         self.stored: set[str] = set()
         self.axes = {f.name: f.type.names for op in ma.walk_ops(kernel.body) for f in bound(op)}
         self.plain = PlainLoads(kernel, self.axes)
+        constants = [op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.ConstOp)]
+        self.squares = {op.result.name for op in constants if op.value == 2}  # exponents of which CUDA makes a product
         self.warps = kernel.warps
         self.lazy = rescales_lazily(kernel)
         self.depth = 0
@@ -350,13 +352,14 @@ class Counter:
 
     def mapped(self, op: ma.MapOp, times: Any) -> None:
         """Count an elementwise operation, once for registers that hold one value."""
-        slots = issue_slots(op.op, op.args[0].type.dtype, op.result.type.dtype)
+        name = "mul" if op.op == "pow" and op.args[1].name in self.squares else op.op
+        slots = issue_slots(name, op.args[0].type.dtype, op.result.type.dtype)
         if op.op == "mul_unless_one" and self.lazy:
             slots = LAZY
         values = self.registers(op.result) / self.repeats.get(op.result.name, 1)
         self.elementwise(times, self.warps * slots * values)
-        if op.op in SPECIAL:
-            self.special(times, self.warps * 32 * SPECIAL[op.op] * values)
+        if name in SPECIAL:
+            self.special(times, self.warps * 32 * SPECIAL[name] * values)
 
     def mma(self, op: MmaOp, times: Any) -> None:
         """Count an MMA at the full rate of its element type; mma.sync operands are also read by ldmatrix."""
