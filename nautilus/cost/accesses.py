@@ -16,7 +16,8 @@ from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.index.strides import pad
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.analysis.access import RefAxes, offset
+from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.analysis.sectors import LINE, sectors
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -68,10 +69,10 @@ class PlainLoads:
     ``moved``: bytes of sectors a tile, by buffer.  ``gathered``: the same of elements whose places are read.
     """
 
-    def __init__(self, kernel: MemKernel, axes: RefAxes) -> None:
+    def __init__(self, kernel: MemKernel) -> None:
         self.moved: dict[str, float] = {}
         self.gathered: dict[str, float] = {}
-        self._axes, self._read, self._layouts = axes, _read_values(kernel), kernel.layouts
+        self._places, self._read, self._layouts = _places(kernel), _read_values(kernel), kernel.layouts
         self._near: dict[object, float] = {}
 
     def enter(self) -> dict[object, float]:
@@ -86,14 +87,15 @@ class PlainLoads:
         """Count the sectors of ``op``, and return the cycles in which L1 looks up its lines for one warp.
 
         L1 finds a line of an instruction in a cycle.  What one instruction leaves of a sector, later ones of the warp
-        find in L1, and so do loads of the same body from other columns of rows of one sector.
+        find in L1, and so do loads of the same body from other columns of rows of one sector.  Of the lines of a small
+        table, lanes that choose anywhere choose some several times.
         """
         layout = self._layouts[op.result.layout]
         index = tuple(rewrite(e, self._position) for e in op.index)
-        whole = sectors(buffer, index, layout, layout.registers, self._axes)
-        each = sectors(buffer, index, layout, op.vec, self._axes)
+        whole = sectors(buffer, index, layout, layout.registers, self._places)
+        each = sectors(buffer, index, layout, op.vec, self._places)
         most = -(-nominal(volume(buffer.shape)) * buffer.dtype.bytes // LINE)
-        used = {a for e in index for a in (*free_vars(e), *(x for n in refs(e) for x in self._axes.get(n, ())))}
+        used = {a for e in index for x in (e, *(y for n in refs(e) for y in self._places[n])) for a in free_vars(x)}
         warps = prod(m.size for m in layout.warp if m.axis in used)
         found = min(whole.touched * warps, most * (LINE // SECTOR))
         form = offset(buffer, index)
@@ -101,16 +103,18 @@ class PlainLoads:
         known = self._near.get(place, 0.0)
         self._near[place] = max(found, known)
         asked = 1.0 - REQUEST + REQUEST * each.lines / each.touched
-        moved = self.gathered if any(refs(e) or loads(e) for e in index) else self.moved
+        gathers = any(refs(e) or loads(e) for e in index)
+        moved = self.gathered if gathers else self.moved
         moved[op.buffer] = moved.get(op.buffer, 0.0) + times * asked * max(0.0, found - known) * SECTOR
         vectors = layout.registers / max(1, op.vec) * (1 if op.shift is None else 2)
-        return float(vectors * max(min(each.lines, most), each.size / LINE))
+        lines = most * (1.0 - (1.0 - 1.0 / most) ** each.lines) if gathers else min(each.lines, most)
+        return float(vectors * max(lines, each.size / LINE))
 
     def _position(self, e: Expr) -> Expr | None:
         """The position of an element for a value in an index that depends on no memory: neighbours have neighbours."""
         if not isinstance(e, Ref) or e.name in self._read:
             return None
-        along = self._axes.get(e.name)
+        along = [x for place in self._places[e.name] for x in free_vars(place)]
         return Var(along[-1], e.dtype) if along else Const(0, e.dtype)
 
 
@@ -122,6 +126,20 @@ def _read_values(kernel: MemKernel) -> frozenset[str]:
         if of_memory or any(isinstance(x, Frag) and x.name in out for x in declaration(type(op)).operands(op)):
             out |= {f.name for f in bound(op)}
     return frozenset(out)
+
+
+def _places(kernel: MemKernel) -> dict[str, tuple[Expr, ...]]:
+    """For each value of ``kernel`` expressions of its axes: where they are equal, elements of the value are equal."""
+    out: dict[str, tuple[Expr, ...]] = {}
+    for op in walk_ops(kernel.body):
+        for f in bound(op):
+            found: tuple[Expr, ...] = tuple(Var(a, DType.I32) for a in f.type.names)
+            if isinstance(op, GlobalLoad) and not any(refs(e) or loads(e) for e in op.index):
+                found = op.index
+            elif isinstance(op, ma.MapOp):
+                found = tuple(dict.fromkeys(e for x in op.args for e in out.get(x.name, found)))
+            out[f.name] = found
+    return out
 
 
 def alone(buffer: Buffer, op: GlobalLoad, axes: Mapping[str, tuple[str, ...]]) -> float:

@@ -153,7 +153,7 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma))
     under = consumers * _mixed(c.special_under, c.issue_under, m)
     alone = consumers * (_mixed(c.special, c.issue, m) + c.sectors * PART)
-    alone = _with_copies(alone, consumers * np.asarray(c.finds))
+    finds = consumers * np.asarray(c.finds)
     shared = consumers * np.asarray(c.shared) / m.shared
     slow = np.maximum(slow, shared) + MIXED * np.minimum(slow, shared)
     idle = max(1.0, 4.0 / (work.warps * consumers * active_blocks))  # a scheduler without a warp is idle
@@ -161,13 +161,13 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     drains = (m.mma_drain + 36.0) * np.asarray(c.drains)
     copies = np.maximum(np.asarray(c.lines) * m.tma_row, np.asarray(c.read) / m.tma) if np.any(c.lines) else np.zeros(1)
     if work.separate_tiles:
-        return _ping_pong_cycles(mma, under, alone, drains, copies, work, m)
+        return _ping_pong_cycles(mma, under, _with_copies(alone, finds), drains, copies, work, m)
     factor = ORDERED if work.ordered else LOCKSTEP if consumers > 1 and not work.combines else 1.0
     inside = _with_async_mma(mma, under, consumers, work.ordered)
     ordered = m.barrier * np.asarray(c.drains) if work.ordered else 0.0
     dependent = m.lane_reduction * np.asarray(c.lane_reductions) + ordered
     # warps of several active blocks fill each other's stalls
-    others = _with_other_warps(slow, factor * alone, work, active_blocks)
+    others = _with_copies(_with_other_warps(slow, factor * alone, work, active_blocks), finds)
     barriers = np.asarray(c.barriers) * m.barrier * (2.0 if not work.specialised else 1.0)
     waits = np.asarray(c.waits) * (0.0 if work.specialised else _fetch(work, m))
     barriers = barriers + np.asarray(c.cluster_syncs) * m.cluster_sync

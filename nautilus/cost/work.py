@@ -137,7 +137,7 @@ class Counter:
         self.pipelines: dict[str, tuple[int, bool]] = {}
         self.stored: set[str] = set()
         self.axes = {f.name: f.type.names for op in ma.walk_ops(kernel.body) for f in bound(op)}
-        self.plain = PlainLoads(kernel, self.axes)
+        self.plain = PlainLoads(kernel)
         constants = [op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.ConstOp)]
         self.squares = {op.result.name for op in constants if op.value == 2}  # exponents of which CUDA makes a product
         self.warps = kernel.warps

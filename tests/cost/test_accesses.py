@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from nautilus.cost.model import estimate
@@ -88,17 +89,19 @@ def test_gathers_from_everywhere_move_sectors_at_the_rate_of_the_l2_cache() -> N
 
 def test_other_blocks_work_while_one_starts() -> None:
     """The start of a block, and its barriers, cost little where others of its multiprocessor have work."""
-    text = """module tables target sm_90a {
+    names = ["%x", *(f"%y{n}" for n in range(40))]
+    body = "\n".join(f"{y} = exp {x} : f32[j: 512] #j" for x, y in pairwise(names))
+    text = f"""module tables target sm_90a {{
       input X: f32[16384, 512]
       output Y: f32[16384, 512]
-      kernel Y grid 16384 warps 4 min_blocks 1 {
+      kernel Y grid 16384 warps 4 min_blocks 1 {{
         let b = block
         layout #j = reg(j:4x1) lane(j:32x4) warp(j:4x128)
         layout #one = reg() lane(*:32) warp(*:4)
         %x = ld.global X[b, j] vec 4 : f32[j: 512] #j
-        """ + "\n        ".join(f"%y{n} = exp {'%x' if n == 0 else f'%y{n - 1}'} : f32[j: 512] #j" for n in range(40)) + """
-        st.global Y[b, j], %y39 vec 4
-      }
-    }"""  # fmt: skip
+        {body}
+        st.global Y[b, j], {names[-1]} vec 4
+      }}
+    }}"""
     special = 16384 * 512 * 40 / (132 * 16 * 1.98e9) * 1e6
     assert special < microseconds(text) < 1.5 * special

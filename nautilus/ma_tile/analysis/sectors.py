@@ -5,7 +5,7 @@ sector, and a load of a part moves the rest as well.  One access is that of 32 l
 
 Where the access starts in a sector may depend on the tile, on the registers and, if rows are no multiples of sectors,
 on the row.  The numbers are then averages over all places at which it may start.  An element whose place is read from a
-tile counts as alone in its sector, unless it is known along which axes that value varies.
+tile counts as alone in its sector, unless it is known where that value comes from.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from nautilus.core.index.sizes import nominal
 from nautilus.core.numerics import distinct, run_starts
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.ma_tile.analysis.access import RefAxes, offset
+from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.targets.memory_rates import SECTOR
 
+#: value name -> index expressions over tile axes: where these are equal, elements of the value are equal
+Places = Mapping[str, tuple[Expr, ...]]
 LINE = 128  # bytes of neighbouring sectors that one access of a warp finds in a step
 ENDS = 3.0  # parts of sectors of a row in aligned vectors: half of one at each end of these, and the rest at each end
 _APART = 1 << 12  # elements between two elements whose place is not known
@@ -52,11 +54,12 @@ class Sectors:
 
 
 def sectors(
-    buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int, known: RefAxes | None = None
+    buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int, known: Places | None = None
 ) -> Sectors:
     """The sectors of one access of the elements at ``index``, ``vec`` registers of every lane at a time.
 
-    ``known``: the axes along which values in ``index`` vary, if they are not to count as different in every element.
+    ``known``: for values in ``index``, expressions that are equal where they are, if values are not to count as
+    different in every element.
     """
     size = buffer.dtype.bytes
     lanes = FragLayout(_cut(layout, vec)[0], layout.lane, ())
@@ -83,7 +86,7 @@ def _cut(layout: FragLayout, vec: int) -> tuple[tuple[Mode, ...], tuple[Mode, ..
     return tuple(inside), tuple(between)
 
 
-def _places(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, known: RefAxes | None) -> NDArray[np.int64]:
+def _places(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, known: Places | None) -> NDArray[np.int64]:
     """The element offsets of the lanes and registers of ``layout``, of the first warp at the first tile."""
     axes = layout.axes
     at: dict[str, NDArray[np.int64]] = {a: layout.coords(a).reshape(-1) for a in axes}
@@ -94,7 +97,7 @@ def _places(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, known: 
         names = dict.fromkeys(free_vars(e), zero)
         chosen = [x for x in walk(e) if isinstance(x, Ref | Load)]
         if chosen:
-            numbers = threads if known is None else _numbers(chosen, known, at, layout)
+            numbers = threads if known is None else _numbers(chosen, known, at)
             rest = 0 if known is None else np.asarray(evaluate(e, {**names, **at}, _unknown), np.int64)
             found = numbers * _APART + rest
         else:
@@ -103,14 +106,13 @@ def _places(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, known: 
     return np.asarray(total).reshape(-1)
 
 
-def _numbers(
-    chosen: list[Ref | Load], known: RefAxes, at: Mapping[str, NDArray[np.int64]], layout: FragLayout
-) -> NDArray[np.int64]:
-    """A number for each element, which is equal where the values ``chosen`` are one."""
+def _numbers(chosen: list[Ref | Load], known: Places, at: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """A number for each element, which is equal where the values ``chosen`` are those of one place."""
     out = np.zeros(1, np.int64)
-    for a in layout.axes:
-        if any(a in (known.get(x.name, layout.axes) if isinstance(x, Ref) else free_vars(x)) for x in chosen):
-            out = out * layout.extent(a) + at[a]
+    for e in dict.fromkeys(e for x in chosen for e in (x.index if isinstance(x, Load) else known[x.name])):
+        names = dict.fromkeys(free_vars(e), np.zeros(1, np.int64))
+        place = np.asarray(evaluate(e, {**names, **at}, _unknown), np.int64)
+        out = out * (int(place.max()) + 1) + place
     return out
 
 
