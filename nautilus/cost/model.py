@@ -1,8 +1,8 @@
 """The cost model: estimates the seconds of an MA-tile module from its work, the machine's rates and its scheduling.
 
 The model combines for each kernel the cycles of one tile on a multiprocessor (``_tile_cycles``), the distribution of
-tiles over resident blocks (``_makespan``), the clock frequency under the load, and the memory traffic with L2 reuse
-between waves (``cost.traffic``).  Asynchronous MMA and elementwise work that overlap take the longer time plus a part
+tiles over resident blocks (``_makespan``), the clock frequency under the load, the memory traffic with L2 reuse
+between waves, and the sectors that L1 asks of L2 (``cost.traffic``).  Asynchronous MMA and elementwise work that overlap take the longer time plus a part
 of the shorter one; dependent work takes the sum.  A time is that of one launch on a cool GPU.
 
 The constants are fitted to measurements on an H200: back-to-back GEMMs at D = 64, 128 and 256 in about 40 schedules,
@@ -106,9 +106,10 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     shared = work.cluster if np.any(work.consumer.lane_reductions) else 1  # otherwise L2 merges equal loads anyway
     clock, on_chip = _clock(span, flops, moved.l2 / shared, m)
     start = 0.0 if persistent else blocks / m.block_starts
-    memory = max(_memory_seconds(moved, work, slots, m), moved.sectors / m.l2_sectors)
+    memory = _memory_seconds(moved, work, slots, m)
     serial = float(np.mean(work.consumer.meets)) * work.tiles / (m.line_atomics * m.clock)
-    total = max(_overlapped(on_chip, memory, work, active_blocks), start, serial) + m.launch
+    waited = max(memory, moved.sectors / m.l2_sectors)
+    total = max(_overlapped(on_chip, waited, work, active_blocks), start, serial) + m.launch
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"atomics": serial, "launch": m.launch + start}
     return KernelEstimate(
         kernel.name, total, parts, flops, moved.dram, moved.l2, work.tiles, blocks, resident,
@@ -190,7 +191,7 @@ def _with_async_mma(mma: Any, under: Any, consumers: int, ordered: bool) -> Any:
 
 
 def _with_copies(cycles: Any, copies: Any) -> Any:
-    """Cycles of work and overlapping copies: the longer time, and up to an eighth more where both are equal."""
+    """Cycles of work and of copies or L1 beside it: the longer time, and up to an eighth more where both are equal."""
     found: Any = (np.asarray(cycles) ** SHARP + np.asarray(copies) ** SHARP) ** (1.0 / SHARP)
     return found
 
@@ -335,7 +336,8 @@ def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, 
         "special": seconds((np.asarray(c.special) + c.special_under) / m.special),
         "issue": seconds((np.asarray(c.issue) + c.issue_under) * 32.0 / m.fma),
         "shared": seconds(np.asarray(c.shared) / m.shared),
-        "l2": moved.l2 / (m.l2 * m.multiprocessors * clock),
+        "l1": seconds(c.finds),
+        "l2": max(moved.l2 / (m.l2 * m.multiprocessors * clock), moved.sectors / m.l2_sectors),
         "dram": memory,
         "multiprocessors": on_chip,
     }
