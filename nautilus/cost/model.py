@@ -2,8 +2,9 @@
 
 The model combines for each kernel the cycles of one tile on a multiprocessor (``_tile_cycles``), the distribution of
 tiles over resident blocks (``_makespan``), the clock frequency under the load, the memory traffic with L2 reuse
-between waves, and the sectors that L1 asks of L2 (``cost.traffic``).  Asynchronous MMA and elementwise work that overlap take the longer time plus a part
-of the shorter one; dependent work takes the sum.  A time is that of one launch on a cool GPU.
+between waves, and the sectors that L1 asks of L2 (``cost.traffic``).  Asynchronous MMA and elementwise work that
+overlap take the longer time plus a part of the shorter one; dependent work takes the sum.  A time is that of one launch
+on a cool GPU.
 
 The constants are fitted to measurements on an H200: back-to-back GEMMs at D = 64, 128 and 256 in about 40 schedules,
 GEMMs in 25 tiles x 5 shapes, row-wise kernels, reads at the memory rate, and decoding with split-K warps.  The purpose
@@ -177,7 +178,7 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     if np.any(c.flops):  # operands that come from shared memory leave multiprocessors idle as well
         cycles = inside + others + delays / active_blocks
     else:
-        cycles = _with_other_blocks(others, delays, active_blocks)
+        cycles = np.maximum(_with_other_blocks(others, delays, active_blocks), np.asarray(c.chain) / active_blocks)
     if work.cluster > 1 and not np.any(c.lane_reductions):
         cycles = cycles * (1.0 + COUPLED)
     return _as_array(_with_copies(np.maximum(cycles, _pipeline_cycles(work, cycles, m)), copies), work)

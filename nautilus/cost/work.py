@@ -21,9 +21,9 @@ from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.accesses import PlainLoads, alone, shares_loads, store_work, with_strides
-from nautilus.cost.combining import combining
+from nautilus.cost.combining import chain, combining
 from nautilus.cost.estimates import choices, estimated, longest, segment_lengths, starts_of, window_ends
-from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
+from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, operation, rescales_lazily, squares
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.analysis.repeated_values import repeated_values
@@ -68,6 +68,7 @@ class Counts:
     barriers: Any = 0.0  # barriers of all threads of the block
     cluster_syncs: Any = 0.0  # cluster barriers after stores into another block's shared memory
     lane_reductions: Any = 0.0  # shuffle reductions in loops, whose latency no work of the same consumer hides
+    chain: Any = 0.0  # cycles in which iterations wait for each other's results
     waits: Any = 0.0  # iterations that wait for copies of their own
     read: Any = 0.0  # bytes loaded
     lines: Any = 0.0  # rows of shared memory that TMA loads fill
@@ -138,8 +139,7 @@ class Counter:
         self.stored: set[str] = set()
         self.axes = {f.name: f.type.names for op in ma.walk_ops(kernel.body) for f in bound(op)}
         self.plain = PlainLoads(kernel)
-        constants = [op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.ConstOp)]
-        self.squares = {op.result.name for op in constants if op.value == 2}  # exponents of which CUDA makes a product
+        self.squares = squares(kernel)
         self.warps = kernel.warps
         self.lazy = rescales_lazily(kernel)
         self.depth = 0
@@ -264,6 +264,7 @@ class Counter:
         if not np.any(trips):  # flags are taken as 0
             return
         self.flight = max(self.flight, self._flight_after(op.body))
+        self.counts.chain = self.counts.chain + times * trips * chain(op, self.kernel.layouts, self.squares)
         ends = (low, np.maximum(high - 1, low))
         if self.private > 1:  # from the first iteration of the first consumer to the last one of the last consumer
             first, last = both_ends(env)
@@ -352,7 +353,7 @@ class Counter:
 
     def mapped(self, op: ma.MapOp, times: Any) -> None:
         """Count an elementwise operation, once for registers that hold one value."""
-        name = "mul" if op.op == "pow" and op.args[1].name in self.squares else op.op
+        name = operation(op, self.squares)
         slots = issue_slots(name, op.args[0].type.dtype, op.result.type.dtype)
         if op.op == "mul_unless_one" and self.lazy:
             slots = LAZY
