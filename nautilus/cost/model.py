@@ -37,6 +37,7 @@ PART = 2.5  # cycles of a sector of memory of which an instruction stores a part
 COUPLED = 0.02  # share of a cluster's time in which its blocks wait for each other
 INDEPENDENT = 0.06  # exposed share of the shorter of work and traffic, for warps with independent pipelines
 MIXED = 0.3  # exposed share of the shorter of special-function and other instructions, which share issue slots
+LOOKUP = 1.1  # cycles in which L1 finds a line of a load
 SHARP = 6.0  # exponent of the overlap of work and copies: of two equal times, seven eighths of one are hidden
 _FEW = 20_000  # number of tiles up to which the list schedule is simulated instead of bounded
 
@@ -155,7 +156,7 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma))
     under = consumers * _mixed(c.special_under, c.issue_under, m)
     alone = consumers * (_mixed(c.special, c.issue, m) + c.sectors * PART)
-    finds = consumers * np.asarray(c.finds)
+    finds = consumers * LOOKUP * np.asarray(c.finds)
     shared = consumers * np.asarray(c.shared) / m.shared
     slow = np.maximum(slow, shared) + MIXED * np.minimum(slow, shared)
     idle = max(1.0, 4.0 / (work.warps * consumers * active_blocks))  # a scheduler without a warp is idle
@@ -337,7 +338,7 @@ def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, 
         "special": seconds((np.asarray(c.special) + c.special_under) / m.special),
         "issue": seconds((np.asarray(c.issue) + c.issue_under) * 32.0 / m.fma),
         "shared": seconds(np.asarray(c.shared) / m.shared),
-        "l1": seconds(c.finds),
+        "l1": seconds(LOOKUP * np.asarray(c.finds)),
         "l2": max(moved.l2 / (m.l2 * m.multiprocessors * clock), moved.sectors / m.l2_sectors),
         "dram": memory,
         "multiprocessors": on_chip,
