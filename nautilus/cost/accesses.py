@@ -1,25 +1,31 @@
 """What accesses of warps to memory cost beside their bytes.
 
-Loads: lines of L1 that each instruction touches, and sectors of memory that a warp moves, beyond the fewest.  Stores:
-instructions, sectors that they write in part, and atomic operations that wait for each other.
+Loads: lines of L1 that each instruction touches, and sectors that a block moves from L2.  Stores: instructions, sectors
+that they write in part, and atomic operations that wait for each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.nodes import free_vars, loads, refs
-from nautilus.core.index.sizes import nominal
+from nautilus.core.expr.nodes import Const, Expr, Ref, Var, free_vars, loads, refs, rewrite
+from nautilus.core.index.sizes import nominal, volume
+from nautilus.core.index.strides import pad
+from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.analysis.sectors import LINE, sectors
+from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import GlobalLoad, GlobalStore, MemKernel, TmaLoad, walk_ops
+from nautilus.ma_tile.ir.ops import Frag, GlobalLoad, GlobalStore, MemKernel, TmaLoad, walk_ops
+from nautilus.ma_tile.ir.traverse import bound
 from nautilus.targets.memory_rates import SECTOR
 
-SPARE = 1.8  # cycles of a sector of memory that a load moves in vain: 201 MB of f32 in a sector each take 344 us
-APART = 1.35  # cycles of a line of L1 in which a load finds few bytes: 237 MB of f32 in a line each take 326 us
+REQUEST = 0.75  # share of the time of a sector alone in its line that its neighbours in the line do not take again
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 elements counts
 IN_BLOCK = 8.0  # slots of an instruction that combines 32 elements of 4 bytes in shared memory, with its conflicts
 _LINES = 1024  # atomic operations on this many lines do not wait for each other
@@ -50,18 +56,90 @@ def store_work(buffer: Buffer, op: GlobalStore, layout: FragLayout, warps: int) 
     return StoreWork(issue=2 * count, sectors=count * found.part)
 
 
-def spare_cycles(buffer: Buffer, op: GlobalLoad, layout: FragLayout) -> float:
-    """Cycles in which a warp loads what ``op`` does not need, or finds it in many lines.
+def with_strides(buffer: Buffer) -> Buffer:
+    """``buffer`` with numbers for strides that are known only at launch: those that leave a gap behind each axis."""
+    if buffer.strides is None or all(isinstance(n, int) for n in buffer.strides):
+        return buffer
+    return replace(buffer, strides=pad([nominal(n) for n in buffer.shape], buffer.strides, {}))
 
-    0 where values decide about places.
+
+class PlainLoads:
+    """The sectors that loads into registers move, counted in the order of the kernel's ops.
+
+    ``moved``: bytes of sectors a tile, by buffer.  ``gathered``: the same of elements whose places are read.
     """
-    if any(refs(e) or loads(e) for e in op.index):
-        return 0.0
-    whole = sectors(buffer, op.index, layout, layout.registers)
-    each = sectors(buffer, op.index, layout, op.vec)
-    moved = max(0.0, whole.touched - -(-whole.size // SECTOR))
-    lines = max(0.0, each.lines - -(-each.size // LINE)) * layout.registers / max(1, op.vec)
-    return max(moved * SPARE, lines * APART)
+
+    def __init__(self, kernel: MemKernel) -> None:
+        self.moved: dict[str, float] = {}
+        self.gathered: dict[str, float] = {}
+        self._places, self._read, self._layouts = _places(kernel), _read_values(kernel), kernel.layouts
+        self._near: dict[object, float] = {}
+
+    def enter(self) -> dict[object, float]:
+        """Begin a body; returns the sectors that the body around it has moved, by their place, for ``leave``."""
+        around, self._near = self._near, {}
+        return around
+
+    def leave(self, around: dict[object, float]) -> None:
+        self._near = around
+
+    def add(self, buffer: Buffer, op: GlobalLoad, times: float) -> float:
+        """Count the sectors of ``op``, and return the cycles in which L1 looks up its lines for one warp.
+
+        L1 finds a line of an instruction in a cycle.  What one instruction leaves of a sector, later ones of the warp
+        find in L1, and so do loads of the same body from other columns of rows of one sector.  Of the lines of a small
+        table, lanes that choose anywhere choose some several times.
+        """
+        layout = self._layouts[op.result.layout]
+        index = tuple(rewrite(e, self._position) for e in op.index)
+        whole = sectors(buffer, index, layout, layout.registers, self._places)
+        each = sectors(buffer, index, layout, op.vec, self._places)
+        most = -(-nominal(volume(buffer.shape)) * buffer.dtype.bytes // LINE)
+        used = {a for e in index for x in (e, *(y for n in refs(e) for y in self._places[n])) for a in free_vars(x)}
+        warps = prod(m.size for m in layout.warp if m.axis in used)
+        found = min(whole.touched * warps, most * (LINE // SECTOR))
+        form = offset(buffer, index)
+        place = op.buffer, frozenset(form.terms.items()), round(form.const * buffer.dtype.bytes / SECTOR)
+        known = self._near.get(place, 0.0)
+        self._near[place] = max(found, known)
+        asked = 1.0 - REQUEST + REQUEST * each.lines / each.touched
+        gathers = any(refs(e) or loads(e) for e in index)
+        moved = self.gathered if gathers else self.moved
+        moved[op.buffer] = moved.get(op.buffer, 0.0) + times * asked * max(0.0, found - known) * SECTOR
+        vectors = layout.registers / max(1, op.vec) * (1 if op.shift is None else 2)
+        lines = most * (1.0 - (1.0 - 1.0 / most) ** each.lines) if gathers else min(each.lines, most)
+        return float(vectors * max(lines, each.size / LINE))
+
+    def _position(self, e: Expr) -> Expr | None:
+        """The position of an element for a value in an index that depends on no memory: neighbours have neighbours."""
+        if not isinstance(e, Ref) or e.name in self._read:
+            return None
+        along = [x for place in self._places[e.name] for x in free_vars(place)]
+        return Var(along[-1], e.dtype) if along else Const(0, e.dtype)
+
+
+def _read_values(kernel: MemKernel) -> frozenset[str]:
+    """The values of ``kernel`` that depend on memory, or that loops carry."""
+    out = set[str]()
+    for op in walk_ops(kernel.body):
+        of_memory = isinstance(op, GlobalLoad | ma.SharedLoad | ma.MatrixLoad | ma.ForOp)
+        if of_memory or any(isinstance(x, Frag) and x.name in out for x in declaration(type(op)).operands(op)):
+            out |= {f.name for f in bound(op)}
+    return frozenset(out)
+
+
+def _places(kernel: MemKernel) -> dict[str, tuple[Expr, ...]]:
+    """For each value of ``kernel`` expressions of its axes: where they are equal, elements of the value are equal."""
+    out: dict[str, tuple[Expr, ...]] = {}
+    for op in walk_ops(kernel.body):
+        for f in bound(op):
+            found: tuple[Expr, ...] = tuple(Var(a, DType.I32) for a in f.type.names)
+            if isinstance(op, GlobalLoad) and not any(refs(e) or loads(e) for e in op.index):
+                found = op.index
+            elif isinstance(op, ma.MapOp):
+                found = tuple(dict.fromkeys(e for x in op.args for e in out.get(x.name, found)))
+            out[f.name] = found
+    return out
 
 
 def alone(buffer: Buffer, op: GlobalLoad, axes: Mapping[str, tuple[str, ...]]) -> float:

@@ -1,14 +1,18 @@
-"""The work of ops that combine the elements of a tile: reductions and scans."""
+"""The work of reductions and scans, which combine the elements of a tile, and iterations that wait for each other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from math import prod
 
+from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
+from nautilus.cost.instructions import SPECIAL, issue_slots, operation
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import Frag, MemOp
 from nautilus.ma_tile.ir.scan import scan_levels
+from nautilus.ma_tile.ir.traverse import bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +37,32 @@ def combining(op: ma.ReduceOp | ma.ScanOp, layouts: Mapping[str, FragLayout]) ->
     steps = levels.lanes.size.bit_length() + 1 if levels.lanes.size > 1 else 0
     exchanged = 3.0 * steps + (3.0 * levels.warps.size if levels.warps.size > 1 else 0.0)
     return Combining(2.0 * layout.registers + exchanged * levels.totals, steps, barriers)
+
+
+STEP = 4.5  # cycles until a dependent instruction can start
+SHUFFLE = 25.0  # the same for a step between lanes
+UNIT = 18.0  # the same for a result of the special-function unit, beside its instructions
+
+
+def chain(loop: ma.ForOp, layouts: Mapping[str, FragLayout], twos: Container[str]) -> float:
+    """Cycles from the values that an iteration of ``loop`` takes over to those that it hands on; 0 without such a path.
+
+    Loops inside of the loop count for themselves.  ``twos``: :func:`~nautilus.cost.instructions.squares`.
+    """
+    ready = {f.name: 0.0 for f, _ in loop.carried}
+    for op in loop.body:
+        before = [ready[x.name] for x in declaration(type(op)).operands(op) if isinstance(x, Frag) and x.name in ready]
+        if before and not isinstance(op, ma.ForOp | ma.IfOp):
+            ready |= {f.name: max(before) + _latency(op, layouts, twos) for f in bound(op)}
+    taken = {f.name for f, _ in loop.carried}
+    return max((ready[f.name] for f in loop.yields if f.name in ready and f.name not in taken), default=0.0)
+
+
+def _latency(op: MemOp, layouts: Mapping[str, FragLayout], twos: Container[str]) -> float:
+    match op:
+        case ma.MapOp(args=args, result=r):
+            name = operation(op, twos)
+            return STEP * max(1.0, issue_slots(name, args[0].type.dtype, r.type.dtype)) + UNIT * SPECIAL.get(name, 0.0)
+        case ma.ReduceOp() | ma.ScanOp():
+            return SHUFFLE * combining(op, layouts).shuffles
+    return 0.0

@@ -6,7 +6,7 @@ rules here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.types import DType
@@ -25,11 +25,24 @@ def issue_slots(op: str, source: DType, result: DType) -> float:
     """Issue slots of ``op`` for a register of the result."""
     if op in ("cast", "narrow"):
         narrow = min(source.bytes, result.bytes)
+        if narrow == 1 and result.is_float and not source.is_float:
+            return 2.0  # a permutation of bytes and a subtraction
         return 0.0 if source is result else 0.5 if narrow == 2 else 1.0
     if op in SKIPPED:
         return SKIPPED[op]
     factor = 2.0 if result.bytes == 8 else 1.0  # 64-bit values take two registers, and f64 units are rare
     return factor * _SLOTS[op]
+
+
+def squares(kernel: ma.MemKernel) -> frozenset[str]:
+    """Values of ``kernel`` that are the constant 2."""
+    ops = ma.walk_ops(kernel.body)
+    return frozenset(op.result.name for op in ops if isinstance(op, ma.ConstOp) and op.value == 2)
+
+
+def operation(op: ma.MapOp, twos: Container[str]) -> str:
+    """The operation of ``op``: a power whose exponent is in ``twos``, those of :func:`squares`, is one product."""
+    return "mul" if op.op == "pow" and op.args[1].name in twos else op.op
 
 
 def rescales_lazily(kernel: ma.MemKernel) -> bool:

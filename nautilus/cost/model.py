@@ -1,9 +1,10 @@
 """The cost model: estimates the seconds of an MA-tile module from its work, the machine's rates and its scheduling.
 
 The model combines for each kernel the cycles of one tile on a multiprocessor (``_tile_cycles``), the distribution of
-tiles over resident blocks (``_makespan``), the clock frequency under the load, and the memory traffic with L2 reuse
-between waves (``cost.traffic``).  Asynchronous MMA and elementwise work that overlap take the longer time plus a part
-of the shorter one; dependent work takes the sum.  A time is that of one launch on a cool GPU.
+tiles over resident blocks (``_makespan``), the clock frequency under the load, the memory traffic with L2 reuse
+between waves, and the sectors that L1 asks of L2 (``cost.traffic``).  Asynchronous MMA and elementwise work that
+overlap take the longer time plus a part of the shorter one; dependent work takes the sum.  A time is that of one launch
+on a cool GPU.
 
 The constants are fitted to measurements on an H200: back-to-back GEMMs at D = 64, 128 and 256 in about 40 schedules,
 GEMMs in 25 tiles x 5 shapes, row-wise kernels, reads at the memory rate, and decoding with split-K warps.  The purpose
@@ -33,10 +34,10 @@ UNDER = 0.3  # exposed share of the shorter of MMA and overlapping elementwise w
 ORDERED = 0.45  # exposed share of elementwise work outside async MMA, for ping-pong consumer warpgroups
 LOCKSTEP = 0.75  # ORDERED for consumer warpgroups without ping-pong, which mostly run the same phase
 PART = 2.5  # cycles of a sector of memory of which an instruction stores a part
-ROW = 1.0  # cycles of each row that a load of a warp touches, in a loop of wgmma that loads an operand into registers
 COUPLED = 0.02  # share of a cluster's time in which its blocks wait for each other
 INDEPENDENT = 0.06  # exposed share of the shorter of work and traffic, for warps with independent pipelines
 MIXED = 0.3  # exposed share of the shorter of special-function and other instructions, which share issue slots
+LOOKUP = 1.1  # cycles in which L1 finds a line of a load
 SHARP = 6.0  # exponent of the overlap of work and copies: of two equal times, seven eighths of one are hidden
 _FEW = 20_000  # number of tiles up to which the list schedule is simulated instead of bounded
 
@@ -89,9 +90,8 @@ def estimate(ma_module: MemModule, arch: str, registers: Sequence[int] = ()) -> 
     m, target = machine(arch), limits(arch)
     found = registers or [estimate_registers(k, target) for k in ma_module.kernels]
     kernels = tuple(_kernel(ma_module, k, n, m, target) for k, n in zip(ma_module.kernels, found, strict=True))
-    return Estimate(
-        sum(k.seconds for k in kernels), sum(k.dram_bytes for k in kernels), sum(k.flops for k in kernels), kernels
-    )
+    seconds = m.first + sum(k.seconds for k in kernels)
+    return Estimate(seconds, sum(k.dram_bytes for k in kernels), sum(k.flops for k in kernels), kernels)
 
 
 def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, target: Limits) -> KernelEstimate:
@@ -100,8 +100,8 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     persistent = work.order != "none"
     blocks = _blocks(work, kernel, m) if persistent else work.tiles
     slots = min(m.multiprocessors * resident, max(1, blocks))
-    moved = traffic(module, work, slots, m)
     active_blocks = min(resident, -(-slots // m.multiprocessors))
+    moved = traffic(module, work, slots, m, target.smem_sm - float(kernel.smem_bytes) * active_blocks)
     cycles = _tile_cycles(work, m, active_blocks, persistent)
     span = _makespan(cycles, work, slots, active_blocks)
     flops = float(np.mean(work.consumer.flops)) * work.tiles * (1 if work.separate_tiles else work.consumers)
@@ -110,7 +110,8 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     start = 0.0 if persistent else blocks / m.block_starts
     memory = _memory_seconds(moved, work, slots, m)
     serial = float(np.mean(work.consumer.meets)) * work.tiles / (m.line_atomics * m.clock)
-    total = max(_overlapped(on_chip, memory, work, active_blocks), start, serial) + m.launch
+    waited = max(memory, moved.sectors / m.l2_sectors)
+    total = max(_overlapped(on_chip, waited, work, active_blocks), start, serial) + m.launch
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"atomics": serial, "launch": m.launch + start}
     return KernelEstimate(
         kernel.name, total, parts, flops, moved.dram, moved.l2, work.tiles, blocks, resident,
@@ -154,7 +155,8 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     mma = consumers * (c.wgmma * 4096.0 / m.tensor_half)
     slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma))
     under = consumers * _mixed(c.special_under, c.issue_under, m)
-    alone = consumers * (_mixed(c.special, c.issue, m) + c.sectors * PART + c.spare + c.rows * ROW)
+    alone = consumers * (_mixed(c.special, c.issue, m) + c.sectors * PART)
+    finds = consumers * LOOKUP * np.asarray(c.finds)
     shared = consumers * np.asarray(c.shared) / m.shared
     slow = np.maximum(slow, shared) + MIXED * np.minimum(slow, shared)
     idle = max(1.0, 4.0 / (work.warps * consumers * active_blocks))  # a scheduler without a warp is idle
@@ -162,18 +164,22 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     drains = (m.mma_drain + 36.0) * np.asarray(c.drains)
     copies = np.maximum(np.asarray(c.lines) * m.tma_row, np.asarray(c.read) / m.tma) if np.any(c.lines) else np.zeros(1)
     if work.separate_tiles:
-        return _ping_pong_cycles(mma, under, alone, drains, copies, work, m)
+        return _ping_pong_cycles(mma, under, _with_copies(alone, finds), drains, copies, work, m)
     factor = ORDERED if work.ordered else LOCKSTEP if consumers > 1 and not work.combines else 1.0
     inside = _with_async_mma(mma, under, consumers, work.ordered)
     ordered = m.barrier * np.asarray(c.drains) if work.ordered else 0.0
     dependent = m.lane_reduction * np.asarray(c.lane_reductions) + ordered
     # warps of several active blocks fill each other's stalls
-    others = _with_other_warps(slow, factor * alone, work, active_blocks)
+    others = _with_copies(_with_other_warps(slow, factor * alone, work, active_blocks), finds)
     barriers = np.asarray(c.barriers) * m.barrier * (2.0 if not work.specialised else 1.0)
     waits = np.asarray(c.waits) * (0.0 if work.specialised else _fetch(work, m))
     barriers = barriers + np.asarray(c.cluster_syncs) * m.cluster_sync
     fixed = 200.0 if persistent else m.block_overhead
-    cycles = inside + others + (drains / consumers + dependent + barriers + waits + fixed) / active_blocks
+    delays = drains / consumers + dependent + barriers + waits + fixed
+    if np.any(c.flops):  # operands that come from shared memory leave multiprocessors idle as well
+        cycles = inside + others + delays / active_blocks
+    else:
+        cycles = np.maximum(_with_other_blocks(others, delays, active_blocks), np.asarray(c.chain) / active_blocks)
     if work.cluster > 1 and not np.any(c.lane_reductions):
         cycles = cycles * (1.0 + COUPLED)
     return _as_array(_with_copies(np.maximum(cycles, _pipeline_cycles(work, cycles, m)), copies), work)
@@ -187,7 +193,7 @@ def _with_async_mma(mma: Any, under: Any, consumers: int, ordered: bool) -> Any:
 
 
 def _with_copies(cycles: Any, copies: Any) -> Any:
-    """Cycles of work and overlapping copies: the longer time, and up to an eighth more where both are equal."""
+    """Cycles of work and of copies or L1 beside it: the longer time, and up to an eighth more where both are equal."""
     found: Any = (np.asarray(cycles) ** SHARP + np.asarray(copies) ** SHARP) ** (1.0 / SHARP)
     return found
 
@@ -197,6 +203,19 @@ def _with_other_warps(slow: Any, alone: Any, work: Work, active_blocks: int) -> 
     streams = max(1.0, active_blocks * work.warps * work.consumers / 4.0)
     longer, shorter = np.maximum(slow, alone), np.minimum(slow, alone)
     return longer + shorter / min(4.0, streams)
+
+
+def _with_other_blocks(work: Any, waits: Any, active_blocks: int) -> Any:
+    """Cycles a block of its ``work``, and of its ``waits``, in which other active blocks work.
+
+    The blocks queue for one multiprocessor: mean value analysis of a closed network with one queue.
+    """
+    ahead, each = np.asarray(0.0), np.asarray(work)
+    for n in range(1, active_blocks + 1):
+        answer = work * (1.0 + ahead)
+        each = (answer + waits) / n
+        ahead = answer / np.maximum(each, 1.0)
+    return each
 
 
 def _ping_pong_cycles(
@@ -319,7 +338,8 @@ def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, 
         "special": seconds((np.asarray(c.special) + c.special_under) / m.special),
         "issue": seconds((np.asarray(c.issue) + c.issue_under) * 32.0 / m.fma),
         "shared": seconds(np.asarray(c.shared) / m.shared),
-        "l2": moved.l2 / (m.l2 * m.multiprocessors * clock),
+        "l1": seconds(LOOKUP * np.asarray(c.finds)),
+        "l2": max(moved.l2 / (m.l2 * m.multiprocessors * clock), moved.sectors / m.l2_sectors),
         "dram": memory,
         "multiprocessors": on_chip,
     }

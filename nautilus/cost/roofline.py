@@ -57,6 +57,7 @@ UNITS = {
     "special": "special-function units",
     "issue": "instruction issue",
     "shared": "shared memory",
+    "l1": "L1 cache",
     "l2": "L2 cache",
     "dram": "memory",
     "launch": "launches",

@@ -20,6 +20,7 @@ from nautilus.core.records import dataclass
 from nautilus.cost.work import Access, Work
 from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.targets.memory_rates import SECTOR
 from nautilus.targets.rates import Machine
 
 NEAR = 2.0  # uneven tiles of a wave share their loads up to this many times the L2 cache
@@ -29,15 +30,22 @@ KEPT = 0.6  # share of the L2 cache in which tiles find again what they have rea
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes: ``l2`` from L2 to multiprocessors; ``dram`` to and from memory, including ``written``."""
+    """Bytes: ``l2`` from L2 to multiprocessors; ``dram`` to and from memory, including ``written``.
+
+    ``sectors``: those of whole sectors that plain loads move from L2.
+    """
 
     l2: float
     dram: float
     written: float
+    sectors: float
 
 
-def traffic(module: MemModule, work: Work, slots: int, m: Machine) -> Traffic:
-    """The traffic of all tiles of one kernel when ``slots`` of them run at a time."""
+def traffic(module: MemModule, work: Work, slots: int, m: Machine, l1_bytes: float) -> Traffic:
+    """The traffic of all tiles of one kernel when ``slots`` of them run at a time.
+
+    ``l1_bytes``: the L1 cache of a multiprocessor.
+    """
     n = work.evaluated
     scale = work.tiles / n
     consumers = 1 if work.separate_tiles or work.specialised else work.consumers
@@ -52,7 +60,30 @@ def traffic(module: MemModule, work: Work, slots: int, m: Machine) -> Traffic:
     read = total if total <= m.l2_bytes or not large else once + _dram_reads(large, waves, m.l2_bytes) * scale
     read += _read_again(work, boxes, slots, m.l2_bytes) * work.tiles
     written = float(sum(_size(module, name) for name in work.stored))
-    return Traffic(l2, min(read, max(l2, 1.0)) + written, written)
+    found = _through_l1(module, work, boxes, slots, m, l1_bytes) * work.tiles
+    return Traffic(l2, min(read, max(l2, 1.0)) + written, written, found)
+
+
+def _through_l1(module: MemModule, work: Work, boxes: Sequence[_Box], slots: int, m: Machine, l1_bytes: float) -> float:
+    """Bytes of sectors a tile that plain loads move from L2.
+
+    Blocks of one multiprocessor find in L1 what they have read before while all that they read fits; up to twice its
+    size, a part of that.  Of elements from anywhere in a buffer, L1 has as large a share as of the buffer.
+    """
+    together = -(-slots // m.multiprocessors)
+    consumers = 1 if work.separate_tiles else work.consumers
+    once: dict[str, float] = {}
+    for (name, _), b in zip(work.loads, boxes, strict=True):
+        if name in work.moved:
+            once[name] = once.get(name, 0.0) + b.of_blocks(m.multiprocessors, together)
+    kept = min(1.0, max(0.0, 2.0 - sum(once.values()) / max(1.0, l1_bytes)))
+    found = 0.0
+    for name, moved in work.moved.items():
+        most = moved * consumers
+        found += most - kept * max(0.0, most - once.get(name, most) / together)
+    for name, moved in work.gathered.items():
+        found += moved * consumers * max(0.0, 1.0 - l1_bytes / _size(module, name))
+    return found
 
 
 def _once(distinct: float, size: int, m: Machine) -> float:
@@ -99,11 +130,17 @@ def _size(module: MemModule, name: str) -> int:
     return nominal(volume(b.shape)) * b.dtype.bytes
 
 
+def _apart(low: Any, high: Any) -> Any:
+    """The length of each box along an axis; of boxes that overlap, their shares of what they cover together."""
+    together = np.max(high) - np.min(low) + 1
+    return np.minimum(high - low + 1, together / len(np.unique(low)))
+
+
 class _Box:
     """The boxes of one buffer: for each tile the linear index of the first position, and the bytes."""
 
-    def __init__(self, keys: Ints, size: NDArray[np.float64]) -> None:
-        self.keys, self.size = keys, size
+    def __init__(self, keys: Ints, size: NDArray[np.float64], sectors: NDArray[np.float64]) -> None:
+        self.keys, self.size, self.sectors = keys, size, sectors
         _, self.where = np.unique(keys, return_inverse=True)
         largest = np.zeros(int(self.where.max()) + 1)
         np.maximum.at(largest, self.where, size)
@@ -114,13 +151,26 @@ class _Box:
         """The boxes of buffer ``name`` in ``n`` tiles; positions outside the buffer read nothing."""
         b = module.buffer(name)
         keys: Any = np.zeros(n, np.int64)
-        size: Any = np.full(n, float(b.dtype.bytes))
-        for low, high, extent in zip(access.lows, access.highs, access.extents, strict=True):
+        size: Any = np.full(n, float(b.dtype.bytes))  # without what other boxes have as well
+        moved: Any = size
+        factor = 1
+        for low, high, extent in reversed(list(zip(access.lows, access.highs, access.extents, strict=True))):
             most = extent - 1
             low, high = np.clip(low, 0, most), np.clip(high, 0, most)
-            keys = keys * (most + 1) + low
-            size = size * (high - low + 1)
-        return _Box(np.broadcast_to(keys, (n,)), np.broadcast_to(size, (n,)))
+            keys = keys + low * factor
+            size = size * _apart(low, high)
+            whole = factor * extent * b.dtype.bytes <= SECTOR  # one sector has all positions along the axis
+            moved = moved * (extent if whole else high - low + 1)
+            if not whole and factor * b.dtype.bytes < SECTOR:
+                moved = np.ceil(moved / SECTOR) * SECTOR
+            factor *= extent
+        return _Box(np.broadcast_to(keys, (n,)), np.broadcast_to(size, (n,)), np.broadcast_to(moved, (n,)))
+
+    def of_blocks(self, step: int, count: int) -> float:
+        """Bytes of the sectors of the distinct boxes of ``count`` tiles, each of which is ``step`` behind another."""
+        first = slice(0, step * count, step)
+        _, at = np.unique(self.keys[first], return_index=True)
+        return float(self.sectors[first][at].sum())
 
     def of_waves(self, waves: Ints) -> _WaveReads:
         """The distinct boxes that the tiles of every wave load."""

@@ -20,10 +20,10 @@ from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
-from nautilus.cost.accesses import alone, shares_loads, spare_cycles, store_work
-from nautilus.cost.combining import combining
+from nautilus.cost.accesses import PlainLoads, alone, shares_loads, store_work, with_strides
+from nautilus.cost.combining import chain, combining
 from nautilus.cost.estimates import choices, estimated, longest, segment_lengths, starts_of, window_ends
-from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, rescales_lazily
+from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, operation, rescales_lazily, squares
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.analysis.repeated_values import repeated_values
@@ -39,7 +39,6 @@ from nautilus.targets.limits import VECTOR_BYTES
 
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
-QUADS = 8  # groups of four lanes of a warp, each with a row of a fragment of wgmma
 _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
 SHIFTED = 6.0  # instructions of a vector that is made from two
 #: ops that cost nothing: those that only order others, unless ``leaf`` counts them, and those without instructions
@@ -62,14 +61,14 @@ class Counts:
     special_under: Any = 0.0  # special-function results covered by outstanding MMAs
     issue_under: Any = 0.0  # warp instructions covered by outstanding MMAs
     sectors: Any = 0.0  # sectors of memory that stores write in part, those of each instruction by themselves
-    spare: Any = 0.0  # cycles in which loads move what no element needs, or find their elements in many lines
+    finds: Any = 0.0  # cycles in which L1 looks up the lines of loads
     meets: Any = 0.0  # atomic operations on each line of memory, which follow each other
-    rows: Any = 0.0  # rows in which the loads of a loop of wgmma read short pieces without a copy ahead
     shared: Any = 0.0  # bytes that warps read and write in shared memory
     drains: Any = 0.0  # waits for the last outstanding MMA
     barriers: Any = 0.0  # barriers of all threads of the block
     cluster_syncs: Any = 0.0  # cluster barriers after stores into another block's shared memory
     lane_reductions: Any = 0.0  # shuffle reductions in loops, whose latency no work of the same consumer hides
+    chain: Any = 0.0  # cycles in which iterations wait for each other's results
     waits: Any = 0.0  # iterations that wait for copies of their own
     read: Any = 0.0  # bytes loaded
     lines: Any = 0.0  # rows of shared memory that TMA loads fill
@@ -99,6 +98,8 @@ class Work:
     evaluated: int  # tiles counted one by one
     cluster: int  # blocks that share loads by multicast
     stored: frozenset[str] = field(default_factory=frozenset)
+    moved: Mapping[str, float] = field(default_factory=dict)  # bytes of sectors that plain loads of a tile move
+    gathered: Mapping[str, float] = field(default_factory=dict)  # those of elements whose places are read
     combines: bool = False  # independent warps compute partial results that their block combines (split-K)
 
 
@@ -112,7 +113,7 @@ class Counter:
 
     def __init__(self, module: MemModule, kernel: MemKernel) -> None:
         self.module, self.kernel = module, kernel
-        self.shapes = {b.name: b for b in module.buffers}
+        self.shapes = {b.name: with_strides(b) for b in module.buffers}
         self.smem = {s.name: s for s in kernel.smem}
         tiles = next((op for op in ma.walk_ops(kernel.body) if isinstance(op, TileSchedulerOp)), None)
         cluster = kernel.cluster if tiles is not None else 1  # one tile of the scheduler serves a whole cluster
@@ -137,13 +138,12 @@ class Counter:
         self.pipelines: dict[str, tuple[int, bool]] = {}
         self.stored: set[str] = set()
         self.axes = {f.name: f.type.names for op in ma.walk_ops(kernel.body) for f in bound(op)}
-        loaded = [op.buffer for op in ma.walk_ops(kernel.body) if isinstance(op, ma.GlobalLoad)]
-        self.loaded = {name: loaded.count(name) for name in loaded}
+        self.plain = PlainLoads(kernel)
+        self.squares = squares(kernel)
         self.warps = kernel.warps
         self.lazy = rescales_lazily(kernel)
         self.depth = 0
         self.unrolled = 1  # iterations whose loads are outstanding together
-        self.wgmma = any(isinstance(op, MmaOp) and op.instr in WGMMA for op in ma.walk_ops(kernel.body))
         self.depths = {m.name: m.stages for m in kernel.mbars}
         self.late = frozenset(c.name.removesuffix("_done") for c in kernel.pipelines if c.name.endswith("_done"))
         self.iteration_bytes = 0.0
@@ -168,7 +168,7 @@ class Counter:
             self.tiles, self.counts, self.reads.boxes, units, self.warps, self._separate_tiles(consumers), self.order,
             bool(consumers), self._ordered(consumers), pipelined, self.pipelines, max(1.0, self.iteration_bytes),
             min(self.tiles, MOST_TILES), self.kernel.cluster if shares_loads(self.kernel) else 1,
-            frozenset(self.stored),
+            frozenset(self.stored), self.plain.moved, self.plain.gathered,
         )  # fmt: skip
 
     def _split_k_block(self, r: Role) -> Work:
@@ -180,7 +180,7 @@ class Counter:
         return Work(
             self.tiles, self.counts, self.reads.boxes, r.consumers, self.warps, False, self.order, False, False,
             pipelined, self.pipelines, max(1.0, self.iteration_bytes), min(self.tiles, MOST_TILES), 1,
-            frozenset(self.stored), True,
+            frozenset(self.stored), self.plain.moved, self.plain.gathered, True,
         )  # fmt: skip
 
     def role(self, r: Role) -> None:
@@ -220,6 +220,7 @@ class Counter:
         return longest(e, env, self.segments, self.windows, starts=name in self.starts)
 
     def block(self, body: tuple[MemOp, ...], times: Any, env: dict[str, Any]) -> None:
+        around = self.plain.enter()
         for op in body:
             match op:
                 case ma.LetOp(var=var, expr=e):
@@ -240,6 +241,7 @@ class Counter:
                         self.role(r)
                 case _:
                     self.leaf(op, times, env)
+        self.plain.leave(around)
 
     def holds(self, cond: Expr, env: dict[str, Any]) -> Any:
         """Whether ``cond`` holds; for a condition on a split-K warp's loop variable, the share of its iterations.
@@ -262,6 +264,7 @@ class Counter:
         if not np.any(trips):  # flags are taken as 0
             return
         self.flight = max(self.flight, self._flight_after(op.body))
+        self.counts.chain = self.counts.chain + times * trips * chain(op, self.kernel.layouts, self.squares)
         ends = (low, np.maximum(high - 1, low))
         if self.private > 1:  # from the first iteration of the first consumer to the last one of the last consumer
             first, last = both_ends(env)
@@ -318,10 +321,8 @@ class Counter:
                 self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
                 each = 1.0 if op.shift is None else SHIFTED
                 self.elementwise(times, self.warps * (each * self.registers(r) / max(1, op.vec) + 4))
-                spare = spare_cycles(self.shapes[buffer], op, self.kernel.layouts[r.layout])
-                c.spare = c.spare + times * share * self.warps * spare / self.loaded[buffer]
-                if self.wgmma and self.depth:
-                    c.rows = c.rows + times * self.warps * QUADS * self.registers(r) / max(1, op.vec)
+                found = self.plain.add(self.shapes[buffer], op, float(np.mean(times * share)))
+                c.finds = c.finds + times * share * self.warps * found
             case ma.GlobalStore(buffer=buffer):
                 if np.any(times):
                     self.stored.add(buffer)
@@ -352,13 +353,14 @@ class Counter:
 
     def mapped(self, op: ma.MapOp, times: Any) -> None:
         """Count an elementwise operation, once for registers that hold one value."""
-        slots = issue_slots(op.op, op.args[0].type.dtype, op.result.type.dtype)
+        name = operation(op, self.squares)
+        slots = issue_slots(name, op.args[0].type.dtype, op.result.type.dtype)
         if op.op == "mul_unless_one" and self.lazy:
             slots = LAZY
         values = self.registers(op.result) / self.repeats.get(op.result.name, 1)
         self.elementwise(times, self.warps * slots * values)
-        if op.op in SPECIAL:
-            self.special(times, self.warps * 32 * SPECIAL[op.op] * values)
+        if name in SPECIAL:
+            self.special(times, self.warps * 32 * SPECIAL[name] * values)
 
     def mma(self, op: MmaOp, times: Any) -> None:
         """Count an MMA at the full rate of its element type; mma.sync operands are also read by ldmatrix."""

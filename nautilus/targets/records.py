@@ -73,6 +73,7 @@ class Machine:
     shared: float  # bytes of shared memory
     l2: float  # bytes from L2
     tma: float  # bytes from L2 by TMA
+    l2_sectors: float  # bytes a second of sectors that plain loads of all multiprocessors move from L2
     l2_bytes: float  # capacity of L2 for operands that successive waves share
     dram: float  # bytes a second, reading and writing
     dram_read: float  # bytes a second, reading only
@@ -81,6 +82,7 @@ class Machine:
     power_bytes: float  # Hz by which the clock falls further for each byte from L2 an operation
     load_rate: float = 70e9  # bytes a second that one multiprocessor can load
     launch: float = 2.2e-6  # seconds of an empty kernel, with ramp and drain
+    first: float = 1.2e-6  # seconds until the first of several kernels runs, whose start no other one hides
     block_starts: float = 1.6e9  # blocks a second
     mma_drain: float = 64.0  # cycles for which the tensor cores are idle after a wait for all outstanding MMAs
     load_latency: float = 512.0  # cycles between the request of a stage and its arrival from L2
@@ -102,26 +104,26 @@ class Target:
 
 _H200 = Machine(
     multiprocessors=132, clock=1.98e9, tensor_half=4096.0, warp_mma=0.62, fma=128.0, special=16.0, shared=128.0,
-    l2=80.0, tma=85.0, l2_bytes=48e6, dram=4.25e12, dram_read=4.7e12, bytes_in_flight=1.9e6, power_tensor=0.265e9,
-    power_bytes=18e9,
+    l2=80.0, tma=85.0, l2_sectors=5.7e12, l2_bytes=48e6, dram=4.25e12, dram_read=4.7e12, bytes_in_flight=1.9e6,
+    power_tensor=0.265e9, power_bytes=18e9,
 )  # fmt: skip
 #: A100 80 GB: 312 TFLOP/s at 1.41 GHz, 2.04 TB/s.
 _A100 = replace(
-    _H200, multiprocessors=108, clock=1.41e9, tensor_half=2048.0, warp_mma=0.95, l2=64.0, l2_bytes=38e6,
-    dram=1.7e12, dram_read=1.8e12, power_tensor=0.0, power_bytes=0.0,
+    _H200, multiprocessors=108, clock=1.41e9, tensor_half=2048.0, warp_mma=0.95, l2=64.0, l2_sectors=3.5e12,
+    l2_bytes=38e6, dram=1.7e12, dram_read=1.8e12, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
 #: RTX 3090, RTX 4090, RTX 5090. MMAs of half precision with f32 accumulators run at half rate.
 _RTX3090 = replace(
-    _H200, multiprocessors=82, clock=1.7e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, l2_bytes=4e6,
-    dram=0.85e12, dram_read=0.9e12, power_tensor=0.0, power_bytes=0.0,
+    _H200, multiprocessors=82, clock=1.7e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, l2_sectors=2.5e12,
+    l2_bytes=4e6, dram=0.85e12, dram_read=0.9e12, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
 _RTX4090 = replace(
-    _H200, multiprocessors=128, clock=2.5e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, dram=0.93e12,
-    dram_read=0.97e12, power_tensor=0.0, power_bytes=0.0,
+    _H200, multiprocessors=128, clock=2.5e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, l2_sectors=4.5e12,
+    dram=0.93e12, dram_read=0.97e12, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
 _RTX5090 = replace(
-    _H200, multiprocessors=170, clock=2.4e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, dram=1.6e12,
-    dram_read=1.7e12, power_tensor=0.0, power_bytes=0.0,
+    _H200, multiprocessors=170, clock=2.4e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, l2_sectors=5.5e12,
+    dram=1.6e12, dram_read=1.7e12, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
 
 _AMPERE = Limits(163 * _KB, 164 * _KB, 2048)

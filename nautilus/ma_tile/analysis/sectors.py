@@ -5,7 +5,7 @@ sector, and a load of a part moves the rest as well.  One access is that of 32 l
 
 Where the access starts in a sector may depend on the tile, on the registers and, if rows are no multiples of sectors,
 on the row.  The numbers are then averages over all places at which it may start.  An element whose place is read from a
-tile counts as alone in its sector.
+tile counts as alone in its sector, unless it is known where that value comes from.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.targets.memory_rates import SECTOR
 
+#: value name -> index expressions over tile axes: where these are equal, elements of the value are equal
+Places = Mapping[str, tuple[Expr, ...]]
 LINE = 128  # bytes of neighbouring sectors that one access of a warp finds in a step
 ENDS = 3.0  # parts of sectors of a row in aligned vectors: half of one at each end of these, and the rest at each end
 _APART = 1 << 12  # elements between two elements whose place is not known
@@ -51,11 +53,17 @@ class Sectors:
         return self.touched * SECTOR / max(1, self.size)
 
 
-def sectors(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int) -> Sectors:
-    """The sectors of one access of the elements at ``index``, ``vec`` registers of every lane at a time."""
+def sectors(
+    buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int, known: Places | None = None
+) -> Sectors:
+    """The sectors of one access of the elements at ``index``, ``vec`` registers of every lane at a time.
+
+    ``known``: for values in ``index``, expressions that are equal where they are, if values are not to count as
+    different in every element.
+    """
     size = buffer.dtype.bytes
     lanes = FragLayout(_cut(layout, vec)[0], layout.lane, ())
-    places = distinct(_places(buffer, index, lanes))
+    places = distinct(_places(buffer, index, lanes, known))
     each = max(1, SECTOR // size)
     starts = range(0, each, gcd(each, _step(buffer, index, layout, vec)))
     touched = part = lines = 0
@@ -78,7 +86,7 @@ def _cut(layout: FragLayout, vec: int) -> tuple[tuple[Mode, ...], tuple[Mode, ..
     return tuple(inside), tuple(between)
 
 
-def _places(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout) -> NDArray[np.int64]:
+def _places(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, known: Places | None) -> NDArray[np.int64]:
     """The element offsets of the lanes and registers of ``layout``, of the first warp at the first tile."""
     axes = layout.axes
     at: dict[str, NDArray[np.int64]] = {a: layout.coords(a).reshape(-1) for a in axes}
@@ -87,12 +95,25 @@ def _places(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout) -> NDAr
     total = np.zeros_like(threads)
     for n, e in enumerate(index):
         names = dict.fromkeys(free_vars(e), zero)
-        if any(isinstance(x, Ref | Load) for x in walk(e)):
-            found = threads * _APART
+        chosen = [x for x in walk(e) if isinstance(x, Ref | Load)]
+        if chosen:
+            numbers = threads if known is None else _numbers(chosen, known, at)
+            rest = 0 if known is None else np.asarray(evaluate(e, {**names, **at}, _unknown), np.int64)
+            found = numbers * _APART + rest
         else:
             found = np.asarray(evaluate(e, {**names, **at}, _unknown), np.int64)
         total = total + found * nominal(buffer.stride(n))
     return np.asarray(total).reshape(-1)
+
+
+def _numbers(chosen: list[Ref | Load], known: Places, at: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """A number for each element, which is equal where the values ``chosen`` are those of one place."""
+    out = np.zeros(1, np.int64)
+    for e in dict.fromkeys(e for x in chosen for e in (x.index if isinstance(x, Load) else known[x.name])):
+        names = dict.fromkeys(free_vars(e), np.zeros(1, np.int64))
+        place = np.asarray(evaluate(e, {**names, **at}, _unknown), np.int64)
+        out = out * (int(place.max()) + 1) + place
+    return out
 
 
 def _unknown(e: Expr) -> NDArray[np.generic]:
