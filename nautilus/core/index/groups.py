@@ -8,9 +8,10 @@ share keys with a row axis of their own or without one then makes no difference.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Var, children, rewrite
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children, free_vars, loads, rewrite
 
 
 def quotients(e: Expr, axis: str) -> frozenset[int]:
@@ -28,6 +29,17 @@ def shared_group(a: Expr, b: Expr, axis: str) -> int | None:
     found = [quotients(e, axis) for e in (a, b)]
     sizes = [next(iter(q)) for q in found if len(q) == 1 and 0 not in q]
     return sizes[0] if len(sizes) == 1 and any(0 in q for q in found) else None
+
+
+def named_group(a: Expr, b: Expr, axis: str) -> bool:
+    """Whether one of ``a`` and ``b`` alone has ``axis`` only in positions that memory gives, ``W[expert[t], k, n]``."""
+
+    def outside(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or not any(map(loads, e.index)):
+            return None
+        return replace(e, index=tuple(integer(0) if loads(i) else i for i in e.index))
+
+    return sum(axis in free_vars(rewrite(e, outside)) for e in (a, b)) == 1
 
 
 def over_groups(e: Expr, axes: Sequence[Axis]) -> tuple[Expr, tuple[Axis, ...], tuple[Expr, ...]]:

@@ -92,7 +92,12 @@ def _rewritten(program: Program, name: str, spec: Promises | None) -> Program | 
     for a in d.red if len(d.red) == 1 and not (d.op == "sum" and isinstance(d.value, Load)) else ():
         ends = ends_at(d.guard, a.name)
         reads = any(a.name in free_vars(ld) for ld in loads(d.value))
-        if ends is None or not reads or at_most(a.extent) < LEAST or _reads_at(program, d, a, _asked(d, a), defs) is None:
+        if (
+            ends is None
+            or not reads
+            or at_most(a.extent) < LEAST
+            or _reads_at(program, d, a, _asked(d, a), defs) is None
+        ):
             continue
         if are_disjoint(ends, defs, spec):
             return put_defs(program, name, _segment(program, d, a, defs))
