@@ -56,11 +56,13 @@ class Remark:
 class Facts:
     """The source of all remarks: a finished compilation of a spec, with the programs that its passes saw.
 
-    ``ordered``: the program behind ``order-contractions``; ``planned``: the one that ``fuse`` received, and ``defs``
-    its definitions by name.  ``estimate``: the prediction for the emitted kernels.
+    ``chosen``: the program behind ``choose-terms``; ``ordered``: the one behind ``order-contractions``; ``planned``:
+    the one that ``fuse`` received, and ``defs`` its definitions by name.  ``estimate``: the prediction for the emitted
+    kernels.
     """
 
     result: Result
+    chosen: Program
     ordered: Program
     planned: Program
     estimate: Estimate

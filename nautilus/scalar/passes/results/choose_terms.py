@@ -38,13 +38,15 @@ from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import all_conjuncts, conjunction, short_circuit
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
-from nautilus.core.expr.products import strip_lossless_conversions
+from nautilus.core.expr.products import matrix_product, strip_lossless_conversions
 from nautilus.core.index.sizes import Extent, at_most, nominal
 from nautilus.core.records import dataclass
+from nautilus.core.source import Span
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
-from nautilus.scalar.analysis.contractions.disjoint import are_disjoint, ends_at
+from nautilus.scalar.analysis.contractions.disjoint import Ends, are_disjoint, ends_at, facts_of
 from nautilus.scalar.analysis.contractions.promises import Promises
 from nautilus.scalar.analysis.definitions import Def, rename_axes
 from nautilus.scalar.ir import Program
@@ -52,6 +54,7 @@ from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs, reduction_at
 
 LEAST = 4  # terms of which one is chosen
+FEW = 32  # rows of a product whose time is that of reading the matrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +92,45 @@ def _rewritten(program: Program, name: str, spec: Promises | None) -> Program | 
         key = _key(d, a, {b.name: b.shape for b in program.buffers})
         if key is not None and at_most(a.extent) >= LEAST and _reads_at(program, d, a, key.asked, defs) is not None:
             return put_defs(program, name, _term(program, d, a, key, defs))
-    for a in d.red if len(d.red) == 1 and not (d.op == "sum" and isinstance(d.value, Load)) else ():
-        ends = ends_at(d.guard, a.name)
-        reads = any(a.name in free_vars(ld) for ld in loads(d.value))
-        if (
-            ends is None
-            or not reads
-            or at_most(a.extent) < LEAST
-            or _reads_at(program, d, a, _asked(d, a), defs) is None
-        ):
-            continue
-        if are_disjoint(ends, defs, spec):
-            return put_defs(program, name, _segment(program, d, a, defs))
-    return None
+    found = _segments(program, d, defs)
+    if found is None or not are_disjoint(found[1], defs, spec):
+        return None
+    return put_defs(program, name, _segment(program, d, found[0], defs))
+
+
+def _segments(program: Program, d: Def, defs: Mapping[str, Def]) -> tuple[Axis, Ends] | None:
+    """The axis that numbers the segments of ``d``, of which one has terms where they are disjoint, with their ends."""
+    if d.op is None or d.at is not None or len(d.red) != 1 or (d.op == "sum" and isinstance(d.value, Load)):
+        return None
+    (a,) = d.red
+    ends = ends_at(d.guard, a.name)
+    reads = any(a.name in free_vars(ld) for ld in loads(d.value))
+    if ends is None or not reads or at_most(a.extent) < LEAST:
+        return None
+    return None if _reads_at(program, d, a, _asked(d, a), defs) is None else (a, ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlapping:
+    """Sum ``name`` has terms of all ``count`` segments at each position; ``facts`` would make them disjoint."""
+
+    name: str
+    count: int
+    facts: tuple[str, ...]
+    span: Span
+
+
+def overlapping(program: Program) -> tuple[Overlapping, ...]:
+    """The reductions of ``program``, a result of the pass, in which promises about inputs would choose terms."""
+    defs, out = find_defs(program), []
+    inputs = {b.name for b in program.buffers if b.space is Space.INPUT}
+    for d in defs.values():
+        found = _segments(program, d, defs)
+        needed = () if found is None else facts_of(found[1])
+        if found is not None and all(ld.buffer in inputs for pair in needed for e in pair for ld in loads(e)):
+            facts = tuple(f"{format_expr(a)} <= {format_expr(b)}" for a, b in needed)
+            out.append(Overlapping(d.name, nominal(found[0].extent), facts, d.span))
+    return tuple(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +201,7 @@ def _reads_at(
             continue
         if _is_alone(ld, d, defs) and _is_at_axes(ld, d, defs) and _has_less(ld, a, asked, d, defs):
             found.append(ld)
-        elif {x.name for x in d.par} <= free_vars(ld):
+        elif {x.name for x in d.par} <= free_vars(ld) and not _is_alone(ld, d, defs):
             return None
     return tuple(found)
 
@@ -187,10 +216,22 @@ def _is_alone(ld: Load, d: Def, defs: Mapping[str, Def]) -> bool:
 
 
 def _has_less(ld: Load, a: Axis, asked: frozenset[str], d: Def, defs: Mapping[str, Def]) -> bool:
-    """Whether the elements of ``ld`` for chosen indices alone are fewer than those for all indices."""
-    chosen = free_vars(ld) - {a.name} | asked
-    made = prod(nominal(x.extent) for x in defs[ld.buffer].par)
-    return prod(nominal(x.extent) for x in d.axes if x.name in chosen) < made
+    """Whether the elements of ``ld`` for chosen indices alone are fewer than those for all indices, and take less time.
+
+    They do not in a product of few rows with matrices of which all are chosen: it reads each of them once either way.
+    """
+    made, chosen = defs[ld.buffer], free_vars(ld) - {a.name} | asked
+    less = [nominal(x.extent) for x in d.axes if x.name in chosen]
+    if prod(less) >= prod(nominal(x.extent) for x in made.par):
+        return False
+    sides = matrix_product(made.value, [x.name for x in made.par])
+    index = [x.name for x, e in zip(made.par, ld.index, strict=True) if e == Var(a.name)]
+    if sides is None or not {*index} & (sides.rows | sides.columns):
+        return True
+    rows, columns = (sides.rows, sides.columns) if {*index} & sides.columns else (sides.columns, sides.rows)
+    each = prod(nominal(x.extent) for x in made.par if x.name in columns and x.name not in index)
+    few = prod(nominal(x.extent) for x in made.par if x.name in rows) <= FEW
+    return not few or prod(less) < each * nominal(a.extent)
 
 
 def _is_at_axes(ld: Load, d: Def, defs: Mapping[str, Def]) -> bool:
