@@ -18,6 +18,9 @@ A row that a condition leaves out, as one whose expert is none, has the first ma
 
     key[t]  = expert[t] if 0 <= expert[t] < E else 0        Y[t, n] = Y_all[t, n] if 0 <= expert[t] < E else 0
 
+Of many rows, those before a row are counted in chunks of :data:`CHUNK` rows: ``before`` is then the number in the chunk
+of the row, and a running sum over the counts of chunks, ``earlier[t // 256, expert[t]]``, is added to it.
+
 Rows may have several axes (tokens, and the choices of each), or one whose size is known only at launch, and products
 with the same index share the order.  Every place is clamped, so that no index in memory leads outside of a tensor.
 
@@ -33,7 +36,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.conditions import conjunction, short_circuit
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import (
     Axis,
@@ -52,7 +55,7 @@ from nautilus.core.expr.nodes import (
 from nautilus.core.expr.products import factors, strip_conversions
 from nautilus.core.index.groups import quotients
 from nautilus.core.index.simplify import bounds
-from nautilus.core.index.sizes import at_most, nominal
+from nautilus.core.index.sizes import at_most, extent_expr, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import unused
@@ -63,7 +66,9 @@ from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, p
 
 LEAST = 1 << 28  # bytes that rows read again: the order and the copies take as long as 2^27 of them
 GROUP = 16  # rows of one MMA
-MOST = 1 << 15  # rows, whose places take a time that is quadratic in their number
+LONG = 1 << 10  # rows above which those before each row are counted in chunks
+CHUNK = 1 << 8  # rows of a chunk
+MOST = 1 << 18  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,18 +271,51 @@ def _order(program: Program, d: Def, c: _Chosen) -> tuple[_Order, list[Def]]:
     one = integer(1)
     start = _named(program, d, "start", DType.I32, (Axis(e.name, c.count + 1),), made)
     made.append(replace(start, red=(rows,), op="sum", value=one, guard=calc("lt", mine, e)))
-    earlier = _named(program, d, "before", DType.I32, (rows,), made)
-    alike = conjunction((calc("lt", u, r), calc("eq", theirs, mine)))
-    made.append(replace(earlier, red=(others,), op="sum", value=one, guard=alike))
-    place = _named(program, d, "place", DType.I32, (rows,), made)
     group = _clamped(mine, integer(c.count - 1))
-    at = calc("add", Load(start.name, (group,), DType.I32), Load(earlier.name, (r,), DType.I32))
+    if at_most(c.number) > LONG:
+        before = _before_in_chunks(program, d, c, rows, made)
+    else:
+        earlier = _named(program, d, "before", DType.I32, (rows,), made)
+        alike = conjunction((calc("lt", u, r), calc("eq", theirs, mine)))
+        made.append(replace(earlier, red=(others,), op="sum", value=one, guard=alike))
+        before = Load(earlier.name, (r,), DType.I32)
+    place = _named(program, d, "place", DType.I32, (rows,), made)
+    at = calc("add", Load(start.name, (group,), DType.I32), before)
     last = integer(c.number - 1) if isinstance(c.number, int) else calc("sub", c.number, 1)
     made.append(replace(place, value=_clamped(at, last)))
     row = _named(program, d, "row", DType.I32, (places,), made)
     there = calc("eq", Load(place.name, (r,), DType.I32), p)
     made.append(replace(row, red=(rows,), op="sum", value=r, guard=there))
     return _Order(start.name, place.name, row.name), made
+
+
+def _before_in_chunks(program: Program, d: Def, c: _Chosen, rows: Axis, made: list[Def]) -> Expr:
+    """How many rows before ``rows`` have its matrix: those of earlier chunks and those of its own; adds to ``made``."""
+    r, v, q, x, e = (Var(_unused(d, name)) for name in ("r", "v", "q", "x", "e"))
+    chunks = -(-at_most(c.number) // CHUNK)
+    inside, all_chunks = Axis(v.name, CHUNK), Axis(q.name, chunks)
+    one = integer(1)
+
+    def key(place: Expr) -> Expr:
+        return substitute(c.index, c.at(place))
+
+    def row(chunk: Expr) -> Expr:
+        return calc("add", calc("mul", chunk, CHUNK), v)
+
+    count = _named(program, d, "count", DType.I32, (all_chunks, Axis(e.name, c.count)), made)
+    exists = calc("lt", row(q), extent_expr(c.number))
+    alike = short_circuit(exists, calc("eq", key(row(q)), e))
+    made.append(replace(count, red=(inside,), op="sum", value=one, guard=alike))
+    total = _named(program, d, "earlier", DType.I32, count.par, made)
+    counted = Load(count.name, (x, e), DType.I32)
+    earlier = calc("lt", x, q)
+    made.append(replace(total, red=(Axis(x.name, chunks),), op="sum", value=counted, guard=earlier))
+    own = _named(program, d, "before", DType.I32, (rows,), made)
+    chunk = calc("floordiv", r, CHUNK)
+    alike = short_circuit(calc("lt", v, calc("mod", r, CHUNK)), calc("eq", key(row(chunk)), key(r)))
+    made.append(replace(own, red=(inside,), op="sum", value=one, guard=alike))
+    group = _clamped(key(r), integer(c.count - 1))
+    return calc("add", Load(total.name, (chunk, group), DType.I32), Load(own.name, (r,), DType.I32))
 
 
 def _clamped(e: Expr, most: Expr) -> Expr:
