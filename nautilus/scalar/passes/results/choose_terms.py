@@ -51,6 +51,7 @@ from nautilus.scalar.analysis.contractions.promises import Promises
 from nautilus.scalar.analysis.definitions import Def, rename_axes
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.passes.results.sort_rows import MOST
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs, reduction_at
 
 LEAST = 4  # terms of which one is chosen
@@ -207,19 +208,30 @@ def _reads_at(
 
 
 def _is_alone(ld: Load, d: Def, defs: Mapping[str, Def]) -> bool:
-    """Whether ``ld`` is an element of a reduction that the value of ``d`` alone reads, and once."""
+    """Whether ``ld`` is an element of a reduction that the value of ``d`` alone reads, and once.
+
+    A condition of that reduction is one of ``d``, at axes that ``ld`` has.
+    """
     made = defs.get(ld.buffer)
-    if made is None or made.op is None or made.guard is not None or made.at is not None:
+    if made is None or made.op is None or made.at is not None:
         return False
     readers = [x for r in defs.values() for x in r.reads() if x.buffer == ld.buffer]
-    return made.buffer.space is Space.TEMP and readers == [ld] and ld in loads(d.value)
+    if made.buffer.space is not Space.TEMP or readers != [ld] or ld not in loads(d.value):
+        return False
+    at = {a.name: e for a, e in zip(made.par, ld.index, strict=True)}
+    parts, mine = ({*all_conjuncts(c)} for c in (made.guard, d.guard))
+    held = {substitute(c, at) for c in parts}
+    return not held or (held <= mine and frozenset[str]().union(*map(free_vars, mine)) <= free_vars(ld))
 
 
 def _has_less(ld: Load, a: Axis, asked: frozenset[str], d: Def, defs: Mapping[str, Def]) -> bool:
     """Whether the elements of ``ld`` for chosen indices alone are fewer than those for all indices, and take less time.
 
     They do not in a product of few rows with matrices of which all are chosen: it reads each of them once either way.
+    Nor are more rows than ``sort-rows`` sorts a product of matrices.
     """
+    if prod(at_most(x.extent) for x in d.axes if x.name in asked) > MOST:
+        return False
     made, chosen = defs[ld.buffer], free_vars(ld) - {a.name} | asked
     less = [nominal(x.extent) for x in d.axes if x.name in chosen]
     if prod(less) >= prod(nominal(x.extent) for x in made.par):
