@@ -7,7 +7,7 @@ share keys with a row axis of their own or without one then makes no difference.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from nautilus.core.expr.build import calc, integer
@@ -31,15 +31,24 @@ def shared_group(a: Expr, b: Expr, axis: str) -> int | None:
     return sizes[0] if len(sizes) == 1 and any(0 in q for q in found) else None
 
 
-def named_group(a: Expr, b: Expr, axis: str) -> bool:
-    """Whether one of ``a`` and ``b`` alone has ``axis`` only in positions that memory gives, ``W[expert[t], k, n]``."""
+def named_group(a: Expr, b: Expr, axis: str, rows: Collection[str]) -> bool:
+    """Whether ``axis`` names the matrix that one of ``a`` and ``b`` is an element of, ``W[expert[t], k, n]``.
 
-    def outside(e: Expr) -> Expr | None:
-        if not isinstance(e, Load) or not any(map(loads, e.index)):
+    That one has ``axis`` only in positions that memory gives, and these depend on those of ``rows`` that the other has.
+    """
+    return _is_named(a, b, axis, rows) != _is_named(b, a, axis, rows)
+
+
+def _is_named(e: Expr, other: Expr, axis: str, rows: Collection[str]) -> bool:
+    given = [i for ld in loads(e) for i in ld.index if loads(i)]
+
+    def outside(x: Expr) -> Expr | None:
+        if not isinstance(x, Load) or not any(map(loads, x.index)):
             return None
-        return replace(e, index=tuple(integer(0) if loads(i) else i for i in e.index))
+        return replace(x, index=tuple(integer(0) if loads(i) else i for i in x.index))
 
-    return sum(axis in free_vars(rewrite(e, outside)) for e in (a, b)) == 1
+    own = frozenset[str]().union(*map(free_vars, given))
+    return axis in own <= free_vars(other).intersection(rows) and axis not in free_vars(rewrite(e, outside))
 
 
 def over_groups(e: Expr, axes: Sequence[Axis]) -> tuple[Expr, tuple[Axis, ...], tuple[Expr, ...]]:

@@ -482,7 +482,7 @@ def _qualifies(d: Def, parts: Sequence[Expr], k: int) -> bool:
     par, red = {a.name for a in d.par}, {a.name for a in d.red}
     own = [par & (left - right), par & (right - left)]
     rest, one = product_of(others), parts[k]
-    grouped = any(shared_group(rest, one, a) or named_group(rest, one, a) for a in par & left & right)
+    grouped = any(shared_group(rest, one, a) or named_group(rest, one, a, par) for a in par & left & right)
     return any(own) and (all(own) or grouped) and bool(red & left & right)
 
 
