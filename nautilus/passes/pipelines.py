@@ -76,7 +76,8 @@ SCALAR = Stage(
         *("recurrences.chunk_matrix_states:ChunkMatrixStates", "recurrences.chunk_recurrences:ChunkRecurrences"),
         "recurrences.chunk_filters:ChunkFilters",
         "simplify:Simplify",
-        *("inline:Inline", "simplify:Simplify", "results.unroll_reductions:UnrollReductions"),
+        *("inline:Inline", "simplify:Simplify", "results.choose_terms:ChooseTerms"),
+        "results.unroll_reductions:UnrollReductions",
         "windows.count_terms:CountTerms",
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
         *("windows.separate_windows:SeparateWindows", "axes.separate_digits:SeparateDigits"),
@@ -87,7 +88,6 @@ SCALAR = Stage(
         "axes.collapse_axes:CollapseAxes",
         *(
             "results.separate_columns:SeparateColumns",
-            "results.choose_terms:ChooseTerms",
             "results.sort_rows:SortRows",
             "axes.scatter:Scatter",
         ),

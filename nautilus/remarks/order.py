@@ -1,7 +1,8 @@
-"""``order``: sums that keep the order of the spec because an input may hold inf, and steps that run one after another.
+"""``order``: sums that keep the order of the spec because an input may hold inf, steps that run one after another, and
+sums over segments that may overlap.
 
 What the remark says is tried: with the promise that it names, ``order-contractions`` or ``join-groups`` rewrites the
-sum, and ``chunk-recurrences`` cuts the steps into chunks.
+sum, ``chunk-recurrences`` cuts the steps into chunks, and ``choose-terms`` computes one term.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from nautilus.frontend.spec import Spec
 from nautilus.remarks.remark import Facts, Kind, Remark
 from nautilus.scalar.passes.operands import join_groups, order_contractions
 from nautilus.scalar.passes.recurrences import chunk_recurrences
+from nautilus.scalar.passes.results import choose_terms
 
 
 def remarks(facts: Facts) -> Iterator[Remark]:
@@ -25,6 +27,14 @@ def remarks(facts: Facts) -> Iterator[Remark]:
         )
         promises = "; ".join(f"assume {promise(facts.spec, name)}" for name in f.inputs)
         yield Remark(Kind.ORDER, message, f.span, f"if all elements are finite, promise it: {promises}")
+
+
+def segments(facts: Facts) -> Iterator[Remark]:
+    """The remarks on sums over segments of which a position may have several."""
+    for f in choose_terms.overlapping(facts.chosen):
+        message = f"each element computes the terms of all {f.count} segments because segments may overlap"
+        promises = "; ".join(f"assume {x}" for x in f.facts)
+        yield Remark(Kind.ORDER, message, f.span, f"if they never do, promise it: {promises}")
 
 
 def steps(facts: Facts) -> Iterator[Remark]:

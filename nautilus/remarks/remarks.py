@@ -18,6 +18,7 @@ from nautilus.remarks.remark import NAMES, Facts, Kind, Remark
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs
 
+_CHOSEN = "choose-terms"
 _ORDERED = "order-contractions"
 _PLANNED = SCALAR.step_names[SCALAR.step_names.index("fuse") - 1]
 
@@ -29,7 +30,7 @@ class Watch:
     seen: dict[str, Any] = field(default_factory=dict)
 
     def after(self, record: Record) -> None:
-        if record.stage is SCALAR and record.name in (_ORDERED, _PLANNED):
+        if record.stage is SCALAR and record.name in (_CHOSEN, _ORDERED, _PLANNED):
             self.seen[record.name] = record.module
 
     @property
@@ -48,8 +49,8 @@ def remarks(result: Result, watch: Watch, given: bool = False) -> tuple[Remark, 
         return ()
     planned = watch.seen[_PLANNED]
     facts = Facts(
-        result, watch.seen[_ORDERED], planned, estimate(result.modules["ma-tile"], result.context.arch),
-        find_defs(planned),
+        result, watch.seen[_CHOSEN], watch.seen[_ORDERED], planned,
+        estimate(result.modules["ma-tile"], result.context.arch), find_defs(planned),
     )  # fmt: skip
     found = list(products.remarks(facts))
     slow = {r.span.line for r in found if r.hint is not None}  # the reason for the predicted time is known
@@ -57,7 +58,7 @@ def remarks(result: Result, watch: Watch, given: bool = False) -> tuple[Remark, 
     if has_recurrences(planned):
         found += order.steps(facts)
     else:
-        found += [*memory.remarks(facts), *order.remarks(facts)]
+        found += [*memory.remarks(facts), *order.remarks(facts), *order.segments(facts)]
     return tuple(sorted(dict.fromkeys(found), key=lambda r: (r.span.line, r.span.column, NAMES.index(r.kind.value))))
 
 

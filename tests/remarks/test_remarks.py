@@ -149,3 +149,19 @@ def test_steps_that_a_promise_would_cut_into_chunks() -> None:
     promised = STEPS + "assume abs(a[i, j]) <= 1\nassume -1 <= beta <= 1\n"
     assert said(promised) == ()
     assert said(STEPS.replace("T = 4096", "T = 8")) == ()
+
+
+SEGMENTS = """
+dim T = 2048, E = 8, D = 256, F = 256
+input X: bf16[T, D], off: i32[E + 1], W: bf16[E, F, D]
+output H: bf16[T, F]
+H[t, f] = sum[e: E | off[e] <= t < off[e + 1]](silu(sum[d](X[t, d] * W[e, f, d])))
+"""
+
+
+def test_segments_that_a_promise_makes_disjoint() -> None:
+    found = next(r for r in said(SEGMENTS) if r.kind is Kind.ORDER)
+    assert found.span.line == 5
+    assert found.message == "each element computes the terms of all 8 segments because segments may overlap"
+    assert found.hint == "if they never do, promise it: assume off[e] <= off[e + 1]"
+    assert not any(r.kind is Kind.ORDER for r in said(SEGMENTS + "assume off[e] <= off[e + 1]\n"))

@@ -7,10 +7,11 @@ share keys with a row axis of their own or without one then makes no difference.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Var, children, rewrite
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children, free_vars, loads, rewrite
 
 
 def quotients(e: Expr, axis: str) -> frozenset[int]:
@@ -28,6 +29,26 @@ def shared_group(a: Expr, b: Expr, axis: str) -> int | None:
     found = [quotients(e, axis) for e in (a, b)]
     sizes = [next(iter(q)) for q in found if len(q) == 1 and 0 not in q]
     return sizes[0] if len(sizes) == 1 and any(0 in q for q in found) else None
+
+
+def named_group(a: Expr, b: Expr, axis: str, rows: Collection[str]) -> bool:
+    """Whether ``axis`` names the matrix that one of ``a`` and ``b`` is an element of, ``W[expert[t], k, n]``.
+
+    That one has ``axis`` only in positions that memory gives, and these depend on those of ``rows`` that the other has.
+    """
+    return _is_named(a, b, axis, rows) != _is_named(b, a, axis, rows)
+
+
+def _is_named(e: Expr, other: Expr, axis: str, rows: Collection[str]) -> bool:
+    given = [i for ld in loads(e) for i in ld.index if loads(i)]
+
+    def outside(x: Expr) -> Expr | None:
+        if not isinstance(x, Load) or not any(map(loads, x.index)):
+            return None
+        return replace(x, index=tuple(integer(0) if loads(i) else i for i in x.index))
+
+    own = frozenset[str]().union(*map(free_vars, given))
+    return axis in own <= free_vars(other).intersection(rows) and axis not in free_vars(rewrite(e, outside))
 
 
 def over_groups(e: Expr, axes: Sequence[Axis]) -> tuple[Expr, tuple[Axis, ...], tuple[Expr, ...]]:

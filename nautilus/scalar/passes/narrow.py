@@ -58,7 +58,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads, walk
 from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
 from nautilus.core.functions.intervals import magnitude
-from nautilus.core.index.groups import over_groups, shared_group
+from nautilus.core.index.groups import named_group, over_groups, shared_group
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -472,17 +472,17 @@ def _typed(e: Expr) -> DType | None:
 def _qualifies(d: Def, parts: Sequence[Expr], k: int) -> bool:
     """Factor ``k`` is a tensor, the others are computed, and together they make a matrix product.
 
-    That is: both sides have a parallel axis of their own, or one of them has and the other one is shared by groups of
-    points, and they share a reduced one.
+    That is: both sides have a parallel axis of their own, or one has and the other one is shared by groups of points or
+    by those whose index names it (``W[expert[t], k, n]``), and they share a reduced one.
     """
     met, others = _tensor(parts[k]), [p for n, p in enumerate(parts) if n != k]
     if met is None or not others or (len(others) == 1 and not _computed(others[0], met)):
         return False
-    left = frozenset[str]().union(*(free_vars(o) for o in others))
-    right = free_vars(parts[k])
+    left, right = frozenset[str]().union(*map(free_vars, others)), free_vars(parts[k])
     par, red = {a.name for a in d.par}, {a.name for a in d.red}
     own = [par & (left - right), par & (right - left)]
-    grouped = any(shared_group(product_of(others), parts[k], a) for a in par & left & right)
+    rest, one = product_of(others), parts[k]
+    grouped = any(shared_group(rest, one, a) or named_group(rest, one, a, par) for a in par & left & right)
     return any(own) and (all(own) or grouped) and bool(red & left & right)
 
 

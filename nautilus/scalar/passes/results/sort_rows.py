@@ -18,6 +18,9 @@ A row that a condition leaves out, as one whose expert is none, has the first ma
 
     key[t]  = expert[t] if 0 <= expert[t] < E else 0        Y[t, n] = Y_all[t, n] if 0 <= expert[t] < E else 0
 
+Of many rows, those before a row are counted in chunks of :data:`CHUNK` rows: ``before`` is then the number in the chunk
+of the row, and a running sum over the counts of chunks, ``earlier[t // 256, expert[t]]``, is added to it.
+
 Rows may have several axes (tokens, and the choices of each), or one whose size is known only at launch, and products
 with the same index share the order.  Every place is clamped, so that no index in memory leads outside of a tensor.
 
@@ -33,23 +36,39 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.conditions import conjunction, short_circuit
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Var,
+    free_vars,
+    identity,
+    loads,
+    rewrite,
+    substitute,
+)
 from nautilus.core.expr.products import factors, strip_conversions
 from nautilus.core.index.groups import quotients
-from nautilus.core.index.sizes import at_most, nominal
+from nautilus.core.index.simplify import bounds
+from nautilus.core.index.sizes import at_most, extent_expr, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
-from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, put_defs
 
 LEAST = 1 << 28  # bytes that rows read again: the order and the copies take as long as 2^27 of them
 GROUP = 16  # rows of one MMA
-MOST = 1 << 15  # rows, whose places take a time that is quadratic in their number
+LONG = 1 << 10  # rows above which those before each row are counted in chunks
+CHUNK = 1 << 8  # rows of a chunk
+MOST = 1 << 18  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +157,7 @@ def _with_all_rows(program: Program, d: Def, keys: dict[tuple[Expr, Expr], Load]
     whole = _named(program, d, "all", d.value.dtype, d.par, made)
     value = _with(d.value, found.index, keys[found.index, d.guard])
     made.append(replace(whole, red=d.red, op=d.op, value=value, guard=None))
-    read = make("select", d.guard, Load(whole.name, whole.index, d.value.dtype, d.span), Const(0.0, d.value.dtype))
+    read = make("select", d.guard, Load(whole.name, whole.index, d.value.dtype, d.span), identity("sum", d.value.dtype))
     program = put_defs(program, d.name, (*made, replace(d, op=None, red=(), value=read, guard=None)))
     return program, made[-1]
 
@@ -146,10 +165,17 @@ def _with_all_rows(program: Program, d: Def, keys: dict[tuple[Expr, Expr], Load]
 def _is_inside(program: Program, d: Def, c: _Chosen) -> bool:
     """Whether all rows of the tensors that ``d`` reads exist: only the index of ``c`` may lead outside."""
     sizes = {a.name: a.extent for a in d.axes}
+    ranges, facts = axis_assumptions(d.axes)
     shapes = {b.name: b.shape for b in program.buffers}
     found = [ld for e in (c.row, c.matrix) for ld in loads(e)]
-    pairs = [(e, n) for ld in found for e, n in zip(ld.index, shapes[ld.buffer], strict=True)]
-    return all(isinstance(e, Var) and (e.name == "" or sizes.get(e.name) == n) for e, n in pairs)
+
+    def holds(e: Expr, n: int | Expr) -> bool:
+        if isinstance(e, Var) and (e.name == "" or sizes.get(e.name) == n):
+            return True
+        lo, hi = bounds(e, ranges, facts)
+        return isinstance(n, int) and lo is not None and hi is not None and lo >= 0 and hi < n
+
+    return all(holds(e, n) for ld in found for e, n in zip(ld.index, shapes[ld.buffer], strict=True))
 
 
 def _chosen(program: Program, d: Def) -> _Chosen | None:
@@ -159,19 +185,17 @@ def _chosen(program: Program, d: Def) -> _Chosen | None:
     buffers = {b.name: b for b in program.buffers}
     parts = factors(d.value)
     for n, element in enumerate(parts):
-        found = [x for x in (strip_conversions(element),) if isinstance(x, Load)]
-        if len(parts) != 2 or not found:
+        gathered = {
+            (e, buffers[ld.buffer].shape[k]) for ld in loads(element) for k, e in enumerate(ld.index) if loads(e)
+        }
+        if len(parts) != 2 or len(gathered) != 1:
             continue
-        gathered = [(k, e) for k, e in enumerate(found[0].index) if loads(e)]
-        if len(gathered) != 1:
-            continue
-        ((k, index),) = gathered
-        count = buffers[found[0].buffer].shape[k]
+        ((index, count),) = gathered
         rows = tuple(a for a in d.par if a.name in free_vars(index))
         matrix = _with(element, index, Var(""))
         made = _Chosen(rows, index, count if isinstance(count, int) else 0, parts[1 - n], matrix)
         known = all(size(a) is not None for a in d.axes if (a,) != rows)
-        if known and _fits(d, made) and _is_worth(d, made, found[0].dtype):
+        if known and _fits(d, made) and _is_worth(d, made, strip_conversions(element).dtype):
             return made
     return None
 
@@ -199,8 +223,8 @@ def _stored(e: Expr) -> tuple[DType, Expr] | None:
     match e:
         case Op(op="cast", args=(Op(op="narrow", args=(value,), dtype=dtype),)) if dtype.bits <= 16:
             return dtype, value
-        case Op(op="cast", args=(Load(dtype=dtype),)) if dtype.is_float and dtype.bits <= 16:
-            return dtype, e
+        case Op(op="cast", args=(Load(dtype=dtype) as read,)) if dtype.bits <= 16 and dtype is not DType.BOOL:
+            return dtype, e if e.dtype is dtype.compute else Op("cast", (read,), dtype.compute)
     return None
 
 
@@ -227,7 +251,7 @@ def _sorted(program: Program, d: Def, c: _Chosen, orders: dict[Expr, _Order]) ->
     at = c.at(Load(order.row, (p,), DType.I32))
     before.append(replace(row, value=substitute(stored[1], at)))
     operand = Load(row.name, tuple(Var(a.name) for a in row.par), stored[0])
-    factor: Expr = Op("cast", (operand,), DType.F32, c.row.span)
+    factor: Expr = Op("cast", (operand,), d.value.dtype, c.row.span)
     ends = [Load(order.start, (x,), DType.I32) for x in (e, calc("add", e, 1))]
     inside = conjunction((calc("le", ends[0], p), calc("lt", p, ends[1])))
     product = _named(program, d, "sorted", d.value.dtype, (place, *columns), before)
@@ -247,18 +271,51 @@ def _order(program: Program, d: Def, c: _Chosen) -> tuple[_Order, list[Def]]:
     one = integer(1)
     start = _named(program, d, "start", DType.I32, (Axis(e.name, c.count + 1),), made)
     made.append(replace(start, red=(rows,), op="sum", value=one, guard=calc("lt", mine, e)))
-    earlier = _named(program, d, "before", DType.I32, (rows,), made)
-    alike = conjunction((calc("lt", u, r), calc("eq", theirs, mine)))
-    made.append(replace(earlier, red=(others,), op="sum", value=one, guard=alike))
-    place = _named(program, d, "place", DType.I32, (rows,), made)
     group = _clamped(mine, integer(c.count - 1))
-    at = calc("add", Load(start.name, (group,), DType.I32), Load(earlier.name, (r,), DType.I32))
+    if at_most(c.number) > LONG:
+        before = _before_in_chunks(program, d, c, rows, made)
+    else:
+        earlier = _named(program, d, "before", DType.I32, (rows,), made)
+        alike = conjunction((calc("lt", u, r), calc("eq", theirs, mine)))
+        made.append(replace(earlier, red=(others,), op="sum", value=one, guard=alike))
+        before = Load(earlier.name, (r,), DType.I32)
+    place = _named(program, d, "place", DType.I32, (rows,), made)
+    at = calc("add", Load(start.name, (group,), DType.I32), before)
     last = integer(c.number - 1) if isinstance(c.number, int) else calc("sub", c.number, 1)
     made.append(replace(place, value=_clamped(at, last)))
     row = _named(program, d, "row", DType.I32, (places,), made)
     there = calc("eq", Load(place.name, (r,), DType.I32), p)
     made.append(replace(row, red=(rows,), op="sum", value=r, guard=there))
     return _Order(start.name, place.name, row.name), made
+
+
+def _before_in_chunks(program: Program, d: Def, c: _Chosen, rows: Axis, made: list[Def]) -> Expr:
+    """How many rows before ``rows`` have its matrix: those of earlier chunks and those of its own; adds to ``made``."""
+    r, v, q, x, e = (Var(_unused(d, name)) for name in ("r", "v", "q", "x", "e"))
+    chunks = -(-at_most(c.number) // CHUNK)
+    inside, all_chunks = Axis(v.name, CHUNK), Axis(q.name, chunks)
+    one = integer(1)
+
+    def key(place: Expr) -> Expr:
+        return substitute(c.index, c.at(place))
+
+    def row(chunk: Expr) -> Expr:
+        return calc("add", calc("mul", chunk, CHUNK), v)
+
+    count = _named(program, d, "count", DType.I32, (all_chunks, Axis(e.name, c.count)), made)
+    exists = calc("lt", row(q), extent_expr(c.number))
+    alike = short_circuit(exists, calc("eq", key(row(q)), e))
+    made.append(replace(count, red=(inside,), op="sum", value=one, guard=alike))
+    total = _named(program, d, "earlier", DType.I32, count.par, made)
+    counted = Load(count.name, (x, e), DType.I32)
+    earlier = calc("lt", x, q)
+    made.append(replace(total, red=(Axis(x.name, chunks),), op="sum", value=counted, guard=earlier))
+    own = _named(program, d, "before", DType.I32, (rows,), made)
+    chunk = calc("floordiv", r, CHUNK)
+    alike = short_circuit(calc("lt", v, calc("mod", r, CHUNK)), calc("eq", key(row(chunk)), key(r)))
+    made.append(replace(own, red=(inside,), op="sum", value=one, guard=alike))
+    group = _clamped(key(r), integer(c.count - 1))
+    return calc("add", Load(total.name, (chunk, group), DType.I32), Load(own.name, (r,), DType.I32))
 
 
 def _clamped(e: Expr, most: Expr) -> Expr:
