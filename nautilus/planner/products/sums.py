@@ -30,7 +30,7 @@ def is_sum_of_others(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
 
 
 def is_read_across(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
-    """Whether ``reader`` has elements ``d``, each made from one of another product, across the matrices of that product.
+    """Whether ``reader`` has elements ``d``, each made from one of another product, across that one's matrices.
 
     No kernel has both products.  What the reader needs of an element is made where the inner product is computed, or in
     a kernel that brings the elements into another order.

@@ -75,7 +75,7 @@ def _contiguous(g: Draft, axes: Sequence[str]) -> frozenset[str]:
     """Those of ``axes`` along which neighbours of an operand of a product are neighbours in memory."""
     made = {d.name for d in g.defs}
     last = [ld.index[-1] for d in _products(g) for ld in loads(d.value) if ld.index and ld.buffer not in made]
-    moving = [e for e in last if not isinstance(e, Var)]  # windows, such as those of filters
+    moving = last
     return frozenset(x for x in axes for e in moving if (form := linear_in(e, x)) is not None and form[0] == 1)
 
 
