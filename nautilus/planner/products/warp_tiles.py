@@ -12,7 +12,7 @@ from math import prod
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Op, Var, free_vars, loads
+from nautilus.core.expr.nodes import Op, free_vars, loads
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import linear_in
 from nautilus.core.schedule import AxisPlan, WarpPlan
