@@ -41,6 +41,7 @@ FEWEST = 4  # elements along which an operand is contiguous, for tiles that read
 MOST_SHARED = 16  # positions that share an element of an operand that is contiguous along them
 TURNED = 64  # bytes of a line of results whose operand is contiguous along another axis, and elements of a short type
 LONGER = 4  # such lines of results whose rows begin anywhere in a sector, relative
+LARGEST = 8192  # elements of a tile of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +123,12 @@ def turned_tile(d: Def, shared: int) -> tuple[int, int]:
     long to write as a whole one.  Lines of such results are longer, and those of the operand have :data:`TURNED` bytes.
     ``shared``: positions that share an element of the operand.
     """
-    each = line(d.buffer.dtype)
+    each, size = line(d.buffer.dtype), d.buffer.dtype.bytes
     row = d.buffer.shape[-1] if d.buffer.strides is None else 1
-    if divisor(extent_expr(row)) * d.buffer.dtype.bytes % SECTOR == 0 or nominal(row) < LONGER * each:
+    long = LONGER * each
+    if divisor(extent_expr(row)) * size % SECTOR == 0 or nominal(row) < long or long * each * shared > 2 * LARGEST:
         return each, each * each * shared
-    return LONGER * each, LONGER * each * min(each, TURNED // d.buffer.dtype.bytes) * shared
+    return long, min(LARGEST, long * min(each, TURNED // size) * shared)
 
 
 def read_along(defs: Sequence[Def], whole: Mapping[str, int]) -> Along | None:
