@@ -45,7 +45,7 @@ def test_reads_and_writes_are_whole_sectors(result: str, tiles: dict[str, int]) 
         ("M = 100, N = 65536", "f16", {"j": 64, "i": 64}),
     ],
 )
-def test_lines_of_rows_that_begin_anywhere_in_a_sector_are_longer(shape: str, dtype: str, tiles: dict[str, int]) -> None:
+def test_lines_of_rows_that_begin_within_sectors_are_longer(shape: str, dtype: str, tiles: dict[str, int]) -> None:
     text = f"dim {shape}\ninput X: {dtype}[M, N]\noutput Y: {dtype}[N, M]\nY[j, i] = X[i, j]\n"
     made = compile_file(Request(Path("turned.naut"), "sm_90a", text=text, until="scalar"))
     assert made.context.schedule is not None

@@ -11,14 +11,16 @@ the matrices of both products have (``b``), so that tiles of both are contiguous
     u_rounded[p, q, b] = f32(narrow<bf16>(u[p, q, b]))   ;   v[b, q, s] sum= R[q, p, s] * f32(u_rounded[p, q, b])
 
 What the reader makes of an element by itself, such as the rounding to the type of its operands, moves to the kernel
-that computes the product, so that memory holds elements of that type.
+that computes the product in any case, so that memory holds elements of that type.
 
 Where the products have no such axis, or its rows are no multiples of 16 bytes, a kernel brings the elements into the
 order of the reader, if a prediction of the time says that it is faster::
 
     u_turned[q, b, p] = f32(u_rounded[b, p, q])
 
-The pass applies to a temp that only such products read, each at axes by themselves (:mod:`~nautilus.scalar.analysis.
+The order changes where the last axis numbers matrices of one of both products.
+
+The pass applies to elements that no other products read, each at axes by themselves (:mod:`~nautilus.scalar.analysis.
 contractions.crossing`).  Sizes that are known only at launch count with their nominal values.
 """
 
@@ -66,7 +68,8 @@ class _Crossed:
     """The elements ``of`` a product ``made``, and the products ``readers`` that read them across their matrices.
 
     ``at``: the axes at which each of them reads an element.  ``value``: what all of them make of it, at the axes of
-    ``of``; None where they differ, or make it from other elements too.  ``dtype``: of what they read.
+    ``of``; None where they differ, or make it from other elements too.  ``dtype``: of what they read.  ``stored_apart``
+    and ``read_apart``: whether neighbours in memory belong to other matrices of ``made``, and of one of ``readers``.
     """
 
     of: Def
@@ -75,10 +78,12 @@ class _Crossed:
     at: tuple[tuple[str, ...], ...]
     value: Expr | None
     dtype: DType
+    stored_apart: bool
+    read_apart: bool
 
 
 def _crossed(program: Program, name: str) -> _Crossed | None:
-    """The elements ``name`` of a product, if others read it at axes that number matrices in the last dimension."""
+    """The elements ``name`` of a product, if others read it across their matrices and may have another form of it."""
     defs = find_defs(program)
     d = defs.get(name)
     made = None if d is None else _product(defs, d)
@@ -91,7 +96,11 @@ def _crossed(program: Program, name: str) -> _Crossed | None:
     values = {_value(d, r, names) for r, names in zip(readers, at, strict=True)}
     value = values.pop() if len(values) == 1 else None
     dtype = d.buffer.dtype if value is None else _rounded(value) or d.buffer.dtype
-    return _Crossed(d, made, readers, at, value, dtype)
+    stored_apart = d.buffer.space is Space.TEMP and made.par[-1].name in numbering(made)
+    read_apart = any(names[-1] in numbering(r) for r, names in zip(readers, at, strict=True))
+    if not (stored_apart or read_apart or (value is not None and d.buffer.space is Space.TEMP)):
+        return None
+    return _Crossed(d, made, readers, at, value, dtype, stored_apart, read_apart)
 
 
 def _product(defs: Mapping[str, Def], d: Def) -> Def | None:
@@ -112,7 +121,7 @@ def _axes(made: Def, d: Def, reader: Def) -> tuple[str, ...] | None:
     names = tuple(e.name for e in index if isinstance(e, Var))
     if found or len(set(names)) < len(index) or not crosses(made, reader, index) or not _is_large(reader):
         return None
-    return names if names[-1] in numbering(reader) else None
+    return names
 
 
 def _is_large(d: Def) -> bool:
@@ -152,6 +161,8 @@ def _ordered(program: Program, found: _Crossed) -> Program:
     d, last = found.of, _common(found)
     every = range(len(d.par))
     places = [*(n for n in every if n != last), *(n for n in every if n == last)]
+    if not found.read_apart and (last is None or not found.stored_apart):
+        return program if d.buffer.space is Space.OUTPUT else _rounding(program, found)[0]
     if last is None and not _turns(found):
         return program
     if d.buffer.space is Space.OUTPUT and last is not None:
