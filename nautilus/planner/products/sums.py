@@ -35,7 +35,7 @@ def is_read_across(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
     No kernel has both products.  What the reader needs of an element is made where the inner product is computed, or in
     a kernel that brings the elements into another order.
     """
-    if d.is_reduction or dot_of(reader) is None:
+    if d.is_reduction or d.at is not None or dot_of(reader) is None:
         return False
     sources = [(defs[ld.buffer], ld.index) for ld in d.reads() if ld.buffer in defs]
     if len(sources) != 1 and not d.buffer.dtype.is_half:

@@ -56,3 +56,13 @@ def test_a_copy_in_another_order_is_apart_from_both_products() -> None:
     first, copy, second = plans(MONARCH.format(b=8191))
     assert first.ops == ("u_acc", "u_acc_rounded") and second.ops == ("Y_acc", "Y")
     assert copy.ops == ("u_acc_rounded_turned",)
+
+
+def test_elements_at_computed_positions_are_read_across_nothing() -> None:
+    text = """
+        dim I = 512, J = 512, K = 256, R = 64
+        input T: f16[I, J, K], B: f16[J, R], C: f16[K, R]
+        output A: f32[I, R]
+        A[i, r] = sum[j, k](T[i, j, k] * B[j, r] * C[k, r])
+    """
+    assert len(plans(text)) > 1
