@@ -160,7 +160,7 @@ def _ordered(program: Program, found: _Crossed) -> Program:
     """``program`` with the elements of ``found`` in another order, or stored again in an order that suits readers."""
     d, last = found.of, _common(found)
     every = range(len(d.par))
-    places = [*(n for n in every if n != last), *(n for n in every if n == last)]
+    places = (*(n for n in every if n != last), *(n for n in every if n == last))
     if not found.read_apart and (last is None or not found.stored_apart):
         return program if d.buffer.space is Space.OUTPUT else _rounding(program, found)[0]
     if last is None and not _turns(found):
@@ -174,7 +174,7 @@ def _ordered(program: Program, found: _Crossed) -> Program:
         return program
     for r, at in zip(found.readers, found.at, strict=True):
         one, deep = numbering(r), {a.name for a in r.red}
-        places = sorted(every, key=lambda n: (at[n] not in one, at[n] in deep))
+        places = tuple(sorted(every, key=lambda n: (at[n] not in one, at[n] in deep)))
         program = _copied(program, find_defs(program)[stored], places, {r.name: at})
     return program
 
