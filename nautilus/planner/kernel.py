@@ -360,8 +360,8 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
             g.roles[lacking.axis] = AxisPlan(lacking.axis, GRID, lacking.results)
             order.remove(lacking.axis)
         elif across is not None:
-            order, line = [across.axis], elementwise.line(g.defs[-1].buffer.dtype)
-            budget = max(budget, line * line * across.shared)
+            order, (line, tile) = [across.axis], elementwise.turned_tile(g.defs[-1], across.shared)
+            budget = max(budget, tile)
             g.roles[last[-1]] = AxisPlan(last[-1], GRID, min(line, ceil_pow2(g.extent(last[-1]))))
         else:
             budget = elementwise.elements(g.defs, {x: g.extent(x) for x in grid}, ELEMENTS, MANY_ELEMENTS)
@@ -466,7 +466,7 @@ def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
     # 16 to 32 elements a thread, 64 of a long row in registers; elementwise work 8, one vector, or 16 in large tiles.
     shares = _shared_along(g, grid)
     large = BLOCK if elementwise.read_along(g.defs, {x: g.extent(x) for x in _whole_axes(g, grid)}) else MANY_ELEMENTS
-    each = shares.warp if shares else 512 if g.volume() >= large else 256
+    each = shares.warp if shares else 1024 if g.volume() > BLOCK else 512 if g.volume() >= large else 256
     each = 1024 if any(d.is_reduction for d in g.defs) else each
     if not (long := g.loop is None and g.volume() > rows.GENERAL) and rows.streams_bytes(g.defs):
         each = rows.WARP_OF_BYTES

@@ -17,8 +17,7 @@ from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars, loads, walk
-from nautilus.core.expr.products import strip_conversions, strip_lossless_conversions
+from nautilus.core.expr.nodes import Expr, Op, Var, free_vars, loads, walk
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
@@ -29,19 +28,18 @@ from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of, launch
 from nautilus.planner.kernel import SHORT, plan_kernel, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of
-from nautilus.planner.products.sums import is_sum_of_others
+from nautilus.planner.products.sums import is_read_across, is_sum_of_others
+from nautilus.planner.products.turned import is_copied, is_turned
 from nautilus.planner.rowwise.turned import turns_rows
 from nautilus.planner.rowwise.windows import shares_windows
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
-from nautilus.scalar.analysis.contractions.alternating import alternating, is_worth, matrices
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.fuse import fuse_kernel
-from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
@@ -269,7 +267,7 @@ def _join_siblings(
 
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
-    rules = _combines, _combines_tiles, _copied, is_sum_of_others, _turned, _scales
+    rules = _combines, _combines_tiles, is_copied, is_sum_of_others, is_read_across, is_turned, _scales
     return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
 
 
@@ -308,33 +306,6 @@ def _index_of(reader: Def, d: Def) -> tuple[Expr, ...]:
     return next(ld.index for ld in reader.reads() if ld.buffer == d.name)
 
 
-def _turned(defs: dict[str, Def], d: Def, reader: Def) -> bool:
-    """Whether ``reader`` has elements of ``d`` in an order in which those of different matrices alternate.
-
-    ``d`` is a product, or is computed from one, and has one matrix after another.
-    """
-    if reader.op is not None:
-        return False
-    products = (d, *(defs[ld.buffer] for ld in d.reads() if ld.buffer in defs))
-    found = (m for p in products if p.op is not None and (m := matrices(p, d)) is not None)
-    return any(alternating(m, d) is None and is_worth(m, reader) for m in found)
-
-
-def _copied(defs: dict[str, Def], d: Def, reader: Def) -> bool:
-    """Whether ``d`` has elements of inputs in the order in which the product ``reader`` reads them, many times.
-
-    They may be 0 elsewhere.
-    """
-    value = d.value.args[1] if isinstance(d.value, Op) and d.value.op == "select" and d.buffer.support else d.value
-    value = strip_lossless_conversions(value)
-    if not isinstance(value, Load) or value.buffer in defs or dot_of(reader) is None:
-        return False
-    terms, elements = (prod(size(a) or SHORT for a in x.axes) for x in (reader, d))
-    factors = map(strip_conversions, children(strip_conversions(reader.value)))
-    found = [e for e in factors if isinstance(e, Load) and e.buffer == d.name]
-    return bool(found) and terms >= (AGAIN_APART if _is_turned(d, value) else AGAIN) * elements
-
-
 def _scales(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether the product ``reader`` has terms under a scale from ``d``, the largest of a few elements in memory.
 
@@ -349,12 +320,6 @@ def _scales(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     sizes = {a.name: size(a) or SHORT for a in reader.axes}
     read = max(prod(sizes.get(x, 1) for x in free_vars(ld)) for ld in reader.reads())
     return FEW_SCALES * prod(size(a) or SHORT for a in d.axes) <= read
-
-
-def _is_turned(d: Def, value: Load) -> bool:
-    """Whether neighbours of an element ``value`` in memory are in other matrices of ``d``, which has these last."""
-    last = {a.name for a in d.par[-2:]}
-    return bool(value.index) and isinstance(value.index[-1], Var) and value.index[-1].name not in last
 
 
 def _totals(operand: Def, reader: Def) -> bool:

@@ -46,7 +46,7 @@ def read_by_digits(program: Program) -> PackPlan | None:
             continue
         for n, axis in enumerate(d.par):
             reads = [(r, ld.index[n]) for r in defs.values() for ld in r.reads() if ld.buffer == name]
-            sizes = {found for r, e in reads if (found := _last_digit(r, e)) is not None}
+            sizes = {found for r, e in reads if (found := last_digit(r, e)) is not None}
             b = sizes.pop() if len(sizes) == 1 else 0
             whole = size(axis) or 0
             if (
@@ -59,7 +59,7 @@ def read_by_digits(program: Program) -> PackPlan | None:
     return None
 
 
-def _last_digit(d: Def, e: Expr) -> int | None:
+def last_digit(d: Def, e: Expr) -> int | None:
     """The extent B of the axis ``y`` of ``d`` where the position ``e`` is ``B * x + y`` with another axis ``x``."""
     for y in (a for a in d.axes if a.name in free_vars(e)):
         b, found = size(y), linear_in(e, y.name)

@@ -36,6 +36,24 @@ def test_reads_and_writes_are_whole_sectors(result: str, tiles: dict[str, int]) 
 
 
 @pytest.mark.parametrize(
+    ("shape", "dtype", "tiles"),
+    [
+        ("M = 4100, N = 4096", "f16", {"j": 32, "i": 256}),
+        ("M = runtime, N = 4096", "f16", {"j": 32, "i": 256}),
+        ("M = 4099, N = 4096", "f32", {"j": 16, "i": 64}),
+        ("M = 8190, N = 4096", "i8", {"j": 32, "i": 256}),  # no more elements than a block has registers for
+        ("M = 100, N = 65536", "f16", {"j": 64, "i": 64}),
+    ],
+)
+def test_lines_of_rows_that_begin_within_sectors_are_longer(shape: str, dtype: str, tiles: dict[str, int]) -> None:
+    text = f"dim {shape}\ninput X: {dtype}[M, N]\noutput Y: {dtype}[N, M]\nY[j, i] = X[i, j]\n"
+    made = compile_file(Request(Path("turned.naut"), "sm_90a", text=text, until="scalar"))
+    assert made.context.schedule is not None
+    (plan,) = made.context.schedule.kernels
+    assert {a.name: a.tile for a in plan.axes if a.tile > 1} == tiles
+
+
+@pytest.mark.parametrize(
     ("text", "tiles"),
     [
         ("input A: f32[N, N]\ninput B: f32[N, N]\noutput t: f32\nt = sum[i, j](A[i, j] * B[j, i])", {16, 512}),

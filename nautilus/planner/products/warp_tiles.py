@@ -12,7 +12,7 @@ from math import prod
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Op, Var, free_vars, loads
+from nautilus.core.expr.nodes import Op, free_vars, loads
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import linear_in
 from nautilus.core.schedule import AxisPlan, WarpPlan
@@ -78,7 +78,7 @@ def _contiguous(g: Draft, axes: Sequence[str]) -> frozenset[str]:
     """Those of ``axes`` along which neighbours of an operand of a product are neighbours in memory."""
     made = {d.name for d in g.defs}
     last = [ld.index[-1] for d in _products(g) for ld in loads(d.value) if ld.index and ld.buffer not in made]
-    moving = [e for e in last if not isinstance(e, Var)]  # windows, such as those of filters
+    moving = last
     return frozenset(x for x in axes for e in moving if (form := linear_in(e, x)) is not None and form[0] == 1)
 
 

@@ -20,12 +20,14 @@ from fractions import Fraction
 from math import floor, prod
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, walk
+from nautilus.core.index.divisors import divisor
 from nautilus.core.index.linear import divided, linear_in
+from nautilus.core.index.sizes import extent_expr, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.targets.memory_rates import MEMORY, START
+from nautilus.targets.memory_rates import MEMORY, SECTOR, START
 
 SHARE = 0.5  # the starts of blocks take at most this share of the time of the rest
 OPERATIONS = 2.5e13  # operations a second, of all threads
@@ -38,6 +40,8 @@ REGISTERS = 32  # elements of a short row in a thread
 FEWEST = 4  # elements along which an operand is contiguous, for tiles that read along it
 MOST_SHARED = 16  # positions that share an element of an operand that is contiguous along them
 TURNED = 64  # bytes of a line of results whose operand is contiguous along another axis, and elements of a short type
+LONGER = 4  # such lines of results whose rows begin anywhere in a sector, relative
+LARGEST = 8192  # elements of a tile of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,21 @@ def line(dtype: DType) -> int:
     take 70 us on an H200 in tiles of 64 x 64, and 75 us in tiles of 32 x 32.
     """
     return TURNED if dtype.bytes < 4 else TURNED // dtype.bytes
+
+
+def turned_tile(d: Def, shared: int) -> tuple[int, int]:
+    """Elements of a line of results ``d`` whose operand is contiguous along another axis, and of the tile.
+
+    A line of a row that begins anywhere in a sector has a part of a sector at each end, which takes several times as
+    long to write as a whole one.  Lines of such results are longer, and those of the operand have :data:`TURNED` bytes.
+    ``shared``: positions that share an element of the operand.
+    """
+    each, size = line(d.buffer.dtype), d.buffer.dtype.bytes
+    row = d.buffer.shape[-1] if d.buffer.strides is None else 1
+    long = LONGER * each
+    if divisor(extent_expr(row)) * size % SECTOR == 0 or nominal(row) < long or long * each * shared > 2 * LARGEST:
+        return each, each * each * shared
+    return long, min(LARGEST, long * min(each, TURNED // size) * shared)
 
 
 def read_along(defs: Sequence[Def], whole: Mapping[str, int]) -> Along | None:

@@ -3,6 +3,19 @@
 # ruff: noqa: E501 (lines of specs)
 
 SPECS = {
+    "products with monarch matrices": """
+        dim B = 48, P = 16, Q = 32
+        input X: bf16[B, P * Q], L: bf16[P, Q, Q], R: bf16[Q, P, P]
+        output Y: bf16[B, P * Q]
+        u[b, p, q] = sum[r: Q](L[p, q, r] * X[b, p * Q + r])
+        v[b, q, p] = sum[s: P](R[q, p, s] * u[b, s, q])
+        Y[b, n] = v[b, n % Q, n // Q]""",
+    "products with monarch matrices, whose intermediate is an output": """
+        dim B = 24, P = 16, Q = 16
+        input X: f16[B, P, Q], L: f16[P, Q, Q], R: f16[Q, P, P]
+        output U: f16[B, P, Q], Y: f16[B, Q, P]
+        U[b, p, r] = sum[q](X[b, p, q] * L[p, q, r])
+        Y[b, r, s] = sum[p](U[b, p, r] * R[r, p, s])""",
     "matrix vector": """
         dim M = 130, N = 77
         input A: f16[M, N]

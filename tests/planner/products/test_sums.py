@@ -36,3 +36,33 @@ def test_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_operands, "TERMS_APART", 1)
     made = travel(GATHERED.format(n=100), "sm_90a")
     assert len(made.result.modules["ma-tile"].kernels) == 2 and complaints(made) == []
+
+
+MONARCH = """
+    dim B = {b}, P = 32, Q = 32
+    input X: bf16[B, P, Q], L: bf16[P, Q, Q], R: bf16[Q, P, P]
+    output Y: bf16[B, Q, P]
+    u: bf16[b, p, r] = sum[q](X[b, p, q] * L[p, q, r])
+    Y[b, r, s] = sum[p](u[b, p, r] * R[r, p, s])
+"""
+
+
+def test_what_is_read_across_matrices_is_rounded_where_it_is_computed() -> None:
+    first, second = plans(MONARCH.format(b=8192))
+    assert first.ops == ("u_acc", "u_acc_rounded") and second.ops == ("Y_acc", "Y")
+
+
+def test_a_copy_in_another_order_is_apart_from_both_products() -> None:
+    first, copy, second = plans(MONARCH.format(b=8191))
+    assert first.ops == ("u_acc", "u_acc_rounded") and second.ops == ("Y_acc", "Y")
+    assert copy.ops == ("u_acc_rounded_turned",)
+
+
+def test_elements_at_computed_positions_are_read_across_nothing() -> None:
+    text = """
+        dim I = 512, J = 512, K = 256, R = 64
+        input T: f16[I, J, K], B: f16[J, R], C: f16[K, R]
+        output A: f32[I, R]
+        A[i, r] = sum[j, k](T[i, j, k] * B[j, r] * C[k, r])
+    """
+    assert len(plans(text)) > 1

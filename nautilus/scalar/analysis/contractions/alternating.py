@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import prod
 
 from nautilus.core.expr.nodes import Var
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import dense_product
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def
 from nautilus.targets import matrix_rates
 
 
@@ -36,7 +37,7 @@ class Order:
 
 def matrices(product: Def, d: Def) -> Matrices | None:
     """The matrices of ``product`` as ``d`` has them, which is it or reads it at axes by themselves; None if not so."""
-    dense, names = dense_product(product), _places(product, d)
+    dense, names = dense_product(product, sized=False), _places(product, d)
     if dense is None or names is None:
         return None
     axes = dict(zip((a.name for a in product.par), names, strict=True))
@@ -59,7 +60,7 @@ def alternating(found: Matrices, r: Def) -> Order | None:
     ordered = sorted(here, key=lambda x: (x in inside, here.index(x)))
     last = max(here.index(x) for x in inside)
     places = tuple(map(here.index, ordered))
-    run = prod(size(a) or 1 for a in r.par[last + 1 :])
+    run = prod(nominal(a.extent) for a in r.par[last + 1 :])
     return Order(tuple(map(names.index, ordered)), places, places[: len(here) - len(inside)], run)
 
 
@@ -68,8 +69,8 @@ def is_worth(found: Matrices, r: Def) -> bool:
     order = alternating(found, r)
     if order is None:
         return False
-    sides = [prod(size(a) or 1 for a in found.of.par if a.name in x) for x in (found.rows, found.columns)]
-    elements = prod(size(a) or 1 for a in r.par)
+    sides = [prod(nominal(a.extent) for a in found.of.par if a.name in x) for x in (found.rows, found.columns)]
+    elements = prod(nominal(a.extent) for a in r.par)
     return min(sides) >= matrix_rates.SIDE and matrix_rates.turns(elements, r.buffer.dtype.bytes, order.run)
 
 

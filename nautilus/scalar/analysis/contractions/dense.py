@@ -15,14 +15,14 @@ def multiplies_matrices(d: Def) -> bool:
     return d.op == "sum" and matrix_product(d.value, [a.name for a in d.par]) is not None
 
 
-def dense_product(d: Def) -> MatrixProduct | None:
+def dense_product(d: Def, sized: bool = True) -> MatrixProduct | None:
     """``d`` as a sum of products of two factors that both have all contracted axes; None for any other definition.
 
-    The sizes of all axes are known, and no place depends on elements of tensors.
+    No place depends on elements of tensors, and where ``sized``, the sizes of all axes are known.
     """
     product = matrix_product(d.value, [a.name for a in d.par])
     if d.op != "sum" or product is None or not isinstance(d.value, Op):
         return None
-    if not {a.name for a in d.red} <= product.shared or any(size(a) is None for a in d.axes):
+    if not {a.name for a in d.red} <= product.shared or (sized and any(size(a) is None for a in d.axes)):
         return None
     return None if any(loads(e) for ld in loads(d.value) for e in ld.index) else product

@@ -322,9 +322,12 @@ def _offset(e: Expr) -> int:
 
 
 def _has_whole_rows(buffer: Buffer) -> bool:
-    """Whether rows are multiples of 16 bytes, or may be: their size or stride is known only at launch."""
+    """Whether rows are contiguous and start at multiples of 16 bytes, or may do so: their size is known at launch."""
     row = buffer.shape[-1]
-    return not isinstance(row, int) or buffer.strides is not None or row * buffer.dtype.bytes % VECTOR_BYTES == 0
+    if buffer.strides is not None:
+        *rows, last = buffer.strides
+        return last == 1 and all(divisor(extent_expr(e)) * buffer.dtype.bytes % VECTOR_BYTES == 0 for e in rows)
+    return not isinstance(row, int) or row * buffer.dtype.bytes % VECTOR_BYTES == 0
 
 
 def _is_byte(dtype: DType) -> bool:

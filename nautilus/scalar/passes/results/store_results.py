@@ -12,12 +12,16 @@ be, so every bit stays.  Otherwise the temp has the sums, and the second kernel 
 
     S[c, i, j] sum= A[i, k, c] * B[j, k, c]           ;    Z[i, j, c] = G[i, j, c] * S[c, i, j]
 
-All sizes are known, and the sums are read by such results only.  The pass applies where stores of single elements are
-predicted to take longer than the temp.
+An output whose last dimension has the number of the matrix as its last digit, ``Z[i, j * C + c]``, has two dimensions
+there (:attr:`~nautilus.core.buffers.Buffer.view_of`).
+
+The sums are read by such results only.  The pass applies where stores of single elements are predicted to take longer
+than the temp.  Sizes that are known only at launch count with their nominal values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
@@ -25,6 +29,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op, free_vars, rewrite
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.alternating import Matrices, Order, alternating, is_worth, matrices
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.digits import last_digit, viewed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
@@ -39,17 +44,41 @@ class StoreResults:
     def apply(self, program: Program) -> Program:
         """The program with such products in another order, and with one more definition for some of them."""
         for name in find_defs(Dead().apply(program)):
-            defs = find_defs(Dead().apply(program))
-            d = defs[name]
-            found = matrices(d, d)
-            readers = [r for r in defs.values() if any(ld.buffer == name for ld in r.reads())]
-            if found is None:
-                continue
-            if d.buffer.space is Space.OUTPUT and not readers and is_worth(found, d):
-                program = _copied(program, found, d)
-            elif d.buffer.space is Space.TEMP and readers and all(_is_result(found, r) for r in readers):
-                program = _stored(program, found, readers)
+            by_digits = _by_digits(program, name)
+            for given in (program,) if by_digits is program else (by_digits, program):
+                made = _with_results(given, name)
+                if made is not given:
+                    program = made
+                    break
         return program
+
+
+def _with_results(program: Program, name: str) -> Program:
+    """``program`` with the product ``name`` in another order, or with one more definition; itself where it stays."""
+    defs = find_defs(Dead().apply(program))
+    d = defs[name]
+    found, readers = matrices(d, d), _readers(defs, name)
+    if found is None:
+        return program
+    if d.buffer.space is Space.OUTPUT and not readers and is_worth(found, d):
+        return _copied(program, found, d)
+    if d.buffer.space is Space.TEMP and readers and all(_is_result(found, r) for r in readers):
+        return _stored(program, found, readers)
+    return program
+
+
+def _readers(defs: Mapping[str, Def], name: str) -> list[Def]:
+    return [r for r in defs.values() if any(ld.buffer == name for ld in r.reads())]
+
+
+def _by_digits(program: Program, name: str) -> Program:
+    """``program`` with two dimensions for the last one of a result that reads product ``name``, if it has digits."""
+    defs = find_defs(Dead().apply(program))
+    for r in _readers(defs, name):
+        size = None if r.at is None or r.op is not None else last_digit(r, r.at[-1])
+        if size is not None:
+            return viewed(program, size)
+    return program
 
 
 def _is_result(found: Matrices, r: Def) -> bool:
@@ -65,7 +94,7 @@ def _stored(program: Program, found: Matrices, readers: list[Def]) -> Program:
     apart = {first.par[n].name for n in order.groups}
     if len(readers) == 1 and not any(apart & free_vars(ld) for ld in first.reads() if ld.buffer != d.name):
         program = _copied(program, found, first)
-    return _turned(program, d, order.of_product)
+    return turned(program, d, order.of_product)
 
 
 def _order(found: Matrices, r: Def) -> Order:
@@ -86,7 +115,7 @@ def _copied(program: Program, found: Matrices, r: Def) -> Program:
     return put_defs(program, r.name, (temp, copy))
 
 
-def _turned(program: Program, d: Def, places: tuple[int, ...]) -> Program:
+def turned(program: Program, d: Def, places: tuple[int, ...]) -> Program:
     """``program`` with the axes ``places`` of ``d`` in this order, wherever it is read."""
 
     def rule(e: Expr) -> Expr | None:

@@ -1,0 +1,59 @@
+"""Definitions that have the elements of a tensor in another order, and are kernels of their own.
+
+Such a kernel goes through shared memory.  In the kernel of a product, each tile would load or store single elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import Load, Op, Var, children
+from nautilus.core.expr.products import strip_conversions, strip_lossless_conversions
+from nautilus.planner.products.dots import dot_of
+from nautilus.scalar.analysis.contractions.alternating import Matrices, alternating, is_worth, matrices
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART
+
+SHORT = 1024  # elements of an axis whose size is known at launch
+
+
+def is_turned(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``reader`` has elements of ``d`` in an order in which those of different matrices alternate.
+
+    ``d`` is a product, or is computed from one, and has one matrix after another.
+    """
+    if reader.op is not None:
+        return False
+    products = (d, *(defs[ld.buffer] for ld in d.reads() if ld.buffer in defs))
+    found = (m for p in products if p.op is not None and (m := matrices(p, d)) is not None)
+    return any(alternating(m, d) is None and _is_worth(m, reader) for m in found)
+
+
+def _is_worth(found: Matrices, reader: Def) -> bool:
+    """Whether the order of ``reader`` alternates: a temp that is a copy is one because it was worth it."""
+    if reader.buffer.space is Space.TEMP and isinstance(strip_conversions(reader.value), Load):
+        return alternating(found, reader) is not None
+    return is_worth(found, reader)
+
+
+def is_copied(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` has elements of inputs in the order in which the product ``reader`` reads them, many times.
+
+    They may be 0 elsewhere.
+    """
+    value = d.value.args[1] if isinstance(d.value, Op) and d.value.op == "select" and d.buffer.support else d.value
+    value = strip_lossless_conversions(value)
+    if not isinstance(value, Load) or value.buffer in defs or dot_of(reader) is None:
+        return False
+    terms, elements = (prod(size(a) or SHORT for a in x.axes) for x in (reader, d))
+    factors = map(strip_conversions, children(strip_conversions(reader.value)))
+    found = [e for e in factors if isinstance(e, Load) and e.buffer == d.name]
+    return bool(found) and terms >= (AGAIN_APART if _is_apart(d, value) else AGAIN) * elements
+
+
+def _is_apart(d: Def, value: Load) -> bool:
+    """Whether neighbours of an element ``value`` in memory are in other matrices of ``d``, which has these last."""
+    last = {a.name for a in d.par[-2:]}
+    return bool(value.index) and isinstance(value.index[-1], Var) and value.index[-1].name not in last
