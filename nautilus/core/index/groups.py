@@ -30,6 +30,13 @@ def shared_group(a: Expr, b: Expr, axis: str) -> int | None:
     return sizes[0] if len(sizes) == 1 and any(0 in q for q in found) else None
 
 
+def in_groups(parts: Sequence[Expr], axis: str) -> tuple[frozenset[str], ...]:
+    """For each of ``parts``, ``axis`` where it has that in groups of one size, while another part has it otherwise."""
+    found = [quotients(p, axis) for p in parts]
+    whole = any(0 in q for q in found)
+    return tuple(frozenset({axis} if whole and len(q) == 1 and 0 not in q else ()) for q in found)
+
+
 def digits(e: Expr, axis: str) -> frozenset[tuple[int, int]]:
     """The digits of ``axis`` on which ``e`` depends: ``(low, high)`` for ``axis % high // low``.
 
