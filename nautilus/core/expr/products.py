@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import combinations, zip_longest
+from itertools import combinations
 
 from nautilus.core.expr.nodes import Expr, Op, free_vars
 from nautilus.core.records import dataclass
@@ -48,7 +48,7 @@ def two_sides(
     either belong to the second side, or in a further form of the product to the first one.  Nothing where the product
     has no such sides.  ``groups``: for each factor, the axes that it has in groups, which do not count.
     """
-    used = [free_vars(p) - g for p, g in zip_longest(parts, groups, fillvalue=frozenset[str]())]
+    used = [free_vars(p) - g for p, g in zip(parts, groups or [frozenset[str]()] * len(parts), strict=True)]
     axes = [a for a in parallel if any(a in u for u in used)]
     for x, y in combinations(axes, 2):
         place = [(x in u, y in u) for u in used]
