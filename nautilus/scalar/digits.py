@@ -91,7 +91,8 @@ def digits_of(d: Def, e: Expr, size: int) -> tuple[Expr, Expr] | None:
     """Quotient and remainder of the position ``e`` by ``size``; None where they have to be computed."""
     ranges, assumptions = axis_assumptions(d.axes)
     group, member = (simplify(Op(o, (e, integer(size)), DType.I32), ranges, assumptions) for o in ("floordiv", "mod"))
-    nodes = (n for x in (group, member) for n in walk(x))
+    own = {n for n in walk(e) if isinstance(n, Op)}
+    nodes = (n for x in (group, member) for n in walk(x) if n not in own)
     computed = any(isinstance(n, Load) or (isinstance(n, Op) and n.op in ("floordiv", "mod")) for n in nodes)
     return None if computed else (group, member)
 

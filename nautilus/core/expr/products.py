@@ -40,15 +40,15 @@ def product_of(parts: Sequence[Expr]) -> Expr:
 
 
 def two_sides(
-    parts: Sequence[Expr], parallel: Collection[str], reduced: Collection[str]
+    parts: Sequence[Expr], parallel: Collection[str], reduced: Collection[str], groups: Sequence[frozenset[str]] = ()
 ) -> Iterator[tuple[Expr, Expr]]:
     """The factors ``parts`` of a matrix product as two: those of its rows, and those of its columns.
 
     No factor has an axis of the rows and one of the columns, and both sides have one of ``reduced``.  Factors without
     either belong to the second side, or in a further form of the product to the first one.  Nothing where the product
-    has no such sides.
+    has no such sides.  ``groups``: for each factor, the axes that it has in groups, which do not count.
     """
-    used = [free_vars(p) for p in parts]
+    used = [free_vars(p) - g for p, g in zip(parts, groups or [frozenset[str]()] * len(parts), strict=True)]
     axes = [a for a in parallel if any(a in u for u in used)]
     for x, y in combinations(axes, 2):
         place = [(x in u, y in u) for u in used]

@@ -51,6 +51,49 @@ def _is_named(e: Expr, other: Expr, axis: str, rows: Collection[str]) -> bool:
     return axis in own <= free_vars(other).intersection(rows) and axis not in free_vars(rewrite(e, outside))
 
 
+def in_groups(parts: Sequence[Expr], axis: str) -> tuple[frozenset[str], ...]:
+    """For each of ``parts``, ``axis`` where it has that in groups of one size, while another part has it otherwise."""
+    found = [quotients(p, axis) for p in parts]
+    whole = any(0 in q for q in found)
+    return tuple(frozenset({axis} if whole and len(q) == 1 and 0 not in q else ()) for q in found)
+
+
+def digits(e: Expr, axis: str) -> frozenset[tuple[int, int]]:
+    """The digits of ``axis`` on which ``e`` depends: ``(low, high)`` for ``axis % high // low``.
+
+    ``high`` is 0 where there is no modulus, and a multiple of ``low`` otherwise.
+    """
+    own = _digit(e, axis)
+    return frozenset({own}) if own else frozenset().union(*(digits(c, axis) for c in children(e)))
+
+
+def _digit(e: Expr, axis: str) -> tuple[int, int] | None:
+    """``e`` as a digit of ``axis``; None for another expression."""
+    match e:
+        case Var(name=name) if name == axis:
+            return 1, 0
+        case Op(op="floordiv" | "mod" as op, args=(inner, Const(value=value))) if value > 1:
+            low, high = _digit(inner, axis) or (0, 0)
+            more = low * int(value)
+            if not low or (high and high % more and (op == "floordiv" or more % high)):
+                return None
+            if op == "floordiv":
+                return more, high
+            return low, min(more, high or more)
+    return None
+
+
+def parts_at(e: Expr, axis: str, size: int) -> frozenset[bool]:
+    """The parts of ``axis = size * group + member`` on which ``e`` depends; False: the group, True: the member."""
+    found = set[bool]()
+    for low, high in digits(e, axis):
+        if not (high and size % high == 0):
+            found.add(False)
+        if low % size:
+            found.add(True)
+    return frozenset(found)
+
+
 def over_groups(e: Expr, axes: Sequence[Axis]) -> tuple[Expr, tuple[Axis, ...], tuple[Expr, ...]]:
     """``e`` as a function of groups: the function, its axes, and the arguments that give ``e``.
 

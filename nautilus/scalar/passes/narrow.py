@@ -13,9 +13,9 @@ an 8-bit tensor beside one of 16 bits, which holds its numbers exactly.  What it
   the proved range is little larger than that of f16.  Otherwise it comes from the largest finite magnitude ``m`` of
   the factor over the summed axes, a reduction of its own: ``x * (2^14 / binade(m))`` is below 2^15 where x is finite.
   ``m`` leaves out what is proved to be small, such as probabilities, beside which it is that of the scales alone;
-* else, where a reduction of the factor would need complete results of other reductions over the same elements: both
-  factors become ``narrow<tf32>``, f16's mantissa with f32's range.  The tensor loses nothing, because tf32
-  holds every f16 and 8-bit number, and MMAs of tf32 have half the rate of f16, 7 times that of ``fmaf``.
+* else, where a reduction of the factor would need complete results of other reductions over the same elements, or few
+  results use an element of it: both factors become ``narrow<tf32>``, f16's mantissa with f32's range.  The tensor loses
+  nothing, because tf32 holds every f16 and 8-bit number, and MMAs of tf32 have half the rate of f16.
 
 Beside a tensor of 8-bit floats, ``schedule.narrow_to_bytes`` makes it ``narrow<f8e4m3>`` instead, which has half
 the bytes and twice the rate, if
@@ -30,7 +30,8 @@ upper end of the range, where these are 2^-13 and 2^-17 of the largest element o
 
 Where both factors are computed, both become narrow if each of them is made from a 16-bit or 8-bit tensor over all of
 its axes, and only outputs of at most 16 bits depend on the sum: such outputs are rounded in the same place anyway. The
-type is bf16 if all these tensors are or it holds both factors exactly, else f16; nothing is done if one needed tf32.
+type is bf16 if all these tensors are or it holds both factors exactly, else f16; a factor that needs tf32 has it if few
+results use an element of it, and nothing is done otherwise.
 
 A product of 8-bit tensors over a short axis becomes one of 16 bits if it is part of a factor that becomes narrow: the
 two products can then share a kernel.  Where ``strict`` forbids MMAs of 8-bit floats, because their sums have few bits,
@@ -58,7 +59,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads, walk
 from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
 from nautilus.core.functions.intervals import magnitude
-from nautilus.core.index.groups import named_group, over_groups, shared_group
+from nautilus.core.index.groups import in_groups, named_group, over_groups, shared_group
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -66,15 +67,13 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.ranges.byte_factors import with_byte_factors
-from nautilus.scalar.analysis.ranges.precision import SHORT, feeding_wide_outputs, in_bf16, sources
+from nautilus.scalar.analysis.ranges.precision import SHORT, feeding_wide_outputs, in_bf16, is_streamed, sources
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
-_TARGET: Mapping[DType, DType] = {
-    d: d if d.is_half else DType.F16 for d in DType if d.is_half or d.is_float8
-}  # fmt: skip
+_TARGET: Mapping[DType, DType] = {d: d if d.is_half else DType.F16 for d in DType if d.is_half or d.is_float8}
 
 _FITS_F8 = 448.0 * (1 + 2.0**-13)  # likewise for f8e4m3, which ends at 464
 _FITS_F16 = 65504.0 * (1 + 2.0**-13)  # rounding errors of f32 below 2^-13 do not reach 65520
@@ -243,18 +242,19 @@ def narrowed(d: Def, defs: Mapping[str, Def], to_bytes: bool = False) -> Narrowe
     """
     if d.op != "sum" or d.value.dtype is not DType.F32 or scaled_product(d) is not None:
         return None
-    parts = factors(d.value)
+    parts, par, red = factors(d.value), [a.name for a in d.par], [a.name for a in d.red]
     if len(parts) > MOST_FACTORS:
         return None
-    pairs = list(two_sides(parts, [a.name for a in d.par], [a.name for a in d.red]))
+    pairs = list(two_sides(parts, par, red))
     split = next((pair for pair in pairs if _beside(d, pair, defs, to_bytes) is not None), None)
-    found = next((k for k, p in reversed(list(enumerate(parts))) if _qualifies(d, parts, k)), None)
+    found = next((k for k, p in reversed(list(enumerate(parts))) if _qualifies(d, parts, k, not pairs)), None)
     if found is not None and (split is None or any(parts[found] in pair for pair in pairs)):
         rest = product_of([p for k, p in enumerate(parts) if k != found])
         split = (parts[found], rest) if found == 0 else (rest, parts[found])
     beside = None if split is None else _beside(d, split, defs, to_bytes)
     if beside is not None and beside.sides[0].dtype is not DType.TF32:
         return beside
+    pairs = pairs or [x for a in par for x in two_sides(parts, par, red, in_groups(parts, a))]
     return _of_two(d, pairs, defs) or beside
 
 
@@ -298,35 +298,34 @@ def _is_of_bytes(d: Def, factor: Expr, tensor: Expr, defs: Mapping[str, Def]) ->
 def _of_two(d: Def, pairs: Sequence[tuple[Expr, Expr]], defs: Mapping[str, Def]) -> Narrowed | None:
     """The product of two computed factors, which both become narrow (module docstring).
 
-    Of several forms of the product, one without a reduction for a scale is first, then one of which a side is a tensor,
-    which needs no arithmetic for each of its elements.
+    Of several forms of the product, one without a reduction for a scale is first, then one without tf32, then one of
+    which a side is a tensor, which needs no arithmetic for each of its elements.
     """
     if not pairs or d.name in feeding_wide_outputs(defs):
         return None
-    found = [x for pair in pairs if (x := _both(d, pair, defs)) is not None]
-    return min(found, key=lambda x: (_has_largest(x), not any(_is_element(s.factor) for s in x.sides)), default=None)
 
+    def order(x: Narrowed) -> tuple[bool, bool, bool]:
+        largest = any(s.scale is not None and s.scale.largest is not None for s in x.sides)
+        plain = any(isinstance(strip_conversions(s.factor), Load) for s in x.sides)
+        return largest, x.sides[0].dtype is DType.TF32, not plain
 
-def _has_largest(x: Narrowed) -> bool:
-    return any(s.scale is not None and s.scale.largest is not None for s in x.sides)
-
-
-def _is_element(e: Expr) -> bool:
-    return isinstance(strip_conversions(e), Load)
+    return min((x for pair in pairs if (x := _both(d, pair, defs)) is not None), key=order, default=None)
 
 
 def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed | None:
     par, red = {a.name for a in d.par}, {a.name for a in d.red}
-    names = [free_vars(side) for side in pair]
-    own = [frozenset((names[n] - names[1 - n]) & par | names[n] & red) for n in (0, 1)]
+    used = [free_vars(side) for side in pair]
+    own = [frozenset((x - y) & par | x & red) for x, y in (used, used[::-1])]
     made_from = [sources(side, tile, defs) for side, tile in zip(pair, own, strict=True)]
     types = {ld.dtype for found in made_from for ld in found}
     target = DType.BF16 if in_bf16(*pair) or (DType.BF16 in types and DType.F16 not in types) else DType.F16
     if not all(made_from) or any(_tensor(side) is not None or _typed(side) is not None for side in pair):
         return None
     (left, one), (right, other) = (_side(d, side, target, defs) for side in pair)
-    if DType.TF32 in (left.dtype, right.dtype):
-        return None
+    if wide := [side for side in (left, right) if side.dtype is DType.TF32]:
+        if not all(is_streamed(d, side.factor) for side in wide):
+            return None
+        left, right = (Side(side, DType.TF32) for side in pair)
     return Narrowed(d, (left, right), (0, 1), tuple(("from", found[0]) for found in made_from), f"{one}; {other}")
 
 
@@ -363,6 +362,8 @@ def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale |
     shift = math.ceil(math.log2(top / _FITS_F16)) if math.isfinite(top) else math.inf
     if shift <= _MOST_SHIFT:
         return Scale(2.0**shift)
+    if is_streamed(d, factor):
+        return None
     part, small = _unbounded(d, factor, defs)
     found = None if part is None else _of_largest(d, part, defs)
     return _of_largest(d, factor, defs) if found is None else replace(found, part=part, top=_TOP / small)
@@ -469,11 +470,11 @@ def _typed(e: Expr) -> DType | None:
     return None
 
 
-def _qualifies(d: Def, parts: Sequence[Expr], k: int) -> bool:
+def _qualifies(d: Def, parts: Sequence[Expr], k: int, grouped: bool) -> bool:
     """Factor ``k`` is a tensor, the others are computed, and together they make a matrix product.
 
-    That is: both sides have a parallel axis of their own, or one has and the other one is shared by groups of points or
-    by those whose index names it (``W[expert[t], k, n]``), and they share a reduced one.
+    That is: both sides have a parallel axis of their own, or one has and the other one is shared by groups of points
+    (``grouped``) or by those whose index names it (``W[expert[t], k, n]``), and they share a reduced one.
     """
     met, others = _tensor(parts[k]), [p for n, p in enumerate(parts) if n != k]
     if met is None or not others or (len(others) == 1 and not _computed(others[0], met)):
@@ -481,8 +482,8 @@ def _qualifies(d: Def, parts: Sequence[Expr], k: int) -> bool:
     left, right = frozenset[str]().union(*map(free_vars, others)), free_vars(parts[k])
     par, red = {a.name for a in d.par}, {a.name for a in d.red}
     own = [par & (left - right), par & (right - left)]
-    rest, one = product_of(others), parts[k]
-    grouped = any(shared_group(rest, one, a) or named_group(rest, one, a, par) for a in par & left & right)
+    rest, one, shared = product_of(others), parts[k], par & left & right
+    grouped = any((grouped and shared_group(rest, one, a)) or named_group(rest, one, a, par) for a in shared)
     return any(own) and (all(own) or grouped) and bool(red & left & right)
 
 

@@ -131,6 +131,22 @@ def put_defs(program: Program, name: str, defs: Sequence[Def]) -> Program:
     return replace(program, buffers=buffers, kernels=kernels)
 
 
+def equal_temp(program: Program, temp: Def, before: str) -> str | None:
+    """The temp of ``program`` that has the elements of ``temp``, and is computed before the kernel ``before``."""
+    if temp.is_reduction or temp.guard is not None or temp.at is not None:
+        return None
+    for name, d in find_defs(program).items():
+        if name == before:
+            return None
+        shape = d.buffer.shape, d.buffer.dtype, d.buffer.support
+        plain = not d.is_reduction and d.guard is None and d.at is None and d.buffer.space is Space.TEMP
+        if not plain or shape != (temp.buffer.shape, temp.buffer.dtype, temp.buffer.support):
+            continue
+        if substitute(d.value, {a.name: Var(b.name) for a, b in zip(d.par, temp.par, strict=True)}) == temp.value:
+            return name
+    return None
+
+
 #: combiners of which partial results may be combined in any grouping
 ASSOCIATIVE = ("sum", "prod", "max", "min", "any", "all")
 

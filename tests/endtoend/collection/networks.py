@@ -354,4 +354,29 @@ SPECS = {
         R[i, j] = sum[k](X[i, k] * W[k, j]) - T[i, j]
         loss = mean[i, j](square(R[i, j]))
         dW[k, j] = sum[i](X[i, k] * R[i, j]) * 2 / (M * N)""",
+    "a grouped convolution with a gate, channels numbered through": """
+        dim B = 2, T = 37, C = 64, G = 4
+        const D = C // G
+        input X: bf16[B, T, C]
+        input W: bf16[2 * C, 3, D]
+        input b: bf16[2 * C]
+        output Y: bf16[B, T, C]
+        Z[n, t: T, o] = b[o] + sum[k, c](W[o, k, c] * X[n, t + 2 * k - 2, o % C // D * D + c] if 0 <= t + 2 * k - 2 < T else 0)
+        Y[n, t, o: C] = Z[n, t, o + 0] * sigmoid(Z[n, t, o + C])""",
+    "a product by groups whose channels alternate": """
+        dim M = 37, C = 96, G = 3
+        input X: f16[M, C]
+        input W: f16[C, C // G]
+        output Y: f16[M, C]
+        Y[m, o] = sum[c](W[o, c] * X[m, c * G + o % G])""",
+    "sparse blocks times a matrix, scaled": """
+        dim M = 64, N = 40, Z = 7, BS = 16
+        input ptr: i32[M // BS + 1], col: i32[Z], val: f16[Z, BS, BS], s: f32[Z], X: f16[M, N]
+        assume 0 <= col[z] < M // BS
+        assume abs(s[z]) < 100
+        assume ptr[r] <= ptr[r + 1]
+        assume 0 <= ptr[r] <= Z
+        output Y: f16[M, N], V: f16[M, N]
+        Y[i: M, n] = sum[z: ptr[i // BS] .. ptr[i // BS + 1], k: BS](val[z, i % BS, k] * X[col[z] * BS + k, n])
+        V[i: M, n] = sum[z: ptr[i // BS] .. ptr[i // BS + 1]](s[z] * sum[k: BS](val[z, i % BS, k] * X[col[z] * BS + k, n]))""",
 }

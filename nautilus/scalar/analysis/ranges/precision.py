@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, free_vars, loads
+from nautilus.core.index.groups import over_groups
+from nautilus.core.index.sizes import nominal
 from nautilus.core.types import FORMATS, DType
 from nautilus.scalar.analysis.definitions import Def
 
@@ -15,6 +18,7 @@ from nautilus.scalar.analysis.definitions import Def
 SHORT = frozenset({DType.I8, DType.U8, *(d for d in DType if d.is_float8)})
 #: Types of at most 16 bits that are operands of matrix units.
 NARROW = SHORT | {d for d in DType if d.is_half}
+FEW, MANY = 32, 1 << 20  # results that use an element which is loaded for them alone, and elements of such a factor
 _DEPTH = 8
 
 
@@ -104,3 +108,13 @@ def feeding_wide_outputs(defs: Mapping[str, Def]) -> frozenset[str]:
 
 def _is_short(dtype: DType) -> bool:
     return dtype.is_float and dtype.bits <= 16
+
+
+def is_streamed(d: Def, factor: Expr) -> bool:
+    """Whether ``factor`` has many elements, each of which at most :data:`FEW` results use, as in decoding.
+
+    Loads then take longer than MMAs of tf32, and a maximum of the factor would need the same loads once more.
+    """
+    _, groups, _ = over_groups(factor, [a for a in d.par if a.name in free_vars(factor)])
+    results, rows, summed = (prod(nominal(a.extent) for a in axes) for axes in (d.par, groups, d.red))
+    return results <= FEW * rows and rows * summed >= MANY

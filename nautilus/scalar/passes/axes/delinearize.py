@@ -47,13 +47,13 @@ def _first(program: Program) -> PackPlan | None:
         reduced = frozenset(a.name for a in d.red)
         for axis in d.par:
             for ld in d.reads():
-                size = _size(ld, axis.name, reduced) if reduced else _digits(ld, axis.name, defs.get(ld.buffer))
+                size = _size(ld, axis.name, reduced) if reduced else sum_digits(ld, axis.name, defs.get(ld.buffer))
                 if size is not None and isinstance(axis.extent, int) and axis.extent % size == 0 < size < axis.extent:
                     return PackPlan(d.name, axis.name, size)
     return None
 
 
-def _digits(ld: Load, axis: str, read: Def | None) -> int | None:
+def sum_digits(ld: Load, axis: str, read: Def | None) -> int | None:
     """G where ``ld`` is an element of the sum ``read`` at ``axis // G`` in one dimension, and at ``axis % G``."""
     if read is None or read.op != "sum" or read.at is not None:
         return None

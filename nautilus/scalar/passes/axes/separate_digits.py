@@ -10,11 +10,23 @@ Neither factor depends on all of ``o``.  With ``o = B * o_group + o_member`` (pa
     S[n, o_member, i] = sum[j](Q[o_member, j] * X[n, i * B + j])
     Y[n, o_group * B + o_member] = sum[i](P[o_group, i] * S[n, o_member, i])
 
-The same holds for a summed axis.  Its digits may then be summed one after the other (``order-contractions``).
+An axis of the result that both factors of a sum have, but at different digits, gives neither of them rows of its own.
+With an axis for each digit the sum is a product of matrices, as in convolutions whose groups are numbered through, or
+interleaved::
 
-The pass applies to an axis that sums use as ``o // B`` and ``o % B``, in no tensor as both, where B divides the extent;
-inputs may also be read at ``o`` itself.  A temp that does not depend on one of its axes loses it.  Where no temp does,
-and no other order of the sums is faster, the axes stay.
+    Z[n, t, o] = sum[k, c](W[o, k, c] * X[n, t + k, o % C // D * D + c])
+    Z[n, t, o] = sum[k, c](W[o, k, c] * X[n, t + k, c * G + o % G])
+
+The same is done to an axis of which the condition has one digit and a factor the other one, such as the rows of sparse
+blocks, so that the rows of a tile have one condition
+(:mod:`nautilus.scalar.analysis.contractions.factor_digits`)::
+
+    Y[i, n] = sum[z, k | ptr[i // B] <= z and z < ptr[i // B + 1]](val[z, i % B, k] * X[col[z] * B + k, n])
+
+The first of these rules holds for a summed axis too.  Its digits may then be summed one after the other
+(``order-contractions``).  It applies to an axis that sums use as ``o // B`` and ``o % B``, in no tensor as both, where
+B divides the extent; inputs may also be read at ``o`` itself.  A temp that does not depend on one of its axes loses it.
+Where no temp does, and no other order of the sums is faster, the axes stay.
 
 A temp that a definition reads at ``B * x + y`` has an axis for each digit in any case, as where gradients are sums over
 the heads of a group::
@@ -36,10 +48,13 @@ from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children,
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import PackPlan
 from nautilus.scalar.analysis.axes import unify
+from nautilus.scalar.analysis.contractions.factor_digits import separating_digit
 from nautilus.scalar.analysis.contractions.promises import Promises
 from nautilus.scalar.analysis.definitions import Def, read_defs
+from nautilus.scalar.analysis.definitions import size as size_of
 from nautilus.scalar.digits import read_by_digits, viewed
 from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.axes.delinearize import sum_digits
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.pack import pack
@@ -61,6 +76,8 @@ class SeparateDigits:
         live = Dead().apply(program)
         while (plan := read_by_digits(live)) is not None:
             program = live = viewed(pack(live, plan), plan.size)
+        while (plan := _between_factors(live)) is not None:
+            program = live = _by_digits(pack(live, plan), plan.size)
         for alone in (False, True):
             made = live
             while (plan := _first(made, alone)) is not None:
@@ -70,6 +87,35 @@ class SeparateDigits:
             if made is not live and (smaller is not made or (not alone and orders.apply(smaller) is not smaller)):
                 return smaller
         return program
+
+
+def _between_factors(program: Program) -> PackPlan | None:
+    """The first axis of which the factors of a sum have different digits, so that the sum is a product by digits.
+
+    Or one of an elementwise definition that reads such a sum at both digits.
+    """
+    defs = find_defs(program)
+    for d in defs.values():
+        for axis in d.par:
+            size = separating_digit(d, axis)
+            if size is None and not d.is_reduction:
+                read = (sum_digits(ld, axis.name, defs.get(ld.buffer)) for ld in d.reads())
+                size = next((n for n in read if n is not None and _divides(n, axis)), None)
+            if size is not None:
+                return PackPlan(d.name, axis.name, size)
+    return None
+
+
+def _by_digits(program: Program, size: int) -> Program:
+    """``program`` with two dimensions where positions have digits, by ``size`` or by the extent of another axis."""
+    sizes = {n for d in find_defs(program).values() for a in d.axes if (n := size_of(a)) is not None and n > 1}
+    for n in sorted(sizes | {size}):
+        program = viewed(program, n)
+    return program
+
+
+def _divides(size: int, axis: Axis) -> bool:
+    return isinstance(axis.extent, int) and axis.extent % size == 0 < size < axis.extent
 
 
 def _first(program: Program, alone: bool) -> PackPlan | None:

@@ -5,7 +5,7 @@ for every point of the outer one: that of scales for groups of terms
 (:mod:`nautilus.scalar.analysis.contractions.scales`).  Matrix units then compute the whole sum, and not a product for
 each group.
 
-* Only the outer sum reads the inner one, and neither has a condition.
+* Only the outer sum reads the inner one. Terms that the condition of either one leaves out are not in the joint sum.
 * A factor that may be infinite enters the sum only where the sum of a group is multiplied by it as a whole: terms of a
   group may have both signs, and infinite ones would cancel.
 * A product of 8-bit integers becomes one of f32, if the sum of a group stays within i32: over the reals, both are the
@@ -20,6 +20,7 @@ from math import isfinite, prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
+from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, children, loads, substitute
 from nautilus.core.expr.products import BYTE_TERMS, factors, matrix_product, product_of
 from nautilus.core.passes import CertifyingPass
@@ -94,15 +95,18 @@ def _joined(d: Def, defs: Mapping[str, Def], finite: frozenset[str]) -> tuple[De
     if terms is None:
         return None
     at: Mapping[str, Expr] = {a.name: e for a, e in zip(inner.par, load.index, strict=True)}
-    made = replace(d, red=(*d.red, *inner.red), value=product_of([*scales, substitute(terms, at)]))
+    inside = None if inner.guard is None else substitute(inner.guard, at)
+    more = [c for c in conjuncts(inside) if c not in conjuncts(d.guard)]
+    value, guard = product_of([*scales, substitute(terms, at)]), conjunction((d.guard, *more))
+    made = replace(d, red=(*d.red, *inner.red), value=value, guard=guard)
     if not _keeps_infinities(made, inner, scales, defs, finite):
         return None
     own = substitute(inner.value, at)
-    group: Expr = Reduce("sum", inner.red, None, own, own.dtype, inner.span)
+    group: Expr = Reduce("sum", inner.red, inside, own, own.dtype, inner.span)
     whole = groups[0]
     group = replace(whole, args=(group,)) if isinstance(whole, Op) else group
     before = Reduce("sum", d.red, d.guard, product_of([*scales, group]), DType.F32, d.span)
-    after = Reduce("sum", made.red, d.guard, made.value, DType.F32, d.span)
+    after = Reduce("sum", made.red, made.guard, made.value, DType.F32, d.span)
     return made, Certificate("join-groups", d.name, before, after, (), (), (), _PROOF, d.span)
 
 
@@ -118,7 +122,7 @@ def _load(e: Expr) -> Load | None:
 def _is_group(ld: Load, d: Def, defs: Mapping[str, Def]) -> bool:
     """Whether ``ld`` is a sum for each point of ``d`` that only ``d`` reads."""
     inner, names = defs.get(ld.buffer), sorted(a.name for a in d.axes)
-    if inner is None or inner.op != "sum" or inner.guard is not None or inner.buffer.space is not Space.TEMP:
+    if inner is None or inner.op != "sum" or inner.buffer.space is not Space.TEMP:
         return False
     if len(ld.index) != len(names) or sorted(e.name for e in ld.index if isinstance(e, Var)) != names:
         return False

@@ -67,7 +67,7 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.masking import certainly_in_range
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.flatten_contractions import contracted, innermost
-from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import equal_temp, find_defs, fresh_name, put_defs
 from nautilus.targets.limits import VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -367,12 +367,12 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     span = made.factor.span
     turned = _is_accumulator_of_bytes(d, side)
     axes, value, support = _padded(made, {a.name for a in d.axes}, turned)
-    known = _equal(program, d, axes, value, made.dtype)
-    name = known or fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
+    name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
     buffer = Buffer(name, made.dtype, tuple(a.extent for a in axes), Space.TEMP, span, support=support)
     temp = Def(name, buffer, axes, (), None, value, None, span)
+    known = equal_temp(program, temp, d.name)
     index = (*made.index[:-1], position(made.index[-1])) if turned else made.index
-    load = Load(name, index, made.dtype, span)
+    load = Load(known or name, index, made.dtype, span)
     product, scaled = unscaled(d), scaled_product(d)
     assert isinstance(product, Op)
     factors = list(product.args)
@@ -381,21 +381,6 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     product = replace(product, args=tuple(factors))
     element = product if scaled is None else replace(scaled, product=product).element
     return put_defs(program, d.name, (*(() if known else (temp,)), replace(d, value=element)))
-
-
-def _equal(program: Program, d: Def, axes: Sequence[Axis], value: Expr, dtype: DType) -> str | None:
-    """A temp before ``d`` that has ``value`` over ``axes``, as both factors of ``x[n, a] * x[n, b]`` do."""
-    for name, t in find_defs(program).items():
-        if name == d.name:
-            return None
-        plain = not t.is_reduction and t.guard is None and t.at is None and t.buffer.support is None
-        if not plain or t.buffer.space is not Space.TEMP or t.buffer.dtype is not dtype or len(t.par) != len(axes):
-            continue
-        names = {a.name: Var(b.name) for a, b in zip(t.par, axes, strict=True)}
-        same = all(a.extent == b.extent for a, b in zip(t.par, axes, strict=True))
-        if same and substitute(t.value, names) == value:
-            return name
-    return None
 
 
 def _is_accumulator_of_bytes(d: Def, side: int) -> bool:

@@ -47,7 +47,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.flatten_contractions import contracted
 from nautilus.scalar.passes.operands.store_shifted import conditions, is_box
 from nautilus.scalar.passes.pack import pack
-from nautilus.scalar.rewriting import all_defs, find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import all_defs, equal_temp, find_defs, fresh_name, put_defs
 from nautilus.targets import window_rates as rates
 from nautilus.targets.limits import VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
@@ -157,8 +157,14 @@ def _has_boxes(program: Program, c: Convolution) -> bool:
     found = contracted(program, c.d) or c.d.red[:1] * (len(c.d.red) == 1)
     rows = frozenset(a.name for a in c.rows)
     whole = c.shapes[0][-1] * c.dtype.bytes % VECTOR_BYTES == 0
-    plain = all(isinstance(e, Var) for e in c.other.index)  # flatten-contractions and store-operands take it
+    plain = all(isinstance(e, Var) or _is_moved(e) for e in c.other.index)  # the passes after this one take it
     return bool(found) and whole and plain and is_box(c.load, rows, found[-1], program)
+
+
+def _is_moved(e: Expr) -> bool:
+    """Whether ``e`` is a variable and a constant, as where columns of one tensor belong to two products."""
+    form = linear(e)
+    return len(form.terms) == 1 and all(isinstance(a, Var) and n == 1 for a, n in form.terms.items())
 
 
 # -- the division of the contracted axes ----------------------------------------------------------------
@@ -259,6 +265,7 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
     place: Expr = calc("mod", flat, x.padded) if x.outer else flat
     taps = dict(digits(tap, x.outer))
     left = _window_temp(program, c, x)
+    known = equal_temp(program, left, d.name)
     index = tuple(simplify(substitute(e, {**taps, INNER: place})) for e in x.temp.index)
     right = None if x.is_plain else _filter_temp(program, c, x)
     if right is None:
@@ -270,7 +277,7 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
     if d.guard is not None:
         inside = [left.buffer.supported(index), None if right is None else right.buffer.supported(other.index)]
         kept += [*inside, *(substitute(e, taps) for e in c.kept)]
-    factors: list[Expr] = [Load(left.name, index, c.dtype, d.span), other]
+    factors: list[Expr] = [Load(known or left.name, index, c.dtype, d.span), other]
     if c.dtype is not DType.F32:
         factors = [Op("cast", (e,), DType.F32, d.span) for e in factors]
     last = d.index[-1]
@@ -280,7 +287,7 @@ def with_windows(program: Program, c: Convolution, x: Choice) -> Program:
     axis = Axis(name, _volume(x.outer) * x.padded, x.inner[0].span)
     value = Op("mul", tuple(factors), DType.F32, d.span)
     made = replace(d, red=(axis,), value=value, guard=conjunction(kept))
-    return put_defs(program, d.name, (*(t for t in (left, right) if t is not None), made))
+    return put_defs(program, d.name, (*(t for t in (None if known else left, right) if t is not None), made))
 
 
 def _window_temp(program: Program, c: Convolution, x: Choice) -> Def:

@@ -26,6 +26,7 @@ from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import all_defs, fresh_name, put_defs
 
 _PLACES = 2  # columns of one result: tiles of more products are narrow
@@ -44,7 +45,7 @@ class SeparateColumns:
             defs = all_defs(live)
             found = None if defs is None else _places(defs[name], defs)
             if defs is not None and found is not None:
-                live = program = _separated(live, defs[name], defs, found)
+                live = program = Simplify().apply(_separated(live, defs[name], defs, found))
         return program
 
 
