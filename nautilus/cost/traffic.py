@@ -167,7 +167,7 @@ class _Box:
         return _Box(np.broadcast_to(keys, (n,)), np.broadcast_to(size, (n,)), np.broadcast_to(moved, (n,)))
 
     def of_blocks(self, step: int, count: int) -> float:
-        """Bytes of the sectors of the distinct boxes of ``count`` tiles, each of which is ``step`` behind another."""
+        """Bytes of the sectors of the distinct boxes of ``count`` tiles, each ``step`` after another."""
         first = slice(0, step * count, step)
         _, at = np.unique(self.keys[first], return_index=True)
         return float(self.sectors[first][at].sum())
