@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from nautilus.core.fallbacks import NO_FALLBACKS, SMALLER, UNFUSED, Fallbacks
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity, first_equal
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context
 from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
@@ -42,7 +43,8 @@ class PricedPlanner:
         The fallbacks are those of trials that had to take them, so that the compilation does not fail in the same way.
         """
         given = schedule or Schedule()
-        decided = Planner(self.arch, self.fallbacks, self.precision).decide(before, program, given)
+        known = first_equal(self.fallbacks), first_equal(given)
+        decided = _by_rules(self.arch, self.precision, before, program, *known)
         found: Trial | None = None
         if given.kernels:
             return decided, self.fallbacks
@@ -83,6 +85,14 @@ class PricedPlanner:
 
     def _context(self, schedule: Schedule) -> Context:
         return Context(self.arch, self.precision, schedule=schedule, fallbacks=self.fallbacks)
+
+
+@by_identity(128)
+def _by_rules(
+    arch: str, precision: str, before: str, program: Program, fallbacks: Fallbacks, given: Schedule
+) -> Schedule:  # fmt: skip
+    """The choice of the rules, which trials and the compilation ask for on the same programs."""
+    return Planner(arch, fallbacks, precision).decide(before, program, given)
 
 
 def _apart_where_smaller(program: Program, context: Context) -> Trial | None:
