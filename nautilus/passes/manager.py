@@ -110,6 +110,8 @@ class Step:
 
     def derive(self, module: Any, context: Context, kept: bool = False) -> tuple[Any, tuple[Certificate, ...]]:
         """The module after this step, and the certificates of a pass that changes the maths; ``kept``: in a trial."""
+        if self.spec is not None and self.spec.of_recurrences and not has_recurrences(module):
+            return module, ()
         made: Any
         if self.spec is None:
             made, given, skip = load(self.stage.lower), _NO_OPTIONS, 1

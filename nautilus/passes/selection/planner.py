@@ -20,7 +20,6 @@ from nautilus.passes.manager import Context
 from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
 from nautilus.planner.planner import Planner
-from nautilus.planner.products.steps import plan_steps
 from nautilus.scalar.ir import Program
 
 MARGIN = 0.1  # relative gain by the cost model below which the kernel stays
@@ -69,6 +68,8 @@ class PricedPlanner:
 
     def decide_steps(self, before: str, program: Program, schedule: Schedule) -> Schedule:
         """``schedule`` with plans of recurrences, which are no part of the programs of :meth:`decide`."""
+        from nautilus.planner.products.steps import plan_steps
+
         planned = {k.name for k in schedule.kernels}
         made = plan_steps(program, self.arch, self.fallbacks) if before == "fuse" else ()
         return replace(schedule, kernels=(*schedule.kernels, *(k for k in made if k.name not in planned)))
