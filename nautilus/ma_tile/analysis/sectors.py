@@ -23,6 +23,7 @@ from nautilus.core.index.simplify import divisor
 from nautilus.core.index.sizes import nominal
 from nautilus.core.numerics import distinct, run_starts
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
@@ -51,6 +52,7 @@ class Sectors:
         return self.touched * SECTOR / max(1, self.size)
 
 
+@by_identity(256)  # the cost model asks for the same access at many places and sizes
 def sectors(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int) -> Sectors:
     """The sectors of one access of the elements at ``index``, ``vec`` registers of every lane at a time."""
     size = buffer.dtype.bytes
