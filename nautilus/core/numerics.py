@@ -173,7 +173,7 @@ def eval_op(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "real") -
 
 
 def eval_quietly(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "real") -> Array:
-    """:func:`eval_op` where the caller has turned off numpy's warnings: that takes as long as an operation on numbers."""
+    """:func:`eval_op` where the caller has turned off warnings of numpy, which takes as long as an operation."""
     if op == "cast":
         return _cast(np.asarray(args[0]), dtype, mode)
     if op == "narrow":
