@@ -49,7 +49,8 @@ def _parameters(target: Any) -> tuple[tuple[str, bool], ...]:
 
     ``inspect.signature`` takes a hundredth of a short compilation for all passes.
     """
-    function = target.__init__ if isinstance(target, type) else inspect.unwrap(target)
+    made: Any = target
+    function = made.__init__ if isinstance(target, type) else inspect.unwrap(target)
     code, named = function.__code__, function.__kwdefaults__ or {}
     positional = code.co_varnames[: code.co_argcount]
     given = len(positional) - len(function.__defaults__ or ())

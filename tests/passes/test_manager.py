@@ -156,7 +156,12 @@ def test_every_stage_is_complete() -> None:
 
 def test_results_of_trials_are_taken_where_a_step_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     step, calls = steps(fake.STAGE)[2], list[int]()
-    monkeypatch.setattr(fake.ByArch, "apply", lambda self, module: calls.append(module) or 10**6 + module)
+
+    def apply(_self: fake.ByArch, module: int) -> int:
+        calls.append(module)
+        return 10**6 + module
+
+    monkeypatch.setattr(fake.ByArch, "apply", apply)
     one, other = Context(arch="sm_80"), Context(arch="sm_80", schedule=Schedule(inline=("a",)))
     module = 10**9
     assert step.run(module, one) == step.run(module, one) and len(calls) == 2  # no trial

@@ -101,11 +101,6 @@ def _params(eq: bool, frozen: bool, slots: bool, kw_only: bool) -> object:
     return getattr(made, _PARAMS)
 
 
-def _field(default: object) -> Field[Any]:
-    """A field with ``default`` (MISSING: none), as ``dataclasses.field`` makes it, which checks its arguments."""
-    return Field(default, MISSING, True, True, None, True, None, MISSING)  # type: ignore[call-arg,arg-type]
-
-
 def _own_fields(cls: type, kw_only: bool) -> list[Field[Any]]:
     """The fields that the class itself declares, in their order.
 
@@ -120,7 +115,7 @@ def _own_fields(cls: type, kw_only: bool) -> list[Field[Any]]:
         default = getattr(cls, name, MISSING)
         if isinstance(default, MemberDescriptorType):
             default = MISSING  # the slot of a base
-        f: Any = default if isinstance(default, Field) else _field(default)
+        f: Any = default if isinstance(default, Field) else dataclasses.field(default=default)
         if f.default.__class__.__hash__ is None:
             raise ValueError(f"mutable default of field {name}: use default_factory")
         f.name, f.type, f._field_type = name, kind, _KIND
