@@ -21,7 +21,7 @@ from nautilus.passes.attempts import Repeated, Resources, check_resources, next_
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input
 from nautilus.passes.instruments import Verify, VerifyLater
-from nautilus.passes.manager import Instrument, Pipeline, steps
+from nautilus.passes.manager import Instrument, Pipeline, forget_trials, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
 from nautilus.passes.selection.assembly import Refused, refusal
@@ -40,6 +40,7 @@ Accept = Callable[[Result], None]  # raises ScheduleError for a result that must
 def compile_file(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
     """Run the stages under the first schedule that none of them, nor ``accept``, rejects.  Raises what they raise."""
     forget()
+    forget_trials()
     return compile_variant(request, instruments, accept)
 
 

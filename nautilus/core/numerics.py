@@ -169,15 +169,20 @@ def eval_op(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "real") -
     that is not selected.  Raises KeyError for an unknown operation.
     """
     with np.errstate(all="ignore"):
-        if op == "cast":
-            return _cast(np.asarray(args[0]), dtype, mode)
-        if op == "narrow":
-            x = np.asarray(args[0])
-            return x if mode == "real" and x.dtype.kind == "f" else round_to(x, dtype)
-        value = np.asarray(EVAL[op](*args))
-        if op in COMPARISONS or dtype is DType.BOOL:
-            return value.astype(np.bool_)
-        return _in_type(value, dtype, mode)
+        return eval_quietly(op, args, dtype, mode)
+
+
+def eval_quietly(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "real") -> Array:
+    """:func:`eval_op` where the caller has turned off warnings of numpy, which takes as long as an operation."""
+    if op == "cast":
+        return _cast(np.asarray(args[0]), dtype, mode)
+    if op == "narrow":
+        x = np.asarray(args[0])
+        return x if mode == "real" and x.dtype.kind == "f" else round_to(x, dtype)
+    value = np.asarray(EVAL[op](*args))
+    if op in COMPARISONS or dtype is DType.BOOL:
+        return value.astype(np.bool_, copy=False)
+    return _in_type(value, dtype, mode)
 
 
 def _cast(x: Array, dtype: DType, mode: Mode) -> Array:

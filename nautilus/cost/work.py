@@ -224,9 +224,11 @@ class Counter:
         for op in body:
             match op:
                 case ma.LetOp(var=var, expr=e):
-                    at, *ends = (self._longest(var, e, x) for x in (env, *both_ends(env)))
-                    env[var] = at
-                    if self.private > 1 and CONSUMER in free_vars(e):
+                    places = [env]
+                    if own := self.private > 1 and CONSUMER in free_vars(e):
+                        places += both_ends(env)
+                    env[var], *ends = (self._longest(var, e, x) for x in places)
+                    if own:
                         env[f"{var}#"] = tuple(ends)
                 case TileSchedulerOp(body=inner):
                     self.block(inner, times, dict(env))

@@ -17,6 +17,7 @@ from nautilus.core.buffers import Space
 from nautilus.core.errors import UnsupportedError, in_kernel
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index import simplify as index
+from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type, scalar_type
 from nautilus.cuda.expr import SUM, Speller, operand
@@ -31,7 +32,7 @@ from nautilus.cuda.ops import wgmma as warpgroup
 from nautilus.cuda.ops.mma_parts import print_parts
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
-from nautilus.cuda.text.statements import Statements
+from nautilus.cuda.text.statements import Definition, Statements
 from nautilus.cuda.writer import Printers, Writer, axis_ranges
 from nautilus.ma_tile.analysis.consumers import has_warpgroups
 from nautilus.ma_tile.ir import ops as ma
@@ -57,20 +58,35 @@ def whole_text(header: Sequence[str], devices: Sequence[str], host: str) -> str:
     return "\n".join(p for p in (comment, *devices, host) if p)
 
 
-def device_part(module: ma.MemModule, statements: Statements = NONE) -> str:
-    """The namespace of a module with its kernels and the helpers that they call. Raises UnsupportedError."""
+def device_part(
+    module: ma.MemModule, statements: Statements = NONE, only: Sequence[ma.MemKernel] | None = None
+) -> str:  # fmt: skip
+    """The namespace of a module with its kernels and the helpers that they call. Raises UnsupportedError.
+
+    ``only``: some of its kernels.
+    """
     for b in module.buffers:
         if b.dtype.is_float8 and not limits(module.target).float8:
             raise UnsupportedError(f"8-bit floating point ({b.dtype}) on {module.target}", b.name, b.span)
     helpers: set[str] = set()
     kernels: list[str] = []
-    for kernel in module.kernels:
-        speller = Speller()
-        with in_kernel(kernel.name):
-            kernels.append(emit_kernel(module, kernel, speller, statements))
-        helpers |= speller.helpers
+    for kernel in module.kernels if only is None else only:
+        text, used = _printed(module, kernel, statements.all)
+        kernels.append(text)
+        helpers |= used
     opening, closing = f"namespace {module_names(module).namespace} {{\n", "}  // namespace\n"
     return "\n".join(p for p in (opening, render(helpers), *kernels, closing) if p)
+
+
+@by_identity(16)  # ptxas sees kernels before they are printed with all others
+def _printed(
+    module: ma.MemModule, kernel: ma.MemKernel, statements: tuple[Definition, ...]
+) -> tuple[str, frozenset[str]]:  # fmt: skip
+    """The text of a kernel and the helpers that it calls."""
+    speller = Speller()
+    with in_kernel(kernel.name):
+        text = emit_kernel(module, kernel, speller, Statements(statements))
+    return text, frozenset(speller.helpers)
 
 
 def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, statements: Statements = NONE) -> str:

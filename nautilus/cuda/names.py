@@ -119,6 +119,7 @@ def kernel_symbol(module: MemModule, kernel: MemKernel) -> str:
     return module_names(module).kernels[kernel.name]
 
 
-def kernel_symbols(module: MemModule) -> Mapping[str, str]:
-    """Symbol of each ``__global__`` function -> name of its kernel."""
-    return {symbol: name for name, symbol in module_names(module).kernels.items()}
+def kernel_symbols(module: MemModule, only: Iterable[MemKernel] | None = None) -> Mapping[str, str]:
+    """Symbol of each ``__global__`` function -> name of its kernel; ``only``: of some kernels."""
+    names = None if only is None else {k.name for k in only}
+    return {symbol: name for name, symbol in module_names(module).kernels.items() if names is None or name in names}

@@ -10,7 +10,7 @@ from nautilus.cuda.module import CudaModule
 from nautilus.cuda.names import kernel_symbols
 from nautilus.cuda.text.statements import Spec, Statements
 from nautilus.cuda.text.wrapping import wrapped
-from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 
 
 def lower_variants(choice: Choice, header: tuple[str, ...] = (), spec: Spec | None = None) -> CudaModule:
@@ -25,7 +25,12 @@ def lower_variants(choice: Choice, header: tuple[str, ...] = (), spec: Spec | No
     return CudaModule(wrapped(text), kernels)
 
 
-def lower_kernels(modules: Sequence[MemModule]) -> CudaModule:
-    """The kernels of variants with nothing that launches them, as :func:`lower_variants` prints them."""
-    kernels = {symbol: f"{m.name}.{kernel}" for m in modules for symbol, kernel in kernel_symbols(m).items()}
-    return CudaModule(wrapped(whole_text((), [device_part(m) for m in modules], "")), kernels)
+def lower_kernels(parts: Sequence[tuple[MemModule, Sequence[MemKernel]]], spec: Spec | None = None) -> CudaModule:
+    """Some kernels of each module with nothing that launches them, as :func:`lower_variants` prints them.
+
+    ``spec``: as :func:`.module.lower`.
+    """
+    statements = Statements.of(spec)
+    kernels = {symbol: f"{m.name}.{kernel}" for m, only in parts for symbol, kernel in kernel_symbols(m, only).items()}
+    devices = [device_part(m, statements, only) for m, only in parts]
+    return CudaModule(wrapped(whole_text((), devices, "")), kernels)

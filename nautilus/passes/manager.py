@@ -5,6 +5,9 @@ names of its own fields (``schedule``, ``arch``, ``precision``, ...).  A *loweri
 whose further arguments are filled in the same way.  Both become a :class:`Step`.  :func:`prepared` completes the
 context before a step: it adds decisions of the planner and the header of the text.
 
+A trial of a plan (:mod:`nautilus.passes.selection.trial`) runs steps that the compilation, or another trial, runs again
+on the same module with the same options: the results of steps in trials are kept, and taken wherever a step runs.
+
 The manager only runs steps; verification, printing, dumping and timing are instruments.  After
 every step each instrument gets a :class:`Record`.  An error in a step has a note with the name of the step.
 """
@@ -12,8 +15,9 @@ every step each instrument gets a :class:`Record`.  An error in a step has a not
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from nautilus.core.certificate import Certificate
@@ -21,11 +25,14 @@ from nautilus.core.errors import VerifyError
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import Results, Same, first_equal
 from nautilus.core.schedule import Schedule
 from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.pipelines import PassSpec, Stage
 from nautilus.passes.recurrences import decide_between, derive_between, has_recurrences
 from nautilus.targets.records import DEFAULT_TARGET
+
+_IN_TRIALS = Results(512)  # steps of about four trials
 
 
 @dataclass(frozen=True)
@@ -97,20 +104,56 @@ class Step:
         """The module after this step."""
         return self.derive(module, context)[0]
 
-    def derive(self, module: Any, context: Context) -> tuple[Any, tuple[Certificate, ...]]:
-        """The module after this step, and the certificates of a pass that changes the maths."""
+    def tried(self, module: Any, context: Context) -> Any:
+        """The module after this step in a trial, whose result is kept."""
+        return self.derive(module, context, kept=True)[0]
+
+    def derive(self, module: Any, context: Context, kept: bool = False) -> tuple[Any, tuple[Certificate, ...]]:
+        """The module after this step, and the certificates of a pass that changes the maths; ``kept``: in a trial."""
+        if self.spec is not None and self.spec.of_recurrences and not has_recurrences(module):
+            return module, ()
+        made: Any
         if self.spec is None:
-            function = load(self.stage.lower)
-            return function(module, **bind(function, context, {}, skip=1)), ()
-        made, options = load_pass(self.spec.name, self.spec.target), self.spec.options
+            made, given, skip = load(self.stage.lower), _NO_OPTIONS, 1
+        else:
+            made, given, skip = load_pass(self.spec.name, self.spec.target), self.spec.options, 0
 
         def run(part: Any, schedule: Schedule | None) -> tuple[Any, tuple[Certificate, ...]]:
-            instance = made(**bind(made, replace(context, schedule=schedule), options))
-            return instance.derive(part) if isinstance(instance, CertifyingPass) else (instance.apply(part), ())
+            return self._apply(made, part, bind(made, replace(context, schedule=schedule), given, skip))
 
-        if has_recurrences(module) and not getattr(made, "sees_recurrences", False):
+        if self.spec is not None and has_recurrences(module) and not getattr(made, "sees_recurrences", False):
             return derive_between(run, module, context.schedule)
-        return run(module, context.schedule)
+        options = bind(made, context, given, skip)
+        if not (kept or _IN_TRIALS.found):
+            return self._apply(made, module, options)
+        key = (made, Same(module), *((name, _identified(value)) for name, value in options.items()))
+        found: tuple[Any, tuple[Certificate, ...]] | None = _IN_TRIALS.found.get(key)
+        if found is None:
+            found = self._apply(made, module, options)
+            if kept:
+                _IN_TRIALS.keep(key, found)
+        return found
+
+    def _apply(self, made: Any, module: Any, options: Mapping[str, Any]) -> tuple[Any, tuple[Certificate, ...]]:
+        if self.spec is None:
+            return made(module, **options), ()
+        instance = made(**options)
+        return instance.derive(module) if isinstance(instance, CertifyingPass) else (instance.apply(module), ())
+
+
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+
+
+def _identified(option: Any) -> object:
+    """An option of a step as a part of a key: text and numbers by value, schedules too, other objects by identity."""
+    if option is None or isinstance(option, str | int):
+        return option
+    return Same(first_equal(option) if isinstance(option, Schedule) else option)
+
+
+def forget_trials() -> None:
+    """Drop the results of trials, which a compilation of another input does not need."""
+    _IN_TRIALS.found.clear()
 
 
 def prepared(step: Step, module: Any, context: Context) -> Context:

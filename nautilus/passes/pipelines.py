@@ -12,14 +12,23 @@ from typing import Any
 
 from nautilus.core.records import dataclass
 
+_RECURRENCES = "nautilus.scalar.passes.recurrences."  # the folder of passes on recurrences
+
 
 @dataclass(frozen=True, slots=True)
 class PassSpec:
-    """A pass: its name, its class as ``"module:Class"``, and options that override those of the context."""
+    """A pass: its name, its class as ``"module:Class"``, and options that override those of the context.
+
+    ``of_recurrences``: it changes no program without recurrences, so that it is loaded for the others alone.
+    """
 
     name: str
     target: str
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def of_recurrences(self) -> bool:
+        return self.target.startswith(_RECURRENCES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Load, Param, Var
+from nautilus.core.expr.nodes import Expr, Load, Param, Var
 from nautilus.core.types import DType
 
 ROW, COLUMN = Var("i"), Var("j")
@@ -31,3 +31,17 @@ def test_what_is_not_known_is_an_error_or_what_the_caller_says() -> None:
     with pytest.raises(KeyError, match="table"):
         evaluate(table, {"i": np.asarray(1)})
     assert evaluate(calc("add", table, COLUMN), {"j": np.asarray(1)}, lambda e: np.asarray(7)) == 8
+
+
+def test_operations_that_stand_in_several_others_are_evaluated_once() -> None:
+    asked = []
+
+    def read(e: Expr) -> object:
+        asked.append(e)
+        return np.asarray(2)
+
+    e = calc("add", Load("table", (ROW,), DType.I32), COLUMN)
+    for _ in range(40):
+        e = calc("min", e, calc("add", e, ROW))
+    assert evaluate(e, {"i": np.asarray(1), "j": np.asarray(3)}, read) == 5
+    assert len(asked) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.passes.dumps import read_header
 from nautilus.passes.instruments import DumpDir, Print, Time, Verify
 from nautilus.passes.loading import bind, load, load_pass
-from nautilus.passes.manager import Context, Pipeline, steps
+from nautilus.passes.manager import Context, Pipeline, forget_trials, steps
 from nautilus.passes.pipelines import STAGES
 
 from . import fake
@@ -151,3 +152,24 @@ def test_every_stage_is_complete() -> None:
     assert [s.suffix for s in STAGES] == [".naut", ".scalar", ".vr", ".ma", ".cu"]
     for stage in STAGES[1:4]:
         assert stage.lower and stage.verify and stage.format and stage.parse
+
+
+def test_results_of_trials_are_taken_where_a_step_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, calls = steps(fake.STAGE)[2], list[int]()
+
+    def apply(_self: fake.ByArch, module: int) -> int:
+        calls.append(module)
+        return 10**6 + module
+
+    monkeypatch.setattr(fake.ByArch, "apply", apply)
+    one, other = Context(arch="sm_80"), Context(arch="sm_80", schedule=Schedule(inline=("a",)))
+    module = 10**9
+    assert step.run(module, one) == step.run(module, one) and len(calls) == 2  # no trial
+    tried = step.tried(module, one)
+    assert step.run(module, one) is tried and step.tried(module, one) is tried and len(calls) == 3
+    assert step.run(module, replace(other, schedule=None)) is tried and len(calls) == 3
+    assert step.run(module, other) == tried and len(calls) == 4  # another option
+    assert step.tried(module, other) is step.run(module, replace(other, schedule=Schedule(inline=("a",))))
+    assert len(calls) == 5  # an equal schedule
+    forget_trials()
+    assert step.run(module, one) == tried and len(calls) == 6

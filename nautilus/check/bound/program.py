@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from nautilus.check.bound.shared import shared
 from nautilus.core.buffers import Buffer, Space
@@ -39,8 +40,6 @@ from nautilus.scalar.passes.operands.join_groups import JoinGroups
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
-from nautilus.scalar.passes.recurrences.chunk_matrix_states import RoundedState, rounded_states
-from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.results.reduce_rows import ReduceRows
 from nautilus.scalar.passes.results.store_partial_sums import StorePartialSums
 from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
@@ -49,6 +48,9 @@ from nautilus.scalar.passes.windows.count_terms import CountTerms
 from nautilus.scalar.passes.windows.separate_windows import SeparateWindows
 from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.rewriting.recurrences import between
+
+if TYPE_CHECKING:
+    from nautilus.scalar.passes.recurrences.chunk_matrix_states import RoundedState
 
 
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
@@ -102,7 +104,7 @@ def in_chunks(program: Spec, spec: Spec, precision: str = "fast", schedule: Sche
     Where what a step adds reads the state, each of its terms has two roundings more, in the inverse of the system of
     equations and in its product.  The steps after it amplify all of them (:func:`grows_in_chunks`).
     """
-    if precision == "strict" or (schedule is not None and not schedule.narrow):
+    if not has_recurrences(spec) or precision == "strict" or (schedule is not None and not schedule.narrow):
         return program
     states = _rounded_states(spec)
     corrections = {n: _corrections(program, n) for n, s in states.items() if s.corrected}
@@ -122,7 +124,15 @@ def in_chunks(program: Spec, spec: Spec, precision: str = "fast", schedule: Sche
     return replace(program, definitions=tuple(map(put, program.definitions))) if states else program
 
 
+def has_recurrences(spec: Spec) -> bool:
+    """Whether ``spec`` has a recurrence; most specs have none, and do not load what recurrences need."""
+    return any(d.recurrence is not None for d in spec.definitions)
+
+
 def _rounded_states(spec: Spec) -> dict[str, RoundedState]:
+    from nautilus.scalar.passes.recurrences.chunk_matrix_states import rounded_states
+    from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
+
     return rounded_states(JoinRecurrences().apply(lower(spec)), spec)
 
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import inexact, roundings, rounds_at_store
-from nautilus.check.bound.program import grows_in_chunks, in_chunks, rounded
-from nautilus.check.bound.recurrences.recurrent import chunk_errors, following_outputs, recurrent_bounds
+from nautilus.check.bound.program import grows_in_chunks, has_recurrences, in_chunks, rounded
 from nautilus.check.bound.sampling import figures
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, walk
 from nautilus.core.functions import FUNCTIONS
@@ -48,6 +47,8 @@ def _stated(spec: Spec, precision: str, schedule: Schedule, kernels: frozenset[s
     grows = chunked is not program and grows_in_chunks(spec)
     found = _bounds(chunked if grows else program, precision, wanted, schedule)
     if chunked is not program and not grows:
+        from nautilus.check.bound.recurrences.recurrent import chunk_errors
+
         more = chunk_errors(chunked, precision, wanted, schedule)
         found = {n: replace(b, relative=b.relative + more.get(n, 0.0)) for n, b in found.items()}
     out: dict[str, Bound] = {}
@@ -63,12 +64,14 @@ def _stated(spec: Spec, precision: str, schedule: Schedule, kernels: frozenset[s
 
 def _bounds(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, Bound]:
     """The bounds of the outputs ``wanted``, which are floats and not exact."""
+    if not has_recurrences(program):
+        return figures(program, precision, wanted, schedule) if wanted else {}
+    from nautilus.check.bound.recurrences.recurrent import following_outputs, recurrent_bounds
+
     recurrent = following_outputs(program)
     follow = [t for t in wanted if t.name in recurrent]
     plain = [t for t in wanted if t.name not in recurrent]
-    others = program
-    if recurrent:
-        others = replace(program, outputs=tuple(t for t in program.outputs if t.name not in recurrent))
+    others = replace(program, outputs=tuple(t for t in program.outputs if t.name not in recurrent))
     out = figures(others, precision, plain, schedule) if plain else {}
     if follow:
         out |= recurrent_bounds(program, precision, follow, schedule)

@@ -19,7 +19,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError
 from functools import cache
-from itertools import pairwise
 from operator import attrgetter
 from types import CodeType, FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
@@ -44,30 +43,34 @@ def _made(cls: type, eq: bool, frozen: bool, slots: bool, kw_only: bool) -> type
     own = _own_fields(cls, kw_only)
     by_name = _inherited(cls, frozen) | {f.name: f for f in own}
     fields = list(by_name.values())
-    init = _init(cls, fields)
+    parameters, left = _parameters(fields), _left(fields)
+    init = _init(cls, parameters, bool(left))
     added = {"__init__": init, **_methods(fields, eq, frozen, slots)}
-    added = {name: method for name, method in added.items() if not _defines(cls, name)}
+    body = cls.__dict__
+    added = {name: method for name, method in added.items() if name not in body or not _defines(body, name)}
     added |= {_FIELDS: by_name, _PARAMS: _params(eq, frozen, slots, kw_only), "__doc__": cls.__doc__ or cls.__name__}
     new = _with_slots(cls, own, added) if slots else _with_attributes(cls, own, added)
-    _connect(new, fields, init.__globals__)
+    _connect(new, parameters, left, init.__globals__)
     return new
 
 
 def _methods(fields: list[Field[Any]], eq: bool, frozen: bool, slots: bool) -> dict[str, object]:
     """The methods that a class gets besides ``__init__``, where its body does not define them."""
     made: dict[str, object] = {
-        "__match_args__": tuple(f.name for f in fields if f.init and not f.kw_only),
+        "__match_args__": tuple([f.name for f in fields if f.init and not f.kw_only]),
         "__repr__": _repr([f.name for f in fields if f.repr]),
     }
     if eq:
-        made["__eq__"] = _eq(_values([f.name for f in fields if f.compare]))
-        hashed = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
-        made["__hash__"] = _hash(_values(hashed)) if frozen else None
+        compared = [f.name for f in fields if f.compare]
+        values = _values(compared)
+        made["__eq__"] = _eq(values)
+        hashed = [f.name for f in fields if (f.compare if f.hash is None else f.hash)] if frozen else compared
+        made["__hash__"] = _hash(values if hashed == compared else _values(hashed)) if frozen else None
     if frozen:
-        made |= {"__setattr__": _refuse_assignment, "__delattr__": _refuse_deletion}
+        made["__setattr__"], made["__delattr__"] = _refuse_assignment, _refuse_deletion
         if slots:  # the default way of pickle assigns
             names = [f.name for f in fields]
-            made |= {"__getstate__": _state(_values(names)), "__setstate__": _restore(names)}
+            made["__getstate__"], made["__setstate__"] = _state(_values(names)), _restore(names)
     return made
 
 
@@ -132,10 +135,9 @@ def _inherited(cls: type, frozen: bool) -> dict[str, Field[Any]]:
     return found
 
 
-def _defines(cls: type, name: str) -> bool:
-    """Whether the class body defines ``name``, ``__hash__`` not as what follows from ``__eq__``."""
-    found = cls.__dict__.get(name, MISSING)
-    return not (found is MISSING or (name == "__hash__" and found is None and "__eq__" in cls.__dict__))
+def _defines(body: Mapping[str, object], name: str) -> bool:
+    """Whether the class body, which has ``name``, defines it: ``__hash__`` not as what follows from ``__eq__``."""
+    return not (name == "__hash__" and body[name] is None and "__eq__" in body)
 
 
 def _with_attributes(cls: type, own: Iterable[Field[Any]], added: Mapping[str, object]) -> type:
@@ -217,32 +219,39 @@ def _restore(names: list[str]) -> object:
     return __setstate__
 
 
-def _init(cls: Any, fields: list[Field[Any]]) -> FunctionType:
+def _init(cls: Any, parameters: list[Field[Any]], left: bool) -> FunctionType:
     """``__init__`` with the names of the fields; :func:`_connect` gives it what it calls.
 
-    Raises TypeError for a field without a default behind one with a default.
+    ``left``: there are fields that are no parameters.  Raises TypeError for a field without a default behind one with a
+    default.
     """
-    positional = [f for f in fields if f.init and not f.kw_only]
-    parameters = _parameters(fields)
-    for before, f in pairwise(positional):
-        if _has_default(before) and not _has_default(f):
+    names, defaults, positional = ["self"], list[Any](), 0
+    for f in parameters:
+        names.append(f.name)
+        if f.kw_only:
+            continue
+        positional += 1
+        if _has_default(f):
+            defaults.append(f.default)
+        elif defaults:
             raise TypeError(f"{cls.__name__}.{f.name} has no default and follows a field with one")
-    code = _shared(len(parameters), bool(_left(fields)) or hasattr(cls, "__post_init__")).replace(
-        co_argcount=1 + len(positional),
-        co_kwonlyargcount=len(parameters) - len(positional),
-        co_varnames=("self", *(f.name for f in parameters)),
+    code = _shared(len(parameters), left or hasattr(cls, "__post_init__")).replace(
+        co_argcount=1 + positional,
+        co_kwonlyargcount=len(parameters) - positional,
+        co_varnames=tuple(names),
         co_qualname=f"{cls.__qualname__}.__init__",
     )
-    made = FunctionType(code, {}, "__init__", tuple(f.default for f in positional if _has_default(f)))
-    if len(parameters) > len(positional):
-        made.__kwdefaults__ = {f.name: f.default for f in parameters if f.kw_only and _has_default(f)}
+    made = FunctionType(code, {}, "__init__", tuple(defaults))
+    if len(parameters) > positional:
+        made.__kwdefaults__ = {f.name: f.default for f in parameters[positional:] if _has_default(f)}
     made.__module__ = cls.__module__
     return made
 
 
 def _parameters(fields: list[Field[Any]]) -> list[Field[Any]]:
     """The fields that ``__init__`` takes, those given by name behind the others."""
-    return sorted((f for f in fields if f.init), key=lambda f: bool(f.kw_only))
+    named = [f for f in fields if f.init and f.kw_only]
+    return [*(f for f in fields if f.init and not f.kw_only), *named] if named else [f for f in fields if f.init]
 
 
 def _left(fields: list[Field[Any]]) -> list[Field[Any]]:
@@ -264,15 +273,17 @@ def _has_default(f: Field[Any]) -> bool:
     return f.default is not MISSING or f.default_factory is not MISSING
 
 
-def _connect(cls: Any, fields: list[Field[Any]], names: dict[str, Any]) -> None:
+def _connect(cls: Any, parameters: list[Field[Any]], left: list[Field[Any]], names: dict[str, Any]) -> None:
     """Define what ``__init__`` calls: what sets each field, and what it does in the end."""
-    for n, f in enumerate(_parameters(fields)):
+    for n, f in enumerate(parameters):
         names[f"set{n}"] = _setter(cls, f)
-    left = [(_setter(cls, f), f.default) for f in _left(fields)]
     checks = hasattr(cls, "__post_init__")
+    if not (left or checks):
+        return
+    others = [(_setter(cls, f), f.default) for f in left]
 
     def rest(self: Any) -> None:
-        for assign, default in left:
+        for assign, default in others:
             assign(self, default)
         if checks:
             self.__post_init__()
@@ -282,13 +293,16 @@ def _connect(cls: Any, fields: list[Field[Any]], names: dict[str, Any]) -> None:
 
 def _setter(cls: Any, f: Field[Any]) -> Callable[[Any, Any], None]:
     """What gives an object the value of a field, also of a frozen one; MISSING: that of its factory."""
-    slot = next((base.__dict__[f.name] for base in cls.__mro__ if f.name in base.__dict__), None)
+    name = f.name
+    slot = cls.__dict__.get(name)
+    if slot is None:
+        slot = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
     if isinstance(slot, MemberDescriptorType):
         plain: Callable[[Any, Any], None] = slot.__set__
     else:
 
         def plain(self: Any, value: Any) -> None:
-            object.__setattr__(self, f.name, value)
+            object.__setattr__(self, name, value)
 
     if f.default_factory is MISSING:
         return plain

@@ -11,9 +11,10 @@ from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
-class _Same:
+class Same:
     """An object that is equal only to itself."""
 
     __slots__ = ("value",)
@@ -22,7 +23,7 @@ class _Same:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, Same) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -33,13 +34,40 @@ def by_identity(calls: int) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         @lru_cache(maxsize=calls)
-        def remembered(*args: _Same) -> Any:
+        def remembered(*args: Same) -> Any:
             return function(*(a.value for a in args))
 
         @wraps(function)
         def call(*args: Any) -> Any:
-            return remembered(*map(_Same, args))
+            return remembered(*map(Same, args))
 
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+@lru_cache(maxsize=256)
+def _first(x: Any) -> Any:
+    return x
+
+
+_first_of_same = by_identity(256)(_first)
+
+
+def first_equal(x: T) -> T:
+    """The first one of the objects that are equal to ``x`` (hashable, small), so that a memo by identity knows it."""
+    found: T = _first_of_same(x)
+    return found
+
+
+class Results:
+    """The last ``most`` results that were kept, by key; a key is hashable, with a :class:`Same` for each large part."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.found: dict[object, Any] = {}
+
+    def keep(self, key: object, result: Any) -> None:
+        if len(self.found) >= self.most:
+            del self.found[next(iter(self.found))]  # the oldest one
+        self.found[key] = result

@@ -22,6 +22,7 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, sub
 from nautilus.core.index.linear import ZERO, Linear, atom, divided
 from nautilus.core.index.simplify import divisor
 from nautilus.core.index.sizes import at_most
+from nautilus.core.records.memo import by_identity
 from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -30,6 +31,7 @@ from nautilus.ma_tile.ir.layout import FragLayout
 RefAxes = Mapping[str, tuple[str, ...]]
 
 
+@by_identity(2048)  # an index is looked at for each question about its access
 def affine(e: Expr) -> Linear:
     """``e`` as a linear form over opaque atoms; no ``%`` by a constant is left."""
     return divided(e, expand_mod=True)

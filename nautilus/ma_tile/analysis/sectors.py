@@ -23,6 +23,7 @@ from nautilus.core.index.simplify import divisor
 from nautilus.core.index.sizes import nominal
 from nautilus.core.numerics import distinct, run_starts
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
@@ -61,6 +62,17 @@ def sectors(
     ``known``: for values in ``index``, expressions that are equal where they are, if values are not to count as
     different in every element.
     """
+    if known is None:
+        return _alone(buffer, index, layout, vec)
+    return _counted(buffer, index, layout, vec, known)
+
+
+@by_identity(256)  # the cost model asks for the same access at many places and sizes
+def _alone(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int) -> Sectors:
+    return _counted(buffer, index, layout, vec, None)
+
+
+def _counted(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int, known: Places | None) -> Sectors:
     size = buffer.dtype.bytes
     lanes = FragLayout(_cut(layout, vec)[0], layout.lane, ())
     places = distinct(_places(buffer, index, lanes, known))

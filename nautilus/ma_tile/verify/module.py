@@ -7,7 +7,7 @@ phases) is not decided here; the interpreter checks it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from nautilus.core.buffers import Buffer, ScalarParam, Space
 from nautilus.core.errors import TargetLimitError
 from nautilus.core.expr.infer import DTypeError, result_dtype
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, loads, walk
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.text.names import repeated
@@ -224,8 +224,8 @@ class KernelScope:
         """Check the ops of ``body`` in order."""
         for op in body:
             self.op = op
-            alone = not self.single or isinstance(op, _SINGLE)
-            self.need(alone, "a single role has no fragments and no thread barriers", f"role {self.role} is single")
+            if self.single and not isinstance(op, _SINGLE):
+                self.fail("a single role has no fragments and no thread barriers", f"role {self.role} is single")
             rules()[type(op)](self, op)
 
     def nested(self, body: tuple[MemOp, ...], op: MemOp, inner: Callable[[], None] | None = None) -> None:
@@ -251,16 +251,17 @@ class KernelScope:
         found = self.kernel.layouts.get(name)
         if found is None:
             self.fail("layouts are declared", f"no layout is called #{name}")
-        detail = f"#{name} has {found.warps} warps, not {self.warps}"
-        self.need(found.warps == self.warps, "layouts fit the role", detail)
+        if found.warps != self.warps:
+            self.fail("layouts fit the role", f"#{name} has {found.warps} warps, not {self.warps}")
         return found
 
     def define(self, frag: Frag) -> FragLayout:
         """Define a fragment; it has one definition and a layout that covers its tile."""
-        self.need(frag.name not in self.names, "a fragment has one definition", f"%{frag.name} is defined twice")
+        if frag.name in self.names:
+            self.fail("a fragment has one definition", f"%{frag.name} is defined twice")
         axes = [a.name for a in frag.type.axes]
-        ok = len(set(axes)) == len(axes) and all(a.size >= 1 for a in frag.type.axes)
-        self.need(ok, "tiles have named axes", f"%{frag.name} has axes {axes}")
+        if len(set(axes)) != len(axes) or any(a.size < 1 for a in frag.type.axes):
+            self.fail("tiles have named axes", f"%{frag.name} has axes {axes}")
         layout = self.layout(frag.layout)
         if fault := cover_fault(layout, frag.type):
             self.fail("layouts cover their tiles", f"%{frag.name}: {fault}")
@@ -273,23 +274,23 @@ class KernelScope:
         found = self.frags.get(frag.name)
         if found is None:
             self.fail("definitions before uses", f"%{frag.name} is not defined here")
-        same = found.type == frag.type and found.layout == frag.layout
-        self.need(same, "uses agree with definitions", f"%{frag.name} has another type or layout")
+        if found is not frag and (found.type != frag.type or found.layout != frag.layout):
+            self.fail("uses agree with definitions", f"%{frag.name} has another type or layout")
         return self.layout(frag.layout)
 
     def projected(self, layout: FragLayout, frag: Frag) -> None:
         """Check that the layout of ``frag`` is the projection of ``layout`` to its axes."""
         own = self.use(frag)
-        ok = is_projection(own, layout, frag.type.names)
-        self.need(ok, "operands are projections", f"%{frag.name} is not in the projection of the result's layout")
+        if not is_projection(own, layout, frag.type.names):
+            self.fail("operands are projections", f"%{frag.name} is not in the projection of the result's layout")
 
     # -- expressions --------------------------------------------------------------------------
     def uniform(self, e: Expr, what: str, *, reads: bool = False) -> None:
         """An integer that is the same in a whole tile; ``reads``: it may read what stands there before the kernel."""
-        self.typed(e, what, INDEX_TYPES, None, (), self.before if reads else {})
+        self.typed(e, what, INDEX_TYPES, None, (), self.before if reads and loads(e) else {})
 
     def typed(
-        self, e: Expr, what: str, types: Iterable[DType], layout: FragLayout | None, axes: tuple[str, ...],
+        self, e: Expr, what: str, types: Collection[DType], layout: FragLayout | None, axes: tuple[str, ...],
         readable: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         """``e`` is well typed, of one of ``types``, and mentions only what is in scope.
@@ -306,14 +307,16 @@ class KernelScope:
                 case Load() | Reduce():
                     self.fail("expressions are of variables", f"{what} contains a load or a reduction")
                 case Var(name=name, dtype=dtype):
-                    self.need(name in self.vars or name in axes, "variables are in scope", f"{what} mentions {name}")
-                    own = name in axes or self.types.get(name, dtype) is dtype
-                    self.need(own, "variables keep their type", f"{what} mentions {name} as {dtype}")
+                    if name not in self.vars and name not in axes:
+                        self.fail("variables are in scope", f"{what} mentions {name}")
+                    if name not in axes and self.types.get(name, dtype) is not dtype:
+                        self.fail("variables keep their type", f"{what} mentions {name} as {dtype}")
                 case Param(name=name, dtype=dtype):
                     self.need(self.params.get(name) is dtype, "params are declared", f"{what} mentions {name}")
                 case Ref(name=name, dtype=dtype):
                     self._ref(name, dtype, what, layout)
-        self.need(e.dtype in frozenset(types), "expressions are typed", f"{what} is {e.dtype}")
+        if e.dtype not in types:
+            self.fail("expressions are typed", f"{what} is {e.dtype}")
 
     def _ref(self, name: str, dtype: DType, what: str, layout: FragLayout | None) -> None:
         frag = self.frags.get(name)
@@ -331,8 +334,8 @@ class KernelScope:
         buffer = self.smem.get(slot.buffer)
         if buffer is None:
             self.fail("shared buffers are declared", f"no shared buffer is called {slot.buffer}")
-        rule = "an access has its buffer's swizzle"
-        self.need(slot.swizzle == buffer.swizzle, rule, f"{slot.swizzle}, not {buffer.swizzle}")
+        if slot.swizzle != buffer.swizzle:
+            self.fail("an access has its buffer's swizzle", f"{slot.swizzle}, not {buffer.swizzle}")
         self.stage(slot.stage, buffer.stages, buffer.name)
         return buffer
 

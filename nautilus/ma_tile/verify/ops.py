@@ -85,14 +85,16 @@ def map_op(s: KernelScope, op: MapOp) -> None:
     """The operation is known, and the operands have projections of the result's layout."""
     s.need(op.op in OPS, "known operations", op.op)
     layout = s.layout(op.result.layout)
+    axes = _axes(op.result.type)
     for a in op.args:
         s.projected(layout, a)
-        s.need(_axes(a.type) <= _axes(op.result.type), "operands have the result's axes", f"%{a.name}")
+        s.need(axes.issuperset(a.type.axes), "operands have the result's axes", f"%{a.name}")
     try:
         dtype = result_dtype(op.op, [a.type.dtype for a in op.args], op.result.type.dtype)
     except DTypeError as err:
         s.fail("operations are typed", str(err))
-    s.need(dtype is op.result.type.dtype, "operations are typed", f"{op.op} gives {dtype}")
+    if dtype is not op.result.type.dtype:
+        s.fail("operations are typed", f"{op.op} gives {dtype}")
     if FUNCTIONS[op.op].skips is not None:
         x, y = op.args
         ok = len(y.type.axes) < len(x.type.axes) == len(op.result.type.axes)
@@ -447,8 +449,8 @@ def for_op(s: KernelScope, op: ForOp) -> None:
 
 
 def _alike(s: KernelScope, x: Frag, y: Frag) -> None:
-    same = x.type.dtype is y.type.dtype and _axes(x.type) == _axes(y.type) and x.layout == y.layout
-    s.need(same, "carried values keep type and layout", f"%{x.name} and %{y.name}")
+    if x.type.dtype is not y.type.dtype or _axes(x.type) != _axes(y.type) or x.layout != y.layout:
+        s.fail("carried values keep type and layout", f"%{x.name} and %{y.name}")
 
 
 def roles(s: KernelScope, op: RolesOp) -> None:

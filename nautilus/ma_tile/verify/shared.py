@@ -99,6 +99,7 @@ class _Asynchronous:
     def __init__(self, k: MemKernel) -> None:
         self.stored, self.multiplied = set[str](), set[str]()
         self.arriving: dict[str, set[str]] = {}
+        self.known: dict[int, Touch] = {}  # by the identity of an op of the kernel: loops are visited several times
         for op in walk_ops(k.body):
             match op:
                 case TmaStore(slot=slot):
@@ -110,6 +111,12 @@ class _Asynchronous:
 
     def touch(self, op: MemOp) -> Touch:
         """:func:`touch`; a wait counts as the last use of the buffers that it may wait for."""
+        found = self.known.get(id(op))
+        if found is None:
+            found = self.known[id(op)] = self._touch(op)
+        return found
+
+    def _touch(self, op: MemOp) -> Touch:
         t = touch(op)
         match op:
             case TmaWait():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
+from typing import Any
 
 from nautilus.core.errors import AssemblerError
 from nautilus.core.records import dataclass
@@ -32,10 +33,12 @@ def doubtful(module: MemModule, arch: str, spills: bool = True) -> tuple[MemKern
     return tuple(k for k in module.kernels if uses_wgmma(k) or (spills and may_spill(k, target)))
 
 
-def text_of(module: MemModule, kernels: tuple[MemKernel, ...]) -> CudaModule:
-    """``kernels`` of ``module`` with nothing that launches them; errors name them as the schedule does."""
-    part = replace(module, kernels=kernels)
-    return CudaModule(lower_kernels([part]).text, kernel_symbols(part))
+def text_of(module: MemModule, kernels: tuple[MemKernel, ...], spec: Any) -> CudaModule:
+    """``kernels`` of ``module`` with nothing that launches them; errors name them as the schedule does.
+
+    ``spec``: the Spec of ``module``, or None.
+    """
+    return CudaModule(lower_kernels([(module, kernels)], spec).text, kernel_symbols(module, kernels))
 
 
 def refusal(error: Exception, schedule: Schedule | None) -> tuple[Refusal, ...]:

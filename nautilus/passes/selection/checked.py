@@ -8,7 +8,7 @@ unaligned tensors without wgmma instructions: they are kept with spilled registe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TypeAlias
 
 from nautilus.core.errors import ScheduleError
@@ -20,7 +20,7 @@ from nautilus.ma_tile.analysis.consumers import uses_wgmma
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.passes.attempts import Resources, note_spills
 from nautilus.passes.compilation import Request, Result
-from nautilus.passes.pipelines import CUDA, MA_TILE
+from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
 from nautilus.passes.selection.assembly import doubtful, text_of
 
 Check: TypeAlias = Callable[[CudaModule, str], "tuple[str, Sequence[Resources]]"]
@@ -71,7 +71,7 @@ class Checked:
             return
         module = whole.modules[MA_TILE.name]
         try:
-            text = text_of(module, kernels)
+            text = text_of(module, kernels, whole.modules.get(SPEC.name))
             reason, found = self.check(text, whole.context.arch)
             self.known.add(module, found)
             result.unchecked = reason if any(map(uses_wgmma, kernels)) else ""
@@ -96,9 +96,9 @@ def variant_resources(made: Result, known: KernelResources, check: Check) -> lis
     arch, unaligned = made.context.arch, made.variants.unaligned
     asked = [(v.module, doubtful(v.module, arch, v is not unaligned)) for v in made.variants.all]
     todo = [(m, tuple(k for k in kernels if known.of(k) is None)) for m, kernels in asked]
-    if parts := [replace(m, kernels=kernels) for m, kernels in todo if kernels]:
-        resources = check(lower_kernels(parts), arch)[1]
-        for m in parts:
+    if parts := [(m, kernels) for m, kernels in todo if kernels]:
+        resources = check(lower_kernels(parts, made.modules.get(SPEC.name)), arch)[1]
+        for m, _ in parts:
             known.add(m, resources)
     return [r for m, kernels in asked for k in kernels for r in _renamed(m, k, known)]
 

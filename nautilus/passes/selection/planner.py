@@ -14,12 +14,12 @@ from dataclasses import replace
 
 from nautilus.core.fallbacks import NO_FALLBACKS, SMALLER, UNFUSED, Fallbacks
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity, first_equal
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context
 from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
 from nautilus.planner.planner import Planner
-from nautilus.planner.products.steps import plan_steps
 from nautilus.scalar.ir import Program
 
 MARGIN = 0.1  # relative gain by the cost model below which the kernel stays
@@ -42,7 +42,8 @@ class PricedPlanner:
         The fallbacks are those of trials that had to take them, so that the compilation does not fail in the same way.
         """
         given = schedule or Schedule()
-        decided = Planner(self.arch, self.fallbacks, self.precision).decide(before, program, given)
+        known = first_equal(self.fallbacks), first_equal(given)
+        decided = _by_rules(self.arch, self.precision, before, program, *known)
         found: Trial | None = None
         if given.kernels:
             return decided, self.fallbacks
@@ -67,6 +68,8 @@ class PricedPlanner:
 
     def decide_steps(self, before: str, program: Program, schedule: Schedule) -> Schedule:
         """``schedule`` with plans of recurrences, which are no part of the programs of :meth:`decide`."""
+        from nautilus.planner.products.steps import plan_steps
+
         planned = {k.name for k in schedule.kernels}
         made = plan_steps(program, self.arch, self.fallbacks) if before == "fuse" else ()
         return replace(schedule, kernels=(*schedule.kernels, *(k for k in made if k.name not in planned)))
@@ -83,6 +86,14 @@ class PricedPlanner:
 
     def _context(self, schedule: Schedule) -> Context:
         return Context(self.arch, self.precision, schedule=schedule, fallbacks=self.fallbacks)
+
+
+@by_identity(128)
+def _by_rules(
+    arch: str, precision: str, before: str, program: Program, fallbacks: Fallbacks, given: Schedule
+) -> Schedule:  # fmt: skip
+    """The choice of the rules, which trials and the compilation ask for on the same programs."""
+    return Planner(arch, fallbacks, precision).decide(before, program, given)
 
 
 def _apart_where_smaller(program: Program, context: Context) -> Trial | None:

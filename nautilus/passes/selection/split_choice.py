@@ -58,7 +58,7 @@ def priced_after(program: Program, context: Context, after: str) -> Trial | None
         if step.name == _SPLIT:
             break
         context = prepared(step, module, context)
-        module = step.run(module, context)
+        module = step.tried(module, context)
     return priced(module, context)
 
 

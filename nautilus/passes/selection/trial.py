@@ -48,7 +48,7 @@ def planned(program: Program, context: Context, after: str) -> tuple[Program, Sc
         context = prepared(step, module, context)
         if step.name == PLANNED:
             break
-        module = step.run(module, context)
+        module = step.tried(module, context)
     assert context.schedule is not None
     return module, context.schedule
 
@@ -72,7 +72,7 @@ def attempt(program: Program, context: Context, after: str, attempts: int = 1) -
                 if failed is not None and step.name == PLANNED and schedule == failed[0]:
                     again = True
                     raise failed[1]
-                module = step.run(module, ready)
+                module = step.tried(module, ready)
             return _priced(module, ready)
         except TargetLimitError as error:
             refusal: ScheduleError | UnsupportedError = error.schedule_error()

@@ -198,6 +198,9 @@ class _Sync:
                 out.append(replace(op, body=inner))
                 state = state.join(left)
                 continue
+            if not (any(self._touched(op)) or isinstance(op, TmaLoad | AsyncCommit)):  # as most ops
+                out.append(op)
+                continue
             frame = _Frame(body[n:], loop)
             state = self._before(op, state, frame, out)
             out.append(op)
