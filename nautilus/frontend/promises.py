@@ -154,7 +154,8 @@ def _moved(part: Expr, up: bool) -> Iterator[tuple[Load, Expr, int]]:
                 top = Op("sub", (high, _step(high)), high.dtype) if strict else high
                 bottom = Op("neg", (top,), high.dtype)
                 inside = Op("max", (Op("min", (size.args[0], top), high.dtype), bottom), high.dtype)
-                yield x, inside, _INWARDS
+                number = calc("eq", size.args[0], size.args[0])  # NaN, of which garbage has some, has no nearest value
+                yield x, calc("select", number, inside, Const(0, high.dtype)), _INWARDS
 
 
 def _step(e: Expr) -> Expr:

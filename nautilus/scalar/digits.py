@@ -5,6 +5,7 @@ The dimension of an input or output keeps its place in memory (:attr:`~nautilus.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
@@ -25,14 +26,25 @@ def viewed(program: Program, size: int) -> Program:
         for k, extent in enumerate(b.shape):
             if b.space not in (Space.INPUT, Space.OUTPUT) or b.strides is not None or not isinstance(extent, int):
                 continue
-            made = [x for d in defs.values() if (x := _with_digits(d, b.name, k, size)) is not None]
-            if extent % size == 0 and 1 < size < extent and len(made) == len(defs):
+            if extent % size or not 1 < size < extent:
+                continue
+            if (made := _all_with_digits(defs.values(), b.name, k, size)) is not None:
                 shape = (*b.shape[:k], extent // size, size, *b.shape[k + 1 :])
                 new = replace(b, shape=shape, view_of=b.view_of or b.shape)
                 buffers = tuple(new if x.name == b.name else x for x in program.buffers)
                 kernels = tuple(kernel_of(_ordered(d, new)) for d in made)
                 return viewed(replace(program, buffers=buffers, kernels=kernels), size)
     return program
+
+
+def _all_with_digits(defs: Iterable[Def], buffer: str, k: int, size: int) -> list[Def] | None:
+    """The definitions with two indices for index ``k`` of ``buffer``; None where one of them has no such digits."""
+    made = list[Def]()
+    for d in defs:
+        if (changed := _with_digits(d, buffer, k, size)) is None:
+            return None
+        made.append(changed)
+    return made
 
 
 def read_by_digits(program: Program) -> PackPlan | None:
@@ -73,6 +85,8 @@ def last_digit(d: Def, e: Expr) -> int | None:
 def _with_digits(d: Def, buffer: str, k: int, size: int) -> Def | None:
     """``d`` with two indices for index ``k`` of ``buffer``; None where one is not the sum of two such digits."""
     places = {ld.index[k] for ld in d.reads() if ld.buffer == buffer} | ({d.index[k]} if d.name == buffer else set())
+    if not places:
+        return d
     found = {e: digits for e in places if (digits := digits_of(d, e, size)) is not None}
     if len(found) < len(places):
         return None

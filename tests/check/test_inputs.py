@@ -133,3 +133,13 @@ def test_large_arguments_of_a_saturating_function_tie() -> None:
     text = "dim M = 4, N = 8\ninput X: f32[M, N]\noutput Y: i32[M]\nY[i] = argmax[j]({})\n"
     assert without_ties(load_spec(text.format("X[i, j] * 2"))) == {"random", "large-logits"}
     assert without_ties(load_spec(text.format("softcap(X[i, j], 30)"))) == {"random"}
+
+
+def test_numbers_that_a_spec_promises_to_be_small_are_numbers_among_garbage_too() -> None:
+    """No row reads a[0], so it is garbage; NaN has no nearest number of a magnitude up to 1."""
+    spec = load_spec(
+        "dim N = 9\ninput a: f32[N], x: f32[N]\noutput h: f32[N]\nassume abs(a[t]) <= 1\n"
+        "recur h[t] = x[t] + (a[t + 1] * h[t + 1] if t + 1 < N else 0)\n"
+    )
+    for seed in range(4):
+        assert np.all(np.abs(generate(spec, "garbage", seed).arrays["a"]) <= 1.0)

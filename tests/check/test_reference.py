@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nautilus.check.bound import errors
 from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import InputSet, generate
 from nautilus.check.reference import Compiled, Reference, in_range, reference
@@ -168,3 +169,25 @@ def test_numbers_at_the_tie_of_a_rounding_differ_between_two_interpreters() -> N
     step = np.abs(x).max(axis=1, keepdims=True) / 127
     flips = 2.0 * step[:, 0]  # of every element at a tie
     assert on(load_spec(text), InputSet("given", 0, {"X": x})).noise["Y"] >= 0.5 * np.linalg.norm(flips)
+
+
+def test_numbers_at_a_tie_of_a_quotient_differ_between_two_interpreters() -> None:
+    """-0.5 of a row's largest magnitude is -63.5 steps of 1/127: f64 rounds it to either side, and so do integers."""
+    spec = load_spec(
+        "dim M = 16, K = 8\ninput X: bf16[M, K]\noutput Y: f32[M, K]\n"
+        "s[i] = max(max[k](abs(X[i, k])), 1e-6) / 127\nq: i8[i, k] = i8(round(X[i, k] / s[i]))\n"
+        "Y[i, k] = q[i, k] * s[i]\n"
+    )
+    x = np.tile([1.0, -0.5, 0.25, 0.0, 0.5, -1.0, 0.125, 0.75], (16, 1)) * 1.0625
+    ref = on(spec, InputSet("columns", 0, {"X": x}))
+    step = 1.0625 / 127
+    assert ref.noise["Y"] > 4.0 * step  # of 32 elements at a tie, about half
+
+
+def test_errors_of_f64_that_differ_by_element_are_not_lost() -> None:
+    """In f32, 1 plus the roundoff of f64 is 1."""
+    spec = load_spec("dim M = 64\ninput X: f64[M]\noutput Y: f64[M]\nY[i] = exp(X[i])\n")
+    x = np.full(64, 0.3)
+    made = errors.run(spec, {"X": x}, {}, {}, errors.Roundings(), errors.Probe(0))["Y"]
+    assert np.count_nonzero(made != np.exp(x)) > 16
+    assert np.abs(made - np.exp(x)).max() < 16 * 2.0**-53

@@ -254,7 +254,7 @@ class Rounding(Evaluator):
 
     def moved(self, x: Array, relative: float, least: float = 0.0) -> Array:
         """``x`` with errors of up to ``relative`` of each element, and of at least ``least`` where it is not 0."""
-        xi = self.signs(x.shape)
+        xi = np.asarray(self.signs(x.shape), np.float64 if relative < U32 else None)  # in f32, 1 + U64 is 1
         if not (least and x.size):
             return np.asarray(x * (1.0 + relative * xi))
         small = np.abs(x)

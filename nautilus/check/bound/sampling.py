@@ -170,7 +170,7 @@ def _sample(alone: _Task, name: str, elements: Sequence[tuple[int, int]], sites:
     """
     count = max(1, min(_MORE_INPUTS, _MORE_ELEMENTS // max(1, size)))
     whole, rows = alone.cut(_MORE_BUDGET // count, elements)
-    count = min(count, max(_SITE_INPUTS, _FAR * _MORE_BUDGET // work(whole)))  # windows of windows are never short
+    count = min(count, max(_SITE_INPUTS, _FAR * _MORE_BUDGET // max(1, work(whole))))  # windows of windows are long
     cut, ranges = shortened(whole, integer_ranges(alone.program))
     how = roundings(cut, alone.precision, alone.chains, alone.schedule)
     values, found = [], []

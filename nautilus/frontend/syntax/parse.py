@@ -188,6 +188,15 @@ def _part(tokens: list[Any], recur: Any) -> _Part:
     return _Part(tokens, recur)
 
 
+def _number_hint(text: str) -> str | None:
+    """The decimal form of an integer that is written in another base, as ``0xff``."""
+    try:
+        value = int(text, 0)
+    except ValueError:
+        return None
+    return f"numbers are written in decimal: {value}" if value <= _LARGEST else None
+
+
 def _bad_token(source: Source, token: Any, brackets: list[Any]) -> Diagnostic | None:
     """The error of one token, if any; updates the stack of open brackets."""
     span = token_span(source, token)
@@ -200,7 +209,7 @@ def _bad_token(source: Source, token: Any, brackets: list[Any]) -> Diagnostic | 
                 return Diagnostic("N0103", "this text never ends", span, hint="close it with '\"'")
             return Diagnostic("N0103", f"{shown} is no part of the language", span, hint=hint)
         case "BAD_NUMBER":
-            return Diagnostic("N0109", f"'{short(token)}' is not a number", span)
+            return Diagnostic("N0109", f"'{short(token)}' is not a number", span, hint=_number_hint(str(token)))
         case "INT" if len(token) > _DIGITS or int(token) > _LARGEST:
             return Diagnostic("N0109", f"the number {short(token)} is too large", span)
         case "LPAR" | "LSQB":

@@ -29,9 +29,9 @@ _ROLLED = 4  # steps of a scalar dot from shared memory that are unrolled
 _DOUBLE = 16  # instructions of an elementary function in f64 for one in f32
 
 
-def code_size(kernel: ma.MemKernel) -> int:
-    """Instructions of ``kernel``, estimated."""
-    return round(_Sizes(kernel).body(kernel.body))
+def code_size(kernel: ma.MemKernel, ops: tuple[ma.MemOp, ...] | None = None) -> int:
+    """Instructions of ``ops`` of ``kernel``, of all where there are none, estimated."""
+    return round(_Sizes(kernel).body(kernel.body if ops is None else ops))
 
 
 def check_code_size(module: ma.MemModule, exempt: Collection[str] = ()) -> None:

@@ -24,12 +24,25 @@ from dataclasses import field
 from nautilus.core.expr.build import within
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, children, substitute
 from nautilus.core.functions import FUNCTIONS, Types
-from nautilus.core.functions.intervals import EVERYTHING, Interval, div, joined, mul, outward, power, square, sub, times
+from nautilus.core.functions.intervals import (
+    EVERYTHING,
+    Interval,
+    add,
+    div,
+    joined,
+    mul,
+    outward,
+    power,
+    square,
+    sub,
+    times,
+)
 from nautilus.core.index.simplify import TRUE, bounds, conjuncts, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType, value_limits
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import nonempty
+from nautilus.scalar.analysis.ranges.corners import at_corners
 from nautilus.scalar.rewriting import axis_assumptions
 
 _INF = math.inf
@@ -76,7 +89,10 @@ class Ranges:
             case Param(name=name):
                 return self.given.get(name, EVERYTHING)
             case Op(op="sub", args=(a, b)):
-                return _meet(outward(sub(self.of(a), self.of(b))), self._against_extreme(a, b))
+                found = _meet(outward(sub(self.of(a), self.of(b))), self._against_extreme(a, b))
+                return _meet(found, outward(at_corners(e, self.of)))
+            case Op(op="add", args=(a, b)):
+                return _meet(outward(add(self.of(a), self.of(b))), outward(at_corners(e, self.of)))
             case Op(op="div", args=(a, b)):
                 return _meet(outward(div(self.of(a), self.of(b))), _meet(self._share(a, b), self._unit(a, b, True)))
             case Op(op="select", args=(_, a, b)):

@@ -13,6 +13,7 @@ from nautilus.check.compare import relative
 from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
+from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.passes.pipelines import SCALAR
@@ -366,3 +367,8 @@ def test_a_loss_over_rows_is_a_sum_of_sums() -> None:
     spec = load_text(text)
     rows = Schedule(kernels=(KernelPlan("L_parts", ("m", "z", "L_parts"), ()),))
     assert 2 * stated(spec, schedule=rows)["L"].relative < stated(spec)["L"].relative
+
+
+def test_outputs_without_elements_have_no_work_to_divide_by() -> None:
+    text = "dim N = runtime\ninput d: f64[N], a: i64[N]\noutput w: f64[N]\nw[i] = d[i] + atan2(d[i], f64(a[i] % 17))\n"
+    assert set(stated(at_sizes(load_spec(text), {"N": 0}))) == {"w"}

@@ -21,7 +21,7 @@ that begin at odd places have single elements instead of vectors, which neighbou
 exchange through shared memory, as ``stage-steps`` stores them.  A
 loop that has such a load or store with lanes in another direction is changed; others keep their form.  ``V`` elements
 are :data:`ROW` bytes of a row, half as many where there are few steps, or fewer where the loop is long
-(:data:`COMPUTED`).
+(:data:`COMPUTED`) or would take too long to compile, as functions in f64 do.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import vector_width
+from nautilus.ma_tile.analysis.code_size import MOST, code_size
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import (
     ConstOp,
@@ -67,6 +68,7 @@ from nautilus.ma_tile.rewriting.renaming import Names, Renaming, layout_name, un
 ROW = 64  # bytes of a row in an iteration: two sectors
 VECTOR = 16  # bytes of an instruction
 COMPUTED = 512  # registers of the results of all ops in the steps of an iteration, at most
+_LOOPS = 2  # `prefetch-steps` has the iterations whose elements are loaded already in a loop of their own
 LEAST = 4  # vectors of a loop that is worth the rewrite
 
 
@@ -118,7 +120,8 @@ def _size(kernel: MemKernel, loop: ForOp, buffers: Mapping[str, Buffer]) -> int:
     size = ROW // min(along)
     if steps is not None and steps < LEAST * size:
         size //= 2
-    while size > 1 and size * made > COMPUTED:
+    code = code_size(kernel, loop.body)
+    while size > 1 and (size * made > COMPUTED or _LOOPS * (size + 1) * code > MOST):
         size //= 2
     return 1 if steps is not None and steps < LEAST * size else size
 

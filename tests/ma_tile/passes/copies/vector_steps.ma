@@ -100,3 +100,28 @@ module t target sm_90a {
     }
   }
 }
+
+; CASE: functions in f64, whose code would take too long to compile
+; RUN: vector-steps
+; CONSTANT: ma_tile.passes.copies.vector_steps:MOST 6224
+; COMPLETE:
+module t target sm_90a {
+  input X: f64[32, 64]
+  output Y: f64[32, 64]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    %zero = const 0.0 : f64[i: 32] #i
+    %last = for t in 0..64 carry(%h = %zero) {
+      %x = ld.global X[i, t] vec 1 : f64[i: 32] #i
+      %a = tanh %x : f64[i: 32] #i
+      %b = sin %a : f64[i: 32] #i
+      %c = erf %b : f64[i: 32] #i
+      %d = exp %c : f64[i: 32] #i
+      %n = max %h, %d : f64[i: 32] #i
+      st.global Y[i, t], %n vec 1
+      yield %n
+    }
+  }
+}
+; CHECK: for t in 0..32 carry
+; CHECK: ld.global X[i, t * 2 + v] vec 2 : f64[i: 32, v: 2]
