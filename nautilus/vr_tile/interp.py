@@ -202,8 +202,8 @@ class _Run:
         around = self.active
         parts: list[Array] = []
         for e, holds in ((a, c.astype(bool)), (b, ~c.astype(bool))):
-            points = holds.reshape(len(holds), -1).any(axis=1)
-            self.active = points if around is None else points & around
+            points: Array = holds.reshape(len(holds), -1).any(axis=1)
+            self.active = points if around is None else np.asarray(points & around)
             parts.append(self.expr(e, t))
         self.active = around
         return np.where(c.astype(bool), *parts)

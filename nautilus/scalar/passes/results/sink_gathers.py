@@ -33,7 +33,7 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, identity, loads, rewrite
+from nautilus.core.expr.nodes import Axis, Expr, Load, Param, Var, free_vars, identity, loads, rewrite
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.congruences import congruence
 from nautilus.core.index.sizes import Extent, nominal
@@ -141,11 +141,12 @@ def _rows(d: Def, shapes: Mapping[str, tuple[Extent, ...]]) -> dict[Expr, Axis]:
 
     No position depends on all reduced axes.
     """
-    found: dict[Expr, Extent] = {}
+    found: dict[Expr, int | Param] = {}
     for ld in loads(d.value):
         for e, extent in zip(ld.index, shapes[ld.buffer], strict=True):
-            computed = not isinstance(e, Var) and any(a.name in free_vars(e) for a in d.par)
-            if computed and found.setdefault(e, extent) != extent:
+            if isinstance(e, Var) or not any(a.name in free_vars(e) for a in d.par):
+                continue
+            if not isinstance(extent, int | Param) or found.setdefault(e, extent) != extent:
                 return {}
     taken = {a.name for a in d.axes}
     axes = {e: Axis(fresh("row", taken), extent, d.span) for e, extent in found.items()}

@@ -94,7 +94,7 @@ def _table(e: Expr, d: Def) -> _Table | None:
         remainder = _remainder(value, a)
         period = remainder.args[1] if remainder is not None else None
         if remainder is not None and isinstance(period, Const):
-            value = rewrite(value, {remainder: Var(a.name)}.get)
+            value = _replaced(value, remainder, Var(a.name))
             a = replace(a, extent=int(period.value))
         axes.append(a)
         index.append(remainder or Var(a.name))
@@ -109,8 +109,12 @@ def _remainder(e: Expr, a: Axis) -> Op | None:
     if len(found) != 1:
         return None
     (n,) = found
-    rest = rewrite(e, {n: Const(0, n.dtype)}.get)
+    rest = _replaced(e, n, Const(0, n.dtype))
     return n if isinstance(n.args[1], Const) and a.name not in free_vars(rest) else None
+
+
+def _replaced(e: Expr, old: Expr, new: Expr) -> Expr:
+    return rewrite(e, lambda n: new if n == old else None)
 
 
 def _count(axes: Iterable[Axis]) -> int:
@@ -142,4 +146,4 @@ def _stored(program: Program, d: Def, found: tuple[_Table, ...]) -> tuple[Def, .
             buffer = Buffer(name, value.dtype, tuple(a.extent for a in axes), Space.TEMP, d.span)
             made[value, axes] = Def(name, buffer, axes, (), None, value, None, d.span)
         at[t.of] = Load(made[value, axes].name, t.index, value.dtype, t.of.span)
-    return (*made.values(), replace(d, value=rewrite(d.value, at.get)))
+    return (*made.values(), replace(d, value=rewrite(d.value, lambda n: at.get(n))))
