@@ -202,7 +202,7 @@ class _Run:
         around = self.active
         parts: list[Array] = []
         for e, holds in ((a, c.astype(bool)), (b, ~c.astype(bool))):
-            points: Array = holds.reshape(len(holds), -1).any(axis=1)
+            points = np.asarray(holds.reshape(len(holds), -1).any(axis=1))
             self.active = points if around is None else np.asarray(points & around)
             parts.append(self.expr(e, t))
         self.active = around
