@@ -3,40 +3,46 @@
 An axis of an output is limited to chosen indices.  A definition or an input that is read only at the index of such an
 axis is limited with it, so nothing outside the dependencies of the chosen elements is computed.  The index of the steps
 of a recurrence is never limited.  A limited index that is used as a number (in a mask, in ``h // G``) is read from a
-tensor of row numbers, a new input.  Axes of reductions outside of recurrences can be limited in the same way, which
-changes the values: a sum then has fewer terms.  The result is a normal Spec.  The float64 interpreter evaluates sampled
-rows of it, and the f32 reference is evaluated piece by piece.
+tensor of row numbers, a new input.  With ``images``, a tensor that is read at computed positions, as in windows, is
+limited to the positions that occur, and read through a table of places.  Axes of reductions outside of recurrences can
+be limited in the same way, which changes the values: a sum then has fewer terms.  The result is a normal Spec.  The
+float64 interpreter evaluates sampled rows of it, and the f32 reference is evaluated piece by piece.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
 from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import (
     Axis,
     Const,
     Expr,
     Load,
+    Param,
     Reduce,
     Var,
     children,
+    free_vars,
     rewrite,
     walk,
     with_children,
 )
 from nautilus.core.expr.products import indexed_factors
-from nautilus.core.numerics import Array
+from nautilus.core.numerics import Array, distinct
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Assumption, Definition, Spec, Tensor
 
 Chosen: TypeAlias = Mapping[str, Mapping[int, Array]]  # tensor -> position -> indices
 _ALL = None
+_POINTS = 1 << 20  # points at which positions are computed
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,19 @@ class Restricted:
         return {n: self.cut(n, given[n]) for n in names} | dict(self.rows)
 
 
-def restrict(spec: Spec, chosen: Chosen, reduced: Mapping[int, Array] | None = None) -> Restricted:
+def restrict(
+    spec: Spec, chosen: Chosen, reduced: Mapping[int, Array] | None = None, images: bool = False
+) -> Restricted:
     """``spec`` with the axes of its outputs limited to ``chosen``; axes without an entry stay complete.
 
-    ``reduced``: the remaining indices of every axis of a reduction, by its extent.
+    ``reduced``: the remaining indices of every axis of a reduction, by its extent.  ``images``: see above; not for a
+    spec with recurrences.
     """
     fewer = reduced or {}
+    images = images and all(d.recurrence is None for d in spec.definitions)
+    shapes = {t.name: t.shape for t in spec.inputs} | {
+        d.name: tuple(a.extent for a in d.axes) for d in spec.definitions
+    }
     wanted: dict[str, dict[int, Array | None]] = {}
     for t in spec.outputs:
         wanted[t.name] = {p: chosen.get(t.name, {}).get(p, _ALL) for p in range(len(t.shape))}
@@ -75,7 +88,7 @@ def restrict(spec: Spec, chosen: Chosen, reduced: Mapping[int, Array] | None = N
             _ask_members([spec.definition(n) for n in d.recurrence.members], wanted, fewer)
         if d.name in wanted:
             if d.recurrence is None:
-                _ask(d, wanted, fewer)
+                _ask(d, wanted, fewer, shapes if images else {})
             kept.append(d)
     rows: dict[str, Array] = {}
     made = tuple(_limited(d, wanted, rows, fewer) for d in reversed(kept))
@@ -99,7 +112,7 @@ def _ask_members(
             if d.name in wanted:
                 assert d.recurrence is not None
                 wanted[d.name] = wanted[d.name] | {d.recurrence.axis: _ALL}
-                _ask(d, wanted, fewer)
+                _ask(d, wanted, fewer, {})
 
 
 def _limits(at: Mapping[int, Array | None]) -> dict[int, bool]:
@@ -131,16 +144,50 @@ def _is_of_elements(f: Assumption, e: Load) -> bool:
     return not others and sorted(variables) == sorted(a.name for a in f.axes) and len(variables) == len(e.index)
 
 
-def _ask(d: Definition, wanted: dict[str, dict[int, Array | None]], fewer: Mapping[int, Array]) -> None:
-    """Add the indices that ``d`` reads of other tensors, at its own wanted indices, to ``wanted``."""
+def _ask(
+    d: Definition, wanted: dict[str, dict[int, Array | None]], fewer: Mapping[int, Array],
+    shapes: Mapping[str, Sequence[int | Param]],
+) -> None:  # fmt: skip
+    """Add the indices that ``d`` reads of other tensors, at its own wanted indices, to ``wanted``.
+
+    ``shapes``: of the tensors, where computed positions limit them.
+    """
     mine = {a.name: wanted[d.name][p] for p, a in enumerate(d.axes)} | _summed(d, fewer)
+    reduced = (a for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)
+    points = {a.name: np.arange(a.extent) for a in (*d.axes, *reduced) if isinstance(a.extent, int)}
+    points |= {name: x for name, x in mine.items() if x is not _ALL}
     for e in walk(d.expr):
         if isinstance(e, Load):
             seen = wanted.get(e.buffer)
             asked = {p: mine.get(i.name, _ALL) if isinstance(i, Var) else _ALL for p, i in enumerate(e.index)}
+            for p, n in enumerate(shapes.get(e.buffer, ())):
+                if not isinstance(e.index[p], Var) and isinstance(n, int):
+                    asked[p] = _image(e.index[p], points, n)
             if seen is not None:
-                asked = {p: x if _same(x, seen[p]) else _ALL for p, x in asked.items()}
+                asked = {p: _both(x, seen[p], bool(shapes)) for p, x in asked.items()}
             wanted[e.buffer] = asked
+
+
+def _both(a: Array | None, b: Array | None, joined: bool) -> Array | None:
+    """The indices that two readers ask for; all of them where they differ, unless those of both may be ``joined``."""
+    if a is None or b is None:
+        return _ALL
+    if np.array_equal(a, b):
+        return a
+    return distinct(np.concatenate([a, b])) if joined else _ALL
+
+
+def _image(e: Expr, points: Mapping[str, Array], size: int) -> Array | None:
+    """The positions ``e`` inside of ``size`` elements at all ``points``; all of them where most of them occur."""
+    names = sorted(free_vars(e))
+    if not names or any(n not in points for n in names) or any(isinstance(x, Load | Param) for x in walk(e)):
+        return _ALL
+    if prod(len(points[n]) for n in names) > _POINTS:
+        return _ALL
+    env = {n: points[n].reshape([-1 if m == k else 1 for m in range(len(names))]) for k, n in enumerate(names)}
+    found = distinct(np.ravel(evaluate(e, env)).astype(np.int64))
+    found = found[(found >= 0) & (found < size)]
+    return found if 0 < 2 * len(found) <= size else _ALL
 
 
 def _summed(d: Definition, fewer: Mapping[int, Array]) -> dict[str, Array | None]:
@@ -149,10 +196,6 @@ def _summed(d: Definition, fewer: Mapping[int, Array]) -> dict[str, Array | None
         return {}
     axes = [a for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes]
     return {a.name: fewer[a.extent] for a in axes if isinstance(a.extent, int) and a.extent in fewer}
-
-
-def _same(a: Array | None, b: Array | None) -> bool:
-    return a is not None and b is not None and np.array_equal(a, b)
 
 
 def _limited(
@@ -164,7 +207,7 @@ def _limited(
     mine |= {n: x for n, x in _summed(d, fewer).items() if x is not _ALL}
     names = {v: _row_name(x, rows) for v, x in mine.items()}
     expr = rewrite(
-        _rewrite(d.expr, names, wanted, {}),
+        _rewrite(d.expr, _Places(mine, names, wanted, rows), {}),
         lambda e: replace(e, axes=tuple(_fewer(a, mine) for a in e.axes)) if isinstance(e, Reduce) else None,
     )
     return replace(d, axes=axes, expr=expr)
@@ -183,21 +226,42 @@ def _row_name(x: Array, rows: dict[str, Array]) -> str:
     return name
 
 
-def _rewrite(
-    e: Expr, names: Mapping[str, str], wanted: Mapping[str, Mapping[int, Array | None]], done: dict[int, Expr]
-) -> Expr:
+@dataclass(frozen=True)
+class _Places:
+    """The limits ``mine`` of the axes of a definition, the ``names`` of their rows, the limits ``wanted`` of all."""
+
+    mine: Mapping[str, Array]
+    names: Mapping[str, str]
+    wanted: Mapping[str, Mapping[int, Array | None]]
+    rows: dict[str, Array]
+
+    def is_own(self, i: Expr, kept: Array) -> bool:
+        """Whether ``i`` is an index with the same limits as the tensor."""
+        return isinstance(i, Var) and i.name in self.mine and np.array_equal(self.mine[i.name], kept)
+
+    def table(self, kept: Array) -> str:
+        """The tensor with the place of each index among those that are ``kept``."""
+        places = np.zeros(int(kept[-1]) + 1, np.int64)
+        places[kept] = np.arange(len(kept))
+        return _row_name(places, self.rows)
+
+
+def _rewrite(e: Expr, at: _Places, done: dict[int, Expr]) -> Expr:
     """Replace limited indices by reads of row numbers, except where they index a tensor with the same limits."""
     if id(e) in done:
         return done[id(e)]
     if isinstance(e, Var):
-        new: Expr = Load(names[e.name], (e,), DType.I32) if e.name in names else e
+        new: Expr = Load(at.names[e.name], (e,), DType.I32) if e.name in at.names else e
     elif isinstance(e, Load):
-        at = wanted[e.buffer]
-        plain = [isinstance(i, Var) and at[p] is not _ALL for p, i in enumerate(e.index)]
-        index = tuple(i if ok else _rewrite(i, names, wanted, done) for i, ok in zip(e.index, plain, strict=True))
-        new = replace(e, index=index)
+        index: list[Expr] = []
+        for p, i in enumerate(e.index):
+            kept = at.wanted[e.buffer][p]
+            own = kept is not None and at.is_own(i, kept)
+            place = i if own else _rewrite(i, at, done)
+            index.append(place if own or kept is None else Load(at.table(kept), (place,), DType.I32))
+        new = replace(e, index=tuple(index))
     else:
-        new = with_children(e, tuple(_rewrite(c, names, wanted, done) for c in children(e)))
+        new = with_children(e, tuple(_rewrite(c, at, done) for c in children(e)))
     done[id(e)] = new
     return new
 

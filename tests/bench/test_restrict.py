@@ -75,3 +75,20 @@ def test_a_definition_read_at_other_places_stays_whole() -> None:
     x = np.arange(64.0)
     found = run_spec(cut.spec, cut.arrays({"X": x}))
     assert found["Y"].tolist() == [126.0, 126.0]
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_windows_around_the_chosen_elements(images: bool) -> None:
+    """Of what two windows and an index itself read, only the positions that occur stay."""
+    text = (
+        "dim N = 64\ninput X: f32[N]\noutput Y: f32[N]\nT[i] = X[i] * i\n"
+        "U[i: N] = sum[u: 3 | 0 <= i + u - 1 < N](T[i + u - 1])\n"
+        "Y[i] = U[i] + sum[u: 2 | i + 4 * u < N](U[i + 4 * u]) + T[i]\n"
+    )
+    spec = load_text(text)
+    cut = restrict(spec, {"Y": {0: np.array([0, 3, 62])}}, images=images)
+    assert cut.spec.definition("U").shape == ((5,) if images else (64,))  # 0, 3, 4, 7, 62
+    assert cut.spec.definition("T").shape == ((12,) if images else (64,))  # 0 to 8, 61 to 63
+    x = np.random.default_rng(0).standard_normal(64)
+    want = run_spec(spec, {"X": x})["Y"][[0, 3, 62]]
+    np.testing.assert_allclose(run_spec(cut.spec, cut.arrays({"X": x}))["Y"], want)

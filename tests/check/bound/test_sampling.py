@@ -95,3 +95,16 @@ def test_errors_that_a_few_elements_have_are_those_of_many_rows_or_inputs(rows: 
     """Rounding one operand to bf16 gives 4.3e-3 on 32 rows (H200), and more where a row alone is uncertain."""
     (found,) = stated(load_text(ROUTER.replace("4096", str(rows)), "router")).values()
     assert 1e-2 < found.relative < 0.4
+
+
+def test_windows_of_products_are_those_of_the_sampled_elements() -> None:
+    """A convolution of logits reads products at the windows of its elements, a few of millions."""
+    text = (
+        "dim H = 32, M = 8192, D = 64\ninput Q: f16[H, M, D], K: f16[H, M, D], W: f16[H, 6, 11]\n"
+        "output C: f16[H, M, M]\n"
+        "S[h, i, j] = sum[d](Q[h, i, d] * K[h, j, d])\n"
+        "C[h, i, j] = sum[u: 6, v: 11 | i >= u and j >= v](W[h, u, v] * S[h, i - u, j - v])\n"
+    )
+    program = rounded(load_text(text, "logits"), "fast", Schedule())
+    whole, _ = sampling._cut(program, sampling._BUDGET)
+    assert sampling.work(whole) < sampling._FAR * sampling._BUDGET
