@@ -493,9 +493,7 @@ def _rate(dtype: DType) -> float:
 
     Those of f64 take what single warps reach of a 10th part: 67 TFLOP/s on an H200, by its data sheet.
     """
-    if dtype is DType.F64:
-        return 4096.0 / 10
-    return 4096.0 * 2 / max(dtype.bytes, 1)
+    return 4096.0 / 10 if dtype is DType.F64 else 4096.0 * 2 / max(dtype.bytes, 1)
 
 
 __all__ = ["Access", "Counter", "Counts", "Work", "count", "estimated", "is_split_k_block"]

@@ -34,7 +34,7 @@ from nautilus.frontend.spec import Spec, Tensor
 _BUDGET: Final = 1 << 18  # points of the sampled evaluation
 _ELEMENTS: Final = ((8, 16), (4, 8))  # sampled indices of the last axis but one of an output, and of the last one
 _FAR: Final = 16  # the excess over the budget at which sums are shortened by two steps at once
-_HOPELESS: Final = 512  # the excess at which tensors are limited to windows around the sampled elements
+_WINDOWS: Final = 512  # the excess at which tensors are limited to windows around the sampled elements
 _NODES: Final = 16  # operations of a definition that count as one
 _GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed indices only
 _LONGEST: Final = 1 << 14  # terms of a sum in the sampled evaluation
@@ -357,7 +357,7 @@ def shorter_sums(program: Spec, chosen: Chosen, budget: int, longest: int = _LON
         if 2 * points > before[1]:
             cut, points = before  # the work is not that of sums
             break
-    if points > _HOPELESS * budget:  # nor that of the elements that are wanted, but of windows around them
+    if points > _WINDOWS * budget:  # nor that of the elements that are wanted, but of windows around them
         kept = {n: _terms(program, chosen, n, most) for n in sorted(extents) if n > most}
         fewer = restrict(program, chosen, kept, images=True)
         cut = fewer if 2 * work(fewer.spec) <= points else cut

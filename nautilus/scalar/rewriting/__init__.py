@@ -8,7 +8,7 @@ from dataclasses import replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, rewrite, substitute
 from nautilus.core.index.simplify import Ranges, bounds
 from nautilus.core.index.sizes import at_most, extent_expr
 from nautilus.core.text.names import unused
@@ -145,6 +145,25 @@ def equal_temp(program: Program, temp: Def, before: str) -> str | None:
         if substitute(d.value, {a.name: Var(b.name) for a, b in zip(d.par, temp.par, strict=True)}) == temp.value:
             return name
     return None
+
+
+def turned(program: Program, d: Def, places: Sequence[int]) -> Program:
+    """``program`` with the axes of ``d`` in the order ``places``, wherever definitions read it."""
+
+    def rule(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer != d.name:
+            return None
+        return replace(e, index=tuple(e.index[n] for n in places))
+
+    axes = tuple(d.par[n] for n in places)
+    buffer = replace(d.buffer, shape=tuple(a.extent for a in axes))
+    program = put_defs(program, d.name, (replace(d, par=axes, buffer=buffer),))
+    for r in find_defs(program).values():
+        if any(ld.buffer == d.name for ld in r.reads()):
+            guard = None if r.guard is None else rewrite(r.guard, rule)
+            at = None if r.at is None else tuple(rewrite(e, rule) for e in r.at)
+            program = put_defs(program, r.name, (replace(r, value=rewrite(r.value, rule), guard=guard, at=at),))
+    return program
 
 
 #: combiners of which partial results may be combined in any grouping

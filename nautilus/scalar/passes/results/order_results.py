@@ -41,8 +41,7 @@ from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
-from nautilus.scalar.passes.results.store_results import turned
-from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs, turned
 from nautilus.targets import matrix_rates
 from nautilus.targets.limits import VECTOR_BYTES
 

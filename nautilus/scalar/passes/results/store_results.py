@@ -25,14 +25,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Expr, Load, Op, free_vars, rewrite
+from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.alternating import Matrices, Order, alternating, is_worth, matrices
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.digits import last_digit, viewed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
-from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs, turned
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +113,3 @@ def _copied(program: Program, found: Matrices, r: Def) -> Program:
     value = load if load.dtype is load.dtype.compute else Op("cast", (load,), load.dtype.compute, r.span)
     copy = Def(r.name, r.buffer, r.par, (), None, value, None, r.span)
     return put_defs(program, r.name, (temp, copy))
-
-
-def turned(program: Program, d: Def, places: tuple[int, ...]) -> Program:
-    """``program`` with the axes ``places`` of ``d`` in this order, wherever it is read."""
-
-    def rule(e: Expr) -> Expr | None:
-        if not isinstance(e, Load) or e.buffer != d.name:
-            return None
-        return replace(e, index=tuple(e.index[n] for n in places))
-
-    axes = tuple(d.par[n] for n in places)
-    buffer = replace(d.buffer, shape=tuple(a.extent for a in axes))
-    program = put_defs(program, d.name, (replace(d, par=axes, buffer=buffer),))
-    for r in find_defs(program).values():
-        if any(ld.buffer == d.name for ld in r.reads()):
-            program = put_defs(program, r.name, (replace(r, value=rewrite(r.value, rule)),))
-    return program

@@ -1,0 +1,74 @@
+"""``order-temps``: the axis along which a large reduction reads a small temp is its last one.
+
+The logits of a forgetting transformer have a sum of gates for each head, stored in the order of the gates::
+
+    S[h, i, j] = Z[h, i, j] + c[i, h] - c[j, h]                 O[h, i, d] sum= P[h, i, j] * V[h, j, d]
+
+Elements that a loop over ``j`` reads are then apart in memory, and each takes a sector of its own in every tile.  The
+temp has the order ``c[h, j]``, so that copy units load the elements of a tile as one row.
+
+It is done for temps that definitions alone read, at distinct axes, where the largest reduction has :data:`AGAIN` terms
+or more for each element, and reads the last axis along none of its reduced axes and another one along one of them.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import Var, loads
+from nautilus.core.index.sizes import nominal
+from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.ir import Program, expressions, statements
+from nautilus.scalar.rewriting import find_defs, turned
+
+AGAIN = 1024  # terms for each element: its store may then write sectors in parts
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTemps:
+    """Give such temps their order."""
+
+    name = "order-temps"
+
+    def apply(self, program: Program) -> Program:
+        """The program with temps in another order; the same object where there are none."""
+        for name in find_defs(program):
+            defs = find_defs(program)
+            d = defs[name]
+            if d.buffer.space is not Space.TEMP or d.at is not None or d.buffer.support is not None or len(d.par) < 2:
+                continue
+            if any(name in _reads(program, k.name) for k in program.kernels if k.name not in defs):
+                continue
+            readers = [r for r in defs.values() if r.op is not None and any(ld.buffer == name for ld in r.reads())]
+            largest = max(readers, key=_terms, default=None)
+            last = None if largest is None else _last(d, largest)
+            if last is not None:
+                program = turned(program, d, (*(n for n in range(len(d.par)) if n != last), last))
+        return program
+
+
+def _reads(program: Program, kernel: str) -> frozenset[str]:
+    """What a kernel that is no definition reads."""
+    (k,) = (k for k in program.kernels if k.name == kernel)
+    return frozenset(ld.buffer for _, s in statements(k.body) for e in expressions(s) for ld in loads(e))
+
+
+def _terms(d: Def) -> int:
+    return prod(nominal(a.extent) for a in d.axes)
+
+
+def _last(d: Def, reader: Def) -> int | None:
+    """The axis of ``d`` along which ``reader`` reduces, where that is not the last one; None: ``d`` stays."""
+    if _terms(reader) < AGAIN * prod(nominal(a.extent) for a in d.par):
+        return None
+    reduced, found = {a.name for a in reader.red}, set[int]()
+    for ld in reader.reads():
+        if ld.buffer != d.name:
+            continue
+        names = [e.name for e in ld.index if isinstance(e, Var)]
+        if len(names) != len(ld.index) or len({*names}) != len(names) or names[-1] in reduced:
+            return None
+        found |= {n for n, name in enumerate(names) if name in reduced}
+    return found.pop() if len(found) == 1 else None
