@@ -40,7 +40,9 @@ from nautilus.scalar.passes.operands.join_groups import JoinGroups
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
+from nautilus.scalar.passes.results.choose_terms import ChooseTerms
 from nautilus.scalar.passes.results.reduce_rows import ReduceRows
+from nautilus.scalar.passes.results.sink_gathers import SinkGathers
 from nautilus.scalar.passes.results.store_partial_sums import StorePartialSums
 from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
 from nautilus.scalar.passes.simplify import Simplify
@@ -56,10 +58,11 @@ if TYPE_CHECKING:
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(Simplify(), Inline(schedule), Simplify(), UnrollReductions(), CountTerms()),
+        *(Simplify(), Inline(schedule), Simplify(), ChooseTerms(spec), UnrollReductions(), CountTerms()),
         *(SplitSums(), Factor(schedule), Simplify()),
         *(SeparateWindows(), SeparateDigits(spec)),
-        *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits(), ScaleProducts()),
+        *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits()),
+        *(SinkGathers(), ScaleProducts()),
         *(AddUnitAxes(), Narrow(schedule, strict=precision == "strict")),
     )
 
