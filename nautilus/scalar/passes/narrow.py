@@ -240,22 +240,21 @@ def narrowed(d: Def, defs: Mapping[str, Def], to_bytes: bool = False) -> Narrowe
 
     ``to_bytes``: a factor that is made from 8-bit floats may have 8 bits (module docstring).
     """
-    if d.op != "sum" or d.value.dtype is not DType.F32 or scaled_product(d) is not None:
-        return None
     parts, par, red = factors(d.value), [a.name for a in d.par], [a.name for a in d.red]
-    if len(parts) > MOST_FACTORS:
+    if d.op != "sum" or d.value.dtype is not DType.F32 or scaled_product(d) is not None or len(parts) > MOST_FACTORS:
         return None
     pairs = list(two_sides(parts, par, red))
+    groups = [] if pairs else [x for a in par for x in two_sides(parts, par, red, in_groups(parts, a))]
     split = next((pair for pair in pairs if _beside(d, pair, defs, to_bytes) is not None), None)
-    found = next((k for k, p in reversed(list(enumerate(parts))) if _qualifies(d, parts, k, not pairs)), None)
+    sides = [k for k, p in enumerate(parts) if not groups or any(p in pair for pair in groups)]  # a scale is none
+    found = next((k for k in reversed(sides) if _qualifies(d, parts, k, not pairs)), None)
     if found is not None and (split is None or any(parts[found] in pair for pair in pairs)):
         rest = product_of([p for k, p in enumerate(parts) if k != found])
         split = (parts[found], rest) if found == 0 else (rest, parts[found])
     beside = None if split is None else _beside(d, split, defs, to_bytes)
     if beside is not None and beside.sides[0].dtype is not DType.TF32:
         return beside
-    pairs = pairs or [x for a in par for x in two_sides(parts, par, red, in_groups(parts, a))]
-    return _of_two(d, pairs, defs) or beside
+    return _of_two(d, pairs or groups, defs) or beside
 
 
 def _beside(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def], to_bytes: bool) -> Narrowed | None:

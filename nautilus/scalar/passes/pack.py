@@ -18,13 +18,14 @@ from dataclasses import replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import PackPlan, Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import Unified, unify
+from nautilus.scalar.analysis.contractions.scales import unscaled
 from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.simplify import Simplify
@@ -64,7 +65,8 @@ def pack(program: Program, plan: PackPlan, contracted: bool = True) -> Program:
     group, member = (fresh_name(program, f"{axis.name}_{part}", unified.extents) for part in ("group", "member"))
     cut = _Cut(axis, plan.size, group, member)
     dims = _dimensions(unified, axis.name)
-    whole = frozenset[str]() if contracted else _contracting(unified, axis.name, dims.keys())
+    outputs = {d.name for d in unified.defs if d.buffer.space is Space.OUTPUT and axis in d.par}
+    whole = frozenset[str]() if contracted else _contracting(unified, axis.name, dims.keys(), outputs)
     read = {n for d in unified.defs if d.name in whole for n in _operands(d)}
     dims = {n: k for n, k in dims.items() if n not in read}
     kernels = tuple(kernel_of(d if d.name in whole else _packed(d, cut, dims)) for d in unified.defs)
@@ -102,18 +104,21 @@ def _dimensions(unified: Unified, axis: str) -> Mapping[str, int]:
     return found
 
 
-def _contracting(unified: Unified, axis: str, temps: Collection[str]) -> frozenset[str]:
-    """The products that contract ``axis`` of ``temps``, at its positions, which other definitions do not read.
+def _contracting(unified: Unified, axis: str, temps: Collection[str], outputs: Collection[str]) -> frozenset[str]:
+    """The products that contract ``axis`` of ``outputs``, or of ``temps`` that other definitions do not read.
 
-    One loop over the whole axis has the steps that suit the product.
+    They read its positions, and one loop over the whole axis has the steps that suit the product.  An output keeps its
+    shape, whatever reads it.  Scales for groups of terms
+    (:mod:`nautilus.scalar.analysis.contractions.scales`) may be read at groups of the axis.
     """
 
     def is_whole(d: Def) -> bool:
         if d.op != "sum" or d.guard is not None or [a.name for a in d.red] != [axis]:
             return False
-        places = (e for ld in d.reads() for e in ld.index if axis in free_vars(e))
-        product = matrix_product(d.value, [a.name for a in d.par]) is not None
-        return product and not _operands(d).isdisjoint(temps) and all(isinstance(e, Var) for e in places)
+        value = unscaled(d)
+        places = (e for ld in loads(value) for e in ld.index if axis in free_vars(e))
+        product = matrix_product(value, [a.name for a in d.par]) is not None
+        return product and not _operands(d).isdisjoint({*temps, *outputs}) and all(isinstance(e, Var) for e in places)
 
     found = {d.name: _operands(d) & set(temps) for d in unified.defs if is_whole(d)}
     others = {n for d in unified.defs if d.name not in found for n in _operands(d)}

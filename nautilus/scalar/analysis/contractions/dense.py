@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from nautilus.core.expr.nodes import Op, loads
 from nautilus.core.expr.products import MatrixProduct, matrix_product
+from nautilus.scalar.analysis.contractions.scales import unscaled
 from nautilus.scalar.analysis.definitions import Def, size
 
 
 def multiplies_matrices(d: Def) -> bool:
-    """Whether ``d`` is a sum of products of two factors, of which each has parallel axes of its own."""
-    return d.op == "sum" and matrix_product(d.value, [a.name for a in d.par]) is not None
+    """Whether ``d`` is a sum of products of two factors, of which each has parallel axes of its own.
+
+    The sums of groups of terms may have scales (:mod:`nautilus.scalar.analysis.contractions.scales`).
+    """
+    return d.op == "sum" and matrix_product(unscaled(d), [a.name for a in d.par]) is not None
 
 
 def dense_product(d: Def, sized: bool = True) -> MatrixProduct | None:

@@ -35,8 +35,9 @@ temp of f32.  An operand is stored where
   (the cosines of a Fourier transform, the signs of a Hadamard matrix), and for rows of 16-bit elements that are no
   multiple of 16 bytes where the target has warpgroup MMAs (1000 x 1001 x 1003 takes 31.6 us by warps on an H200);
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more),
-  elements of 8 bits at most as many as there are fields in its words (``W[n, k // 4]``), or it is the product of
-  tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each, or made from no tensor;
+  elements of 8 bits and those made from integers at most as many as there are fields in its words (``W[n, k // 4]``),
+  or it is the product of tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each, or made
+  from no tensor;
 * its rows, in the order of that tensor but with the axes of the tile last, have a known size; rows that end in zeros
   have at least :data:`_SHORTEST` elements and are not along one of several contracted axes.
 
@@ -354,7 +355,9 @@ def _order(
     if not read and not (outer and names <= frozenset[str]().union(*found.values())):
         return ()
     largest = max(read or found, key=count)
-    growth = max(_GROWTH, _fields(largest)) if _is_byte(dtype) else _GROWTH
+    fields = _fields(largest)
+    packed = _is_byte(dtype) or (largest.dtype.is_int and fields <= largest.dtype.bits)
+    growth = max(_GROWTH, fields) if packed else _GROWTH
     if elements > (_MOST if outer else growth * count(largest)):
         return ()
     place = {v: n for n, e in enumerate(largest.index) for v in free_vars(e)}
