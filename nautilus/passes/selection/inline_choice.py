@@ -6,8 +6,9 @@ candidate where it is stored in a type of at most 16 bits, has arithmetic of its
 operand of a product with :data:`~nautilus.scalar.passes.operands.store_operands.AGAIN` times as many terms as it has
 elements; in any type, and with :data:`~nautilus.scalar.passes.operands.store_operands.AGAIN_APART` times as many
 terms, where it computes with gathered rows, such as the corners of a bilinear sample: a kernel of its own reads long
-parts of rows, and the fragments of an MMA 4 bytes of each.  What ends a chain of reductions, as the result of attention that a product projects, is a candidate in every
-type and before every product: where the reader computes it, the reductions that it reads have no kernel in common.  All
+parts of rows, and the fragments of an MMA 4 bytes of each.  What ends a chain of reductions, as the result of attention
+that a product projects, is a candidate in every type and before every product: where the reader computes it, the
+reductions that it reads have no kernel in common.  All
 candidates of a program are stored together, since a product reaches the faster engine only if both of
 its operands are tensors; then each alone, if together they are not faster.
 """
