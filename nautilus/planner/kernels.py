@@ -25,7 +25,7 @@ from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
 from nautilus.planner import streaming
 from nautilus.planner.conservative import one_by_one, plain, smaller
 from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of, launches_alike, visits_alike
-from nautilus.planner.kernel import SHORT, plan_kernel, spread_tiles
+from nautilus.planner.kernel import FULL, SHORT, plan_kernel, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.products.sums import is_read_across, is_sum_of_others
@@ -259,10 +259,22 @@ def _join_siblings(
             continue
         grid, sizes = _grid_size(plan, known), [_grid_size(plans[g], known) for g in (first, second)]
         apart = sum(len(plans[g].phases) for g in (first, second))
-        idle = grid < FEW_BLOCKS and 16 * grid <= max(sizes)  # where one of both would fill the GPU
+        few = FULL if _writes_again(plan, known) else FEW_BLOCKS
+        idle = grid < few and 16 * grid <= max(sizes)  # where one of both would fill the GPU
         if len(plan.phases) <= apart and grid * 4 >= min(sizes) and not idle:
             plans[merged], large[merged] = plan, _large_inputs(defs, merged)
             groups.update(dict.fromkeys(merged, merged))
+
+
+def _writes_again(plan: KernelPlan, known: _Known) -> bool:
+    """Whether the loop of ``plan`` runs once for reductions and again to store results along it.
+
+    A block that reads its share again takes it from memory as a kernel of its own would, so that the fused kernel saves
+    a launch alone.
+    """
+    loops = {a.name for a in plan.axes if a.role == LOOP}
+    unified, kept = known.unified(plan.ops), known.stored(plan.ops)
+    return any(d.name in kept and loops & {a.name for a in d.par} for d in unified.defs)
 
 
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
@@ -391,8 +403,21 @@ def _starves(plan: KernelPlan, known: _Known, parts: list[KernelPlan]) -> bool:
         terms = prod(size(a) or SHORT for a in operand.axes)
         few = 16 * merged <= _grid_size(parts[0], known)
         return few and not shared and dot_of(operand) is None and terms > MOST_TERMS * merged
+    if merged < FULL and _reduces_apart(plan, known, operand.name):
+        return True
     long = any(prod(size(a) or SHORT for a in known.defs[o].red) > SHORT for o in plan.ops)
     return merged < (FEW_BLOCKS if long else 4) and any(_grid_size(p, known) >= 16 * merged for p in parts)
+
+
+def _reduces_apart(plan: KernelPlan, known: _Known, operand: str) -> bool:
+    """Whether a block of ``plan`` has a long loop for ``operand`` and another one for other reductions.
+
+    Kernels of their own save no read by fusion, and each may have its loop in chunks.
+    """
+    found = {d.name: d for d in known.unified(plan.ops).defs if d.is_reduction}
+    mine = {a.name for a in found.pop(operand).red}
+    long = [d for d in (known.defs[operand], *found.values()) if prod(size(a) or SHORT for a in d.red) > SHORT]
+    return len(long) > 1 and long[0].name == operand and all(mine.isdisjoint(a.name for a in d.red) for d in long[1:])
 
 
 def _joins_chunks(plan: KernelPlan, known: _Known) -> bool:

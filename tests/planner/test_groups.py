@@ -177,3 +177,25 @@ def test_whether_a_row_has_an_element_is_found_in_the_loop_of_its_product() -> N
     schedule = schedule_of(LAYOUT)
     plans = {k.name: k for k in schedule.kernels}
     assert any(name.endswith("_any") for name in plans["o"].ops)
+
+
+COLUMNS = """
+dim M = 8192, N = 4096, K = 4096
+input X: f16[M, K]
+input W: f16[N, K]
+output s: f32[K], Y: f16[N, K]
+s[k] = max[m](abs(f32(X[m, k]))) / max[n](abs(f32(W[n, k])))
+Y[n, k] = W[n, k] * s[k]
+"""
+
+
+def test_few_blocks_do_not_reduce_one_long_axis_after_another() -> None:
+    """Each of both reductions is a kernel of its own, whose loop is in chunks."""
+    found = schedule_of(COLUMNS)
+    assert {c.op for c in found.splits or ()} == {"s_max", "s_max_2"}
+
+
+def test_few_blocks_do_not_read_their_columns_again_to_store_what_is_made_of_them() -> None:
+    one = COLUMNS.replace("max[m](abs(f32(X[m, k])))", "f32(X[0, k])")
+    for text in (COLUMNS, one):
+        assert any(k.ops == ("Y",) for k in schedule_of(text).kernels)

@@ -4,8 +4,11 @@ The rule of the pass ``inline`` substitutes every elementwise definition into it
 the result then computes the operand again, in the loop that should do nothing but multiply.  A definition is a
 candidate where it is stored in a type of at most 16 bits, has arithmetic of its own or ends a reduction, and is an
 operand of a product with :data:`~nautilus.scalar.passes.operands.store_operands.AGAIN` times as many terms as it has
-elements.  What ends a chain of reductions, as the result of attention that a product projects, is a candidate in every
-type and before every product: where the reader computes it, the reductions that it reads have no kernel in common.  All
+elements; in any type, and with :data:`~nautilus.scalar.passes.operands.store_operands.AGAIN_APART` times as many
+terms, where it computes with gathered rows, such as the corners of a bilinear sample: a kernel of its own reads long
+parts of rows, and the fragments of an MMA 4 bytes of each.  What ends a chain of reductions, as the result of attention
+that a product projects, is a candidate in every type and before every product: where the reader computes it, the
+reductions that it reads have no kernel in common.  All
 candidates of a program are stored together, since a product reaches the faster engine only if both of
 its operands are tensors; then each alone, if together they are not faster.
 """
@@ -16,14 +19,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.nodes import Expr, Load, Op, walk
+from nautilus.core.expr.nodes import Expr, Load, Op, loads, walk
 from nautilus.core.expr.products import strip_conversions
 from nautilus.passes.manager import Context
 from nautilus.passes.selection import split_choice
 from nautilus.passes.selection.trial import Trial
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.operands.store_operands import AGAIN
+from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART
 from nautilus.scalar.rewriting import find_defs
 
 MARGIN = 0.1  # relative gain by the cost model below which the choice of the rules stays
@@ -57,7 +60,7 @@ def candidates(defs: Mapping[str, Def], inline: tuple[str, ...]) -> tuple[str, .
     found: dict[str, None] = {}
     ends = _ends(defs, inline)
     for d in defs.values():
-        if (factors := _factors(d)):
+        if factors := _factors(d):
             terms = prod(size(a) or 1 for a in d.axes)
             found |= dict.fromkeys(n for e in factors for n in _stored(e, defs, inline, terms, ends))
     return tuple(n for n in inline if n in found)
@@ -76,11 +79,19 @@ def _stored(
     for ld in (n for n in walk(e) if isinstance(n, Load) and n.buffer in inline):
         d = defs[ld.buffer]
         elements = prod(size(a) or 1 for a in d.par)
-        again = d.buffer.dtype.bytes <= 2 and _computes(d, defs) and terms >= AGAIN * elements
+        often = d.buffer.dtype.bytes <= 2 and terms >= AGAIN * elements
+        again = _computes(d, defs) and (often or (_gathers(d, defs) and terms >= AGAIN_APART * elements))
         if d.buffer.dtype.is_float and (again or d.name in ends):
             yield d.name
         else:
             yield from _stored(d.value, defs, inline, terms, ends)
+
+
+def _gathers(d: Def, defs: Mapping[str, Def]) -> bool:
+    """Whether ``d`` reads parts of rows at positions that are read from memory, and no reduction."""
+    if any(ld.buffer in defs and defs[ld.buffer].is_reduction for ld in d.reads()):
+        return False
+    return any(any(map(loads, ld.index[:-1])) and not loads(ld.index[-1]) for ld in d.reads())
 
 
 def _computes(d: Def, defs: Mapping[str, Def]) -> bool:

@@ -58,15 +58,15 @@ def shared_terms(defs: Sequence[Def], grid: Mapping[str, int]) -> tuple[str, int
     names = {d.name for d in defs}
     (terms,) = reduced
     operands = [free_vars(ld) for d in defs for ld in d.reads() if ld.buffer not in names]
-    bounded = any(terms in _positions(d.guard) for d in defs if d.guard is not None)  # as the terms of segments are
+    bounded = any(terms in positions(d.guard) for d in defs if d.guard is not None)  # as the terms of segments are
     return (column, found) if _apart(operands, column, terms) and not bounded else None
 
 
-def _positions(e: Expr) -> frozenset[str]:
+def positions(e: Expr) -> frozenset[str]:
     """The variables that ``e`` has as numbers, not to read elements."""
     if isinstance(e, Load):
         return frozenset()
-    return frozenset((e.name,)) if isinstance(e, Var) else frozenset[str]().union(*map(_positions, children(e)))
+    return frozenset((e.name,)) if isinstance(e, Var) else frozenset[str]().union(*map(positions, children(e)))
 
 
 def square(results: int) -> tuple[int, int, tuple[int, int]]:

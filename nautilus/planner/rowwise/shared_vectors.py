@@ -3,6 +3,9 @@
 A block that has one row reads the vector for that row alone.  Memory delivers the matrix, but L2 and L1 deliver both,
 and what is computed from elements of the vector is computed for each row again.  So a block has several rows of the
 matrix, :data:`ROWS` where that leaves :data:`BLOCKS` blocks, in a loop over the terms.
+
+The same holds where no tensor is a matrix, as for the overlap of a box with all other boxes: what the terms read and
+compute apart from the row is the same for all rows.  A loop that a condition cuts short stays that of one row.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from nautilus.core.expr.nodes import Load, Var, free_vars
+from nautilus.core.expr.conditions import conjuncts
+from nautilus.core.expr.nodes import Load, Op, Var, free_vars
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import floor_pow2
 from nautilus.planner.rowwise import rows
+from nautilus.planner.rowwise.pairs import positions
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
 
@@ -30,7 +35,8 @@ def plan_of(
     reductions = [d for d in defs if d.is_reduction]
     if len(reductions) != 1 or len(rest) != 1 or [a.name for a in reductions[0].red] != [*rest]:
         return None
-    axis, across = rest[0], _rows(reductions[0], rest[0])
+    axis = rest[0]
+    across = _rows(reductions[0], axis) or _alike(reductions[0], axis)
     if across is None or across not in grid or extents[axis] < LEAST or rows.streams_bytes(defs):
         return None
     many = prod(extents[x] for x in grid)
@@ -54,6 +60,16 @@ def _rows(d: Def, axis: str) -> str | None:
     shared = all(row.name not in free_vars(ld) and _is_plain(ld, axis) for ld in vectors)
     longer = sum(ld.dtype.bytes for ld in vectors) > matrices[0].dtype.bytes
     return row.name if shared and longer else None
+
+
+def _alike(d: Def, axis: str) -> str | None:
+    """The last axis of the results of ``d``, if all of them have the same operands along ``axis``, of two or more."""
+    row = d.par[-1].name if d.par else ""
+    read = [free_vars(ld) for ld in d.reads()]
+    along = [names for names in read if axis in names]
+    cut = any(axis in positions(c) for c in conjuncts(d.guard) if not (isinstance(c, Op) and c.op == "or"))
+    shared = len(along) > 1 and all(row not in names for names in along)
+    return row if shared and any(row in names for names in read) and not cut else None
 
 
 def _is_plain(ld: Load, axis: str) -> bool:

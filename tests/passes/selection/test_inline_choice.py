@@ -85,6 +85,27 @@ S[h, i, j] = sum[d](Qn[h, i, d] * K[h, j, d]) / 8
 P[h, i, j] = softmax[j](S[h, i, j])
 O[h, i, d] = sum[j](P[h, i, j] * V[h, j, d])
 """
+SAMPLED = """
+dim P = 16384, T = 9, C = 128, O = 128, R = 4096
+input X: f16[R, C]
+input at: i32[P, T]
+input near: f16[P, T]
+input K: f16[T, C, O]
+output Y: f16[P, O]
+S[p, k, c] = near[p, k] * X[at[p, k], c] + (1 - near[p, k]) * X[at[p, k] + 1, c]
+Y[p, o] = sum[k, c](S[p, k, c] * K[k, c, o])
+"""
+PAGED = """
+dim M = 1024, N = 1024, D = 64, R = 4096
+input Q: f16[M, D]
+input K: f16[R, D]
+input V: f16[N, D]
+input scale: f16[R, N]
+input at: i32[N]
+output O: f16[M, D]
+S[i, j] = sum[d](Q[i, d] * K[at[j], d]) * scale[at[j], j]
+O[i, d] = sum[j](softmax[j](S[i, j]) * V[j, d])
+"""
 TYPED = GATED.replace("{type}", ": bf16")
 
 
@@ -94,8 +115,19 @@ def request(text: str, schedule: Schedule | None = None) -> Request:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(TYPED, ("H",)), (GATED.replace("{type}", ""), ()), (ATTENTION, ()), (COPY, ()), (ENDED, ("O",)),
-     (PROJECTED, ("A",)), (NORMED, ("Qn",))],
+    [
+        (TYPED, ("H",)),
+        (GATED.replace("{type}", ""), ()),
+        (ATTENTION, ()),
+        (COPY, ()),
+        (ENDED, ("O",)),
+        (PROJECTED, ("A",)),
+        (NORMED, ("Qn",)),
+        (SAMPLED, ("S",)),
+        (PAGED, ()),
+        (SAMPLED.replace("O = 128", "O = 64"), ()),
+        (SAMPLED.replace("at[p, k]", "p // 8"), ()),
+    ],
 )
 def test_candidates_are_small_computed_and_read_often(text: str, expected: tuple[str, ...]) -> None:
     origin = trials_of(request(text, Schedule(inline=())))[0].origin
@@ -110,6 +142,13 @@ def test_an_operand_is_stored_where_that_is_faster() -> None:
     assert stored is not None and "Ks" not in (stored.inline or ())
     assert [k.ops[0] for k in stored.kernels] == ["Ks", "Qs"]
     assert stored.kernels[1].mapping.engine == "warpgroup"
+
+
+def test_samples_of_gathered_rows_are_stored_where_that_is_faster() -> None:
+    """In the fragments of an MMA a thread would load 4 bytes of a gathered row at a time."""
+    stored = compile_file(request(SAMPLED)).context.schedule
+    assert stored is not None and "S" not in (stored.inline or ())
+    assert stored.kernels[-1].mapping.engine == "warpgroup"
 
 
 def test_what_the_schedule_says_is_inlined_stays() -> None:

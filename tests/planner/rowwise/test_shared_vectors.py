@@ -46,3 +46,30 @@ def test_the_results_are_right() -> None:
 
 def test_one_row_has_no_others_to_share_with() -> None:
     plan_of("dim N = 200000\ninput c: i32[N]\noutput n: i32\nn = sum[i | 0 <= c[i]](1)\n")
+
+
+BOXES = """
+    dim B = 16, N = 4096
+    input box: f32[B, N, 2]
+    input score: f32[B, N]
+    output most: f32[B, N]
+    size[b, n] = box[b, n, 1] - box[b, n, 0]
+    both[b, i, j] = max(min(box[b, i, 1], box[b, j, 1]) - max(box[b, i, 0], box[b, j, 0]), 0)
+    better[b, i, j] = score[b, j] > score[b, i] or score[b, j] == score[b, i] and j < i
+    most[b, i] = max[j | better[b, i, j]](both[b, i, j] / (size[b, i] + size[b, j] - both[b, i, j] + 1))
+"""
+
+
+def test_rows_share_terms_that_no_matrix_is_read_for() -> None:
+    """Two tensors along the terms: a block with one row would read all of them for it alone."""
+    held = {a.name: (a.role, a.tile) for a in plan_of(BOXES).axes}
+    assert held == {"b": ("grid", 1), "i": ("grid", 8), "j": ("loop", 512)}
+
+
+def test_a_condition_that_cuts_the_terms_short_keeps_the_plan_of_one_row() -> None:
+    cut = BOXES.replace("| better[b, i, j]", "| better[b, i, j] and j <= i")
+    assert ("i", 8) not in [(a.name, a.tile) for a in plan_of(cut).axes]
+
+
+def test_the_results_of_shared_terms_are_right() -> None:
+    check(BOXES.replace("B = 16, N = 4096", "B = 4, N = 1060"), "sm_90a", physical=False)
