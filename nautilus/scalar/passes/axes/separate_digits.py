@@ -52,13 +52,13 @@ from nautilus.scalar.analysis.contractions.factor_digits import separating_digit
 from nautilus.scalar.analysis.contractions.promises import Promises
 from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.analysis.definitions import size as size_of
-from nautilus.scalar.digits import read_by_digits, viewed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.delinearize import sum_digits
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.pack import pack
 from nautilus.scalar.rewriting import find_defs, put_defs
+from nautilus.scalar.rewriting.digits import read_by_digits, viewed
 
 _PLAIN = ("", 0)  # a use of an axis that is no digit
 

@@ -29,10 +29,10 @@ from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.alternating import Matrices, Order, alternating, is_worth, matrices
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.digits import last_digit, viewed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs, turned
+from nautilus.scalar.rewriting.digits import last_digit, viewed
 
 
 @dataclass(frozen=True, slots=True)
