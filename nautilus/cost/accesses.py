@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.nodes import Const, Expr, Ref, Var, free_vars, loads, refs, rewrite
+from nautilus.core.expr.nodes import Const, Expr, Param, Ref, Var, free_vars, loads, refs, rewrite, walk
 from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.index.strides import pad
 from nautilus.core.ops import declaration
@@ -60,7 +60,10 @@ def with_strides(buffer: Buffer) -> Buffer:
     """``buffer`` with numbers for strides that are known only at launch: those that leave a gap behind each axis."""
     if buffer.strides is None or all(isinstance(n, int) for n in buffer.strides):
         return buffer
-    return replace(buffer, strides=pad([nominal(n) for n in buffer.shape], buffer.strides, {}))
+    own = [n for n in buffer.strides if not isinstance(n, Param)]
+    computed = (n for n in (*buffer.shape, *own) if not isinstance(n, int))
+    sizes = {p.name: nominal(p) for n in computed for p in walk(n) if isinstance(p, Param)}
+    return replace(buffer, strides=pad([nominal(n) for n in buffer.shape], buffer.strides, sizes))
 
 
 class PlainLoads:

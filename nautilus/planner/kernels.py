@@ -52,6 +52,7 @@ FEW_ROWS = 64  # rows of a product that is bound by memory, at most
 MOST_TERMS = 1 << 18  # terms of sums over memory that a block computes before it multiplies them: about 10 microseconds
 ACCUMULATORS = 384  # columns of sums in a tile of 128 rows: two warpgroups then have 192 registers a thread for them
 PARTS = 1 << 18  # results in chunks, whose combination takes longer than the launch of one more kernel
+CACHED = 24 << 20  # bytes that L2 holds beside others
 FEW_BLOCKS = 32  # blocks of a kernel that leaves most multiprocessors idle
 FEW_SCALES = 16
 LONG_VECTOR = 1 << 16  # elements of a vector that two kernels do not read again
@@ -267,14 +268,15 @@ def _join_siblings(
 
 
 def _writes_again(plan: KernelPlan, known: _Known) -> bool:
-    """Whether the loop of ``plan`` runs once for reductions and again to store results along it.
+    """Whether the loop of ``plan`` runs once for reductions and again to store results that L2 does not hold.
 
     A block that reads its share again takes it from memory as a kernel of its own would, so that the fused kernel saves
     a launch alone.
     """
     loops = {a.name for a in plan.axes if a.role == LOOP}
     unified, kept = known.unified(plan.ops), known.stored(plan.ops)
-    return any(d.name in kept and loops & {a.name for a in d.par} for d in unified.defs)
+    again = (d for d in unified.defs if d.name in kept and loops & {a.name for a in d.par})
+    return any(prod(size(a) or SHORT for a in d.par) * d.buffer.dtype.bytes > CACHED for d in again)
 
 
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
