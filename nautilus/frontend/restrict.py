@@ -71,8 +71,8 @@ def restrict(
 ) -> Restricted:
     """``spec`` with the axes of its outputs limited to ``chosen``; axes without an entry stay complete.
 
-    ``reduced``: the remaining indices of every axis of a reduction, by its extent.  ``images``: see above; not for a
-    spec with recurrences.
+    ``reduced``: the remaining indices of every axis of a reduction, by its extent.  ``images``: computed
+    positions limit tensors too, but not in a spec with recurrences.
     """
     fewer = reduced or {}
     images = images and all(d.recurrence is None for d in spec.definitions)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
@@ -30,6 +31,7 @@ from nautilus.core.expr.nodes import (
     loads,
     substitute,
 )
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.source import NO_SPAN, Span
@@ -83,6 +85,11 @@ class Def:
         """The initial value of the accumulator."""
         assert self.op is not None
         return identity(self.op, self.buffer.dtype)
+
+
+def points(axes: Iterable[Axis]) -> int:
+    """The points of ``axes``; sizes that are known only at launch count with their nominal values."""
+    return prod(nominal(a.extent) for a in axes)
 
 
 def _axis(loop: Loop) -> Axis:

@@ -151,7 +151,7 @@ class _Key:
         return free_vars(self.key)
 
     def inside(self, a: Axis, at: Mapping[str, Expr]) -> Expr:
-        """The condition for the index ``at`` of the axis ``a``, behind whether there is such an index."""
+        """The condition for the index ``at`` of the axis ``a``, evaluated after the condition that there is one."""
         there = [c for c in self.before if a.name in free_vars(c)]
         exists = conjunction(within(self.key, _in_type(a.extent, self.key.dtype)))
         assert exists is not None
@@ -181,7 +181,7 @@ def _is_inside(key: Expr, d: Def, shapes: Mapping[str, Sequence[Extent]]) -> boo
 
 
 def _both(a: Expr, b: Expr) -> Expr:
-    """``a and b``; what reads memory is evaluated behind ``a`` alone."""
+    """``a and b``; ``b`` is evaluated only where ``a`` holds, if it reads memory."""
     return short_circuit(a, b) if loads(b) else calc("and", a, b)
 
 
@@ -255,7 +255,7 @@ def _is_at_axes(ld: Load, d: Def, defs: Mapping[str, Def]) -> bool:
 
 
 def _term(program: Program, d: Def, a: Axis, k: _Key, defs: Mapping[str, Def]) -> tuple[Def, ...]:
-    """``d`` for the index ``k`` alone, behind the products that it reads there."""
+    """``d`` for the index ``k`` alone, after the products that it reads there."""
     at = {a.name: k.key if k.key.dtype is DType.I32 else Op("cast", (k.key,), DType.I32)}
     inside = k.inside(a, at)
     exists = replace(k, before=(), after=()).inside(a, at)
@@ -282,7 +282,7 @@ def _term(program: Program, d: Def, a: Axis, k: _Key, defs: Mapping[str, Def]) -
 def _at_index(
     program: Program, ld: Load, axes: Sequence[Axis], guard: Expr, others: Sequence[Def], defs: Mapping[str, Def]
 ) -> list[Def]:  # fmt: skip
-    """The reduction that ``ld`` reads for its place alone, behind the reductions that it alone reads there in turn."""
+    """The reduction that ``ld`` reads for its place alone, after the reductions that it alone reads there."""
     own = reduction_at(program, defs[ld.buffer], ld, axes, guard, others)
     made: list[Def] = []
     put: dict[Load, Expr] = {}
@@ -308,7 +308,7 @@ def _in_parts(
 
 
 def _segment(program: Program, d: Def, a: Axis, defs: Mapping[str, Def]) -> tuple[Def, ...]:
-    """``d`` for the segment of each position alone, behind the products that it reads there."""
+    """``d`` for the segment of each position alone, after the products that it reads there."""
     asked = _asked(d, a)
     par = tuple(x for x in d.par if x.name in asked)
     name = fresh_name(program, f"{d.name}_which")

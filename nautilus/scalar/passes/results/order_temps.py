@@ -13,13 +13,10 @@ or more for each element, and reads the last axis along none of its reduced axes
 
 from __future__ import annotations
 
-from math import prod
-
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Var, loads
-from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.ir import Program, expressions, statements
 from nautilus.scalar.rewriting import find_defs, turned
 
@@ -34,34 +31,32 @@ class OrderTemps:
 
     def apply(self, program: Program) -> Program:
         """The program with temps in another order; the same object where there are none."""
+        elsewhere = _read_elsewhere(program)
         for name in find_defs(program):
             defs = find_defs(program)
             d = defs[name]
             if d.buffer.space is not Space.TEMP or d.at is not None or d.buffer.support is not None or len(d.par) < 2:
                 continue
-            if any(name in _reads(program, k.name) for k in program.kernels if k.name not in defs):
+            if name in elsewhere:
                 continue
             readers = [r for r in defs.values() if r.op is not None and any(ld.buffer == name for ld in r.reads())]
-            largest = max(readers, key=_terms, default=None)
+            largest = max(readers, key=lambda r: points(r.axes), default=None)
             last = None if largest is None else _last(d, largest)
             if last is not None:
                 program = turned(program, d, (*(n for n in range(len(d.par)) if n != last), last))
         return program
 
 
-def _reads(program: Program, kernel: str) -> frozenset[str]:
-    """What a kernel that is no definition reads."""
-    (k,) = (k for k in program.kernels if k.name == kernel)
-    return frozenset(ld.buffer for _, s in statements(k.body) for e in expressions(s) for ld in loads(e))
-
-
-def _terms(d: Def) -> int:
-    return prod(nominal(a.extent) for a in d.axes)
+def _read_elsewhere(program: Program) -> frozenset[str]:
+    """What kernels that are no definitions read."""
+    defs = find_defs(program)
+    found = (s for k in program.kernels if k.name not in defs for _, s in statements(k.body))
+    return frozenset(ld.buffer for s in found for e in expressions(s) for ld in loads(e))
 
 
 def _last(d: Def, reader: Def) -> int | None:
     """The axis of ``d`` along which ``reader`` reduces, where that is not the last one; None: ``d`` stays."""
-    if _terms(reader) < AGAIN * prod(nominal(a.extent) for a in d.par):
+    if points(reader.axes) < AGAIN * points(d.par):
         return None
     reduced, found = {a.name for a in reader.red}, set[int]()
     for ld in reader.reads():

@@ -26,9 +26,8 @@ terms for which it is false.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
@@ -36,10 +35,10 @@ from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Param, Var, free_vars, identity, loads, rewrite
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.congruences import congruence
-from nautilus.core.index.sizes import Extent, nominal
+from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.analysis.masking import certainly_in_range
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
@@ -71,7 +70,7 @@ class SinkGathers:
 
 def _over_rows(program: Program, d: Def, shapes: Mapping[str, tuple[Extent, ...]]) -> tuple[Def, Def] | None:
     """The reduction of ``d`` for each row, and ``d`` as a gather of it; None where nothing is gained."""
-    if d.op not in ASSOCIATIVE or d.at is not None or d.value.dtype is not d.buffer.dtype or _count(d.axes) < TERMS:
+    if d.op not in ASSOCIATIVE or d.at is not None or d.value.dtype is not d.buffer.dtype or points(d.axes) < TERMS:
         return None
     rows = _rows(d, shapes)
     outer = tuple(a for a in d.red if any(a.name in free_vars(e) for e in rows))
@@ -101,16 +100,12 @@ def _over_rows(program: Program, d: Def, shapes: Mapping[str, tuple[Extent, ...]
     return reduced, _gather(d, outer, Load(buffer.name, places, buffer.dtype, d.span), early)
 
 
-def _count(axes: Iterable[Axis]) -> int:
-    return prod(nominal(a.extent) for a in axes)
-
-
 def _gains(d: Def, reduced: Def) -> bool:
     """Whether ``reduced`` has few terms and few elements beside ``d``."""
     enabled = _least_side(reduced) >= SIDE > _least_side(d)
-    terms, before = _count(reduced.axes), _count(d.axes)
+    terms, before = points(reduced.axes), points(d.axes)
     few = terms <= GAIN * before if enabled else GAIN * terms <= before
-    return few and _count(reduced.par) <= GAIN * _count(d.par)
+    return few and points(reduced.par) <= GAIN * points(d.par)
 
 
 def _least_side(d: Def) -> int:
@@ -118,7 +113,7 @@ def _least_side(d: Def) -> int:
     product = matrix_product(d.value, [a.name for a in d.par]) if d.op == "sum" else None
     if product is None:
         return 0
-    return min(_count(a for a in d.par if a.name in names) for names in (product.rows, product.columns))
+    return min(points(a for a in d.par if a.name in names) for names in (product.rows, product.columns))
 
 
 def _in_range(d: Def, shapes: Mapping[str, tuple[Extent, ...]]) -> bool:

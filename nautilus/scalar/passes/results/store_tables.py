@@ -9,16 +9,16 @@ Every block computes the same 64 of them.  They are computed once, and read from
     C_table[u, r] = cos((2 * r + 1) * u * 0.19634954084936207)
     C[y] sum= X[y // 8 * 8 + r] * C_table[y % 8, r]
 
-A part of a value becomes a table where it reads no memory, but remainders of positions, takes :data:`COSTLY` issue
-slots or more, and has at least :data:`SHARED` terms for each of its elements, whose number is known.  The evaluations
-that this saves take longer than the tensors of the definition take to be read and written, and than two launches.
-Operands of products of matrices stay, because a tile computes each once (``store-operands`` stores them where that is
-not enough).
+A part of a value becomes a table where it reads no memory and depends on remainders of positions, takes :data:`COSTLY`
+issue slots or more, and has at least :data:`SHARED` terms for each of its elements, whose number is known.  The
+evaluations that this saves take longer than the tensors of the definition take to be read and written, and than two
+launches.  Operands of products of matrices stay, because a tile computes each once (``store-operands`` stores them
+where that is not enough).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -29,7 +29,7 @@ from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.memory_rates import LAUNCH, MEMORY
@@ -57,7 +57,7 @@ class StoreTables:
         buffers = {b.name: b for b in program.buffers}
         for name, d in find_defs(program).items():
             found = () if multiplies_matrices(d) else tuple(dict.fromkeys(_tables(d.value, d)))
-            saved = sum(_count(d.axes) * _slots(t.of) for t in found) / rate
+            saved = sum(points(d.axes) * _slots(t.of) for t in found) / rate
             if found and saved > GAIN * (_bytes(d, buffers) / MEMORY + 2e-6 * LAUNCH):
                 program = put_defs(program, name, _stored(program, d, found))
         return program
@@ -98,7 +98,7 @@ def _table(e: Expr, d: Def) -> _Table | None:
             a = replace(a, extent=int(period.value))
         axes.append(a)
         index.append(remainder or Var(a.name))
-    small = SHARED * _count(axes) <= _count(d.axes) and _count(axes) <= LARGEST and all(size(a) for a in axes)
+    small = SHARED * points(axes) <= points(d.axes) and points(axes) <= LARGEST and all(size(a) for a in axes)
     apart = any(not isinstance(i, Var) for i in index)  # else its loop is one of the reader's, and computes it again
     return _Table(e, tuple(axes), value, tuple(index)) if apart and small else None
 
@@ -117,10 +117,6 @@ def _replaced(e: Expr, old: Expr, new: Expr) -> Expr:
     return rewrite(e, lambda n: new if n == old else None)
 
 
-def _count(axes: Iterable[Axis]) -> int:
-    return prod(nominal(a.extent) for a in axes)
-
-
 def _slots(e: Expr) -> float:
     """Issue slots of one evaluation of ``e``."""
     return sum(FUNCTIONS[n.op].slots if n.op in FUNCTIONS else 1 for n in walk(e) if isinstance(n, Op))
@@ -129,7 +125,7 @@ def _slots(e: Expr) -> float:
 def _bytes(d: Def, buffers: Mapping[str, Buffer]) -> int:
     """Bytes of the tensors that ``d`` reads, or elements of them where those are fewer, and of what it writes."""
     return sum(
-        min(prod(map(nominal, b.shape)), _count(d.axes)) * b.dtype.bytes
+        min(prod(map(nominal, b.shape)), points(d.axes)) * b.dtype.bytes
         for b in {d.buffer, *(buffers[ld.buffer] for ld in d.reads())}
     )
 
