@@ -21,14 +21,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz import command_line, files, levels, printed, texts
+from tests.fuzz import command_line, device, files, levels, printed, texts
 from tests.fuzz.case import Fuzzer, Verdict, judged
 from tests.fuzz.minimise import minimise
 
 FUZZERS: Mapping[str, Fuzzer] = {
     f.name: f
     for f in (
-        *levels.fuzzers(), *printed.fuzzers(), *texts.fuzzers(), *files.fuzzers(), *command_line.fuzzers(),
+        *levels.fuzzers(), *printed.fuzzers(), *device.fuzzers(), *texts.fuzzers(), *files.fuzzers(),
+        *command_line.fuzzers(),
     )
 }  # fmt: skip
 _RUN = 20  # seeds that a process takes at a time

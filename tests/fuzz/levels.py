@@ -64,10 +64,11 @@ def _any_size(dim: Dim, spec: Spec) -> bool:
     return not spec.facts and dim.least == 0 and dim.multiple == 1
 
 
-def compilation(text: str, seed: int, until: str) -> Compilation | Verdict:
-    """``text`` down to the stage ``until``, or the verdict where that fails; the seed chooses target and precision."""
+def compilation(text: str, seed: int, until: str, arch: str = "") -> Compilation | Verdict:
+    """``text`` down to the stage ``until``, or the verdict where that fails; the seed chooses the precision, and the
+    target where ``arch`` names none."""
     try:
-        return travel(text, target(text, seed), until, _PRECISIONS[seed // 3 % len(_PRECISIONS)])
+        return travel(text, arch or target(text, seed), until, _PRECISIONS[seed // 3 % len(_PRECISIONS)])
     except DiagnosticError as error:
         return Verdict("invalid", error.diagnostics[0].code, first_line(error))
     except (UnsupportedError, ScheduleError) as error:

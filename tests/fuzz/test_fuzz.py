@@ -21,7 +21,7 @@ SPECIALS = sorted((Path(__file__).parent / "corpus/specials").iterdir())  # wron
 COUNTS = {"language": 40, "command-line": 30, "ir": 12, "schedule": 6, "rules": 4, "large-rules": 4, "printed": 3}
 
 
-@pytest.mark.parametrize("name", sorted(FUZZERS))
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.gpu] * (n == "device")) for n in sorted(FUZZERS)])
 def test_some_cases(name: str) -> None:
     fuzzer = FUZZERS[name]
     for seed in range(COUNTS.get(name, 10)):
