@@ -11,11 +11,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from nautilus.core.errors import ToolchainError
+from nautilus.driver import Request, build_cubin
 from nautilus.runtime.device import default_arch, open_device
 from nautilus.runtime.execute import run_cuda
-from tests.endtoend.support import disagreements
+from tests.endtoend.support import Compilation, disagreements
 from tests.fuzz.case import Fuzzer, Verdict
-from tests.fuzz.levels import any_spec, compilation, inputs, verdict
+from tests.fuzz.levels import any_spec, inputs, or_verdict, precision, verdict
 from tests.fuzz.minimise import smaller_spec
 from tests.fuzz.specs import GENERATORS
 from tests.fuzz.thresholds import lowered
@@ -23,15 +24,17 @@ from tests.fuzz.thresholds import lowered
 
 def attempt(text: str, seed: int) -> Verdict:
     """The verdict on the kernels of a spec on the GPU."""
+    request = Request(Path("given.naut"), default_arch(), text=text, precision=precision(seed))
     with lowered() if seed // len(GENERATORS) % 2 else nullcontext():
-        made = compilation(text, seed, "cuda", default_arch())
-    if isinstance(made, Verdict):
-        return made
-    given = inputs(made, seed)
-    try:
-        got = run_cuda(made.result, given.arrays, given.scalars)
-    except ToolchainError as error:
-        return Verdict("wrong", "fault", str(error)[:600])
+        built = or_verdict(lambda: build_cubin(request))
+        if isinstance(built, Verdict):
+            return built
+        made = Compilation(built[0], ())
+        given = inputs(made, seed)
+        try:
+            got = run_cuda(made.result, given.arrays, {**given.scalars, **given.sizes}, built[1])
+        except ToolchainError as error:
+            return Verdict("wrong", "fault", str(error)[:600])
     return verdict(made, given.kind, disagreements(made, given, [("device", got)]))
 
 

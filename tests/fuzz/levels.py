@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,6 +29,8 @@ _PRECISIONS = ("fast", "fast", "fast", "strict")
 #: The header of a CUDA text states the error bound, which takes longer to find than the spec to compile; so only one
 #: of this many cases has a header.
 _HEADERS = 5
+
+_Made = TypeVar("_Made")
 
 
 def target(text: str, seed: int) -> str:
@@ -64,15 +67,24 @@ def _any_size(dim: Dim, spec: Spec) -> bool:
     return not spec.facts and dim.least == 0 and dim.multiple == 1
 
 
-def compilation(text: str, seed: int, until: str, arch: str = "") -> Compilation | Verdict:
-    """``text`` down to the stage ``until``, or the verdict where that fails; the seed chooses the precision, and the
-    target where ``arch`` names none."""
+def compilation(text: str, seed: int, until: str) -> Compilation | Verdict:
+    """``text`` down to the stage ``until``, or the verdict where that fails; the seed chooses target and precision."""
+    return or_verdict(lambda: travel(text, target(text, seed), until, precision(seed)))
+
+
+def or_verdict(compiled: Callable[[], _Made]) -> _Made | Verdict:
+    """What a compilation makes, or the verdict where it ends with an error of the spec or of its kernels."""
     try:
-        return travel(text, arch or target(text, seed), until, _PRECISIONS[seed // 3 % len(_PRECISIONS)])
+        return compiled()
     except DiagnosticError as error:
         return Verdict("invalid", error.diagnostics[0].code, first_line(error))
     except (UnsupportedError, ScheduleError) as error:
         return Verdict("refused", f"{type(error).__name__}", first_line(error))
+
+
+def precision(seed: int) -> str:
+    """The precision of a case."""
+    return _PRECISIONS[seed // 3 % len(_PRECISIONS)]
 
 
 def kind(seed: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
-from nautilus.ma_tile.ir.ops import MmaOp, UnpackOp, walk_ops
+from nautilus.ma_tile.ir.ops import GlobalLoad, MmaOp, UnpackOp, walk_ops
 from tests.endtoend.collection.decode import Decode, schedule
 from tests.simulation.compared import Case, at_sizes, differences, prepare
 from tests.simulation.simulate import MISSING, Fault
@@ -256,3 +256,18 @@ def test_rows_that_begin_anywhere(name: str, tmp_path: Path) -> None:
     case = at_sizes(compiled(text, integers=True), {"M": 67})
     assert "shifted_vector" in case.result.cuda
     check(case, tmp_path, list(ANYWHERE).index(name))
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "i32", "f8e4m3", "f16", "bf16", "f32"])
+def test_vectors_between_aligned_ones(dtype: str, tmp_path: Path) -> None:
+    """Neighbours of elements are loaded as two aligned vectors, whether registers are packed or hold one element."""
+    text = f"""
+        dim H = 9, W = 160
+        input X: {dtype}[H, W]
+        output Y: f32[H, W]
+        Y[y, x: W] = (f32(X[y, x - 1]) if x > 0 else 0) - 2 * (f32(X[y, x + 1]) if x + 1 < W else 0)
+        """
+    case = compiled(text)
+    loads = (op for k in case.module.kernels for op in walk_ops(k.body) if isinstance(op, GlobalLoad))
+    assert any(op.shift for op in loads)
+    check(case, tmp_path, 0)

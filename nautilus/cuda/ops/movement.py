@@ -248,6 +248,12 @@ def _print_shifted_load(w: Writer, op: ma.GlobalLoad, name: str, exprs: list[Exp
                 w.line(f"{mask}{part} = *reinterpret_cast<const {word}*>({pointer} - {back});")
         words = [*(f"low{f}" for f in fields), *(f"high{f}" for f in fields)]
         first, bits = divmod(shift * dtype.bytes, 4)
+        if pack * dtype.bytes < 4:  # registers that are not full hold an element each
+            for n in range(vec):
+                place, bits = divmod((shift + n) * dtype.bytes, 4)
+                piece = f"({words[place]} >> {8 * bits})" if bits else words[place]
+                w.line(f"{name}[{plus(r, n)}] = {from_word(piece, dtype)};")
+            return
         for n in range(count):
             piece = words[n + first]
             if bits:
