@@ -61,6 +61,11 @@ class Stage:
         again = [plain[:i].count(name) for i, name in enumerate(plain)]
         return tuple(f"{name}-{n + 1}" if n else name for name, n in zip(plain, again, strict=True))
 
+    def before(self, name: str) -> str:
+        """The step before step ``name``, which is not the first one."""
+        names = self.step_names
+        return names[names.index(name) - 1]
+
 
 def _passes(folder: str, *classes: str) -> tuple[PassSpec, ...]:
     """Passes of ``folder``, each ``"module:Class"``. A pass has the name of its module, with hyphens."""

@@ -20,7 +20,7 @@ from nautilus.scalar.rewriting import find_defs
 
 _CHOSEN = "choose-terms"
 _ORDERED = "order-contractions"
-_PLANNED = SCALAR.step_names[SCALAR.step_names.index("fuse") - 1]
+_PLANNED = SCALAR.before("fuse")
 
 
 @dataclass

@@ -30,7 +30,7 @@ from nautilus.targets.limits import limits
 from nautilus.tune.search.trial_lowering import TrialLowering
 from nautilus.tune.space.inlining import Origin
 
-_BEFORE_INLINE = SCALAR.step_names[SCALAR.step_names.index("inline") - 1]
+_BEFORE_INLINE = SCALAR.before("inline")
 UNFUSED = Schedule(inline=(), factor=False, narrow=False)
 
 

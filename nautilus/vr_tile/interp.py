@@ -218,6 +218,8 @@ class _Run:
             bad = (at < 0) | (at >= n)
             if (bad if self.active is None else bad & self.active.reshape(-1, *[1] * (at.ndim - 1))).any():
                 raise TileRunError(f"{buffer} is read outside of its {n} elements by a loop bound")
+        if not data.size:
+            return np.zeros(np.broadcast_shapes(*(at.shape for at in index)), data.dtype)
         return np.asarray(data[tuple(np.clip(at, 0, n - 1) for at, n in zip(index, data.shape, strict=True))])
 
     @staticmethod

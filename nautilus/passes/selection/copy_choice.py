@@ -14,6 +14,7 @@ from dataclasses import replace
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import CopyPlan
 from nautilus.passes.manager import Context
+from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import split_choice
 from nautilus.passes.selection.trial import Trial
 from nautilus.planner.rematerialise import copies, stored_bytes
@@ -24,7 +25,7 @@ from nautilus.targets.rates import machine
 from nautilus.targets.records import DEFAULT_TARGET
 
 MARGIN = 0.03  # relative gain by the cost model below which the choice of the rules stays
-_BEFORE = "flatten-contractions"  # the pass before the one that copies
+_BEFORE = SCALAR.before("rematerialise")
 _BANDWIDTH = machine(DEFAULT_TARGET).dram_read  # bytes a second
 
 

@@ -22,6 +22,7 @@ from math import prod
 from nautilus.core.expr.nodes import Expr, Load, Op, loads, walk
 from nautilus.core.expr.products import strip_conversions
 from nautilus.passes.manager import Context
+from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import split_choice
 from nautilus.passes.selection.trial import Trial
 from nautilus.scalar.analysis.definitions import Def, size
@@ -30,7 +31,7 @@ from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART
 from nautilus.scalar.rewriting import find_defs
 
 MARGIN = 0.1  # relative gain by the cost model below which the choice of the rules stays
-_BEFORE = "simplify"  # the pass before the one that inlines
+_BEFORE = SCALAR.before("inline")
 _ALONE = 3  # candidates that are tried alone
 
 

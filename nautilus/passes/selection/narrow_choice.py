@@ -13,6 +13,7 @@ from dataclasses import replace
 from nautilus.core.fallbacks import LIGHTER, Fallbacks
 from nautilus.core.types import DType
 from nautilus.passes.manager import Context
+from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection.trial import Trial, attempt
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.narrow import narrowed
@@ -20,7 +21,7 @@ from nautilus.scalar.rewriting import find_defs
 from nautilus.targets.limits import limits
 
 MARGIN = 0.05  # relative gain by the cost model below which factors have 16 bits
-_BEFORE = "scale-products"  # the pass before the one that narrows
+_BEFORE = SCALAR.before("narrow")
 
 
 def may_have_bytes(program: Program, arch: str, precision: str) -> bool:

@@ -17,6 +17,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity, first_equal
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context
+from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
 from nautilus.planner.planner import Planner
@@ -24,7 +25,7 @@ from nautilus.scalar.ir import Program
 
 MARGIN = 0.1  # relative gain by the cost model below which the kernel stays
 _ROUNDS = 3  # attempts to part kernels of what was apart
-_BEFORE = "split-k-update"  # the pass whose result is divided into kernels
+_BEFORE = SCALAR.before("fuse")  # its result is divided into kernels
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ STEP = 0.97  # the time after twice as many chunks, at most, as a share of the t
 NEAR = 0.75  # a number of chunks that is this part of the wanted one serves as well: their tiles then stay whole
 TILE = 128 * 256  # elements of the largest tile of a result
 _KERNELS = 2  # kernels of a program that are candidates, the slowest ones
-_BEFORE = "pack"  # the pass before the one that carries splits out
 _SPLIT = "split-k-update"
+_BEFORE = SCALAR.before(_SPLIT)
 
 
 def priced(program: Program, context: Context) -> Trial | None:
