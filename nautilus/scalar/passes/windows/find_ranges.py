@@ -300,7 +300,9 @@ class _Search:
         if key not in self.found:
             name = f"{loads(e)[0].buffer if loads(e) else self.d.name}_{op}"
             made = self.temp(name, e.dtype, [*others, *(self.blocks[n] for n in moving)])
-            inside = conjunction(calc("lt", places[n], self.size(n)) for n in moving if self.is_ragged(n))
+            reached = {a.name for a in inner}
+            ends = {n: places[n] if self.inner[n].name in reached else self.start(n) for n in moving}
+            inside = conjunction(calc("lt", ends[n], self.size(n)) for n in moving if self.is_ragged(n))
             self.found[key] = replace(made, red=tuple(inner), op=op, value=placed, guard=inside)
             self.made.append(self.found[key])
         return Load(self.found[key].name, at, e.dtype, self.d.span)

@@ -34,6 +34,11 @@ CONDITIONS = {
     "starts of rows": ("M", "input at: i32[M]", "at[i] <= j and j <= i"),
     "padding": ("256", "input keep: bool[B, N]", "keep[b, j]"),
     "any mask": ("333", "input keep: bool[M, N]", "keep[i, j]"),
+    "a number for each block of rows": (
+        "256",
+        "input first: i32[4]\ninput time: i32[N]",
+        "(time[j] if j < 250 else first[i // 64]) % 5 == 2",
+    ),
     "scattered keys": ("256", "input time: i16[N]\ninput now: i16[B, M]", "time[j] <= now[b, i]"),
 }
 
