@@ -228,8 +228,15 @@ def _effects_of(
         single = frozenset(n for n in wild if bounds[n].stepwise or _is_useful(own[n], bounds[n]))
         targets |= {n: replace(targets[n], allowed=own[n].allowed, each=own[n].each) for n in single}
     noise = {t.name: 2.0 * reals[t.name].norm if t.dtype.is_float else 0.0 for t in spec.outputs}  # of both
-    ok = all(isfinite(t.allowed) for t in targets.values())
+    ok = all(isfinite(x.allowed) for x in targets.values()) and not any(_overflows(t, values) for t in spec.outputs)
     return Effects(targets, noise, ok, made, given, bounds, single)
+
+
+def _overflows(t: Tensor, values: Mapping[str, Array]) -> bool:
+    """Whether an element of output ``t`` is a number that its type does not have."""
+    with np.errstate(over="ignore"):
+        stored = eval_op("cast", [values[t.name]], t.dtype, "typed") if t.dtype.bits >= 32 else np.zeros(())
+    return bool((np.isinf(stored) & np.isfinite(values[t.name])).any())
 
 
 def _drawn(
