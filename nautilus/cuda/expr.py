@@ -207,8 +207,12 @@ class Speller:
         return go(e)
 
     def divisor(self, b: Expr, text: str, ranges: index.Ranges) -> str:
-        """C text of the divisor ``b``, which is ``text``; it is not 0 where a condition excludes the quotient
-        (:data:`nautilus.cuda.intrinsics.HELPERS`)."""
+        """C text of the divisor ``b``, which is ``text``, and not 0.
+
+        It is 0 where a condition excludes the quotient, or in the padding of a tile.  Such a quotient has no meaning in
+        C++, from which its compiler might conclude that the divisor is not 0.  The helpers for quotients never divide
+        by 0 either.
+        """
         low = index.bounds(b, ranges)[0]
         if low is not None and low > 0:
             return text
