@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 
+from nautilus.core.errors import InputError
 from nautilus.core.expr.nodes import COMPARISONS, Axis, Const, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
 from nautilus.core.index.simplify import bounds
 from nautilus.core.index.strides import pad
@@ -116,7 +117,9 @@ def generate(
 
     ``ranges`` None: those of :func:`integer_ranges`.
 
-    Raises KeyError for an unknown kind.
+    Tensors of which no values of ``kind`` are found that keep the promises of the spec have random values.
+
+    Raises KeyError for an unknown kind, InputError where no values keep the promises.
     """
     if kind not in KINDS:
         raise KeyError(kind)
@@ -137,7 +140,14 @@ def generate(
         numbers[s.name] = float(round_to(np.asarray(value), s.dtype)) if s.dtype.is_float else value  # as launched
     if kind == "garbage":
         arrays = with_garbage(spec, arrays, {**numbers, **known}, np.random.default_rng(seed))
-    arrays = keep(spec, arrays, {**numbers, **known})
+    try:
+        arrays = keep(spec, arrays, {**numbers, **known})
+    except InputError:
+        if kind == "random":
+            raise
+        drawn = generate(spec, "random", seed, sizes=known, scalars=numbers, ranges=ranges).arrays
+        promised = {n.buffer for f in spec.facts for n in walk(f.condition) if isinstance(n, Load)}
+        arrays |= {name: drawn[name] for name in promised}
     return InputSet(kind, seed, arrays, numbers, known)
 
 

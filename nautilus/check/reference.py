@@ -28,12 +28,13 @@ import numpy as np
 from nautilus.check import compare
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.each import of_each
-from nautilus.check.bound.errors import Probe, roundings, unit
+from nautilus.check.bound.errors import Probe, roundings
 from nautilus.check.bound.probes import PROBES, Effect, errors, largest, margin, moves, probes
 from nautilus.check.bound.program import in_chunks, rounded
 from nautilus.check.bound.recurrences.recurrent import LIMIT, following_outputs
 from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.sampling import wide
+from nautilus.check.bound.store import last_unit
 from nautilus.check.compare import floor, norm
 from nautilus.check.inputs import InputSet
 from nautilus.core.numerics import Array, eval_op
@@ -198,7 +199,7 @@ def reference(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> R
     values = run_spec(made.spec, given.arrays, given.scalars, given.sizes)
     quick = {}
     for t in made.spec.outputs:
-        target, bound = _target(t, values[t.name], bounds[t.name], None), bounds[t.name]
+        target, bound = _target(made.spec, t, values[t.name], bounds[t.name], None), bounds[t.name]
         useful = not bound.left_out and _is_useful(target, bound)
         quick[t.name] = target if useful else replace(target, allowed=0.0)
     return Reference(
@@ -219,7 +220,8 @@ def _effects_of(
     drawn = _drawn(spec, given, values, bounds)
     kernel, reals = _effects(made, given, drawn, bounds), _effects(made, given, _REALS, bounds)
     targets = {
-        t.name: _target(t, values[t.name], bounds[t.name], kernel.get(t.name), given.regular) for t in spec.outputs
+        t.name: _target(spec, t, values[t.name], bounds[t.name], kernel.get(t.name), given.regular)
+        for t in spec.outputs
     }
     single: frozenset[str] = frozenset()
     wild = [n for n in targets if bounds[n].stepwise or not _is_useful(targets[n], bounds[n])]
@@ -228,8 +230,15 @@ def _effects_of(
         single = frozenset(n for n in wild if bounds[n].stepwise or _is_useful(own[n], bounds[n]))
         targets |= {n: replace(targets[n], allowed=own[n].allowed, each=own[n].each) for n in single}
     noise = {t.name: 2.0 * reals[t.name].norm if t.dtype.is_float else 0.0 for t in spec.outputs}  # of both
-    ok = all(isfinite(t.allowed) for t in targets.values())
+    ok = all(isfinite(x.allowed) for x in targets.values()) and not any(_overflows(t, values) for t in spec.outputs)
     return Effects(targets, noise, ok, made, given, bounds, single)
+
+
+def _overflows(t: Tensor, values: Mapping[str, Array]) -> bool:
+    """Whether an element of output ``t`` is a number that its type does not have."""
+    with np.errstate(over="ignore"):
+        stored = eval_op("cast", [values[t.name]], t.dtype, "typed") if t.dtype.bits >= 32 else np.zeros(())
+    return bool((np.isinf(stored) & np.isfinite(values[t.name])).any())
 
 
 def _drawn(
@@ -243,7 +252,7 @@ def _drawn(
     return (*(replace(p, regular=True) for p in chosen), *alone)
 
 
-def _target(t: Tensor, values: Array, bound: Bound, effect: Effect | None, regular: bool = False) -> Target:
+def _target(spec: Spec, t: Tensor, values: Array, bound: Bound, effect: Effect | None, regular: bool = False) -> Target:
     """What ``values`` are compared with; ``regular``: elements may have one error, as where all columns are equal."""
     want = eval_op("cast", [values], t.dtype)
     if not t.dtype.is_float:
@@ -253,7 +262,7 @@ def _target(t: Tensor, values: Array, bound: Bound, effect: Effect | None, regul
     part = bound.cut(want)
     least = floor(t.dtype) * sqrt(max(1, part.size))
     size = 0.0 if effect is None else effect.norm
-    moved = margin(1 if regular else part.size) * size + unit(t.dtype) * norm(part) if bound.relative else 0.0
+    moved = margin(1 if regular else part.size) * size + last_unit(spec, t) * norm(part) if bound.relative else 0.0
     stated = bound.relative * norm(part) if isfinite(bound.relative) else 0.0
     return Target(values, want, max(stated, moved) + least)
 
@@ -283,7 +292,8 @@ def _single_steps(
     without = run_spec(kernel.spec, more.arrays, given.scalars, given.sizes)
     moved = largest(errors(kernel.spec, more.arrays, given.scalars, given.sizes, how, without, drawn, bounds))
     return {
-        t.name: _target(t, values[t.name], bounds[t.name], moved.get(t.name), given.regular) for t in made.spec.outputs
+        t.name: _target(made.spec, t, values[t.name], bounds[t.name], moved.get(t.name), given.regular)
+        for t in made.spec.outputs
     }
 
 

@@ -195,7 +195,7 @@ class Speller:
                 case Op(op="mod", args=(a, Const() as b), dtype=DType.I64) if _is_power(b):
                     return _infix("&", 8, go(a), literal(int(b.value) - 1, DType.I64))
                 case Op(op="floordiv" | "mod" as name, args=(a, b)) if _non_negative(a, b, ranges):
-                    return _infix("/" if name == "floordiv" else "%", 13, go(a), go(b))
+                    return _infix("/" if name == "floordiv" else "%", 13, go(a), self.divisor(b, go(b), ranges))
                 case Op(op=name, args=args, dtype=dtype):
                     wraps = any(isinstance(n, Ref | Load) for n in walk(x))
                     return self.op(name, [go(a) for a in args], [a.dtype for a in args], dtype, wraps=wraps)
@@ -206,6 +206,18 @@ class Speller:
 
         return go(e)
 
+    def divisor(self, b: Expr, text: str, ranges: index.Ranges) -> str:
+        """C text of the divisor ``b``, which is ``text``, and not 0.
+
+        It is 0 where a condition excludes the quotient, or in the padding of a tile.  Such a quotient has no meaning in
+        C++, from which its compiler might conclude that the divisor is not 0.  The helpers for quotients never divide
+        by 0 either.
+        """
+        low = index.bounds(b, ranges)[0]
+        if low is not None and low > 0:
+            return text
+        return self.op("max", [text, literal(1, b.dtype)], [b.dtype, b.dtype], b.dtype)
+
 
 def _is_power(b: Const) -> bool:
     """Whether ``b`` is a power of two."""
@@ -214,4 +226,4 @@ def _is_power(b: Const) -> bool:
 
 def _non_negative(a: Expr, b: Expr, ranges: index.Ranges) -> bool:
     low_a, low_b = index.bounds(a, ranges)[0], index.bounds(b, ranges)[0]
-    return low_a is not None and low_b is not None and low_a >= 0 and low_b >= 0  # division by 0 has no value
+    return low_a is not None and low_b is not None and low_a >= 0 and low_b >= 0

@@ -196,8 +196,8 @@ def _stmatrix(count: int) -> Helper:
 #: functions of two values of one type; quotients round towards minus infinity, and shifts take any amount
 _OF_TWO = "template <class T> __device__ __forceinline__ T {}(T a, T b) {{ {} }}"
 _BODIES = {
-    "floor_div": "if (b == -1) return (T)(0 - (u64)a); T q = a / b; return q - ((a % b != 0) && ((a < 0) != (b < 0)));",
-    "floor_mod": "if (b == -1) return 0; T r = a % b; return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;",
+    "floor_div": "if (!b || b == -1) return (T)(0 - (u64)a); T q = a / b; return q - (a % b && (a < 0) != (b < 0));",
+    "floor_mod": "if (!b || b == -1) return 0; T r = a % b; return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;",
     "floor_mod_float": "T r = fmod(a, b); return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;",
     "shift_left": "return (u64)b < 8 * sizeof(T) ? (T)((u64)a << b) : 0;",
     "shift_right": "return a >> ((u64)b < 8 * sizeof(T) ? b : (T)(8 * sizeof(T) - 1));",

@@ -2,32 +2,37 @@
 
 Arrays are drawn without regard to the facts and then moved, one fact after another, until every fact holds:
 
-* an axis along which a fact orders neighbours, as in ``start[b] <= start[b + 1]``, is sorted once, so that the steps
-  keep the distribution of what was drawn;
-* of a comparison that does not hold, an element that stands alone on one side is moved to the value of the other side
-  (:func:`_moved`), the right one first;
+* an axis along which facts order neighbours, as ``start[b] <= start[b + 1]`` does, or ``start[b] + len[b] <= start[b +
+  1]``, or ``start[b] <= end[b]`` with ``end[b] <= start[b + 1]``, is sorted once, so that the steps keep the
+  distribution of what was drawn;
+* of a comparison that does not hold, one element is moved to the value that makes it hold (:func:`_moved`): one that
+  has no neighbour in the comparison first, then the one on the right; another one in each further pass over the facts,
+  in the end any one, because a chain of neighbours that is moved in one direction may meet its bound;
 * a remainder is made right by rounding, down and up alternately, and a bool alone is set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from nautilus.core.errors import InputError
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, walk
-from nautilus.core.index.linear import linear
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, free_vars, walk
+from nautilus.core.index.linear import Linear, build, divided, linear
 from nautilus.core.numerics import Array, round_to
+from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import exactly
-from nautilus.frontend.printer import format_expr
 from nautilus.frontend.spec import Assumption, Definition, Spec
 
-_ROUNDS = 8  # passes over all facts
+_TURNS = 32  # passes over all facts
 _INWARDS = 2  # marks a value that may move towards 0 only
+
+_Way: TypeAlias = tuple[Load, Expr, int]  # an element that may move, its value, and the side of that (:func:`_moved`)
 
 
 def keep(spec: Spec, arrays: Mapping[str, Array], params: Mapping[str, Any]) -> dict[str, Array]:
@@ -35,22 +40,39 @@ def keep(spec: Spec, arrays: Mapping[str, Array], params: Mapping[str, Any]) -> 
 
     Raises InputError where no such values are found.
     """
-    promises = [f for f in spec.facts if f.promised]
-    out = dict(arrays)
+    promises = [p for fact in spec.facts if fact.promised for p in _promises(fact)]
     if not promises:
-        return out
+        return dict(arrays)
     made = _Maker(spec, {n: np.array(a) for n, a in arrays.items()}, params)
-    for fact in promises:
-        for part in _parts(fact.condition):
-            made.sort(part)
-    for n in range(_ROUNDS):
-        held = [made.hold(f, up=n % 2 == 1) for f in promises]
+    for (name, axis), rises in _sorted_axes(promises).items():
+        array = np.sort(made.arrays[name], axis)
+        made.arrays[name] = array if rises else np.flip(array, axis)
+    for turn in range(_TURNS):
+        held = [made.hold(p, turn) for p in promises]
         if all(held):
             return made.arrays
-    for fact in promises:
-        if not made.holds(fact):
-            raise InputError(f"no inputs were found that keep 'assume {format_expr(fact.condition)}'")
+    for promise in promises:
+        if not made.holds(promise):
+            raise InputError(f"no inputs were found that keep '{promise.fact.said}'")
     return made.arrays
+
+
+@dataclass
+class _Promise:
+    """A part of the conjunction ``fact`` over its own ``axes``; ``reads``: those of the fact that these axes decide."""
+
+    fact: Assumption
+    part: Expr
+    axes: tuple[Axis, ...]
+    reads: tuple[Load, ...]
+
+
+def _promises(fact: Assumption) -> Iterator[_Promise]:
+    reads = tuple({n: None for n in walk(fact.condition) if isinstance(n, Load)})
+    for part in _parts(fact.condition):
+        axes = tuple(a for a in fact.axes if a.name in free_vars(part))
+        names = {a.name for a in axes}
+        yield _Promise(fact, part, axes, tuple(x for x in reads if free_vars(x) <= names))
 
 
 class _Maker:
@@ -59,56 +81,81 @@ class _Maker:
     def __init__(self, spec: Spec, arrays: dict[str, Array], params: Mapping[str, Any]) -> None:
         self.types = {t.name: t.dtype for t in spec.inputs}
         self.arrays, self.params = arrays, params
+        self.rng = np.random.default_rng(0)
 
-    def value(self, fact: Assumption, e: Expr) -> Array:
-        """``e`` at every value of the axes of ``fact``."""
-        return exactly(Definition("", None, fact.axes, e, False), self.arrays, self.params)[0]
+    def value(self, promise: _Promise, e: Expr) -> Array:
+        """``e`` at every value of the axes of ``promise``."""
+        return exactly(Definition("", None, promise.axes, e, False), self.arrays, self.params)[0]
 
-    def inside(self, fact: Assumption) -> Array:
-        """Where every read of ``fact`` is inside of its tensor."""
-        total: Expr = Const(True, DType.BOOL)
-        for load in (n for n in walk(fact.condition) if isinstance(n, Load)):
+    def wrong(self, promise: _Promise) -> Array:
+        """Where ``promise`` does not hold and every read is inside of its tensor."""
+        total = calc("not", promise.part)
+        for load in promise.reads:
             for at, size in zip(load.index, self.arrays[load.buffer].shape, strict=True):
                 total = calc("and", total, calc("and", calc("ge", at, 0), calc("lt", at, size)))
-        return self.value(fact, total)
+        return self.value(promise, total)
 
-    def holds(self, fact: Assumption) -> bool:
-        return bool(np.all(self.value(fact, fact.condition) | ~self.inside(fact)))
+    def holds(self, promise: _Promise) -> bool:
+        return not self.wrong(promise).any()
 
-    def hold(self, fact: Assumption, up: bool) -> bool:
-        """Whether ``fact`` held before its parts were made to hold; ``up``: multiples are rounded up."""
-        if self.holds(fact):
+    def hold(self, promise: _Promise, turn: int) -> bool:
+        """Whether ``promise`` held before it was made to hold, in the pass ``turn`` over all of them."""
+        if self.holds(promise):
             return True
-        for part in _parts(fact.condition):
-            steps = max((self.arrays[n.buffer].size for n in walk(part) if isinstance(n, Load)), default=1)
-            for _ in range(min(steps, 1 << 12)):  # what a chain of neighbours needs
-                if not self.move(fact, part, up):
-                    break
+        steps = max((self.arrays[n.buffer].size for n in promise.reads), default=1)
+        for _ in range(min(steps, 1 << 12)):  # what a chain of neighbours needs
+            if not self.move(promise, turn):
+                break
         return False
 
-    def move(self, fact: Assumption, part: Expr, up: bool) -> bool:
-        """Move the elements at which ``part`` does not hold; False if there are none, or none can be moved."""
-        wrong = ~self.value(fact, part) & self.inside(fact)
-        if not wrong.any():
+    def move(self, promise: _Promise, turn: int) -> bool:
+        """Move the elements at which ``promise`` does not hold; False if there are none, or none can be moved."""
+        wrong = self.wrong(promise)
+        ways = _in_order(promise.part, tuple(_moved(promise.part, turn % 2 == 1))) if wrong.any() else ()
+        if not ways:
             return False
-        for load, to, way in _moved(part, up):
-            values = self.value(fact, to)
-            array, dtype = self.arrays[load.buffer], self.types[load.buffer]
-            at = tuple(np.broadcast_to(self.value(fact, i), wrong.shape)[wrong] for i in load.index)
-            array[at] = _rounded(np.broadcast_to(values, wrong.shape)[wrong].astype(array.dtype), dtype, way)
-            return True
-        return False
+        load, to, way = ways[turn % len(ways) if turn < 8 else self.rng.integers(len(ways))]
+        values = self.value(promise, to)
+        array, dtype = self.arrays[load.buffer], self.types[load.buffer]
+        at = tuple(np.broadcast_to(self.value(promise, i), wrong.shape)[wrong] for i in load.index)
+        array[at] = _rounded(np.broadcast_to(values, wrong.shape)[wrong].astype(array.dtype), dtype, way)
+        return True
 
-    def sort(self, part: Expr) -> None:
-        """Sort the axis along which ``part`` orders neighbours."""
-        for low, high in _ordered(part):
-            if isinstance(low, Load) and isinstance(high, Load) and low.buffer == high.buffer:
-                steps = [linear(b) - linear(a) for a, b in zip(low.index, high.index, strict=True)]
-                moved = [n for n, s in enumerate(steps) if s.terms or s.const]
-                if len(moved) == 1 and not steps[moved[0]].terms:
-                    array = np.sort(self.arrays[low.buffer], moved[0])
-                    up = steps[moved[0]].const > 0
-                    self.arrays[low.buffer] = array if up else np.flip(array, moved[0])
+
+def _sorted_axes(promises: Sequence[_Promise]) -> dict[tuple[str, int], bool]:
+    """The axes along which ``promises`` order the elements of a tensor, by name and number, and whether they rise."""
+    edges = {e for p in promises for e in _less(p.part)}
+    pairs = {(a, d, _sum(s, t)) for a, b, s in edges for c, d, t in edges if b == c and len(s) == len(t)}
+    found = {}
+    for low, high, step in sorted(edges | pairs):
+        moved = [n for n, s in enumerate(step) if s]
+        if low == high and len(moved) == 1:
+            found[low, moved[0]] = step[moved[0]] > 0
+    return found
+
+
+def _sum(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def _less(part: Expr) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Pairs of tensors of which ``part`` says that an element of the first one is no larger than that of the second one
+    whose position is as far away as the third value says.
+
+    What is added to the smaller element counts as not negative, as lengths are.
+    """
+    pairs = [(x, y) for x, y in _ordered(part) if isinstance(x, Load) and isinstance(y, Load)]
+    excess = _excess(part)
+    for d in () if excess is None else (excess, excess.scale(-1)) if _is_equation(part) else (excess,):
+        above = [a for a, c in d.terms.items() if c < 0]
+        below = [_plain(a) for a, c in d.terms.items() if c == 1]
+        if d.const >= 0 and len(above) == 1 and d.terms[above[0]] == -1 and isinstance(y := _plain(above[0]), Load):
+            pairs += [(x, y) for x in below if isinstance(x, Load)]
+    for low, high in pairs:
+        if len(low.index) == len(high.index):
+            steps = [linear(b) - linear(a) for a, b in zip(low.index, high.index, strict=True)]
+            if not any(s.terms for s in steps):
+                yield low.buffer, high.buffer, tuple(s.const for s in steps)
 
 
 def _parts(e: Expr) -> tuple[Expr, ...]:
@@ -128,7 +175,38 @@ def _ordered(part: Expr) -> Iterator[tuple[Expr, Expr]]:
             yield _plain(b), _plain(a)
 
 
-def _moved(part: Expr, up: bool) -> Iterator[tuple[Load, Expr, int]]:
+def _excess(part: Expr) -> Linear | None:
+    """The smaller side less the larger one of ``part``, a comparison of integers that holds where this is at most 0, or
+    where it is 0 if ``part`` is an equation."""
+    match part:
+        case Op(op="le" | "lt" | "ge" | "gt" | "eq" as op, args=args) if all(a.dtype.is_int for a in args):
+            low, high = args[::-1] if op in ("ge", "gt") else args
+            return (divided(low) - divided(high)).shift(1 if op in ("lt", "gt") else 0)
+    return None
+
+
+def _is_equation(part: Expr) -> bool:
+    return isinstance(part, Op) and part.op == "eq"
+
+
+def _in_order(part: Expr, ways: tuple[_Way, ...]) -> tuple[_Way, ...]:
+    """``ways`` to make ``part`` hold, first those that move an element without neighbours in it."""
+    found = Counter(n.buffer for n in {n for n in walk(part) if isinstance(n, Load)})
+    return tuple(sorted(ways, key=lambda way: found[way[0].buffer] > 1))
+
+
+def _solved(part: Expr) -> Iterator[_Way]:
+    """The elements of a comparison of integers that are terms of a side, with the largest or the least value that makes
+    the comparison hold."""
+    d = _excess(part)
+    for atom, c in {} if d is None else d.terms.items():
+        dtype = part.args[0].dtype if isinstance(part, Op) else atom.dtype
+        if d is not None and isinstance(x := _plain(atom), Load):
+            most = Op("floordiv", (build(d.without(atom).scale(-1), dtype), Const(abs(c), dtype)), dtype)
+            yield (x, most, -1) if c > 0 else (x, Op("neg", (most,), dtype), 1)
+
+
+def _moved(part: Expr, up: bool) -> Iterator[_Way]:
     """The elements that may move where ``part`` does not hold, and the values that make it hold.
 
     Numbers above such a value make it hold as well where the last element is 1, those below where it is -1, and smaller
@@ -144,6 +222,7 @@ def _moved(part: Expr, up: bool) -> Iterator[tuple[Load, Expr, int]]:
             yield x, calc("add", calc("mul", calc("floordiv", start, n), n), rest), 0
         case Op(op="eq", args=(a, b)):
             yield from ((x, y, 0) for x, y in ((_plain(b), a), (_plain(a), b)) if isinstance(x, Load))
+            yield from ((x, to, 0) for x, to, _ in _solved(part) if x not in (_plain(a), _plain(b)))
         case Op(op="le" | "lt" | "ge" | "gt" as op, args=args):
             (low, high), strict = (args if op in ("le", "lt") else args[::-1]), op in ("lt", "gt")
             if isinstance(x := _plain(high), Load):
@@ -156,6 +235,7 @@ def _moved(part: Expr, up: bool) -> Iterator[tuple[Load, Expr, int]]:
                 inside = Op("max", (Op("min", (size.args[0], top), high.dtype), bottom), high.dtype)
                 number = calc("eq", size.args[0], size.args[0])  # NaN, of which garbage has some, has no nearest value
                 yield x, calc("select", number, inside, Const(0, high.dtype)), _INWARDS
+            yield from (way for way in _solved(part) if way[0] not in (_plain(low), _plain(high)))
 
 
 def _step(e: Expr) -> Expr:

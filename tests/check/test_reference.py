@@ -77,6 +77,12 @@ def test_an_output_beyond_f32_is_out_of_range() -> None:
     assert not in_range(Compiled(spec), InputSet("given", 0, {"X": np.full(2, 3e38)}))
 
 
+def test_a_number_of_f64_beyond_an_output_of_f32_is_out_of_range() -> None:
+    spec = load_spec("input X: f64[2]\noutput Y: f32[2]\nY[i] = X[i] / 3\n")
+    for size, inside in ((1e38, True), (1e300, False), (np.inf, True)):
+        assert on(spec, InputSet("given", 0, {"X": np.full(2, size)})).in_range is inside
+
+
 def test_sums_that_overflow_with_either_sign_are_not_in_range() -> None:
     """The sigmoid of a number beyond f32 is one, that of inf - inf is NaN."""
     spec = load_spec("dim N = 8\ninput X: f32[N], Y: f32[N]\noutput Z: f32\nZ = sigmoid(sum[j](X[j] * Y[j]))\n")

@@ -107,6 +107,15 @@ O[i, j] = (X[i, j] << B[i, j] - 9) ^ (X[i, j ^ 1] >> 3 | ~B[i, j] & 12) if (j ^ 
 P[i] = L[i] << 33 ^ L[i] >> (i & 1) * 70
 R[i] = sum[j | (i & j) == 0](X[i, j] >> B[i, j] & 255)
 """
+#: divisors that are 0 where a condition excludes the quotient, and in the padding of tiles; the host stops at one
+DIVIDED = """
+dim M = 5, N = 33, R = runtime <= 64
+input X: i32[M, N], B: i8[M, N], Y: f32[N], Z: f32[R]
+output O: i32[M, N], P: f32[M, N], Q: f32[N]
+O[i, j] = X[i, j] // B[i, j] + X[i, j] % B[i, j] if B[i, j] != 0 else -7
+P[i, j] = Y[min(max(X[i, j], 0), N - 1) // (X[i, j] % 3)] if X[i, j] % 3 > 0 else 2
+Q[j] = Y[j % R] if 0 < R <= N else sum[t](Z[t])
+"""
 PACKED = """
 dim M = 20, N = 24, K = 64
 input X: f16[M, K], W: u4[N, K], F: f4e2m1[N, K], s: f16[N, K // 32]
@@ -184,6 +193,11 @@ def test_elementwise(name: str, tmp_path: Path) -> None:
 
 def test_bits(tmp_path: Path) -> None:
     check(compiled(BITS), tmp_path, 1)
+
+
+@pytest.mark.parametrize("size", (0, 7))
+def test_no_quotient_has_a_divisor_of_zero(size: int, tmp_path: Path) -> None:
+    check(at_sizes(compiled(DIVIDED), {"R": size}), tmp_path, 1)
 
 
 @pytest.mark.parametrize(

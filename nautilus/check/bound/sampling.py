@@ -14,8 +14,9 @@ from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling import left_out
 from nautilus.check.bound.cancelling.reach import Sites, axis_sizes
 from nautilus.check.bound.cancelling.sites import may_cancel
-from nautilus.check.bound.errors import roundings, unit
+from nautilus.check.bound.errors import roundings
 from nautilus.check.bound.probes import FEW, Effect, errors, largest, margin
+from nautilus.check.bound.store import last_rounding, last_unit
 from nautilus.check.bound.sums.admitted import Lengths, averages, chains, lengths, without
 from nautilus.check.bound.sums.short_sums import at_full_size
 from nautilus.check.compare import norm
@@ -111,7 +112,7 @@ def figures(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: S
             rows = replace(task, program=dense, chains=counts, sizes={**own, **means}, most=most, inputs=_ROWS)
             more = _bounds(rows.alone([t.name for t in (empty if every else wanted)]), empty if every else wanted)
             out |= {n: _weaker(out[n], b) for n, b in more.items()}
-    none = {t.name: replace(out[t.name], relative=unit(t.dtype)) for t in wanted if isnan(out[t.name].relative)}
+    none = {t.name: replace(out[t.name], relative=last_unit(program, t)) for t in wanted if isnan(out[t.name].relative)}
     return out | none
 
 
@@ -145,7 +146,7 @@ def _of_cancelling(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
         groups = sites.deciding
         if 0 < groups < size:  # all elements of a row have the divisor of the row
             found = [_with_most(groups, [_of_groups(alone, t.name, x, groups) for x in chosen])]
-        bound = left_out.bound(found, unit(t.dtype), groups > 0)
+        bound = left_out.bound(found, last_unit(task.program, t), groups > 0)
         if bound is not None:
             out[t.name] = bound
     return out
@@ -286,15 +287,17 @@ def _sampled(
         moved = largest(errors(wide(cut), arrays, given.scalars, {}, how, values))
         for t in wanted:
             found[t.name].append((values[t.name], moved[t.name]))
-    return {t.name: _judged(t, elements[t.name], found[t.name]) for t in wanted}
+    stores = {t.name: last_rounding(task.program, t, [x for x, _ in found[t.name]]) for t in wanted}
+    return {t.name: _judged(elements[t.name], found[t.name], stores[t.name]) for t in wanted}
 
 
-def _judged(t: Tensor, elements: int, found: Sequence[tuple[Array, Effect]]) -> _Sampled:
-    """The figures of ``t``, which has so many ``elements``, from its values and their errors on each input."""
+def _judged(elements: int, found: Sequence[tuple[Array, Effect]], store: float) -> _Sampled:
+    """The figures of an output of so many ``elements`` from its values and their errors on each input, and from the
+    relative error ``store`` of its last rounding."""
     sizes, norms = [norm(x) for x, _ in found], [e.norm for _, e in found]
     size, error = hypot(*sizes), hypot(*norms)
     factor = margin(min(elements, *(x.size for x, _ in found)))
-    allowed = [factor * _ratio(*x) + unit(t.dtype) for x in ((error, size), *zip(norms, sizes, strict=True))]
+    allowed = [factor * _ratio(*x) + store for x in ((error, size), *zip(norms, sizes, strict=True))]
     root = sqrt(max(1.0, sum(x.size for x, _ in found)))
     equal = _equal(np.concatenate([np.ravel(e.each) for _, e in found]))
     return _Sampled(size / root, allowed[0], max((x for x in allowed if not isnan(x)), default=nan), equal)

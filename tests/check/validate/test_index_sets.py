@@ -184,6 +184,49 @@ def test_an_equation_with_its_sides_in_another_order_is_the_same_equation() -> N
     assert validate(program("e[u] == e[t]"), program("e[t] == e[u]")).status == "proved"
 
 
+def test_a_bound_that_stays_is_that_of_the_same_variable() -> None:
+    """``j < 17`` has the form of ``i0 * 8 + i < 17`` too, and locals of another shape say nothing about ``j``."""
+    text = """
+program p {
+  input X: f32[17]
+  output Y: f32[17]
+  kernel Y {
+    local S: f32[%s]
+    local t: f32[%s]
+    %s
+  }
+}
+"""
+    before = """grid i0 in 0..3, i in 0..8 {
+      par j in 0..32 {
+        S[j] = X[j] where i0 * 8 + i < 17 and j < 17
+      }
+      t[] = 0.0
+      red j in 0..32 {
+        t[] sum= exp(S[j]) where i0 * 8 + i < 17 and j < 17
+      }
+      Y[i0 * 8 + i] = t[] where i0 * 8 + i < 17
+    }"""
+    after = """grid i0 in 0..3 {
+      tile i in 0..8, j in 0..32 {
+        S[i, j] = X[j] where i0 * 8 + i < 17 and j < 17
+      }
+      tile i in 0..8 {
+        t[i] = 0.0
+      }
+      tile i in 0..8 {
+        tile.red j in 0..32 {
+          t[i] sum= exp(S[i, j]) where i0 * 8 + i < 17 and j < 17
+        }
+      }
+      tile i in 0..8 {
+        Y[i0 * 8 + i] = t[i] where i0 * 8 + i < 17
+      }
+    }"""
+    old, new = parse_program(text % ("32", "", before), "t"), parse_program(text % ("8, 32", "8", after), "t")
+    assert validate(old, new).status == "proved"
+
+
 def test_a_value_of_another_buffer_is_another_statement() -> None:
     before = program("0..64")
     after = mutated(before, lambda n: replace(n, buffer="Y") if isinstance(n, Load) else None)

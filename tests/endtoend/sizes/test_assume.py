@@ -63,6 +63,48 @@ def test_sorted_positions_stay_spread() -> None:
     assert len(np.unique(start)) > 4
 
 
+#: facts between neighbours that name other tensors too, of starts ``s`` of N elements and lengths ``n``
+NEIGHBOURS = (
+    "s[g] + n[g] <= s[g + 1] and 0 <= n[g] and 0 <= s[g] and s[g] + n[g] <= N",
+    "s[g] + n[g] < s[g + 1] - 1 and n[g] > 2 and 0 <= s[g] and s[g] + n[g] <= N",
+    "s[g] <= n[g] and n[g] <= s[g + 1] and 0 <= s[g] and n[g] <= N",
+    "0 <= s[g + 1] - s[g] <= 50 and s[0] == 0 and s[G - 1] == N and 0 <= n[g] < 4",
+    "s[g + 1] == s[g] + n[g] and 0 <= n[g] <= 50 and s[0] == 0 and s[G - 1] <= N",
+    "n[g] == s[g + 1] - s[g] and 0 <= n[g] <= 50 and s[0] == 0 and s[G - 1] <= N",
+    "s[g] + 16 <= s[g + 1] and 0 <= s[g] <= N - n[0] and 0 <= n[g] < 5",
+    "s[g] + 4 * n[g] <= s[g + 1] and 0 <= s[g] <= N and s[g] % 4 == 0 and 0 <= n[g]",
+    "s[g] >= s[g + 1] + n[g + 1] and n[g] > 0 and 0 <= s[g] and s[g] + n[g] < N",
+)
+
+
+@pytest.mark.parametrize("fact", NEIGHBOURS)
+@pytest.mark.parametrize("kind", ("random", "huge", "equal", "descending"))
+def test_drawn_inputs_keep_facts_between_neighbours(fact: str, kind: str) -> None:
+    facts = "\n".join(f"assume {part}" for part in fact.split(" and "))
+    text = f"""
+dim G = 24, N = 600
+input X: f32[N], s: i32[G], n: i32[G]
+{facts}
+output O: f32[G]
+O[g] = sum[j | s[g] <= j and j < s[g] + n[g]](X[j])
+"""
+    given = generate(load_text(text), kind, 3).arrays
+    names = {"N": 600, "G": 24, "s": given["s"].tolist(), "n": given["n"].tolist()}
+    for part in fact.split(" and "):
+        assert all(eval(part, {**names, "g": g}) for g in range(23 if "g + 1" in part else 24)), part
+
+
+def test_parts_of_a_fact_are_evaluated_over_their_own_axes() -> None:
+    text = """
+dim R = 70000, Z = 1000000
+input p: i32[R], c: i32[Z], X: f32[Z]
+assume 0 <= p[r] <= Z and 0 <= c[z] < Z
+output O: f32[R]
+O[r] = X[c[p[r]]] if p[r] < Z else 0
+"""
+    assert generate(load_text(text)).arrays["p"].max() <= 1000000
+
+
 def test_promises_that_nothing_keeps_are_an_error() -> None:
     text = "dim B = 4\ninput n: i32[B]\nassume n[b] < n[b]\noutput O: f32[B]\nO[b] = n[b]\n"
     with pytest.raises(InputError, match=r"assume n\[b\] < n\[b\]"):

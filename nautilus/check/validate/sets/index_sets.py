@@ -293,12 +293,13 @@ def _read_off(old: _Copy, new: _Copy) -> dict[str, Expr]:
     return found
 
 
-def _likelihood(found: Mapping[str, Expr]) -> tuple[int, int]:
-    """Least for the likeliest of several readings: few numbers, then few expressions that two variables share.
+def _likelihood(found: Mapping[str, Expr]) -> tuple[int, int, int]:
+    """Least for the likeliest of several readings: few numbers, few expressions that two variables share, and then many
+    variables that are themselves.
 
-    Of ``r < 3 and c < 3``, each part has the form of the other one.
+    Of ``r < 3 and c < 3``, each part has the form of the other one, and ``j < 17`` has that of ``i0 * 8 + i < 17``.
     """
-    return sum(not _names(e) for e in found.values()), len(found) - len({*found.values()})
+    return sum(not _names(e) for e in found.values()), len(found) - len({*found.values()}), -_unchanged(found)
 
 
 def _said(left: Mapping[Any, list[_Copy]], right: Mapping[Any, list[_Copy]]) -> dict[tuple[int, str], Expr]:

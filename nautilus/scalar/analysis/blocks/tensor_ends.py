@@ -47,6 +47,7 @@ from nautilus.core.index.sizes import Extent, as_extent, extent_expr
 from nautilus.core.records import dataclass
 from nautilus.core.types import INDEX_TYPES, DType, integer_limits
 
+_END = "%end"  # names of values begin so
 MOST = 32  # different values of the points of a tile, each of which is read
 _TRIED = 512  # points of a tile
 _LIMIT = 1 << 28  # largest magnitude of two values in one comparison, and of what stands beside them
@@ -101,7 +102,8 @@ def _named(e: Op, found: dict[str, Value], var: str, tiles: frozenset[str], read
     a, b = sides
     if a is None or b is None or not (a.value or b.value):
         return e
-    names = [f"%end{len(found) + n}" for n in range(2)]
+    first = 1 + max((int(name.removeprefix(_END)) for name in found), default=-1)
+    names = [f"{_END}{first + n}" for n in range(2)]  # one of them may have no value, so their number is none of a name
     args: list[Expr] = []
     for n, side in enumerate((a, b)):
         total = build(side.index, DType.I32)

@@ -27,6 +27,7 @@ CONDITIONS = [
     "j < L[b]", "L[b] <= j", "S[b] <= j and j < S[b + 1]", "j - i <= L[b] - 5", "j <= i + L[b] - 5", "j + L[b] < 20",
     "j < L[b] and i - j < 6", "j < L[b] or j <= i", "not (j < L[b] and i < 9)", "j == L[b]", "j < min(L[b], 9)",
     "j < (L[b] if b > 0 else 7)", "j < R[i]", "R[i] <= j and j - i <= L[b]", "S[b] + j < L[b] + i", "j < S[L[b]]",
+    "j == L[b] or R[i] == j", "L[b] <= j or j < R[i]", "j < L[b] and S[b] <= j and W[b] > j - 9",
     "j < W[b]", "j - i <= W[b] - 5", "W[b] + j < 20", "j // 3 < L[b] // 3", "2 * j <= L[b]", "j < 3 * L[b] - i",
 ]  # fmt: skip
 

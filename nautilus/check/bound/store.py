@@ -1,0 +1,34 @@
+"""The last rounding of an output: what its element type, or the type in which it is computed, does to its values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import hypot
+
+import numpy as np
+
+from nautilus.check.bound.errors import spacing, unit
+from nautilus.check.compare import norm
+from nautilus.core.expr.nodes import Op
+from nautilus.core.numerics import Array
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Spec, Tensor
+
+
+def last_unit(spec: Spec, t: Tensor) -> float:
+    """The unit roundoff of the last rounding of output ``t``; an output of f64 may be computed in f32."""
+    e = spec.definition(t.name).expr
+    while isinstance(e, Op) and e.op == "cast" and e.dtype is DType.F64:
+        e = e.args[0]
+    return max(unit(t.dtype), unit(e.dtype.compute) if e.dtype.is_float else 0.0)
+
+
+def last_rounding(spec: Spec, t: Tensor, values: Sequence[Array]) -> float:
+    """The largest error of the last rounding of output ``t``, relative to its ``values`` on each of some inputs.
+
+    It is the unit roundoff, and more where many elements are denormal numbers of the type.
+    """
+    errors = [np.where(x == 0.0, 0.0, np.minimum(0.5 * spacing(x, t.dtype), np.abs(x))) for x in values]
+    size = hypot(*map(norm, values))
+    denormal = hypot(*map(norm, errors)) / size if size > 0.0 else 0.0
+    return max(last_unit(spec, t), denormal if denormal > 1.01 * unit(t.dtype) else 0.0)
