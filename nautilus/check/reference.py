@@ -294,7 +294,7 @@ def _single_steps(
 def in_range(made: Compiled, given: InputSet) -> bool:
     """Whether ``given`` is within the stated range by a single choice of errors, and every output is finite.
 
-    An overflow may leave a finite result, a wrong one as in ``x * rsqrt(x * x)`` or a right one as in ``1 / (1 + exp(x))``.
+    An overflow may leave a finite result: a wrong one as in ``x * rsqrt(x * x)``, or a right one as in ``1 / exp(x)``.
     """
     values = run_spec(made.spec, given.arrays, given.scalars, given.sizes)
     with np.errstate(all="ignore"):
