@@ -163,7 +163,8 @@ def test_sets_that_are_not_exact_decide_nothing() -> None:
 
 def test_a_tensor_of_which_another_one_takes_a_part_is_not_compared() -> None:
     """Two products of half the columns, as ``separate-columns`` makes them, have all iterations together."""
-    loops = "\n  kernel %s {\n    par f in 0..%d {\n      red k in 0..8 {\n        %s[f] sum= X[f%s, k]\n      }\n    }\n  }"
+    sums = "red k in 0..8 {\n        %s[f] sum= X[f%s, k]\n      }"
+    loops = f"\n  kernel %s {{\n    par f in 0..%d {{\n      {sums}\n    }}\n  }}"
     temp = "  temp %s: f32[%d]\n"
 
     def of(*kernels: tuple[str, int, str]) -> Program:

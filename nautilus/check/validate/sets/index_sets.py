@@ -110,7 +110,7 @@ def validate(before: Program, after: Program) -> Verdict:
 
 
 def _resized(before: Program, after: Program) -> frozenset[str]:
-    """The tensors in global memory with another number of elements after the pass, so that a name has another meaning."""
+    """The tensors in global memory that have another number of elements, so another meaning, after the pass."""
     sizes = [{b.name: volume(b.shape) for b in p.buffers} for p in (before, after)]
     return frozenset(n for n, size in sizes[0].items() if sizes[1].get(n, size) != size)
 
