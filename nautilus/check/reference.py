@@ -29,6 +29,10 @@ from nautilus.check import compare
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.each import of_each
 from nautilus.check.bound.errors import Probe, roundings
+
+
+from nautilus.check.bound.errors import Probe, roundings, unit
+from nautilus.check.bound.overflow import overflows
 from nautilus.check.bound.probes import PROBES, Effect, errors, largest, margin, moves, probes
 from nautilus.check.bound.program import in_chunks, rounded
 from nautilus.check.bound.recurrences.recurrent import LIMIT, following_outputs
@@ -45,6 +49,9 @@ from nautilus.frontend.spec import Spec, Tensor
 
 #: Errors of either sign, of which one moves a number that lies at a tie of a rounding across it, and common ones.
 _REALS = (*(Probe(0, False, size, reals=True) for size in (8.0, -8.0)), Probe(1, True, 8.0, reals=True))
+
+#: Errors of at most this share of an output are roundings: those of the coarsest type, f4e2m1, are smaller.
+_LARGE = 0.25
 
 #: Errors that move a computed number across a value at which an integer or a bool changes, if it is close to it.
 _DECIDING = tuple(Probe(n, False, 4.0) for n in range(10))
@@ -298,11 +305,20 @@ def _single_steps(
 
 
 def in_range(made: Compiled, given: InputSet) -> bool:
-    """Whether ``given`` is within the stated range by a single choice of errors, and every output is finite."""
+    """Whether ``given`` is within the stated range by a single choice of errors, and every output is finite.
+
+    An overflow may leave a finite result: a wrong one as in ``x * rsqrt(x * x)``, or a right one as in ``1 / exp(x)``.
+    """
     values = run_spec(made.spec, given.arrays, given.scalars, given.sizes)
     with np.errstate(all="ignore"):
-        finite = all(np.isfinite(eval_op("cast", [values[t.name]], t.dtype, "typed")).all() for t in made.spec.outputs)
-    return finite and all(isfinite(x.norm) for x in _effects(made, given, PROBES[:1], {}).values())
+        stored = {t.name: eval_op("cast", [values[t.name]], t.dtype, "typed") for t in made.spec.outputs}
+    if not all(np.isfinite(x).all() for x in stored.values()):
+        return False
+    effects = _effects(made, given, PROBES[:1], {})
+    if all(x.norm <= _LARGE * norm(stored[n]) for n, x in effects.items()):
+        return True
+    finite = all(isfinite(x.norm) for x in effects.values())
+    return finite and not overflows(made.spec, given.arrays, given.scalars, given.sizes)
 
 
 def _effects(

@@ -83,6 +83,17 @@ def test_a_number_of_f64_beyond_an_output_of_f32_is_out_of_range() -> None:
         assert on(spec, InputSet("given", 0, {"X": np.full(2, size)})).in_range is inside
 
 
+def test_an_overflow_that_a_root_takes_out_again_is_not_in_range() -> None:
+    """Rows that are divided by inf are 0, so that the softmax is uniform; the Spec has another finite result."""
+    spec = load_spec(
+        "dim M = 4, N = 8\ninput X: bf16[M, N]\noutput Y: f32[M, N]\n"
+        "T[i, j] = X[i, j] * rsqrt(mean[k: N](X[i, k] ** 2)) * X[i, j]\nY[i, j] = softmax[j](T[i, j])\n"
+    )
+    x = np.random.default_rng(0).uniform(1.0, 2.0, (4, 8)).astype(np.float32)
+    for size, inside in ((1.0, True), (1e25, False)):
+        assert in_range(Compiled(spec), InputSet("given", 0, {"X": x * size})) is inside
+
+
 def test_sums_that_overflow_with_either_sign_are_not_in_range() -> None:
     """The sigmoid of a number beyond f32 is one, that of inf - inf is NaN."""
     spec = load_spec("dim N = 8\ninput X: f32[N], Y: f32[N]\noutput Z: f32\nZ = sigmoid(sum[j](X[j] * Y[j]))\n")

@@ -474,3 +474,16 @@ O[b, h, i, d] = sum[j](P[b, h, i, j] * V[b, h // G, j, d])
     got = run_spec(spec, inputs)["O"]
     assert got.shape == (1, 4, 9, 3)
     assert (got[:, :, :4] == 0).all() and (got[:, :, 4:] != 0).all()  # the first four queries see no key
+
+
+def test_an_index_of_a_fact_may_have_the_name_of_a_tensor_with_axes() -> None:
+    """As in definitions; a tensor without axes is a number, and one that is read is no index."""
+    text = (
+        "dim B = 2, P = 4\ninput table: i32[B, P], s: i32\nassume 0 <= table[b, {}] < {}\n"
+        "output O: i32[B]\np[b, j] = table[b, j] + s\nO[b] = max[j](p[b, j])\n"
+    )
+    (fact,) = load_text(text.format("p", "P")).facts
+    assert [(a.name, a.extent) for a in fact.axes] == [("b", 2), ("p", 4)]
+    assert [a.name for a in load_text(text.format("s", "P")).facts[0].axes] == ["b"]
+    with pytest.raises(DiagnosticError, match="'p' is computed"):
+        load_text(text.format("p", "p[b, 0]"))

@@ -92,7 +92,10 @@ def assumptions(sym: Symbols) -> tuple[Assumption, ...]:
 
 
 def _assumption(sym: Symbols, statement: ast.Assume) -> Assumption | None:
+    variables = _variables(sym, statement.fact, frozenset())
     for node in _names(statement.fact):
+        if node.id in variables and not _is_read(node, statement.fact):
+            continue
         if node.id in sym.defines:
             what = f"'{node.id}' is computed; a fact is about sizes, scalars and inputs"
             sym.error("N0508", what, node.span)
@@ -101,7 +104,7 @@ def _assumption(sym: Symbols, statement: ast.Assume) -> Assumption | None:
             sym.report(refusal("device", node.span))
             return None
     expander = Expander(sym)
-    axes = [expander.fresh(name, node.span) for name, node in _variables(sym, statement.fact, frozenset()).items()]
+    axes = [expander.fresh(name, node.span) for name, node in variables.items()]
     expr = expand_definition(expander, statement.fact, Frame({b.name: b for b in axes}))
     sizes = [expander.infer_range(b, quiet=expr is None) for b in axes]
     if expr is None or any(s is None for s in sizes):
@@ -141,17 +144,33 @@ def _named(sym: Symbols, fact: Assumption) -> set[str]:
 
 
 def _variables(sym: Symbols, e: ast.Expr, bound: frozenset[str], inside: bool = False) -> Mapping[str, ast.Name]:
-    """The index variables of a fact: names in index positions that stand for nothing else."""
+    """The index variables of a fact: names in index positions that stand for no number there.
+
+    A tensor with axes is no number, so its name is an index variable, as it may be in a definition.
+    """
     out: dict[str, ast.Name] = {}
-    known = {*sym.names(), *sym.functions}
     if isinstance(e, ast.Name):
-        return {e.id: e} if inside and e.id not in known and e.id not in bound else {}
+        return {e.id: e} if inside and e.id not in bound and not _is_number(sym, e.id) else {}
     if isinstance(e, ast.BoundCall):
         bound = bound | {b.name for b in e.binders}
     for part in _parts(e):
         for name, node in _variables(sym, part, bound, inside or isinstance(e, ast.Index)).items():
             out.setdefault(name, node)
     return out
+
+
+def _is_number(sym: Symbols, name: str) -> bool:
+    """Whether ``name`` alone is a value: a dim, a constant, a scalar or a tensor without axes."""
+    if name in sym.decls:
+        return not sym.decls[name].shape
+    return not sym.defines[name].axes if name in sym.defines else name in sym.names()
+
+
+def _is_read(name: ast.Name, e: ast.Expr) -> bool:
+    """Whether ``name`` is that of a tensor that ``e`` reads at some position."""
+    if isinstance(e, ast.Index) and e.name is name:
+        return True
+    return any(_is_read(name, part) for part in _parts(e))
 
 
 def _names(e: ast.Expr) -> Iterator[ast.Name]:

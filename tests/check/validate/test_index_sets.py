@@ -161,6 +161,21 @@ def test_sets_that_are_not_exact_decide_nothing() -> None:
         assert validate(before, after).status == "not decided"
 
 
+def test_a_tensor_of_which_another_one_takes_a_part_is_not_compared() -> None:
+    """Two products of half the columns, as ``separate-columns`` makes them, have all iterations together."""
+    sums = "red k in 0..8 {\n        %s[f] sum= X[f%s, k]\n      }"
+    loops = f"\n  kernel %s {{\n    par f in 0..%d {{\n      {sums}\n    }}\n  }}"
+    temp = "  temp %s: f32[%d]\n"
+
+    def of(*kernels: tuple[str, int, str]) -> Program:
+        buffers = "".join(temp % (name, extent) for name, extent, _ in kernels)
+        body = "".join(loops % (name, extent, name, offset) for name, extent, offset in kernels)
+        return parse_program(f"program t {{\n  input X: f32[32, 8]\n{buffers}{body}\n}}\n", "t")
+
+    assert validate(of(("Y", 32, "")), of(("Y", 16, ""), ("Z", 16, " + 16"))).status == "not decided"
+    assert validate(of(("Y", 32, "")), of(("Y", 32, ""))).status == "proved"
+
+
 def test_an_index_with_its_terms_in_another_order_is_the_same_index() -> None:
     def of(index: str) -> Program:
         return parse_program(SHIFTED % index, "t")

@@ -48,6 +48,7 @@ from nautilus.core.expr.nodes import (
     walk,
     with_children,
 )
+from nautilus.core.index.sizes import volume
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.ir import Kind, Loop, Program, Store, Update, statements
@@ -84,9 +85,13 @@ def validate(before: Program, after: Program) -> Verdict:
         return Verdict("not decided", detail=INSTALL)
     left, right = _copies(before), _copies(after)
     proved, reason, said = 0, "", _said(left, right)
+    resized = _resized(before, after)
     for key, olds in left.items():
         news = right.get(key)
         if not news or len(olds) != 1:
+            continue
+        if key[1] in resized:
+            reason = f"{key[1]}: the tensor has another size"
             continue
         try:
             problem = _compared(olds[0], news, said)
@@ -102,6 +107,12 @@ def validate(before: Program, after: Program) -> Verdict:
     if reason or not proved:
         return Verdict("not decided", proved, reason or "no update stands on both sides")
     return Verdict("proved", proved)
+
+
+def _resized(before: Program, after: Program) -> frozenset[str]:
+    """The tensors in global memory that have another number of elements, so another meaning, after the pass."""
+    sizes = [{b.name: volume(b.shape) for b in p.buffers} for p in (before, after)]
+    return frozenset(n for n, size in sizes[0].items() if sizes[1].get(n, size) != size)
 
 
 def _exact(copies: Sequence[_Copy]) -> bool:

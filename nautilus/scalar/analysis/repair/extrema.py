@@ -21,14 +21,13 @@ The position of an extremum is that of the first NaN where there is one, so its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.conditions import FALSE, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, identity, loads
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
+from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running, parts_of
 
 _BOUND = {"max": "le", "min": "ge"}  # how the extremum compares with what it bounds
 
@@ -40,12 +39,12 @@ def derive(
     if len(running) > 1 or any(ld == running[0].load for ld in loads(value)):
         return Refusal("the condition and the value, or several running results, need a repair together")
     (r,) = running
-    parts = [p for c in guard for p in _parts(c)]
+    parts = parts_of(guard)
     asking = [p for p in parts if r.load in loads(p)]
     hit = _Hit.of(asking[0], r) if len(asking) == 1 else None
     if r.op not in _BOUND or hit is None:
         return Refusal(f"the condition does not ask whether an element of {r.load.buffer} is its extremum")
-    if not {p for c in r.guard for p in _parts(c)} <= set(parts):
+    if not set(parts_of(r.guard)) <= set(parts):
         return Refusal(f"{r.load.buffer} is not proved to bound every element")
     x, reference, old, new = (Var(n, r.value.dtype) for n in ("x0", "r0", "old0", "new0"))
     held = Var("a", value.dtype)
@@ -65,17 +64,6 @@ def derive(
         conditions=("f(x, new) = t(f(x, old), old, new)", f"{r.load.buffer} bounds every earlier element"),
         domain=(_bounded(r.op, x, old), _bounded(r.op, old, new)),
     )
-
-
-def _parts(c: Expr) -> Iterator[Expr]:
-    """The parts of condition ``c``, also of those that are asked only where others hold."""
-    match c:
-        case Op(op="select", args=(bound, inner, end)) if end == FALSE:
-            for e in (bound, inner):
-                for p in conjuncts(e):
-                    yield from _parts(p)
-        case _:
-            yield c
 
 
 @dataclass(frozen=True, slots=True)

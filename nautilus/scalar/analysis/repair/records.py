@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from nautilus.core.expr.conditions import all_conjuncts
 from nautilus.core.expr.nodes import Expr, Load
 from nautilus.core.records import dataclass
+
+
+def parts_of(guard: Iterable[Expr]) -> tuple[Expr, ...]:
+    """The parts of the conditions ``guard``, also of those that are asked only where others hold."""
+    return tuple(p for c in guard for p in all_conjuncts(c))
 
 
 @dataclass(frozen=True, slots=True)

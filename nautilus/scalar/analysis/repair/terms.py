@@ -68,7 +68,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.ranges.repair_range import interval, partial_sums, unproved
 from nautilus.scalar.analysis.repair import extrema
-from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
+from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running, parts_of
 from nautilus.scalar.analysis.symbolic import Lin, Prod, emit_difference, emit_ratio, linear_form, op, product_form
 
 _TINY = 2.0**-127  # a ratio of two such factors, where the larger one is above, may be 0, as it is over the reals
@@ -360,8 +360,9 @@ def _references(
                 refs.append(None)
                 raw.append(True)
                 continue
-            covered = used == {"exponent"} and set(r.guard) <= set(guard)
-            if isinstance(parts.g, Lin) and used == {"plain"} and set(r.guard) <= set(guard):
+            implied = set(parts_of(r.guard)) <= set(parts_of(guard))
+            covered = used == {"exponent"} and implied
+            if isinstance(parts.g, Lin) and used == {"plain"} and implied:
                 raw.append(False)
             elif covered and _bounded(parts, symbol, elements[k], r.op):
                 raw.append(True)
@@ -471,7 +472,7 @@ def _factor(parts: _Parts, count: int, running: Sequence[Running]) -> Expr | Non
 
 def _sees_more(r: Running, guard: tuple[Expr, ...], reduced: frozenset[str]) -> bool:
     """Whether ``r`` has elements that a condition along the ``reduced`` axes leaves out of the accumulator."""
-    return any(free_vars(c) & reduced for c in set(guard) - set(r.guard))
+    return any(free_vars(c) & reduced for c in set(parts_of(guard)) - set(parts_of(r.guard)))
 
 
 def _where_changed(factor: Expr, neutral: Const, running: Sequence[Running]) -> Expr:
