@@ -12,7 +12,7 @@ float64 interpreter evaluates sampled rows of it, and the f32 reference is evalu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from math import prod
 from typing import TypeAlias
 
@@ -37,6 +37,7 @@ from nautilus.core.expr.nodes import (
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array, distinct
 from nautilus.core.records import dataclass
+from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Assumption, Definition, Spec, Tensor
 
@@ -66,6 +67,22 @@ class Restricted:
         return {n: self.cut(n, given[n]) for n in names} | dict(self.rows)
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Tensors of row numbers, by name.  ``taken``: the names of the inputs, which are restricted already perhaps."""
+
+    taken: frozenset[str]
+    arrays: dict[str, Array] = field(default_factory=dict)
+
+    def name(self, x: Array) -> str:
+        """The tensor that holds ``x``, a new one if there is none."""
+        known = next((n for n, other in self.arrays.items() if np.array_equal(other, x)), None)
+        if known is None:
+            known = unused(f"%rows{len(self.arrays)}", {*self.taken, *self.arrays})
+            self.arrays[known] = np.asarray(x, np.int64)
+        return known
+
+
 def restrict(
     spec: Spec, chosen: Chosen, reduced: Mapping[int, Array] | None = None, images: bool = False
 ) -> Restricted:
@@ -90,15 +107,15 @@ def restrict(
             if d.recurrence is None:
                 _ask(d, wanted, fewer, shapes if images else {})
             kept.append(d)
-    rows: dict[str, Array] = {}
+    rows = _Rows(frozenset(t.name for t in spec.inputs))
     made = tuple(_limited(d, wanted, rows, fewer) for d in reversed(kept))
     left = {name: {p: x for p, x in at.items() if x is not _ALL} for name, at in wanted.items()}
     inputs = [_cut_tensor(t, left[t.name]) for t in spec.inputs if t.name in left]
-    inputs += [Tensor(name, DType.I32, (len(x),)) for name, x in rows.items()]
+    inputs += [Tensor(name, DType.I32, (len(x),)) for name, x in rows.arrays.items()]
     outputs = tuple(_cut_tensor(t, left[t.name]) for t in spec.outputs)
     small = replace(spec, inputs=tuple(inputs), outputs=outputs, definitions=made, facts=_whole(spec, left))
     ins = {t.name: left[t.name] for t in spec.inputs if t.name in left}
-    return Restricted(small, rows, ins, {t.name: left[t.name] for t in spec.outputs})
+    return Restricted(small, rows.arrays, ins, {t.name: left[t.name] for t in spec.outputs})
 
 
 def _ask_members(
@@ -199,13 +216,13 @@ def _summed(d: Definition, fewer: Mapping[int, Array]) -> dict[str, Array | None
 
 
 def _limited(
-    d: Definition, wanted: Mapping[str, Mapping[int, Array | None]], rows: dict[str, Array], fewer: Mapping[int, Array]
+    d: Definition, wanted: Mapping[str, Mapping[int, Array | None]], rows: _Rows, fewer: Mapping[int, Array]
 ) -> Definition:
     """``d`` with its axes limited."""
     mine = {a.name: x for p, a in enumerate(d.axes) if (x := wanted[d.name][p]) is not _ALL}
     axes = tuple(_fewer(a, mine) for a in d.axes)
     mine |= {n: x for n, x in _summed(d, fewer).items() if x is not _ALL}
-    names = {v: _row_name(x, rows) for v, x in mine.items()}
+    names = {v: rows.name(x) for v, x in mine.items()}
     expr = rewrite(
         _rewrite(d.expr, _Places(mine, names, wanted, rows), {}),
         lambda e: replace(e, axes=tuple(_fewer(a, mine) for a in e.axes)) if isinstance(e, Reduce) else None,
@@ -217,15 +234,6 @@ def _fewer(a: Axis, mine: Mapping[str, Array]) -> Axis:
     return Axis(a.name, len(mine[a.name]), a.span) if a.name in mine else a
 
 
-def _row_name(x: Array, rows: dict[str, Array]) -> str:
-    for name, known in rows.items():
-        if np.array_equal(known, x):
-            return name
-    name = f"%rows{len(rows)}"
-    rows[name] = np.asarray(x, np.int64)
-    return name
-
-
 @dataclass(frozen=True)
 class _Places:
     """The limits ``mine`` of the axes of a definition, the ``names`` of their rows, the limits ``wanted`` of all."""
@@ -233,7 +241,7 @@ class _Places:
     mine: Mapping[str, Array]
     names: Mapping[str, str]
     wanted: Mapping[str, Mapping[int, Array | None]]
-    rows: dict[str, Array]
+    rows: _Rows
 
     def is_own(self, i: Expr, kept: Array) -> bool:
         """Whether ``i`` is an index with the same limits as the tensor."""
@@ -243,7 +251,7 @@ class _Places:
         """The tensor with the place of each index among those that are ``kept``."""
         places = np.zeros(int(kept[-1]) + 1, np.int64)
         places[kept] = np.arange(len(kept))
-        return _row_name(places, self.rows)
+        return self.rows.name(places)
 
 
 def _rewrite(e: Expr, at: _Places, done: dict[int, Expr]) -> Expr:

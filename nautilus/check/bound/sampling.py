@@ -35,7 +35,7 @@ from nautilus.frontend.spec import Spec, Tensor
 _BUDGET: Final = 1 << 18  # points of the sampled evaluation
 _ELEMENTS: Final = ((8, 16), (4, 8))  # sampled indices of the last axis but one of an output, and of the last one
 _FAR: Final = 16  # the excess over the budget at which sums are shortened by two steps at once
-_WINDOWS: Final = 512  # the excess at which tensors are limited to windows around the sampled elements
+_WINDOWS: Final = 64  # the excess at which tensors are limited to windows around the sampled elements
 _NODES: Final = 16  # operations of a definition that count as one
 _GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed indices only
 _LONGEST: Final = 1 << 14  # terms of a sum in the sampled evaluation
@@ -173,7 +173,7 @@ def _sample(alone: _Task, name: str, elements: Sequence[tuple[int, int]], sites:
     count = max(1, min(_MORE_INPUTS, _MORE_ELEMENTS // max(1, size)))
     whole, rows = alone.cut(_MORE_BUDGET // count, elements)
     count = min(count, max(_SITE_INPUTS, _FAR * _MORE_BUDGET // max(1, work(whole))))  # windows of windows are long
-    cut, ranges = shortened(whole, integer_ranges(alone.program))
+    cut, ranges = shortened(whole, integer_ranges(alone.program), rows)
     how = roundings(cut, alone.precision, alone.chains, alone.schedule)
     values, found = [], []
     for seed in range(count):
@@ -275,7 +275,7 @@ def _sampled(
 ) -> dict[str, _Sampled]:
     """The errors on ``count`` inputs of ``whole``, which is ``fixed`` at sampled elements, with the inputs ``rows``."""
     elements = {t.name: volume(t.shape) for t in task.program.outputs}
-    cut, ranges = shortened(whole, integer_ranges(task.program))
+    cut, ranges = shortened(whole, integer_ranges(task.program), rows)
     first = generate(cut, "random", 0, ranges=ranges)
     cut = at_full_size(cut, task.sizes, {**first.arrays, **rows}, first.scalars)
     how = roundings(cut, task.precision, task.chains, task.schedule)
@@ -392,8 +392,13 @@ def _same_indices(t: Tensor, chosen: Mapping[int, Array], kept: Mapping[int, Arr
     return dict(chosen) | {p: kept[n] for p, n in enumerate(t.shape) if isinstance(n, int) and n in kept}
 
 
-def shortened(spec: Spec, ranges: Mapping[str, tuple[int, int]]) -> tuple[Spec, dict[str, tuple[int, int]]]:
-    """``spec`` with large inputs shortened along dimensions of gathers, and the ranges of the positions in them."""
+def shortened(
+    spec: Spec, ranges: Mapping[str, tuple[int, int]], rows: Collection[str] = ()
+) -> tuple[Spec, dict[str, tuple[int, int]]]:
+    """``spec`` with large inputs shortened along dimensions of gathers, and the ranges of the positions in them.
+
+    The inputs ``rows``, whose values are given, keep their shapes.
+    """
     loads = [e for d in spec.definitions for e in walk(d.expr) if isinstance(e, Load)]
     known = dict(ranges)
     made = []
@@ -403,7 +408,7 @@ def shortened(spec: Spec, ranges: Mapping[str, tuple[int, int]]) -> tuple[Spec, 
         for p, n in enumerate(t.shape):
             size = volume(shape)
             gathers = all(any(isinstance(x, Load) for x in walk(e.index[p])) for e in mine)
-            if isinstance(n, int) and size > _GATHERED and gathers:
+            if isinstance(n, int) and size > _GATHERED and gathers and t.name not in rows:
                 shape[p] = length = max(16, n * _GATHERED // size)
                 names = {x.buffer for e in mine for x in walk(e.index[p]) if isinstance(x, Load)}
                 known |= {x: (0, min(known[x][1], length - 1)) for x in names if x in known}

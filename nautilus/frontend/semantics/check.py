@@ -226,7 +226,7 @@ def _axes(sym: Symbols, expander: Expander, node: ast.Define, declared: Shaped |
         return axes
     note = Note(f"'{declared.name}' is declared here", declared.span)
     if len(axes) != len(declared.shape):
-        sizes = ", ".join(s.dim or str(s.extent) for s in declared.shape)
+        sizes = ", ".join(s.name for s in declared.shape)
         given, wanted = counted(len(axes), "index", "indices"), counted(len(declared.shape), "dimension")
         message = f"'{declared.name}[{sizes}]' has {wanted}, but got {given}"
         sym.error("N0301", message, node.name.span, None, note)

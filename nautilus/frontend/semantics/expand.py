@@ -18,7 +18,7 @@ from nautilus.core.text.words import counted
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_DEPTH, MAX_NODES
 from nautilus.frontend.semantics import typed
-from nautilus.frontend.semantics.frames import Bound, Frame, Use, link
+from nautilus.frontend.semantics.frames import Bound, Frame, Use, link, moving
 from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS, Shaped, Size, Symbols
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.semantics.types.packed import PACKED
@@ -56,11 +56,8 @@ class Expander:
         if size is None and quiet:
             return None
         if size is None:
-            hint = f"write its range: [{bound.name}: N]"
-            self.sym.error(
-                "N0304", f"the range of '{bound.name}' cannot be inferred: it never indexes a tensor alone",
-                bound.span, hint,
-            )  # fmt: skip
+            message = f"the range of '{bound.name}' cannot be inferred: it never indexes a tensor alone"
+            self.sym.error("N0304", message, bound.span, bound.hint())
             return None
         if bound.written is None:
             uses = bound.deciding()
@@ -74,7 +71,8 @@ class Expander:
         message = f"'{bound.name}' ranges over {second.size} in {second.where}"
         message += f", but over {first.size} in {first.where}"
         note = Note("the first range comes from here", first.span)
-        hint = f"an index has one range; to choose it, write '{bound.name}: ...' where it is bound"
+        either = " or ".join(f"'{bound.name}: {use.size.name}'" for use in (first, second))
+        hint = f"an index has one range; to choose it, write {either} where it is bound"
         self.sym.error("N0303", message, second.span, hint, note)
 
     # ---- expressions
@@ -257,7 +255,8 @@ class Expander:
         if tensor.shape is None:
             return None
         if len(node.items) != len(tensor.shape):
-            raise _rank_fault(tensor, len(node.items), span)
+            hint = "an index needs a name that no tensor has" if id(node.name) in self._positions else None
+            raise _rank_fault(tensor, len(node.items), span, hint)
         return None if index is None else self._read(tensor, index, node, frame, span)
 
     def _read(self, tensor: Shaped, index: list[Expr], node: ast.Index, frame: Frame, span: Span) -> Expr | None:
@@ -272,6 +271,9 @@ class Expander:
             if isinstance(e, Var) and isinstance(_resolve(item, frame), ast.Name):
                 place = f"dimension {i + 1} of '{tensor.name}'"
                 self._bound[e.name].uses.append(Use(size, where, place, self._in_end))
+            else:
+                for name in moving(e):
+                    self._bound[name].near = self._bound[name].near or size
             final.append(typed.widen(e))
         if tensor.packed is not None:
             return tensor.packed.element(tensor.name, tuple(final), span)
@@ -484,13 +486,13 @@ def _count_fault(name: str, want: int, got: int, span: Span, hint: str | None = 
     return Fault("N0212", f"'{name}' takes {counted(want, 'argument')}, but got {got}", span, hint)
 
 
-def _rank_fault(tensor: Shaped, got: int, span: Span) -> Fault:
+def _rank_fault(tensor: Shaped, got: int, span: Span, hint: str | None = None) -> Fault:
     assert tensor.shape is not None
-    sizes = ", ".join(s.dim or str(s.extent) for s in tensor.shape)
+    sizes = ", ".join(s.name for s in tensor.shape)
     rank = len(tensor.shape)
     message = f"'{tensor.name}[{sizes}]' has {counted(rank, 'dimension')}, but got {counted(got, 'index', 'indices')}"
     verb = "declared" if tensor.kind != "definition" else "defined"
-    return Fault("N0301", message, span, None, Note(f"'{tensor.name}' is {verb} here", tensor.span))
+    return Fault("N0301", message, span, hint, Note(f"'{tensor.name}' is {verb} here", tensor.span))
 
 
 def _bind_hint(name: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from nautilus.core.expr.nodes import Var
+from nautilus.core.expr.nodes import Expr, Op, Var
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.frontend.semantics.symbols import Size
@@ -41,7 +41,8 @@ class Bound:
 
     ``var`` has a name that is unique in the definition.  The ``uses``, collected during expansion, determine the range
     unless it is ``written``.  Where there are none, it is that of the variable from which this one is inherited, or
-    the end of the range ``lo .. hi`` of its binder, if that is a size (``between``).
+    the end of the range ``lo .. hi`` of its binder, if that is a size (``between``).  ``near`` is the size of the first
+    dimension in which a computed position moves with the variable, for a hint.
     """
 
     name: str
@@ -51,6 +52,11 @@ class Bound:
     inherit: Bound | None = None
     uses: list[Use] = field(default_factory=list)
     between: Size | None = None
+    near: Size | None = None
+
+    def hint(self) -> str:
+        """How to write the range, which cannot be inferred."""
+        return f"write its range: [{self.name}: {self.near.name if self.near is not None else 'N'}]"
 
     def deciding(self) -> list[Use]:
         """The uses that must agree: those in ends of ranges decide where there are no others."""
@@ -64,6 +70,18 @@ class Bound:
             return self.deciding()[0].size
         inherited = self.inherit.size() if self.inherit is not None else None
         return self.between if inherited is None else inherited
+
+
+def moving(e: Expr) -> frozenset[str]:
+    """The variables by whose steps the position ``e`` moves by one element, such as ``i`` in ``(i + 2 * k) % N``."""
+    match e:
+        case Var(name=name):
+            return frozenset((name,))
+        case Op(op="add" | "min" | "max", args=(a, b)):
+            return moving(a) | moving(b)
+        case Op(op="sub" | "mod", args=(a, _)):
+            return moving(a)
+    return frozenset()
 
 
 @dataclass(frozen=True, eq=False, slots=True)

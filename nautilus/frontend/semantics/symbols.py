@@ -49,9 +49,14 @@ class Size:
             return self.dim == other.dim
         return self.extent == other.extent
 
+    @property
+    def name(self) -> str:
+        """The size as a spec writes it."""
+        return self.dim or str(self.extent)
+
     def __str__(self) -> str:
         if isinstance(self.extent, Param) or self.dim is None:
-            return self.dim or str(self.extent)
+            return self.name
         return f"{self.dim} ({self.extent})"
 
 

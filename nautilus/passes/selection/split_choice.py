@@ -22,7 +22,7 @@ from nautilus.cost.model import KernelEstimate
 from nautilus.passes.manager import Context, prepared, steps
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt, planned
-from nautilus.planner.rowwise.turned import sectors
+from nautilus.planner.rowwise.turned import contiguous, sectors
 from nautilus.planner.streaming import MULTIPROCESSORS, SHORTEST
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.chunks import chunks_of
@@ -40,6 +40,8 @@ STEP = 0.97  # the time after twice as many chunks, at most, as a share of the t
 NEAR = 0.75  # a number of chunks that is this part of the wanted one serves as well: their tiles then stay whole
 TILE = 128 * 256  # elements of the largest tile of a result
 _KERNELS = 2  # kernels of a program that are candidates, the slowest ones
+_DOMINANT = 0.5  # share of the predicted time from which on a kernel is a candidate beside these
+_ROUNDS = 6  # most of such candidates
 _SPLIT = "split-k-update"
 _BEFORE = SCALAR.before(_SPLIT)
 
@@ -72,19 +74,33 @@ def choose(program: Program, context: Context) -> Trial | None:
     if not any(_may_split(d, many) for d in defs.values()) or not _leaves_idle(program, context, defs, many):
         return None
     best = attempt(program, context, _BEFORE, ATTEMPTS)
-    for kernel in [] if best is None else _idle(best, defs, many):
-        assert best is not None
-        base = best
-        for cuts in _cuts(program, defs, base.schedule, kernel, many):
-            # the kernel of the chunks has another name, and needs the rungs that the whole one took again
-            again = ATTEMPTS if base.fallbacks != context.fallbacks else 1
-            found = attempt(program, _with(context, base, cuts), _BEFORE, again)
-            if found is None or found.seconds > STEP * best.seconds:
-                break  # more chunks only add partial results
-            best = found
-        if base.seconds - best.seconds < MARGIN * kernel.seconds:
-            best = base
+    if best is None:
+        return None
+    for kernel in _idle(best, defs, many)[:_KERNELS]:
+        best = _split(program, context, best, kernel, defs, many)
+    for _ in range(_ROUNDS):
+        kernels = _idle(best, defs, many)
+        if not kernels or kernels[0].seconds < _DOMINANT * best.seconds:
+            break
+        before, best = best, _split(program, context, best, kernels[0], defs, many)
+        if best is before:
+            break
     return best
+
+
+def _split(
+    program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def], many: int
+) -> Trial:
+    """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where no number is clearly better."""
+    best = base
+    for cuts in _cuts(program, defs, base.schedule, kernel, many):
+        # the kernel of the chunks has another name, and needs the rungs that the whole one took again
+        again = ATTEMPTS if base.fallbacks != context.fallbacks else 1
+        found = attempt(program, _with(context, base, cuts), _BEFORE, again)
+        if found is None or found.seconds > STEP * best.seconds:
+            break  # more chunks only add partial results
+        best = found
+    return base if base.seconds - best.seconds < MARGIN * kernel.seconds else best
 
 
 def _with(context: Context, base: Trial, cuts: tuple[SplitPlan, ...]) -> Context:
@@ -101,7 +117,7 @@ def _may_split(d: Def, many: int) -> bool:
 
 
 def _leaves_idle(program: Program, context: Context, defs: dict[str, Def], many: int) -> bool:
-    """Whether a kernel that no rule has split has few blocks in the plan of the rules; True where they have no plan.
+    """Whether a kernel with a whole reduction has few blocks in the plan of the rules; True where they have no plan.
 
     A plan takes a part of the time of a trial.  ``defs``: those of ``program``.
     """
@@ -111,12 +127,17 @@ def _leaves_idle(program: Program, context: Context, defs: dict[str, Def], many:
         return True
     after, params = read_defs(reached), tuple(p.name for p in reached.params)
     cut = {c.op for c in schedule.splits or ()}
-    return any(_is_whole(k, defs, cut) and _tiles(k, after, params) < _enough(k, many) for k in schedule.kernels)
+    return any(_has_whole(k, defs, cut) and _tiles(k, after, params) < _enough(k, many) for k in schedule.kernels)
 
 
-def _is_whole(plan: KernelPlan, defs: dict[str, Def], cut: set[str]) -> bool:
-    """Whether no rule has split a reduction of ``plan``.  ``defs``: those before splits; ``cut``: those with splits."""
-    return all(o in defs and o not in cut and chunks_of(defs[o]) is None for o in plan.ops)
+def _has_whole(plan: KernelPlan, defs: dict[str, Def], cut: set[str]) -> bool:
+    """Whether a reduction of ``plan`` is whole, perhaps beside others of which the kernel combines the chunks."""
+    return all(o in defs for o in plan.ops) and any(defs[o].is_reduction for o in _whole(plan, defs, cut))
+
+
+def _whole(plan: KernelPlan, defs: dict[str, Def], cut: set[str]) -> list[str]:
+    """The definitions of ``plan`` that have no chunks."""
+    return [o for o in plan.ops if o not in cut and chunks_of(defs[o]) is None]
 
 
 def _tiles(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...]) -> int:
@@ -131,7 +152,7 @@ def _enough(plan: KernelPlan, many: int) -> float:
 
 
 def _idle(first: Trial, defs: dict[str, Def], many: int) -> list[KernelEstimate]:
-    """The slowest kernels that leave multiprocessors idle, and that no rule has split."""
+    """The kernels that leave multiprocessors idle and have a reduction that is whole, the slowest one first."""
     cut = {c.op for c in first.schedule.splits or ()}
     plans = {k.name: k for k in first.schedule.kernels}
     whole = [
@@ -140,9 +161,9 @@ def _idle(first: Trial, defs: dict[str, Def], many: int) -> list[KernelEstimate]
         if k.name in plans
         and k.seconds >= WORTH
         and k.tiles < _enough(plans[k.name], many)
-        and _is_whole(plans[k.name], defs, cut)
+        and _has_whole(plans[k.name], defs, cut)
     ]
-    return sorted(whole, key=lambda k: -k.seconds)[:_KERNELS]
+    return sorted(whole, key=lambda k: -k.seconds)
 
 
 def _cuts(
@@ -155,18 +176,21 @@ def _cuts(
     plan = next((k for k in schedule.kernels if k.name == kernel.name), None)
     if plan is None:
         return
-    unified = unify([defs[o] for o in plan.ops], tuple(p.name for p in program.params))
+    cut = {c.op for c in schedule.splits or ()}
+    unified = unify([defs[o] for o in _whole(plan, defs, cut)], tuple(p.name for p in program.params))
     known = {a.name: e for a in plan.axes if isinstance(e := unified.extents.get(a.name), int)}  # none made by splits
     found = {a.name: known[a.name] for a in plan.axes if a.role == LOOP and a.name in known}
     if not found:
         return
-    first = next(iter(found))  # the outer loop: chunks of it leave the accesses of the others as they are
+    row = {a.name: known[a.name] for a in plan.axes if a.role != GRID and a.name in known}
     joint = all(found.keys() <= {a.name for a in d.red} for d in unified.defs if d.is_reduction)
+    near = contiguous(unified.defs, row)
+    long = (x for x in found if x not in near and found[x] * kernel.tiles >= FEW * many)
+    first = next(long, next(iter(found)))  # an outer loop: chunks of it leave the accesses of the others as they are
     outer = joint and found[first] * kernel.tiles >= FEW * many
     loop = first if outer else max(found, key=lambda x: found[x])
     ends = [(d.name, at) for d in unified.defs for at, a in enumerate(d.red) if a.name == loop]
     least = 2 if all(len(d.red) == 1 for d in unified.defs) else 1  # elements of a chunk
-    row = {a.name: known[a.name] for a in plan.axes if a.role != GRID and a.name in known}
     least = max(least, sectors(unified.defs, row).get(loop, 1))
     for count in _counts(found[loop] // least, kernel.tiles, many):
         chunks, tile = _chunks(plan.axis(loop).tile, found[loop], count)

@@ -56,6 +56,12 @@ def sectors(defs: Sequence[Def], row: Mapping[str, int]) -> dict[str, int]:
 
     Empty where all of them are contiguous along one axis.
     """
+    found = contiguous(defs, row)
+    return found if len(found) > 1 else {}
+
+
+def contiguous(defs: Sequence[Def], row: Mapping[str, int]) -> dict[str, int]:
+    """The axes of ``row`` along which large tensors are contiguous, and the elements along them that fill a sector."""
     names = {d.name for d in defs}
     reads = [ld for d in defs for ld in d.reads() if ld.buffer not in names and ld.index]
     volumes = [ld.dtype.bytes * prod(n for x, n in row.items() if x in free_vars(ld)) for ld in reads]
@@ -64,7 +70,7 @@ def sectors(defs: Sequence[Def], row: Mapping[str, int]) -> dict[str, int]:
         near = [x for x in free_vars(ld.index[-1]) & row.keys() if (f := linear_in(ld.index[-1], x)) and f[0] == 1]
         if len(near) == 1 and volume * SMALL >= max(volumes):
             out[near[0]] = max(out.get(near[0], 1), min(SECTOR // ld.dtype.bytes, floor_pow2(row[near[0]])))
-    return out if len(out) > 1 else {}
+    return out
 
 
 def turns_rows(defs: Sequence[Def], plan: KernelPlan) -> bool:

@@ -91,3 +91,35 @@ def test_a_kernel_that_combines_the_chunks_of_a_split_may_be_split_along_its_own
     """The axis of the chunks, which the rules made, is none of the program that a candidate splits."""
     compiled = compile_file(request(LATENT))
     assert compiled.modules["ma-tile"].kernels
+
+
+TOTALS = """\
+dim N = 512, D = 64
+input X: f32[N, D]
+input Y: f32[N, D]
+output O: f32
+def near(z) = sum[q: 5](exp(-0.1 * 2.0 ** (q - 2) * z))
+A[i: N, j: N] = sum[d]((X[i, d] - X[j, d]) ** 2)
+B[i: N, j: N] = sum[d]((Y[i, d] - Y[j, d]) ** 2)
+C[i: N, j: N] = sum[d]((X[i, d] - Y[j, d]) ** 2)
+O = sum[i, j | i != j](near(A[i, j])) + sum[i, j | i != j](near(B[i, j])) - 2 * mean[i, j](near(C[i, j]))
+"""
+PHOTOMETRIC = """\
+dim N = 4, C = 3, H = 436, W = 1024
+input A: f32[N, C, H, W]
+input V: i32[N, H, W]
+output O: f32
+O = sum[n, c, y, x | V[n, y, x] > 0](abs(A[n, c, y, min(x + 1, W - 1)])) / sum[n, y, x](V[n, y, x])
+"""
+
+
+def test_all_of_three_totals_are_split() -> None:
+    """Two kernels are candidates at any time, and the third one then takes most of the time."""
+    splits = schedule_of(compile_file(request(TOTALS))).splits
+    assert len({c.op for c in splits or ()}) == 3
+
+
+def test_a_whole_reduction_beside_the_chunks_of_another_is_split_along_rows() -> None:
+    """A rule splits the count; the other total is split along the axis along which memory is not contiguous."""
+    splits = schedule_of(compile_file(request(PHOTOMETRIC))).splits
+    assert {(c.op, c.axis) for c in splits or ()} >= {("O_sum", "y")}

@@ -6,6 +6,9 @@ terms without an order (:mod:`nautilus.scalar.analysis.contractions.terms`), fin
 (``trees``, ``price``), and rewrites the sum where the new order is clearly faster.  An intermediate with a type is a
 rounding, and stays.
 
+``sum_ik((x_ijk * a_ir) * c_kr)``, whose order stays, becomes ``sum_ik(x_ijk * (a_ir * c_kr))``: its factors are those
+of a matrix product, where the written ones are not.
+
 Invariants:
 
 * no operand that may be infinite enters a sum that it was outside of, so inf and NaN in the inputs give what the spec
@@ -23,16 +26,19 @@ from dataclasses import field, replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import number
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.products import MOST_FACTORS, factors, strip_conversions, two_sides
 from nautilus.core.index.simplify import TRUE
+from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.orders import Ordered, has_orders, least, ordered, product, seconds
 from nautilus.scalar.analysis.contractions.price import Price
 from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.terms import Operand, may_enter, terms, with_own_axes
-from nautilus.scalar.analysis.contractions.trees import Sum
+from nautilus.scalar.analysis.contractions.trees import Sum, points
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import nonempty
 from nautilus.scalar.analysis.masking import certainly_in_range
@@ -67,7 +73,9 @@ class OrderContractions(CertifyingPass[Program]):
         defs = find_defs(program)
         for name in reversed([*defs]):  # readers before what they read
             d = defs.get(name)
-            made = None if d is None else _rewritten(program, d, defs, self.rates, finite_inputs(self.spec))
+            if d is None:
+                continue
+            made = _rewritten(program, d, defs, self.rates, finite_inputs(self.spec)) or _paired(program, d)
             if made is not None:
                 certificates.append(made[1])
                 program = Dead().apply(made[0])
@@ -136,6 +144,31 @@ def _rewritten(
     if sum(o.seconds for o in orders) >= _GAIN * (before - spared):
         return None
     return _emitted(program, d, orders, _whole(d, entered))
+
+
+def _paired(program: Program, d: Def) -> tuple[Program, Certificate] | None:
+    """``program`` where ``d`` multiplies the two sides of a matrix product of f32, the smaller ones that there are.
+
+    None where it does so already, or is no such product.
+    """
+    parts = factors(d.value) if d.op == "sum" and d.value.dtype is DType.F32 else ()
+    if not 2 < len(parts) <= MOST_FACTORS or any(strip_conversions(p).dtype is not DType.F32 for p in parts):
+        return None
+    assert isinstance(d.value, Op)
+    pairs = list(two_sides(parts, [a.name for a in d.par], [a.name for a in d.red]))
+    written = [factors(e) for e in d.value.args]
+    if not pairs or any([factors(e) for e in p] in (written, written[::-1]) for p in pairs):
+        return None
+    extents = {a.name: nominal(a.extent) for a in d.axes}
+
+    def computed(pair: tuple[Expr, Expr]) -> float:
+        return sum(points(free_vars(e) & extents.keys(), extents) for e in pair if len(factors(e)) > 1)
+
+    value = Op("mul", min(pairs, key=computed), d.value.dtype, d.value.span)
+    before, after = (Reduce("sum", d.red, d.guard, e, e.dtype, d.span) for e in (d.value, value))
+    proof = "the same factors, multiplied in another order"
+    made = Certificate("order-contractions", d.name, before, after, (), (), (), proof, d.span)
+    return put_defs(program, d.name, (replace(d, value=value),)), made
 
 
 def _readers(defs: Mapping[str, Def]) -> Mapping[str, set[str]]:

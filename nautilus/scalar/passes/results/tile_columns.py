@@ -103,7 +103,10 @@ class _Columns:
 
 
 def _with_elements(program: Program, name: str, certificates: list[Certificate]) -> Program:
-    """``program`` where reductions of what is computed from each element of the product ``name`` compute it again."""
+    """``program`` where reductions of what is computed from each element of the product ``name`` compute it again.
+
+    Definitions that are not read any more are gone.
+    """
     defs = all_defs(program)
     if defs is None or name not in defs or not _is_large(defs[name]):
         return program
@@ -112,7 +115,7 @@ def _with_elements(program: Program, name: str, certificates: list[Certificate])
             readers = [r for r in defs.values() if any(ld.buffer == e.name for ld in r.reads())]
             kept = {r.name for r in readers if not r.is_reduction or multiplies_matrices(r)}
             program = replace_reads(program, e, certificates, skip=kept)
-    return program
+    return Dead().apply(program)
 
 
 def _stepwise(program: Program, name: str) -> Iterator[Program]:

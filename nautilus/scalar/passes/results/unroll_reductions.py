@@ -8,21 +8,25 @@ Lanes would need a shuffle for each addition, and storing ``D`` takes longer tha
 
     near[i] = argmin[j]((P[i, 0] - Q[j, 0]) ** 2 + (P[i, 1] - Q[j, 1]) ** 2 + (P[i, 2] - Q[j, 2]) ** 2)
 
-The pass applies to temps of at most :data:`MOST_TERMS` terms without a condition that have :data:`GAIN` times as many
-elements as they read.  The terms are combined from the first to the last one.
+The pass applies to temps of at most :data:`MOST_TERMS` terms that have :data:`GAIN` times as many elements as they read.
+The terms are combined from the first to the last one.  A condition that all of them share, such as that a neighbour lies
+inside of an image, stays one::
+
+    D[y, r] = sum[c: 3]((X[y + r, c] - X[y, c]) ** 2) where y + r < N       ;   select(y + r < N, (..) + (..) + (..), 0)
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from itertools import product
 from math import prod
 
-from nautilus.core.buffers import Space
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import integer
-from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Op, Reduce, free_vars, substitute
+from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Op, Reduce, free_vars, identity, substitute
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def, size
@@ -46,23 +50,31 @@ class UnrollReductions(CertifyingPass[Program]):
         """The program without such reductions, and a certificate for each of them."""
         certificates: list[Certificate] = []
         for name, d in find_defs(program).items():
-            if not _is_short(d):
+            if not _is_short(d, {b.name: b for b in program.buffers}):
                 continue
             made = _unrolled(d)
-            before = Reduce(d.op or "", d.red, None, d.value, d.value.dtype, d.span)
+            before = Reduce(d.op or "", d.red, d.guard, d.value, d.value.dtype, d.span)
             proof = "these are all terms of the reduction"
             certificates.append(Certificate(self.name, name, before, made.value, (), (), (), proof, d.span))
             program = replace_reads(program, made, certificates)
         return (Dead().apply(program) if certificates else program), tuple(certificates)
 
 
-def _is_short(d: Def) -> bool:
+def _is_short(d: Def, buffers: Mapping[str, Buffer]) -> bool:
     """Whether ``d`` is a temp with few terms for each element, and with far more elements than it reads."""
-    plain = d.buffer.space is Space.TEMP and d.scatter is None and d.at is None and d.guard is None
+    plain = d.buffer.space is Space.TEMP and d.scatter is None and d.at is None
+    plain = plain and (d.guard is None or not free_vars(d.guard) & {a.name for a in d.red})
     terms = [size(a) or _LONG for a in d.red]
     if not plain or d.op is None or d.buffer.dtype is not d.value.dtype or not 1 < prod(terms) <= MOST_TERMS:
         return False
-    return _elements(d.par) >= GAIN * sum(_elements([a for a in d.axes if a.name in free_vars(ld)]) for ld in d.reads())
+    read = dict.fromkeys(ld.buffer for ld in d.reads())
+    return _elements(d.par) >= GAIN * sum(_footprint(d, buffers[name]) for name in read)
+
+
+def _footprint(d: Def, buffer: Buffer) -> int:
+    """The distinct elements of ``buffer`` that ``d`` reads, at most."""
+    found = (_elements([a for a in d.axes if a.name in free_vars(ld)]) for ld in d.reads() if ld.buffer == buffer.name)
+    return min(sum(found), prod(n if isinstance(n, int) else _LONG for n in buffer.shape))
 
 
 def _elements(axes: tuple[Axis, ...] | list[Axis]) -> int:
@@ -79,4 +91,7 @@ def _unrolled(d: Def) -> Def:
     def both(x: Expr, y: Expr) -> Expr:
         return Op(binary, (x, y), d.value.dtype, d.span)
 
-    return replace(d, red=(), op=None, value=reduce(both, terms))
+    value = reduce(both, terms)
+    if d.guard is not None:
+        value = Op("select", (d.guard, value, identity(d.op or "", value.dtype)), value.dtype, d.span)
+    return replace(d, red=(), op=None, value=value, guard=None)
