@@ -35,6 +35,7 @@ from nautilus.planner.rowwise.windows import shares_windows
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
+from nautilus.scalar.analysis.contractions.shared_parts import is_shared_part
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
 from nautilus.scalar.analysis.domains import scan_of
@@ -281,7 +282,7 @@ def _writes_again(plan: KernelPlan, known: _Known) -> bool:
 
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
-    rules = _combines, _combines_tiles, is_copied, is_sum_of_others, is_read_across, is_turned, _scales
+    rules = _combines, _combines_tiles, is_copied, is_sum_of_others, is_read_across, is_turned, _scales, is_shared_part
     return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
 
 
