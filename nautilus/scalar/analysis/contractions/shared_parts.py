@@ -8,11 +8,13 @@ The threads of a tile of ``S`` have neighbours along ``j``.  They evaluate the f
 elements of ``B`` are apart in memory.  Stored once with the axes in the order in which the product has them
 (``[h, i, j]``), such a part is a vector of neighbouring elements.
 
-A part reads no result of a product.  It is
+A part reads nothing that is made from products of matrices.  It is
 
 * an element of a tensor whose last dimension is not along the last axis of the product, with :data:`AGAIN` uses; or
 * a function of :data:`COSTLY` issue slots or more, or one of such an element that takes special functions, with
-  :data:`OFTEN` uses of each element and at most :data:`LARGEST` elements, which stay in L2.
+  :data:`OFTEN` uses of each element and at most :data:`LARGEST` elements, which stay in L2; or
+* a function along the columns of the product that takes special functions, such as the norms of keys, with
+  :data:`ROWS` uses: the threads of a tile evaluate it for every second row.
 
 All of its elements are computed, so they are read without a condition, or proved to exist at every position.
 """
@@ -34,8 +36,10 @@ from nautilus.scalar.analysis.masking import certainly_in_range
 COSTLY = 16  # issue slots: several times those of a load
 OFTEN = 32  # uses of each element of a function
 AGAIN = 4  # uses of each element that is copied
+ROWS = 128  # uses of each element of a vector along columns, which one block may have
 LARGEST = 1 << 22
 TERMS = 1 << 24  # elements of the smallest product: those of fewer take less time than one more kernel
+MORE_TERMS = 1 << 26  # the same where a part takes a few special functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def shared_parts(d: Def, defs: Mapping[str, Def], shapes: Mapping[str, tuple[Ext
     order = _order(d, defs)
     if order is None or points(order) < TERMS:
         return ()
-    found = _parts(d.value, order, {n for n, x in defs.items() if x.is_reduction})
+    found = _parts(d.value, order, _of_products(defs))
     scope = {a.name: a.extent for a in d.axes}
     always = d.guard is None and not any(isinstance(n, Op) and n.op == "select" for n in walk(d.value))
     return tuple(p for p in dict.fromkeys(found) if always or certainly_in_range(p.of, shapes, scope))
@@ -64,7 +68,16 @@ def is_shared_part(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
         return False
     order = _order(reader, defs)
     terms = 0 if order is None else points(order)
-    return terms >= TERMS and _part(d.value, d.par, terms, {n for n, x in defs.items() if x.is_reduction}) is not None
+    return terms >= TERMS and _part(d.value, d.par, terms, _of_products(defs)) is not None
+
+
+def _of_products(defs: Mapping[str, Def]) -> set[str]:
+    """The definitions that are products of matrices, or made from them."""
+    found = set[str]()
+    for n, d in defs.items():
+        if multiplies_matrices(d) or any(ld.buffer in found for ld in d.reads()):
+            found.add(n)
+    return found
 
 
 def slots(e: Expr) -> float:
@@ -108,8 +121,9 @@ def _part(e: Expr, order: tuple[Axis, ...], terms: int, results: set[str]) -> Pa
     zeros = any(isinstance(n, Op) and n.op == "select" and n.dtype.is_float for n in walk(e))  # may be structural
     special = any(isinstance(n, Op) and n.op in FUNCTIONS and FUNCTIONS[n.op].special for n in walk(e))
     across = special and any(_is_across(ld, order[-1].name) for ld in read)
-    costly = (across or slots(e) >= COSTLY) and order[-1].name in names and not zeros
-    return Part(e, axes, DType.F32) if costly and uses >= OFTEN and points(axes) <= LARGEST else None
+    costly = (across or slots(e) >= COSTLY) and uses >= OFTEN and points(axes) <= LARGEST
+    vector = special and uses >= ROWS and terms >= MORE_TERMS
+    return Part(e, axes, DType.F32) if (costly or vector) and order[-1].name in names and not zeros else None
 
 
 def _is_across(ld: Load, last: str) -> bool:
