@@ -32,12 +32,12 @@ def _unary(name: str, ptx: str, comment: str) -> Helper:
     return Helper(f"// {comment}\n__device__ __forceinline__ float {name}(float x) {{ {body} }}")
 
 
-def _binary_nan(name: str, ptx: str) -> Helper:
+_IF_NAN = "NaN if either operand is NaN (fmaxf and fminf return the other operand)."
+
+
+def _binary(name: str, ptx: str, says: str) -> Helper:
     body = f'float y; asm("{ptx} %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y;'
-    return Helper(
-        f"// NaN if either operand is NaN (fmaxf and fminf return the other operand).\n"
-        f"__device__ __forceinline__ float {name}(float a, float b) {{ {body} }}"
-    )
+    return Helper(f"// {says}\n__device__ __forceinline__ float {name}(float a, float b) {{ {body} }}")
 
 
 def _matrix(name: str, ptx: str, a: int, b: int, acc: str, reg: str) -> Helper:
@@ -209,8 +209,9 @@ HELPERS: Mapping[str, Helper] = {
     "rcp_approx": _unary("rcp_approx", "rcp.approx.ftz.f32", "1/x to 1 ulp."),
     "rsqrt_approx": _unary("rsqrt_approx", "rsqrt.approx.ftz.f32", "1/sqrt(x) to 2 ulp."),
     "tanh_approx": _unary("tanh_approx", "tanh.approx.f32", "tanh(x) to a relative 2^-11."),
-    "max_nan": _binary_nan("max_nan", "max.NaN.f32"),
-    "min_nan": _binary_nan("min_nan", "min.NaN.f32"),
+    "div_approx": _binary("div_approx", "div.full.f32", "a / b to 2 ulp, without a branch."),
+    "max_nan": _binary("max_nan", "max.NaN.f32", _IF_NAN),
+    "min_nan": _binary("min_nan", "min.NaN.f32", _IF_NAN),
     "max_nan_f64": Helper(
         "__device__ __forceinline__ double max_nan_f64(double a, double b) "
         "{ return a > b || a != a || (a == b && !signbit(a)) ? a : b; }"

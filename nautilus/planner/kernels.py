@@ -27,7 +27,7 @@ from nautilus.planner.conservative import one_by_one, plain, smaller
 from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of, launches_alike, visits_alike
 from nautilus.planner.kernel import FULL, SHORT, plan_kernel, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
-from nautilus.planner.products.dots import dot_of
+from nautilus.planner.products.dots import dot_of, uses
 from nautilus.planner.products.sums import is_read_across, is_sum_of_others
 from nautilus.planner.products.turned import is_copied, is_turned
 from nautilus.planner.rowwise.turned import turns_rows
@@ -35,6 +35,7 @@ from nautilus.planner.rowwise.windows import shares_windows
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
+from nautilus.scalar.analysis.contractions.shared_parts import is_shared_part
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
 from nautilus.scalar.analysis.domains import scan_of
@@ -281,7 +282,7 @@ def _writes_again(plan: KernelPlan, known: _Known) -> bool:
 
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
-    rules = _combines, _combines_tiles, is_copied, is_sum_of_others, is_read_across, is_turned, _scales
+    rules = _combines, _combines_tiles, is_copied, is_sum_of_others, is_read_across, is_turned, _scales, is_shared_part
     return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
 
 
@@ -484,8 +485,7 @@ def _slows(plan: KernelPlan, known: _Known) -> bool:
     loops = {a.name for a in plan.axes if a.role == LOOP}
     for d in unified.defs:
         dot = dot_of(d)
-        if dot is not None and len(loops) > 1 and loops & set(dot.inner) and loops - {*dot.inner, *dot.chosen}:
-            sides = [prod(size(a) or SHORT for a in d.par if a.name in side) for side in (dot.rows, dot.columns)]
-            if min(sides) > FEW_ROWS:
-                return True
+        nested = dot is not None and loops & set(dot.inner) and loops - {*dot.inner, *dot.chosen}
+        if dot is not None and nested and uses(d, dot, known.defs.keys(), SHORT) > FEW_ROWS:
+            return True
     return False

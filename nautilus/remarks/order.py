@@ -1,8 +1,8 @@
 """``order``: sums that keep the order of the spec because an input may hold inf, steps that run one after another, and
 sums over segments that may overlap.
 
-What the remark says is tried: with the promise that it names, ``order-contractions`` or ``join-groups`` rewrites the
-sum, ``chunk-recurrences`` cuts the steps into chunks, and ``choose-terms`` computes one term.
+What the remark says is tried: with the promise that it names, ``order-contractions``, ``join-groups`` or ``split-sums``
+rewrites the sum, ``chunk-recurrences`` cuts the steps into chunks, and ``choose-terms`` computes one term.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from nautilus.frontend.spec import Spec
 from nautilus.remarks.remark import Facts, Kind, Remark
-from nautilus.scalar.passes.operands import join_groups, order_contractions
+from nautilus.scalar.passes.operands import join_groups, order_contractions, split_sums
 from nautilus.scalar.passes.recurrences import chunk_recurrences
 from nautilus.scalar.passes.results import choose_terms
 
@@ -19,7 +19,8 @@ from nautilus.scalar.passes.results import choose_terms
 def remarks(facts: Facts) -> Iterator[Remark]:
     """The remarks on the order of sums."""
     done = join_groups.joined(facts.ordered, facts.spec)
-    found = (*order_contractions.fenced(facts.ordered, facts.spec), *join_groups.fenced(facts.ordered, facts.spec))
+    passes = order_contractions, join_groups, split_sums
+    found = dict.fromkeys(f for p in passes for f in p.fenced(facts.ordered, facts.spec))
     for f in (f for f in found if f.name not in done):
         names = " and ".join(f.inputs)
         message = (

@@ -39,6 +39,7 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
     "nautilus.scalar.passes.results.sink_gathers": {"TERMS": 16, "SIDE": 2},
     "nautilus.scalar.passes.results.sort_rows": {"LEAST": 1},
     "nautilus.scalar.passes.results.store_tables": {"SHARED": 2, "GAIN": 0},
+    "nautilus.scalar.analysis.contractions.shared_parts": {"TERMS": 1, "OFTEN": 2, "AGAIN": 2},
     "nautilus.scalar.passes.windows.slide_windows": {"PART": 1},
     "nautilus.scalar.passes.windows.nest_windows": {"SHARE": 1e30},
     "nautilus.scalar.passes.windows.rescale_scans": {"CHUNK": 4, "SHORTEST": 5},

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
+
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_text
 from nautilus.planner.groups import Graph, Why, graph_of, launches_alike
@@ -199,3 +201,24 @@ def test_few_blocks_do_not_read_their_columns_again_to_store_what_is_made_of_the
     one = COLUMNS.replace("max[m](abs(f32(X[m, k])))", "f32(X[0, k])")
     for text in (COLUMNS, one):
         assert any(k.ops == ("Y",) for k in schedule_of(text).kernels)
+
+
+@pytest.mark.parametrize("columns", [64, 128])
+def test_two_attentions_of_other_keys_are_a_kernel_each(columns: int) -> None:
+    """The loop over one set of keys would run inside that over the other one, on the MMAs of single warps."""
+    schedule = schedule_of(f"""
+        dim H = 8, M = 2048, N = 4096, D = {columns}
+        input Q: f16[H, M, D]
+        input K: f16[H, M, D]
+        input V: f16[H, M, D]
+        input L: f16[N, D]
+        input W: f16[N, D]
+        input g: f32[H]
+        output O: f16[H, M, D]
+        S[h, i, j] = sum[d](Q[h, i, d] * K[h, j, d])
+        T[h, i, m] = sum[d](Q[h, i, d] * L[m, d])
+        A[h, i, d] = sum[m](softmax[m](T[h, i, m]) * W[m, d])
+        O[h, i, d] = g[h] * A[h, i, d] + sum[j](softmax[j | j <= i](S[h, i, j]) * V[h, j, d])
+    """)
+    assert len(schedule.kernels) == 2
+    assert all(k.mapping.engine == "warpgroup" for k in schedule.kernels)

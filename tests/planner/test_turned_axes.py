@@ -80,3 +80,30 @@ def test_a_thread_has_the_elements_of_its_bytes() -> None:
     loads = {op.buffer: (op.vec, op.repeat) for op in walk_ops(kernel.body) if isinstance(op, GlobalLoad)}
     stores = [op.vec for op in walk_ops(kernel.body) if isinstance(op, GlobalStore)]
     assert loads == {"P": (32, 2), "s": (32, 8)} and stores == [8]
+
+
+@pytest.mark.parametrize(
+    ("bias", "kernels"),
+    [
+        ("B[i, j, h]", ["S_table", "O"]),
+        ("B[j, h, i]", ["S_table", "O"]),
+        ("B[h, i, j]", ["O"]),
+        ("sigmoid(B[h, i, j])", ["O"]),
+        ("sigmoid(B[i, j, h])", ["S_table", "O"]),
+        ("erf(B[h, i, j]) * erf(2 * B[h, i, j])", ["S_table", "O"]),
+    ],
+)
+def test_what_rows_of_scores_have_in_common_is_computed_once(bias: str, kernels: list[str]) -> None:
+    """Where it is costly, or along another axis in memory."""
+    sizes = {"h": "4", "i": "N", "j": "N"}
+    shape = ", ".join(sizes[x] for x in bias[bias.index("[") + 1 : bias.index("]")].split(", "))  # of its first load
+    schedule = schedule_of(f"""
+        dim R = 128, N = 256, D = 32
+        input Q: f16[R, 4, N, D]
+        input K: f16[R, 4, N, D]
+        input B: f16[{shape}]
+        output O: f16[R, 4, N, D]
+        S[r, h, i, j] = sum[d](Q[r, h, i, d] * K[r, h, j, d]) + {bias}
+        O[r, h, i, d] = sum[j](softmax[j](S[r, h, i, j]) * K[r, h, j, d])
+    """)
+    assert [k.name for k in schedule.kernels] == kernels

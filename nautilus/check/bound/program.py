@@ -59,7 +59,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
         *(Simplify(), Inline(schedule), Simplify(), ChooseTerms(spec), UnrollReductions(), CountTerms()),
-        *(SplitSums(), Factor(schedule), Simplify()),
+        *(SplitSums(spec), Factor(schedule), Simplify()),
         *(SeparateWindows(), SeparateDigits(spec)),
         *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits()),
         *(SinkGathers(), ScaleProducts()),

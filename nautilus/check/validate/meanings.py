@@ -289,6 +289,7 @@ _ON_NUMBERS: Mapping[str, Callable[..., Number]] = {
     "mul_unless_one": lambda k, a, b: numbers.multiply(a, b),
     "fma": lambda k, a, b, c: numbers.add(numbers.multiply(a, b), c),
     "div": lambda k, a, b: numbers.divide(a, b),
+    "div_approx": lambda k, a, b: numbers.divide(a, b),
     "div_by": lambda k, a, b, c: numbers.divide(a, b),
     "rcp": lambda k, a: numbers.reciprocal(a),
     "rcp_approx": lambda k, a: numbers.reciprocal(a),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from math import gcd
+from collections.abc import Collection, Iterable, Iterator
+from math import gcd, prod
 
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads
@@ -12,7 +12,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.planner.rowwise.segments import segments_of
 from nautilus.scalar.analysis.contractions.scales import matrix_part, scaled_product
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,19 @@ def _is_chosen(d: Def, axis: str) -> bool:
     """Whether the condition of ``d`` compares with elements of a tensor at ``axis``, and with nothing else there."""
     found = [c for c in conjuncts(d.guard) if axis in free_vars(c)]
     return bool(found) and all(any(axis in free_vars(ld) for ld in loads(c)) for c in found)
+
+
+def uses(d: Def, dot: Dot, made: Collection[str], unknown: int) -> int:
+    """The least number of products in which ``d``, as ``dot``, uses an element of an input.
+
+    ``made``: the definitions, which may be in the same kernel; of them alone where both factors are made.  ``unknown``:
+    counts for a size that is known only at launch.
+    """
+    value = matrix_part(d)
+    parts = value.args if isinstance(value, Op) and value.op == "mul" else ()
+    read = [e for e in parts if not any(ld.buffer in made for ld in loads(e))] or parts
+    sides = {*dot.rows, *dot.columns}
+    return min(prod(size(a) or unknown for a in d.par if a.name in sides - free_vars(e)) for e in read or (value,))
 
 
 def full_operands(d: Def) -> bool:

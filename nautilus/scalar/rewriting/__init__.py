@@ -123,7 +123,10 @@ def kernel_of(d: Def) -> Kernel:
 
 
 def put_defs(program: Program, name: str, defs: Sequence[Def]) -> Program:
-    """``program`` with ``defs`` in the place of the kernel ``name``, which is the name of one of them."""
+    """``program`` with ``defs`` in the place of the kernel ``name``.
+
+    The buffer of that name stays, also where none of ``defs`` has it any more.
+    """
     new = {d.name: d.buffer for d in defs}
     known = {b.name for b in program.buffers}
     buffers = (*(new.get(b.name, b) for b in program.buffers), *(b for b in new.values() if b.name not in known))

@@ -53,6 +53,13 @@ PRODUCTS = {
         output H: f16[M, F]
         Y[m, f] = sum[k](X[m, k] * W[f, k])
         H[m, f: F] = Y[m, f] * sigmoid(Y[m, f + F])""",
+    "a gate at another position of an axis": """
+        dim M = 200, K = 160, F = 136
+        input X: f16[M, K]
+        input W: f16[F, 2, K]
+        output H: f16[M, F]
+        Y[m, c, f] = sum[k](X[m, k] * W[f, c, k])
+        H[m, f] = Y[m, 1, f] * sigmoid(Y[m, 0, f])""",
     "two outputs of one product": _product("""
         input c: f32[N]
         output Y: f16[M, N]
@@ -221,6 +228,16 @@ ATTENTION = {
         output O: f16[B, H, M, D]
         {S}
         O[b, h, i, d] = sigmoid(G[b, h, i, d]) * sum[j](softmax[j](S[b, h, i, j]) * V[b, h, j, d]) + R[b, h, i, d]"""),
+    "the difference of two softmaxes": """
+        dim H = 2, M = 150, D = 64, E = 128
+        scalar s: f32 = 0.35
+        input Q: f16[M, H, 2, D]
+        input K: f16[M, H, 2, D]
+        input V: f16[M, H, E]
+        output O: f16[M, H, E]
+        S[h, c, i, j] = sum[d](Q[i, h, c, d] * K[j, h, c, d]) / sqrt(D)
+        P[h, c, i, j] = softmax[j | j <= i](S[h, c, i, j])
+        O[i, h, e] = sum[j]((P[h, 0, i, j] - s * P[h, 1, i, j]) * V[j, h, e])""",
     "one key for every head": _attention("""
         input k: f16[N, D]
         output O: f16[B, H, M, D]
@@ -476,5 +493,5 @@ ATTENTION |= {
 CLOSE = frozenset({
     "relative bias", "relative bias by distance", "a mask as an input", "a gate and a residual",
     "sequence before heads, wide values", "sinks, brain floats",
-    "two products of one operand", "channels and taps last",
+    "two products of one operand", "channels and taps last", "the difference of two softmaxes",
 })  # fmt: skip

@@ -321,6 +321,7 @@ template <bool E4M3> static void narrow8(Frame& f, const Instruction& i) {
 template <bool LARGEST> static void extreme(Frame& f, const Instruction& i) {
     f.set(i.args[0], as<u32>(nan_aware(f.real(i.args[1]), f.real(i.args[2]), LARGEST)));
 }
+static void divide(Frame& f, const Instruction& i) { f.set(i.args[0], as<u32>(f.real(i.args[1]) / f.real(i.args[2]))); }
 static void differs(Frame& f, const Instruction& i) { f.set(i.args[0], (u32)f.get(i.args[1]) != (u32)f.get(i.args[2])); }
 static void move(Frame& f, const Instruction& i) { f.set(i.args[0], f.get(i.args[1])); }
 
@@ -342,6 +343,7 @@ void scalar_handlers(std::map<string, Handler>& table) {
     table["lg2.approx.ftz.f32"] = unary<log2_of>;
     table["tanh.approx.f32"] = unary<tanh_of>;
     table["cvt.rna.tf32.f32"] = unary<tf32_of>;
+    table["div.full.f32"] = divide;
     table["max.NaN.f32"] = extreme<true>;
     table["min.NaN.f32"] = extreme<false>;
     table["cvt.f32.f16"] = widen;

@@ -4,6 +4,11 @@ The pass applies only under ``precision`` fast, and to powers with a constant ex
 approximation is no less exact than the function.  ``core.functions`` names the approximation of each function and
 states its error; those for narrow outputs only belong to ``hardware-math``.  The pass is one of the last, because
 earlier passes rewrite the exact functions.
+
+The division of two f32 numbers that rounds once has a branch for quotients that may be subnormal, which 0 is taken for:
+most intersections of pairs of boxes are empty.  A quotient that is reduced, and stored nowhere by itself, has the
+division without a branch.  No function that jumps reads it, and where quotients are compared with other numbers, as the
+largest one of a row is, all quotients of the module are computed alike.
 """
 
 from __future__ import annotations
@@ -12,11 +17,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
+from nautilus.core.expr.nodes import COMPARISONS
+from nautilus.core.expr.quotients import jumps
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.ops import ConstOp, MapOp, MemKernel, MemModule, MemOp, walk_ops
-from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
+from nautilus.ma_tile.ir.ops import ConstOp, ConvertOp, ForOp, MapOp, MemKernel, MemModule, MemOp, ReduceOp, walk_ops
+from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 
 #: function -> the one that computes it in f32 with fewer instructions
 APPROXIMATIONS: Mapping[str, str] = {
@@ -35,16 +42,54 @@ class Approximate:
     def apply(self, module: MemModule) -> MemModule:
         if self.precision != "fast":
             return module
-        return each_kernel(module, _approximated)
+        quotients = {k.name: _quotients(k) for k in module.kernels}
+        alike = all(q.all_reduced for q in quotients.values()) or not any(q.compared for q in quotients.values())
+        return each_kernel(module, lambda k: _approximated(k, quotients[k.name].reduced if alike else frozenset()))
 
 
-def _approximated(kernel: MemKernel) -> MemKernel:
+@dataclass(frozen=True, slots=True)
+class _Quotients:
+    """The f32 quotients of a kernel of which only reductions are left, whether these are all, and any is compared."""
+
+    reduced: frozenset[str]
+    all_reduced: bool
+    compared: bool
+
+
+def _quotients(k: MemKernel) -> _Quotients:
+    ops = [*walk_ops(k.body)]
+    found = {x.result.name for x in ops if isinstance(x, MapOp) and x.op == "div" and x.result.type.dtype is DType.F32}
+    if not found:
+        return _Quotients(frozenset(), True, False)
+    constants = {x.result.name for x in ops if isinstance(x, ConstOp)}
+    kept, compared = set[str](), set[str]()  # what leads to a use of each element by elementwise operations
+    for op in ops:
+        if not isinstance(op, MapOp | ConvertOp | ReduceOp | ForOp):
+            kept |= set(reads(op))
+    for op in reversed(ops):
+        if isinstance(op, MapOp):
+            made, fixed = op.result, any(a.name in constants for a in op.args)
+            for a in op.args:
+                if made.name in kept or jumps(op.op, made.type.dtype, a.type.dtype, fixed):
+                    kept.add(a.name)
+                if made.name in compared or (op.op in COMPARISONS and a.type.dtype.is_float and not fixed):
+                    compared.add(a.name)
+        elif isinstance(op, ConvertOp):
+            kept |= {op.arg.name} if op.result.name in kept else set()
+            compared |= {op.arg.name} if op.result.name in compared else set()
+    return _Quotients(frozenset(found - kept), not found & kept, bool(found & compared))
+
+
+def _approximated(kernel: MemKernel, quotients: frozenset[str]) -> MemKernel:
+    """``kernel`` with approximations; those of divisions for ``quotients`` alone."""
     constants = {x.result.name: float(x.value) for x in walk_ops(kernel.body) if isinstance(x, ConstOp)}
 
     def rule(op: MemOp) -> tuple[MemOp, ...]:
         if not (isinstance(op, MapOp) and op.op in APPROXIMATIONS and op.result.type.dtype is DType.F32):
             return (op,)
         if op.op == "pow" and not 0.0 < abs(constants.get(op.args[1].name, inf)) <= 1.0:
+            return (op,)
+        if op.op == "div" and op.result.name not in quotients:
             return (op,)
         return (replace(op, op=APPROXIMATIONS[op.op]),)
 

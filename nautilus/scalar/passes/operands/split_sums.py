@@ -4,48 +4,95 @@
 two and not their common form, whose element is no product.  The pass rewrites a sum whose every term is a product of
 factors with a parallel axis of their own on either side.  Sums may be associated again (``grammar/README.md``,
 "Numbers"), so the result has the error of two sums.  Where a term is inf or NaN, both forms are.
+
+A factor of a sum is a factor of each of its terms where that makes matrix products of terms that were none, as in
+``sum_d(q_id * (k_jd + t[j - i, d]))``.  It is finite for certain, or because ``assume`` promises it: an infinite one
+gives inf beside a sum, and NaN beside terms of both signs.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var
-from nautilus.core.expr.products import factors, matrix_products
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, rewrite
+from nautilus.core.expr.products import factors, matrix_products, product_of
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.terms import MOST_TERMS
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
+from nautilus.scalar.passes.factor import certainly_finite, inner_sum, with_inner_sum
+from nautilus.scalar.passes.operands.order_contractions import Fenced
 from nautilus.scalar.rewriting import find_defs, fresh_name
 
 
 @dataclass(frozen=True, slots=True)
 class SplitSums(CertifyingPass[Program]):
-    """Split every sum of matrix products."""
+    """Split every sum of matrix products.  ``spec``: the Spec, whose promises say which inputs are finite."""
+
+    spec: Promises | None = None
 
     name = "split-sums"
 
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with a sum for each product, and a certificate for each sum that was split."""
         certificates: list[Certificate] = []
+        finite = finite_inputs(self.spec)
         for name in [k.name for k in program.kernels]:
             d = find_defs(program).get(name)
-            parts = None if d is None else products(d)
+            parts = None if d is None else products(d, finite)
             if d is not None and parts is not None:
                 program = _split(program, d, parts, certificates)
         return program, tuple(certificates)
 
 
-def products(d: Def) -> tuple[tuple[Expr, bool], ...] | None:
-    """The terms of ``d`` with whether they are subtracted; None unless there are several matrix products."""
+def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
+    """The sums of ``program`` that have matrix products if factors of sums in their terms are finite."""
+    known = finite_inputs(spec)
+    out = []
+    for d in find_defs(program).values():
+        floats = {ld.buffer for ld in d.reads() if program.buffer(ld.buffer).space is Space.INPUT and ld.dtype.is_float}
+        if products(d, known) is None and products(d, known | floats) is not None:
+            one = [name for name in sorted(floats - known) if products(d, known | {name}) is not None]
+            out.append(Fenced(d.name, tuple(one[:1] or sorted(floats - known)), d.span))
+    return tuple(out)
+
+
+def products(d: Def, finite: frozenset[str] = frozenset()) -> tuple[tuple[Expr, bool], ...] | None:
+    """The terms of ``d`` with whether they are subtracted; None unless there are several matrix products.
+
+    ``finite``: the inputs that are promised to be finite.
+    """
     if d.op != "sum" or not d.value.dtype.is_float:
         return None
     found = _terms(d.value, False)
     several = 1 < len(found) <= MOST_TERMS
-    return tuple(found) if several and all(_is_matrix_product(d, e) for e, _ in found) else None
+    if several and all(_is_matrix_product(d, e) for e, _ in found):
+        return tuple(found)
+    if len(found) == 1 and not _is_matrix_product(d, d.value):
+        found = _distributed(d.value, finite)
+        if 1 < len(found) <= MOST_TERMS and any(_is_matrix_product(d, e) for e, _ in found):
+            return tuple(found)
+    return None
+
+
+def _distributed(e: Expr, finite: frozenset[str]) -> list[tuple[Expr, bool]]:
+    """The terms of a product of one sum and factors that are finite; none for any other expression."""
+    parts = factors(e)
+    sums = [x for x in parts if len(_terms(x, False)) > 1]
+    others = [x for x in parts if x not in sums]
+    if len(sums) != 1 or len(others) != len(parts) - 1 or not all(_is_finite(x, finite) for x in others):
+        return []
+    return [(product_of([*others, x]), negative) for x, negative in _terms(sums[0], False)]
+
+
+def _is_finite(e: Expr, finite: frozenset[str]) -> bool:
+    """Whether ``e`` is a finite number where the inputs ``finite`` are."""
+    read = rewrite(e, lambda n: Const(1.0, n.dtype) if isinstance(n, Load) and n.buffer in finite else None)
+    return certainly_finite(read)
 
 
 def _terms(e: Expr, negative: bool) -> list[tuple[Expr, bool]]:

@@ -10,22 +10,29 @@ The columns of a gate and of what it scales often stand side by side in one matr
 A kernel then has tiles of both products at the positions of the result, so ``Y`` is not stored.  Every read of the
 product is at a variable of its reader along that axis, or a constant away from it, at two places in all, and no
 column is computed twice.
+
+Columns may also be constant positions of an axis of their own, ``Y[m, 0, f]`` and ``Y[m, 1, f]``, and what is made from
+them at each position may be more than one definition, as a softmax is (:mod:`nautilus.scalar.analysis.positions`).
+Each definition becomes one for each position then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Const, Expr, Load, Var, rewrite, substitute
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Var, identity, rewrite, substitute
 from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.positions import Chain, find_chain
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.passes.inline import can_inline, replace_reads
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import all_defs, fresh_name, put_defs
 
@@ -45,7 +52,12 @@ class SeparateColumns:
             defs = all_defs(live)
             found = None if defs is None else _places(defs[name], defs)
             if defs is not None and found is not None:
-                live = program = Simplify().apply(_separated(live, defs[name], defs, found))
+                live = program = Simplify().apply(Dead().apply(_separated(live, defs[name], defs, found)))
+        for name in all_defs(live) or ():
+            defs = all_defs(live) or {}
+            chain = find_chain(defs[name], defs) if name in defs else None
+            if chain is not None:
+                live = program = Simplify().apply(Dead().apply(_at_positions(live, chain, defs)))
         return program
 
 
@@ -95,7 +107,7 @@ def _separated(program: Program, d: Def, defs: Mapping[str, Def], places: _Place
     names: dict[int, str] = {}
     made: list[Def] = []
     for offset in places.offsets:
-        names[offset] = d.name if not made else fresh_name(program, f"{d.name}_beside")
+        names[offset] = fresh_name(program, f"{d.name}_at_{offset}")
         made.append(_columns(d, names[offset], places, offset))
     out = put_defs(program, d.name, made)
     for r in defs.values():
@@ -124,3 +136,65 @@ def _columns(d: Def, name: str, places: _Places, offset: int) -> Def:
     buffer = replace(d.buffer, name=name, shape=tuple(a.extent for a in par))
     guard = None if d.guard is None else substitute(d.guard, moved)
     return replace(d, name=name, buffer=buffer, par=par, value=substitute(d.value, moved), guard=guard)
+
+
+def _at_positions(program: Program, chain: Chain, defs: Mapping[str, Def]) -> Program:
+    """``program`` with definitions for each position of the members of ``chain``."""
+    names: dict[tuple[str, int], str] = {}
+    for name in chain.places:
+        for p in range(chain.extent):
+            names[name, p] = fresh_name(program, f"{name}_at_{p}", list(names.values()))
+
+    def rule(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer not in chain.places:
+            return None
+        at = chain.places[e.buffer]
+        place = e.index[at]
+        assert isinstance(place, Const), "members are read at constants, or at axes that have become constants"
+        return replace(e, buffer=names[e.buffer, int(place.value)], index=(*e.index[:at], *e.index[at + 1 :]))
+
+    for d in defs.values():
+        if d.name in chain.places:
+            whole = [_position(d, chain.places[d.name], p) for p in range(chain.extent)]
+        elif d.name in chain.sums or any(ld.buffer in chain.places for ld in d.reads()):
+            whole = [d]
+        else:
+            continue
+        made: list[Def] = []
+        for p, x in enumerate(whole):
+            x = _written_out(x, chain)
+            guard = None if x.guard is None else rewrite(x.guard, rule)
+            name = names.get((d.name, p), d.name)
+            made.append(
+                replace(x, name=name, buffer=replace(x.buffer, name=name), value=rewrite(x.value, rule), guard=guard)
+            )
+        program = put_defs(program, d.name, made)
+        for x in made if d.name in chain.sums else ():
+            if can_inline(x) and x.buffer.dtype is x.value.dtype:
+                program = replace_reads(program, x)
+    return program
+
+
+def _position(d: Def, at: int, p: int) -> Def:
+    """``d`` at position ``p`` of dimension ``at``."""
+    env: dict[str, Expr] = {d.par[at].name: integer(p)}
+    par = (*d.par[:at], *d.par[at + 1 :])
+    guard = None if d.guard is None else substitute(d.guard, env)
+    buffer = replace(d.buffer, shape=tuple(a.extent for a in par))
+    return replace(d, buffer=buffer, par=par, value=substitute(d.value, env), guard=guard)
+
+
+def _written_out(d: Def, chain: Chain) -> Def:
+    """``d`` with the terms of its reduction over positions written out, if it has one."""
+    axis = chain.sums.get(d.name)
+    if axis is None or d.op is None:
+        return d
+    binary, dtype = COMBINERS[d.op].binary, d.value.dtype
+    terms = (substitute(d.value, {axis: integer(p)}) for p in range(chain.extent))
+    value = reduce(lambda x, y: Op(binary, (x, y), dtype, d.span), terms)
+    red = tuple(a for a in d.red if a.name != axis)
+    if red:
+        return replace(d, red=red, value=value)
+    if d.guard is not None:
+        value = Op("select", (d.guard, value, identity(d.op, dtype)), dtype, d.span)
+    return replace(d, red=(), op=None, value=value, guard=None)

@@ -14,21 +14,25 @@ issue slots or more, and has at least :data:`SHARED` terms for each of its eleme
 evaluations that this saves take longer than the tensors of the definition take to be read and written, and than two
 launches.  Operands of products of matrices stay, because a tile computes each once (``store-operands`` stores them
 where that is not enough).
+
+``shared``: the parts are those beside products of matrices that many of their elements have in common
+(:mod:`nautilus.scalar.analysis.contractions.shared_parts`), such as a bias for each pair of positions in a window, and
+read memory.  Definitions with equal parts, such as the maximum and the sum of a softmax, read the same table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children, free_vars, rewrite, substitute, walk
-from nautilus.core.functions import FUNCTIONS
-from nautilus.core.index.sizes import nominal
+from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
+from nautilus.scalar.analysis.contractions.shared_parts import Part, shared_parts, slots
 from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
@@ -44,20 +48,23 @@ GAIN = 1.0  # the time saved, relative to that of memory and launches
 
 @dataclass(frozen=True, slots=True)
 class StoreTables:
-    """Store the tables of all definitions.  ``arch``: the target."""
+    """Store the tables of all definitions, or the ``shared`` parts beside products.  ``arch``: the target."""
 
     arch: str = DEFAULT_TARGET
+    shared: bool = False
 
     name = "store-tables"
 
     def apply(self, program: Program) -> Program:
         """The program with one more definition for each table; the same object where there is none."""
+        if self.shared:
+            return _with_shared_parts(program)
         rates = machine(self.arch)
         rate = rates.multiprocessors * rates.fma * rates.clock
         buffers = {b.name: b for b in program.buffers}
         for name, d in find_defs(program).items():
             found = () if multiplies_matrices(d) else tuple(dict.fromkeys(_tables(d.value, d)))
-            saved = sum(points(d.axes) * _slots(t.of) for t in found) / rate
+            saved = sum(points(d.axes) * slots(t.of) for t in found) / rate
             if found and saved > GAIN * (_bytes(d, buffers) / MEMORY + 2e-6 * LAUNCH):
                 program = put_defs(program, name, _stored(program, d, found))
         return program
@@ -77,7 +84,7 @@ def _tables(e: Expr, d: Def) -> Iterator[_Table]:
     """The largest parts of ``e`` that become tables."""
     if isinstance(e, Load):
         return
-    costly = e.dtype is DType.F32 and _slots(e) >= COSTLY and not any(isinstance(n, Load) for n in walk(e))
+    costly = e.dtype is DType.F32 and slots(e) >= COSTLY and not any(isinstance(n, Load) for n in walk(e))
     made = _table(e, d) if costly else None
     if made is not None:
         yield made
@@ -117,11 +124,6 @@ def _replaced(e: Expr, old: Expr, new: Expr) -> Expr:
     return rewrite(e, lambda n: new if n == old else None)
 
 
-def _slots(e: Expr) -> float:
-    """Issue slots of one evaluation of ``e``."""
-    return sum(FUNCTIONS[n.op].slots if n.op in FUNCTIONS else 1 for n in walk(e) if isinstance(n, Op))
-
-
 def _bytes(d: Def, buffers: Mapping[str, Buffer]) -> int:
     """Bytes of the tensors that ``d`` reads, or elements of them where those are fewer, and of what it writes."""
     return sum(
@@ -143,3 +145,39 @@ def _stored(program: Program, d: Def, found: tuple[_Table, ...]) -> tuple[Def, .
             made[value, axes] = Def(name, buffer, axes, (), None, value, None, d.span)
         at[t.of] = Load(made[value, axes].name, t.index, value.dtype, t.of.span)
     return (*made.values(), replace(d, value=rewrite(d.value, lambda n: at.get(n))))
+
+
+def _with_shared_parts(program: Program) -> Program:
+    """``program`` with the shared parts beside products in temps, equal ones once."""
+    shapes = {b.name: b.shape for b in program.buffers}
+    defs = find_defs(program)
+    made: dict[tuple[Expr, tuple[Extent, ...]], Buffer] = {}
+    for d in defs.values():
+        found = shared_parts(d, defs, shapes)
+        at: dict[Expr, Expr] = {}
+        tables: list[Def] = []
+        for part in found:
+            table = _stored_part(program, part, d, [b.name for b in made.values()])
+            key = table.value, table.buffer.shape
+            if key not in made:
+                made[key] = table.buffer
+                tables.append(table)
+            at[part.of] = _element(made[key], part)
+        if found:
+            reader = replace(d, value=rewrite(d.value, lambda n, at=at: at.get(n)))
+            program = put_defs(program, d.name, (*tables, reader))
+    return program
+
+
+def _stored_part(program: Program, part: Part, d: Def, others: Sequence[str]) -> Def:
+    """The temp that has the elements of ``part`` of ``d``."""
+    axes = tuple(Axis(f"i{n}", a.extent, d.span) for n, a in enumerate(part.axes))
+    value = substitute(part.of, {a.name: Var(i.name) for a, i in zip(part.axes, axes, strict=True)})
+    name = fresh_name(program, f"{d.name}_table", others)
+    buffer = Buffer(name, part.dtype, tuple(a.extent for a in axes), Space.TEMP, d.span)
+    return Def(name, buffer, axes, (), None, value, None, d.span)
+
+
+def _element(buffer: Buffer, part: Part) -> Expr:
+    load = Load(buffer.name, tuple(Var(a.name) for a in part.axes), buffer.dtype, part.of.span)
+    return load if load.dtype is part.of.dtype else Op("cast", (load,), part.of.dtype, part.of.span)

@@ -71,3 +71,99 @@ module t target sm_80 {
     st.global Y[i], %y vec 1
   }
 }
+
+; CASE: quotients that are reduced, stored, and rounded
+; RUN: approximate
+; ARCH: sm_80
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f32[32]
+  output Y: f32[32]
+  output Z: f32[]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %half = const 0.5 : f32 #one
+    %m = add %x, %x : f32[i: 32] #i
+    %p = div %x, %m : f32[i: 32] #i
+    %q = div %m, %x : f32[i: 32] #i
+    %r = div %x, %p : f32[i: 32] #i
+    %s = round %r : f32[i: 32] #i
+    %t = add %q, %s : f32[i: 32] #i
+    %z = reduce sum %t over i : f32 #one
+    st.global Y[i], %p vec 1
+    st.global Z[], %z vec 1
+  }
+}
+; CHECK: %p = div %x, %m : f32
+; CHECK-NEXT: %q = div_approx %m, %x : f32
+; CHECK-NEXT: %r = div %x, %p : f32
+
+; CASE: quotients in a loop, of which the largest is found elsewhere
+; RUN: approximate
+; ARCH: sm_80
+; COMPLETE:
+; AGAIN
+module t target sm_80 {
+  input X: f32[32]
+  output Y: f32[]
+  output Z: f32[]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %y = for a in 0..2 carry(%c = %x) {
+      %q = div %x, %x : f32[i: 32] #i
+      %n = max %c, %q : f32[i: 32] #i
+      yield %n
+    }
+    %z = reduce max %y over i : f32 #one
+    st.global Y[], %z vec 1
+  }
+  kernel l grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %one = const 1 : i32 #one
+    %none = const 0 : i32 #one
+    %y = ld.global Y[] vec 1 : f32 #one
+    %q = div %x, %x : f32[i: 32] #i
+    %e = eq %q, %y : bool[i: 32] #i
+    %s = select %e, %one, %none : i32[i: 32] #i
+    %f = cast %s : f32[i: 32] #i
+    %z = reduce sum %f over i : f32 #one
+    st.global Z[], %z vec 1
+  }
+}
+; CHECK-COUNT-2: %q = div_approx %x, %x : f32
+
+; CASE: quotients that are compared, and one of them is stored
+; RUN: approximate
+; ARCH: sm_80
+; COMPLETE:
+; UNCHANGED
+module t target sm_80 {
+  input X: f32[32]
+  output Y: f32[32]
+  output Z: f32[]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %q = div %x, %x : f32[i: 32] #i
+    %z = reduce max %q over i : f32 #one
+    st.global Z[], %z vec 1
+  }
+  kernel l grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %y = ld.global Z[] vec 1 : f32 #one
+    %q = div %x, %x : f32[i: 32] #i
+    %e = eq %q, %y : bool[i: 32] #i
+    %s = select %e, %x, %q : f32[i: 32] #i
+    st.global Y[i], %s vec 1
+  }
+}

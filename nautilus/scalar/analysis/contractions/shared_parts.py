@@ -1,0 +1,131 @@
+"""Parts of what is computed beside a product of matrices that many of its elements have in common.
+
+Scores of attention over windows have a bias for each pair of positions, which is the same in all windows::
+
+    S[w, h, i, j] + 16 * sigmoid(T[i // 8 - j // 8 + 7, i % 8 - j % 8 + 7, h])    ;    S[r, h, i, j] + B[i, j, h]
+
+The threads of a tile of ``S`` have neighbours along ``j``.  They evaluate the function for each window, and their
+elements of ``B`` are apart in memory.  Stored once with the axes in the order in which the product has them
+(``[h, i, j]``), such a part is a vector of neighbouring elements.
+
+A part reads nothing that is made from products of matrices.  It is
+
+* an element of a tensor whose last dimension is not along the last axis of the product, with :data:`AGAIN` uses; or
+* a function of :data:`COSTLY` issue slots or more, or one of such an element that takes special functions, with
+  :data:`OFTEN` uses of each element and at most :data:`LARGEST` elements, which stay in L2; or
+* a function along the columns of the product that takes special functions, such as the norms of keys, with
+  :data:`ROWS` uses: the threads of a tile evaluate it for every second row.
+
+All of its elements are computed, so they are read without a condition, or proved to exist at every position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, children, free_vars, loads, walk
+from nautilus.core.expr.products import strip_lossless_conversions
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.index.sizes import Extent
+from nautilus.core.records import dataclass
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
+from nautilus.scalar.analysis.definitions import Def, points
+from nautilus.scalar.analysis.masking import certainly_in_range
+
+COSTLY = 16  # issue slots: several times those of a load
+OFTEN = 32  # uses of each element of a function
+AGAIN = 4  # uses of each element that is copied
+ROWS = 128  # uses of each element of a vector along columns, which one block may have
+LARGEST = 1 << 22
+TERMS = 1 << 24  # elements of the smallest product: those of fewer take less time than one more kernel
+MORE_TERMS = 1 << 26  # the same where a part takes a few special functions
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part ``of`` a value, over ``axes``; ``dtype`` has all of its values."""
+
+    of: Expr
+    axes: tuple[Axis, ...]
+    dtype: DType
+
+
+def shared_parts(d: Def, defs: Mapping[str, Def], shapes: Mapping[str, tuple[Extent, ...]]) -> tuple[Part, ...]:
+    """The largest parts of the value of ``d`` that are worth storing."""
+    order = _order(d, defs)
+    if order is None or points(order) < TERMS:
+        return ()
+    found = _parts(d.value, order, _of_products(defs))
+    scope = {a.name: a.extent for a in d.axes}
+    always = d.guard is None and not any(isinstance(n, Op) and n.op == "select" for n in walk(d.value))
+    return tuple(p for p in dict.fromkeys(found) if always or certainly_in_range(p.of, shapes, scope))
+
+
+def is_shared_part(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` is such a part of ``reader``, whose kernel would evaluate it again."""
+    if d.is_reduction or d.at is not None or d.scatter is not None or d.guard is not None:
+        return False
+    order = _order(reader, defs)
+    terms = 0 if order is None else points(order)
+    return terms >= TERMS and _part(d.value, d.par, terms, _of_products(defs)) is not None
+
+
+def _of_products(defs: Mapping[str, Def]) -> set[str]:
+    """The definitions that are products of matrices, or made from them."""
+    found = set[str]()
+    for n, d in defs.items():
+        if multiplies_matrices(d) or any(ld.buffer in found for ld in d.reads()):
+            found.add(n)
+    return found
+
+
+def slots(e: Expr) -> float:
+    """Issue slots of one evaluation of ``e``."""
+    return sum(FUNCTIONS[n.op].slots if n.op in FUNCTIONS else 1 for n in walk(e) if isinstance(n, Op))
+
+
+def _order(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...] | None:
+    """The axes of the product of matrices that ``d`` reads at its own axes, in the order of the product."""
+    for ld in d.reads():
+        made = defs.get(ld.buffer)
+        if made is None or not multiplies_matrices(made) or made.at is not None:
+            continue
+        axes = [d.axis(e.name) for e in ld.index if isinstance(e, Var)]
+        if len(axes) == len(ld.index) == len(set(ld.index)):
+            return tuple(a for a in axes if a is not None)
+    return None
+
+
+def _parts(e: Expr, order: tuple[Axis, ...], results: set[str]) -> Iterator[Part]:
+    part = _part(e, order, points(order), results)
+    if part is not None:
+        yield part
+    elif not isinstance(e, Load):
+        for c in children(e):
+            yield from _parts(c, order, results)
+
+
+def _part(e: Expr, order: tuple[Axis, ...], terms: int, results: set[str]) -> Part | None:
+    """``e``, with axes among ``order``, as a part beside ``terms`` elements of a product; None where it is none."""
+    names = free_vars(e)
+    axes = tuple(a for a in order if a.name in names)
+    read = loads(e)
+    if e.dtype is not DType.F32 or not read or len(axes) < len(names) or any(ld.buffer in results for ld in read):
+        return None
+    plain = strip_lossless_conversions(e)
+    uses = terms / points(axes)
+    if isinstance(plain, Load):
+        stored = plain.dtype is DType.F32 or plain.dtype.is_half
+        return Part(e, axes, plain.dtype) if stored and uses >= AGAIN and _is_across(plain, order[-1].name) else None
+    zeros = any(isinstance(n, Op) and n.op == "select" and n.dtype.is_float for n in walk(e))  # may be structural
+    special = any(isinstance(n, Op) and n.op in FUNCTIONS and FUNCTIONS[n.op].special for n in walk(e))
+    across = special and any(_is_across(ld, order[-1].name) for ld in read)
+    costly = (across or slots(e) >= COSTLY) and uses >= OFTEN and points(axes) <= LARGEST
+    vector = special and uses >= ROWS and terms >= MORE_TERMS
+    return Part(e, axes, DType.F32) if (costly or vector) and order[-1].name in names and not zeros else None
+
+
+def _is_across(ld: Load, last: str) -> bool:
+    """Whether elements of ``ld`` at neighbouring positions of the axis ``last`` are apart in memory."""
+    return last in free_vars(ld) - free_vars(ld.index[-1])
