@@ -320,7 +320,9 @@ def test_long_recurrences_of_large_states_are_cut_and_short_ones_are_not() -> No
         assert (after is not before) is cut
 
 
-@pytest.mark.parametrize(("dtype", "e", "cut"), [("bf16", 64, True), ("f32", 64, False), ("bf16", 192, False)])
+@pytest.mark.parametrize(
+    ("dtype", "e", "cut"), [("bf16", 64, True), ("f32", 64, False), ("bf16", 192, True), ("bf16", 320, False)]
+)
 def test_rows_with_different_decays_are_cut_where_pairs_of_steps_have_a_kernel(dtype: str, e: int, cut: bool) -> None:
     text = GATE.replace("T = 50, D = 4, E = 3", f"T = 8192, D = 64, E = {e}").replace("sigmoid(g[h, t])", "sigmoid(w)")
     text = text.replace("q: f32", f"q: {dtype}").replace("k: f32", f"k: {dtype}").replace("v: f32", f"v: {dtype}")
