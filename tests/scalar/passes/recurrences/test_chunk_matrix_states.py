@@ -20,6 +20,7 @@ from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences.chunk_matrix_states import ChunkMatrixStates
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
+from nautilus.scalar.rewriting.states import chunks
 from tests.scalar.expect import sound
 from tests.scalar.passes.recurrences.test_chunk_recurrences import spoilt
 from tests.scalar.programs.specs import agree
@@ -248,6 +249,18 @@ def test_chunks_are_the_recurrence(name: str, length: int) -> None:
     tiled = TileRecurrences().apply(after)
     sound(tiled)
     agree(spec, tiled, inputs, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["a gate", "downwards", "the state before", "a sum beside the state", "a delta rule, downwards"]
+)
+def test_products_of_pairs_are_stored_beside_many_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "TOGETHER", 2)
+    spec, inputs = drawn(name)
+    _, after = chunked(spec)
+    assert any(b.name.endswith("_weights") for b in after.buffers)
+    sound(after)
+    agree(spec, after, inputs, 1e-5)
 
 
 @pytest.mark.parametrize("name", OTHERS)
