@@ -16,6 +16,7 @@ import numpy as np
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Param, free_vars, loads, walk
 from nautilus.core.index.simplify import simplify
@@ -142,3 +143,13 @@ def longest(
         if np.sum(turn) < np.sum(found) if starts else np.sum(turn) > np.sum(found):
             turned, found = turned | {name}, turn
     return found
+
+
+def share_of_one(mask: Expr | None, env: Mapping[str, Any]) -> Any:
+    """The share of the iterations of loops in which ``mask`` may hold, where it says of a loop which one that is."""
+    share: Any = 1.0
+    for c in conjuncts(mask):
+        named = free_vars(c) if isinstance(c, Op) and c.op == "eq" else frozenset[str]()
+        for low, last in (env[f"{v}#"] for v in named if f"{v}#" in env):
+            share = share / np.maximum(1.0, np.asarray(last, np.float64) - low + 1.0)
+    return share

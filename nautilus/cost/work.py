@@ -22,7 +22,7 @@ from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.accesses import PlainLoads, alone, shares_loads, store_work, with_strides
 from nautilus.cost.combining import chain, combining
-from nautilus.cost.estimates import choices, estimated, longest, segment_lengths, starts_of, window_ends
+from nautilus.cost.estimates import choices, estimated, longest, segment_lengths, share_of_one, starts_of, window_ends
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, operation, rescales_lazily, squares
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
@@ -328,7 +328,7 @@ class Counter:
             case ma.GlobalStore(buffer=buffer):
                 if np.any(times):
                     self.stored.add(buffer)
-                self.store(op, times)
+                self.store(op, times, env)
             case ma.RowStore(buffer=buffer):
                 self.stored.add(buffer)
                 self.rows(op, times)
@@ -430,11 +430,12 @@ class Counter:
         self.elementwise(times, self.warps * count / max(1, vec))
 
     # -- memory ---------------------------------------------------------------------------------
-    def store(self, op: ma.GlobalStore, times: Any) -> None:
-        """Count a store."""
+    def store(self, op: ma.GlobalStore, times: Any, env: Mapping[str, Any]) -> None:
+        """Count a store, which moves nothing in the iterations that its mask leaves out."""
         found = store_work(self.shapes[op.buffer], op, self.kernel.layouts[op.value.layout], self.warps)
-        self.counts.sectors = self.counts.sectors + times * found.sectors
-        self.counts.meets = self.counts.meets + times * found.meets
+        stored = times * share_of_one(op.mask, env)
+        self.counts.sectors = self.counts.sectors + stored * found.sectors
+        self.counts.meets = self.counts.meets + stored * found.meets
         self.elementwise(times, found.issue)
 
     def rows(self, op: ma.RowStore, times: Any) -> None:

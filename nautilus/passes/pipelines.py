@@ -124,7 +124,11 @@ SCALAR = Stage(
             *("operands.store_operands:StoreOperands", "results.store_tables:StoreTables"),
             *("axes.flatten_contractions:FlattenContractions", "windows.slide_windows:SlideWindows"),
             *("windows.separate_windows:SeparateWindows", "windows.nest_windows:NestWindows"),
-            *("windows.rescale_scans:RescaleScans", "axes.chunk_scans:ChunkScans"),
+            *(
+                "windows.scan_positions:ScanPositions",
+                "windows.rescale_scans:RescaleScans",
+                "axes.chunk_scans:ChunkScans",
+            ),
             "axes.chunk_moments:ChunkMoments",
             *(
                 "results.order_temps:OrderTemps",

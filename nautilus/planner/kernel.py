@@ -213,7 +213,8 @@ def _pair_roles(g: Draft, grid: list[str], rest: list[str], row: str, column: st
     side, step, warps = pairs.square(prod(g.extent(x) for x in grid))
     g.loop = terms
     loops = {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
-    g.roles |= loops | {x: AxisPlan(x, GRID, side if x in (row, column) else 1) for x in grid}
+    tiles = pairs.block({x: g.extent(x) for x in grid}, row, column, side)
+    g.roles |= loops | {x: AxisPlan(x, GRID, tiles[x]) for x in grid}
     return warps
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from nautilus.frontend.spec import Spec
 from nautilus.remarks.remark import Facts, Kind, Remark
 from nautilus.scalar.passes.operands import join_groups, order_contractions, split_sums
-from nautilus.scalar.passes.recurrences import chunk_recurrences
+from nautilus.scalar.passes.recurrences import chunk_matrix_states, chunk_recurrences
 from nautilus.scalar.passes.results import choose_terms
 
 
@@ -39,7 +39,15 @@ def segments(facts: Facts) -> Iterator[Remark]:
 
 
 def steps(facts: Facts) -> Iterator[Remark]:
-    """The remarks on recurrences whose states may grow from step to step."""
+    """The remarks on recurrences whose states may grow from step to step, or whose operands may be infinite."""
+    for m in chunk_matrix_states.fenced(facts.planned, facts.spec):
+        names = " and ".join(m.inputs)
+        message = (
+            f"the {m.steps} steps of {m.name} run one after another because {names} may hold inf; "
+            f"chunks of {m.length} steps would be products of matrices"
+        )
+        promises = "; ".join(f"assume {promise(facts.spec, n)}" for n in m.inputs)
+        yield Remark(Kind.ORDER, message, m.span, f"if all elements are finite, promise it: {promises}")
     for f in chunk_recurrences.fenced(facts.planned, facts.spec):
         names = " and ".join(f.inputs)
         message = (

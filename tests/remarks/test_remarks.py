@@ -151,6 +151,25 @@ def test_steps_that_a_promise_would_cut_into_chunks() -> None:
     assert said(STEPS.replace("T = 4096", "T = 8")) == ()
 
 
+DELTA = """
+dim H = 16, T = 4096, D = 64
+input q: bf16[H, T, D], k: bf16[H, T, D], v: bf16[H, T, D], g: bf16[H, T]
+output O: bf16[H, T, D]
+recur {
+  w[h, t, e] = sigmoid(g[h, t]) * (v[h, t, e] - (sum[d](k[h, t, d] * S[h, t - 1, d, e]) if t > 0 else 0))
+  S[h, t, d, e] = (S[h, t - 1, d, e] if t > 0 else 0) + k[h, t, d] * w[h, t, e]
+}
+O[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
+"""
+
+
+def test_matrix_states_that_a_promise_would_cut_into_chunks() -> None:
+    (found,) = said(DELTA)
+    assert found.kind is Kind.ORDER and found.span.line == 7
+    assert "the 4096 steps of S run one after another because k may hold inf" in found.message
+    assert found.hint == "if all elements are finite, promise it: assume abs(k[i, j, l]) < inf"
+
+
 SEGMENTS = """
 dim T = 2048, E = 8, D = 256, F = 256
 input X: bf16[T, D], off: i32[E + 1], W: bf16[E, F, D]

@@ -3,7 +3,8 @@
 Distances, comparisons of codes and products in other semirings (``max[k](A[i, k] + B[k, j])``) have the operands of a
 matrix product and no MMA.  A block has a square of results and a loop over the reduction, so that a thread uses each
 element that it loads for several results.  Squares of :data:`WIDE` rows are faster where there are enough of them: L1
-distances of 2048 x 2048 x 128 take 92 us on an H200, with squares of 32 rows 287 us.
+distances of 2048 x 2048 x 128 take 92 us on an H200, with squares of 32 rows 287 us.  A block has several squares of
+rows or columns that are fewer, as of the pairs within groups of 16.
 
 Where no operand has both an axis of the results and that of the terms, as in ``sum[k](i32(x[n] > bound[k]))``, all
 results have the same terms: a thread has results of its own and no other thread has terms of them.  A block has a
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from nautilus.core.expr.nodes import Expr, Load, Var, children, free_vars, loads
+from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
 
 WIDE, SIDE = 64, 32  # rows and columns of results of a block: 32 results of each thread, or 8
@@ -72,6 +74,19 @@ def positions(e: Expr) -> frozenset[str]:
 def square(results: int) -> tuple[int, int, tuple[int, int]]:
     """Rows and columns of a block, terms of a step, and warps along rows and columns, for so many ``results``."""
     return (WIDE, 4, (2, 2)) if results >= BLOCKS * WIDE * WIDE else (SIDE, 8, (4, 1))
+
+
+def block(grid: Mapping[str, int], row: str, column: str, side: int) -> dict[str, int]:
+    """The tile of a block: a square of ``side`` rows and columns, or of short rows and columns as many squares.
+
+    ``grid``: the axes of the results, of which the last ones hold the squares.
+    """
+    tiles = {x: min(side, ceil_pow2(n)) if x in (row, column) else 1 for x, n in grid.items()}
+    room = side * side // (tiles[row] * tiles[column])
+    for x in reversed([x for x in grid if x not in (row, column)]):
+        tiles[x] = min(room, floor_pow2(grid[x]))
+        room //= tiles[x]
+    return tiles
 
 
 def _apart(operands: Sequence[frozenset[str]], row: str, column: str) -> bool:

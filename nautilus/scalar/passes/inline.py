@@ -11,12 +11,14 @@ A temp that is read in windows, such as the state before in each step of a stenc
 of a window: it stays in memory where it is made from more than :data:`READS` tensors of its own shape.  So does a temp
 of 16 bits that is made from more than :data:`READS` elements at positions that are read or computed from what is read,
 such as those between which a deformable convolution interpolates, where each is an operand of :data:`AGAIN` terms of a
-product: the loop of the product would wait for two loads, one after the other, in each step.
+product: the loop of the product would wait for two loads, one after the other, in each step.  And so does a temp of
+16 bits with an exponential of a running result in each element, such as a product of decays, where each is an operand
+of :data:`AGAIN` terms: an exponential for each tile costs more than the element in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import prod
 from typing import TypeAlias
@@ -29,8 +31,10 @@ from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
+from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.domains import prefix_of
 from nautilus.scalar.analysis.masking import absorb_selects
 from nautilus.scalar.ir import Loop, Program, Store, Update, expressions, statements
 from nautilus.scalar.rewriting import find_defs, map_kernels, map_statements, with_body
@@ -69,7 +73,7 @@ def default_inline(program: Program) -> tuple[str, ...]:
     seen: _Seen = {}
     for name in [d.name for d in find_defs(program).values() if can_inline(d)]:
         done: list[Certificate] = []
-        if _is_large_in_windows(program, name, seen) or _is_gathered_operand(program, name):
+        if _is_large_in_windows(program, name, seen) or _is_stored_operand(program, name):
             continue
         candidate = inline_one(program, name, done, seen)
         if all(_size(c.after, {}) <= LIMIT for c in done):
@@ -91,18 +95,30 @@ def _is_large_in_windows(program: Program, name: str, seen: _Seen) -> bool:
     return over or any(len(s) > READS for s in found)
 
 
-def _is_gathered_operand(program: Program, name: str) -> bool:
-    """Whether the temp ``name`` of 16 bits is made from many gathered elements, and is an operand of products."""
-    d = find_defs(program)[name]
-    gathered = [ld for ld in loads(d.value) if any(isinstance(n, Load) for e in ld.index for n in walk(e))]
-    if len(gathered) <= READS or not d.buffer.dtype.is_half:
+def _is_stored_operand(program: Program, name: str) -> bool:
+    """Whether the temp ``name`` of 16 bits, which is an operand of products, costs too much in each of their tiles."""
+    defs = find_defs(program)
+    d = defs[name]
+    if not d.buffer.dtype.is_half:
         return False
-    for reader in find_defs(program).values():
+    gathered = [ld for ld in loads(d.value) if any(isinstance(n, Load) for e in ld.index for n in walk(e))]
+    if len(gathered) <= READS and not _decays(defs, d):
+        return False
+    for reader in defs.values():
         mine = [ld for ld in reader.reads() if ld.buffer == name] if reader.op == "sum" else []
-        again = prod(nominal(a.extent) for a in reader.axes if all(a.name not in free_vars(ld) for ld in mine))
+        again = prod(nominal(a.extent) for a in reader.axes if all(a.name not in free_vars(ld) for ld in mine[:1]))
         if mine and again >= AGAIN and any(n.op == "mul" for n in walk(reader.value) if isinstance(n, Op)):
             return True
     return False
+
+
+def _decays(defs: Mapping[str, Def], d: Def) -> bool:
+    """Whether each element of ``d`` has an exponential of a running result of its own."""
+    axes = {a.name for a in d.par}
+    powers = [n for n in walk(d.value) if isinstance(n, Op) and n.op == "exp"]
+    found = [ld for n in powers for ld in loads(n) if ld.buffer in defs]
+    running = (ld for ld in found if (made := defs[ld.buffer]).is_reduction and prefix_of(made) is not None)
+    return any(axes <= frozenset[str]().union(*map(free_vars, ld.index)) for ld in running)
 
 
 def _size(e: Expr, memo: dict[int, int]) -> int:
@@ -182,8 +198,17 @@ def _replaced(e: Expr, d: Def, copies: dict[Load, Expr]) -> Expr:
             return None
         if n not in copies:
             value = _at(d.value, {a.name: i for a, i in zip(d.par, n.index, strict=True)})
-            rounded = value.dtype is not d.buffer.dtype
-            copies[n] = Op("cast", (value,), d.buffer.dtype, n.span) if rounded else value
+            copies[n] = _of_type(value, d.buffer.dtype, n.span)
         return copies[n]
 
     return rewrite(e, rule)
+
+
+def _of_type(value: Expr, dtype: DType, span: Span) -> Expr:
+    """``value`` as an element of a tensor of ``dtype``, which rounds it unless a ``narrow`` made it one."""
+    if value.dtype is dtype:
+        return value
+    match value:
+        case Op(op="cast", args=(Op(op="narrow", dtype=narrowed) as made,)) if narrowed is dtype:
+            return made
+    return Op("cast", (value,), dtype, span)

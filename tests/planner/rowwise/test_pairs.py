@@ -32,6 +32,13 @@ def test_many_results_have_wide_squares() -> None:
     assert roles(text) == {"i": ("grid", 64), "j": ("grid", 64), "k": ("loop", 4)}
 
 
+def test_short_rows_and_columns_are_several_squares_of_a_block() -> None:
+    text = "input A: f32[512, 8, 16, K], C: f32[512, 8, 16, K]\noutput Y: f32[512, 8, 16, 16]\n"
+    text += "Y[b, c, i, j] = sum[k](abs(A[b, c, i, k] - C[b, c, j, k]))\n"
+    want = {"b": ("grid", 2), "c": ("grid", 8), "i": ("grid", 16), "j": ("grid", 16), "k": ("loop", 4)}
+    assert roles(text) == want
+
+
 def test_more_axes_of_terms_and_results() -> None:
     text = """input X: f32[B, M, K]
 input F: f32[N, M, 3]

@@ -19,11 +19,17 @@ step reads a state before it, the first chunk does.
 ``n`` is the chunk of ``t``.  A reader of ``S[t - 1]`` has the products up to the step before, and the sum over
 ``s < t``.  One chunk alone has the last sum only.  Steps that run downwards have the chunks in the other order.
 
-Where rows decay by different factors ``a[p, t, d]``, ``G`` is in the sums over ``d``.  The last one is then no product
-of matrices, and is computed for the pairs of steps of each chunk::
+Where rows decay by different factors ``a[p, t, d]``, ``G`` is in the sums over ``d``::
 
     y[p, t, e]     = sum[d](q[t, d] * G(start of n, t)[d] * S0[n, d, e])
                    + sum[s in chunk n, s <= t](sum[d](q[t, d] * G(s, t)[d] * x[s, d]) * u[s, e])
+
+The inner one of the last sums is stored for the pairs of steps of each chunk.  It is a product of matrices for pairs
+that are apart (:mod:`nautilus.scalar.rewriting.states.pairs`).  Without different factors it is stored too where there
+are more columns than a kernel of two products has.
+
+Numbers of steps in ``x``, ``q`` and ``k``, as where these are normalised, are outside of the products
+(:mod:`nautilus.scalar.analysis.states.row_scales`).
 
 What a step adds may read the state before it, as in the delta rule: ``u`` is then the correction
 ``w[t, e] = u[t, e] + f[t] * sum[d](k[t, d] * S[t - 1, d, e])``.  The corrections of a chunk solve a system of equations
@@ -60,29 +66,32 @@ pairs of steps again for each tile of columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
+from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer, number
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, substitute
 from nautilus.core.expr.products import factors
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
+from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs, promised_ranges
 from nautilus.scalar.analysis.contractions.terms import never_infinite
-from nautilus.scalar.analysis.definitions import is_recurrence
+from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
 from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states, reductions
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
 from nautilus.scalar.analysis.states.recurrences import form_of
+from nautilus.scalar.analysis.states.row_scales import without_row_scales
 from nautilus.scalar.analysis.states.step_products import LEAST, fits
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
-from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length
+from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length, sized
 from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.rewriting.states.chunks import (
     ZERO,
@@ -94,6 +103,7 @@ from nautilus.scalar.rewriting.states.chunks import (
     volume,
 )
 from nautilus.scalar.rewriting.states.last import reads_last
+from nautilus.scalar.rewriting.states.pairs import BLOCK
 from nautilus.targets.memory_rates import LAUNCH
 
 MOST: Final = 128.0  # of the magnitude of an exponent: exp(-128) is 0 in f32
@@ -101,10 +111,8 @@ LENGTHS: Final = (64, 128, 256)  # steps of a chunk, of which the rule takes the
 GAIN: Final = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
 ELEMENT: Final = 2.3e-6  # microseconds of a step of an element of a state, where all multiprocessors have steps (H200)
 _LEAST_AXIS = 16  # elements of rows and columns, at least
-_MOST_AXIS = 256  # elements of an axis, at most: a kernel of two products has them in a tile
-_MOST_COLUMNS = (
-    128  # beside sums for pairs of steps, which are in the loop of the product after them where it is wider
-)
+_MOST_AXIS = 512  # elements of an axis, at most: a kernel of two products has them in a tile
+_MOST_COLUMNS = 256  # beside sums for pairs of steps, which are in the loop of the product after them where it is wider
 _SHORT_FLOPS, _LONG_FLOPS = 4.0e8, 4.0e7  # operations in a microsecond, of 16 bits and of f32
 _EXPONENTIALS = 2.1e6  # exponentials in a microsecond, each with its sum and product
 _KERNELS = 7  # launches, about
@@ -143,23 +151,63 @@ class ChunkMatrixStates(CertifyingPass[Program]):
         return program, tuple(certificates)
 
 
-def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None) -> Found | None:
-    """The matrix state of the recurrence ``k`` that may be computed in chunks; None where there is none."""
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The recurrence ``name`` would run in chunks of ``length`` steps if no element of ``inputs`` were infinite."""
+
+    name: str
+    inputs: tuple[str, ...]
+    steps: int
+    length: int
+    span: Span
+
+
+def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
+    """The recurrences that a promise about inputs would cut into chunks."""
+    out = []
+    inputs = {b.name for b in program.buffers if b.space is Space.INPUT}
+    for k in program.kernels:
+        if not is_recurrence(k) or matrix_recurrence(program, k, spec) is not None:
+            continue
+        needed = {n for n in inputs & reads_of(k) if n not in finite_inputs(spec)}
+        found = matrix_recurrence(program, k, spec, needed)
+        if found is None or not (length := chosen_length(program, k, found)):
+            continue
+        for n in sorted(needed):
+            needed -= {n} if matrix_recurrence(program, k, spec, needed - {n}) is not None else set()
+        m = found.state
+        out.append(Fenced(m.name, tuple(sorted(needed)), volume((m.time,)), length, m.span))
+    return tuple(out)
+
+
+def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None, more: Collection[str] = ()) -> Found | None:
+    """The matrix state of the recurrence ``k`` that may be computed in chunks; None where there is none.
+
+    ``more``: inputs that are taken as finite, beside those of which ``spec`` promises it.
+    """
     form = form_of(k)
     states = None if form is None else linear_states(form, reductions(form))
     if form is None or states is None or len(states) != 1:
         return None
-    m = matrix_state(program, form, states[0], finite_inputs(spec))
+    finite = {*finite_inputs(spec), *more}
+    m = matrix_state(program, form, states[0], finite)
     given = promised_ranges(spec)
     if m is None or not reads_last(program, k, m, volume((m.time,))) or not bounded(program, form, states[0], given):
         return None
-    if m.correction is not None and not _finite_correction(program, m, spec):
+    if m.correction is not None and not _finite_correction(program, m, spec, finite):
         return None
+    if not short_type(m) and short_type(scaled := without_row_scales(find_defs(program), m)):
+        m = scaled
     if m.decay is None:
         return Found(m, None)
     w, marks = exponent(m.decay), None
     if w is None:
         zero = number(0, m.decay.dtype)
+        loops = (*form.shared, form.step, *states[0].own)
+        axes = tuple(Axis(x.var, sized(x)) for x in loops)
+        if Ranges(find_defs(program), axes, given=given).of(m.decay)[0] > 0:
+            w = logarithm(m.decay)
+            return Found(m, Op("max", (w, Const(-MOST, w.dtype)), w.dtype))
         w = logarithm(Op("abs", (m.decay,), m.decay.dtype))
         negative = calc("select", Op("lt", (m.decay, zero), DType.BOOL), integer(1), integer(0))
         marks = calc("select", Op("eq", (m.decay, zero), DType.BOOL), integer(ZERO), negative)
@@ -167,10 +215,10 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None) -> Fou
     return Found(m, Op("max", (w, least), w.dtype), marks)
 
 
-def _finite_correction(program: Program, m: MatrixState, spec: Promises | None) -> bool:
+def _finite_correction(program: Program, m: MatrixState, spec: Promises | None, finite: Collection[str]) -> bool:
     """Whether no factor of the system of equations is infinite."""
     assert m.correction is not None
-    axes, finite = (m.time, *m.outer, *m.rows), finite_inputs(spec)
+    axes = (m.time, *m.outer, *m.rows)
     ranges = Ranges(find_defs(program), axes, given=promised_ranges(spec), infinite=True)
     parts = (f for e in (m.correction.factor, m.correction.inside, m.x) for f in factors(e))
     return all(never_infinite(f, finite) or all(map(math.isfinite, ranges.of(f))) for f in parts)
@@ -263,7 +311,9 @@ def _pairs(found: Found, length: int) -> float:
     """The time of the factors of rows between pairs of steps, and of what the pairs give."""
     m = found.state
     steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
-    return len(m.readers) * p * steps * (length * d / _EXPONENTIALS + 8 * (length + 2 * e) / RATE)
+    cuts = (length // BLOCK).bit_length() - 1
+    work = BLOCK * d / _EXPONENTIALS + 4 * (length + 2 * e + 3 * (1 + cuts) * d) / RATE
+    return len(m.readers) * p * steps * work
 
 
 # -- the certificate ------------------------------------------------------------------------------

@@ -84,10 +84,15 @@ def _names(program: Program, form: Form, d: Def) -> dict[str, str] | None:
             if found is None or found.extent != extent or (found in d.red and role == form.step.var):
                 return None
     roles = {loop.var for loop in (*form.shared, form.step)}
-    whole = any({a.name for a in d.axes} <= {e.name for e in ld.index if isinstance(e, Var)} for ld in reads)
+    whole = any({a.name for a in d.axes} <= _axes_of(form, ld) for ld in reads)
     if set(names.values()) != roles or len(names) != len(roles) or not whole or d.at is not None:
         return None
     return names
+
+
+def _axes_of(form: Form, ld: Load) -> frozenset[str | None]:
+    """The variables at which ``ld`` reads a tensor of the recurrence, one element for each of their values."""
+    return frozenset(_axis_of(form, role, e) for role, e in zip(form.roles[ld.buffer], ld.index, strict=True))
 
 
 def _axis_of(form: Form, role: str, e: Expr) -> str | None:

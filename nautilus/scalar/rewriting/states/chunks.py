@@ -22,8 +22,11 @@ from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, statements
 from nautilus.scalar.rewriting import fresh_name, kernel_of
 from nautilus.scalar.rewriting.states.corrections import Corrections
+from nautilus.scalar.rewriting.states.infinities import without_infinities
 from nautilus.scalar.rewriting.states.last import last_state, with_last
+from nautilus.scalar.rewriting.states.pairs import Pairs, weights
 
+TOGETHER: Final = 256  # columns of a chain of two products in one kernel
 ZERO: Final = 4096  # the mark of a factor that is 0, more than there are steps in a chunk
 UNIT: Final = 256.0  # coarse parts of exponents are multiples of 1 / UNIT; sums of 512 of at most 128 are exact in f32
 
@@ -47,10 +50,13 @@ class Found:
 
 
 def short_type(m: MatrixState) -> DType | None:
-    """The type of 16 bits of elements in all products of matrices; None where one has none, or they differ."""
-    found = [_halves(e) for e in _operands(m)]
+    """The type of 16 bits of elements in all products of matrices; None where one has none, or they differ.
+
+    ``x`` meets ``u`` and what readers sum, so that it may be computed where these have elements of 16 bits.
+    """
+    operands = _operands(m) if m.correction is not None else _operands(m)[1:]
     types = short_types(m)
-    return next(iter(types)) if all(found) and len(types) == 1 else None
+    return next(iter(types)) if all(map(_halves, operands)) and len(types) == 1 else None
 
 
 def short_types(m: MatrixState) -> frozenset[DType]:
@@ -97,8 +103,10 @@ class StateChunks:
         self.short = short_type(m) if rounds else None
         self.varies = self.w is not None and self.t in free_vars(self.w)
         used = frozenset[str]() if self.w is None else free_vars(self.w)
-        self.decaying = tuple(a for a in (*m.outer, *m.rows) if a.name in used)
+        outer, rows = (tuple(a for a in axes if a.name in used) for axes in (m.outer, m.rows))
+        self.decaying = outer, rows
         self.by_row = found.by_row
+        self.stores_pairs = found.by_row or volume(m.columns) > TOGETHER
         self.sums: tuple[str, ...] = ()  # of exponents, in parts
         self.marks, self.counts = found.marks, ""  # the running sums of marks
         self.found: Buffer | None = None  # corrections
@@ -152,7 +160,8 @@ class StateChunks:
         at = calc("add", calc("mul", Var(self.chunk), self.length), u)
         inside = calc("lt", at, self.steps) if self.steps % self.length else None
         guard = conjunction((calc("le", *((c, u) if m.reverse else (u, c))), inside))
-        par = (*self.decaying, self.axis(self.chunk, self.count), self.axis(self.place, self.length))
+        outer, rows = self.decaying
+        par = (*outer, self.axis(self.chunk, self.count), self.axis(self.place, self.length), *rows)
         red = (self.axis(self.source, self.length),)
         w = substitute(w, {self.t: at})
         if self.marks is not None:
@@ -188,8 +197,8 @@ class StateChunks:
         """The elements of the running sums ``names``, as :meth:`until`."""
         place: Expr = calc("mod", t, self.length)
         far = 0 if not before else 1 if self.m.reverse else -1
-        outer = [Var(a.name) for a in self.decaying]
-        index = (*outer, calc("floordiv", t, self.length), calc("add", place, far) if far else place)
+        outer, rows = ([Var(a.name) for a in axes] for axes in self.decaying)
+        index = (*outer, calc("floordiv", t, self.length), calc("add", place, far) if far else place, *rows)
         found = [Load(name, index, dtype, self.m.span) for name in names]
         if not before:
             return tuple(found)
@@ -244,9 +253,7 @@ class StateChunks:
         if self.found is not None:
             outer, columns = ([Var(a.name) for a in axes] for axes in (m.outer, m.columns))
             chunk, place = self.place_of(at)
-            found: Expr = Load(self.found.name, (*outer, chunk, *columns, place), self.found.dtype, m.span)
-            u = found if self.found.dtype is self.dtype else Op("cast", (found,), self.dtype)
-            return None, substitute(m.x, {self.t: at}), u
+            return None, substitute(m.x, {self.t: at}), self.element(self.found, (*outer, chunk, *columns, place))
         x, u = (substitute(e, {self.t: at}) for e in (m.x, m.u))
         return None if m.scale is None else substitute(m.scale, {self.t: at}), x, u
 
@@ -262,7 +269,15 @@ class StateChunks:
         first = 1 if m.reverse else 0  # the chunk of the first element of the sums
         of = calc("add", chunk, first) if first else chunk
         at = calc("add", calc("mul", of, self.length), place)
-        parts = [f for f in (self.behind(at, self.last(of)), *self.added(at)) if f is not None]
+        scale, x, u = self.added(at)
+        factor = self.behind(at, self.last(of))
+        if self.by_row and factor is not None:
+            t = calc("add", calc("mul", chunk, self.length), place)
+            moved = product_of([f for f in (self.behind(t, self.last(chunk)), substitute(m.x, {self.t: t})) if f])
+            made = self.operand_of("operand", moved, t)
+            outer, rows = ([Var(a.name) for a in axes] for axes in (m.outer, m.rows))
+            factor, x = None, self.element(made, (*outer, of, place, *rows))
+        parts = [f for f in (factor, scale, x, u) if f is not None]
         par = (*m.outer, self.axis(self.chunk, self.count - 1), *m.rows, *m.columns)
         inside = calc("lt", at, self.steps) if m.reverse and self.steps % self.length else None
         sums = self.define("added", par, product_of(parts), (self.axis(self.place, self.length),), inside)
@@ -300,11 +315,11 @@ class StateChunks:
         m = self.m
         times: Expr | None = None
         if not r.finite:
-            q, times = self.without_infinities(r)
+            q, times = without_infinities(self, r)
             r = replace(r, inside=q, rest=None if r.rest is None else multiplied(q, r.rest))
         par = (*m.outer, m.time, *m.columns)
         index = tuple(Var(a.name) for a in par)
-        total: Expr = self.inside_of_rows(r) if self.by_row else self.inside(r)
+        total: Expr = self.inside_of_pairs(r) if self.stores_pairs else self.inside(r)
         if states is not None:
             total = Op("add", (self.from_state(r, states, par, index), total), self.dtype)
         if r.outside is not None:
@@ -339,60 +354,32 @@ class StateChunks:
         made = self.define(f"{r.target.name}_inside", par, product_of(parts), (source,), self.earlier(s, t, r.before))
         return Load(made.name, tuple(Var(a.name) for a in par), self.dtype, m.span)
 
-    def inside_of_rows(self, r: Reader) -> Expr:
-        """The same where rows decay by different factors: sums over rows, and a product of matrices, in each chunk."""
-        m = self.m
+    def inside_of_pairs(self, r: Reader) -> Expr:
+        """The same where the products of pairs of steps of each chunk are stored."""
+        m, t, source = self.m, Var(self.t), Var(self.source)
+        chunk, place = calc("floordiv", t, self.length), calc("mod", t, self.length)
+        s = calc("add", calc("mul", chunk, self.length), source)
         start = calc("mul", Var(self.chunk), self.length)
-        t, s = calc("add", start, Var(self.place)), calc("add", start, Var(self.source))
-        scale, x, u = self.added(s)
-        q = substitute(r.inside, {self.t: t})
-        pair = (Var(self.source), Var(self.place))
-        order = calc("lt" if r.before else "le", *(reversed(pair) if m.reverse else pair))
-        later = calc("lt", s if m.reverse else t, self.steps) if self.steps % self.length else None
-        guard = conjunction((order, later))
-        outer = (*m.outer, self.axis(self.chunk, self.count), self.axis(self.place, self.length))
-        source = self.axis(self.source, self.length)
-        factor = self.behind(s, t, r.before)
-        assert factor is not None
-        value = product_of([factor, q, x])
-        both = self.define(f"{r.target.name}_product", (*outer, source), value, m.rows, guard)
-        product = Load(both.name, (*(Var(a.name) for a in outer), Var(self.source)), self.dtype, m.span)
-        parts = [f for f in (scale, product, u) if f is not None]
-        made = self.define(f"{r.target.name}_inside", (*outer, *m.columns), product_of(parts), (source,), guard)
-        at = (calc("floordiv", Var(self.t), self.length), calc("mod", Var(self.t), self.length))
-        own = (Var(a.name) for a in m.columns)
-        return Load(made.name, (*(Var(a.name) for a in m.outer), *at, *own), self.dtype, m.span)
+        later, earlier = (calc("add", start, Var(x)) for x in (self.place, self.source))
+        scale, x, _ = self.added(Var(self.t))
+        factor = None if self.by_row else self.behind(earlier, later, r.before)
+        parts = [f for f in (factor, scale and substitute(scale, {self.t: earlier})) if f is not None]
+        made = weights(self, r.target.name, Pairs(self, r.target.name, r.inside, x, r.before), parts, r.before)
+        index = (*(Var(a.name) for a in m.outer), chunk, place, source)
+        weight = self.element(made, index)
+        guard = conjunction((self.in_order(place, source, r.before), self.inside_of(s) if m.reverse else None))
+        par = (*m.outer, m.time, *m.columns)
+        value = product_of([weight, self.added(s)[2]])
+        total = self.define(f"{r.target.name}_inside", par, value, (self.axis(self.source, self.length),), guard)
+        return Load(total.name, tuple(Var(a.name) for a in par), self.dtype, m.span)
 
-    def without_infinities(self, r: Reader) -> tuple[Expr, Expr]:
-        """``q`` without infinite elements, and what multiplies the result (module docstring)."""
-        m, q = self.m, r.inside
-        used = free_vars(q)
-        par = tuple(a for a in (*m.outer, m.time) if a.name in used)
-        name = r.target.name
+    def in_order(self, place: Expr, source: Expr, before: bool) -> Expr:
+        """The condition that ``source`` is not a later step of a chunk than ``place``; ``before``: an earlier one."""
+        return calc("lt" if before else "le", *((place, source) if self.m.reverse else (source, place)))
 
-        def op(name: str, *args: Expr) -> Expr:
-            return Op(name, args, self.dtype)
-
-        huge = Op("eq", (op("abs", q), Const(math.inf, self.dtype)), DType.BOOL)
-        some = self.define(f"{name}_infinite", par, huge, m.rows, None, "any")
-        bad: Expr = Load(some.name, tuple(Var(a.name) for a in par), DType.BOOL, m.span)
-        one, least = number(1, self.dtype), Const(LEAST, self.dtype)
-        sign = op("select", Op("lt", (q, number(0, self.dtype)), DType.BOOL), Const(-1.0, self.dtype), one)
-        value = op("select", bad, op("select", huge, sign, op("mul", q, least)), q)
-        axes = (*par, *m.rows)
-        stored = strip_conversions(q)
-        short = stored.dtype if isinstance(stored, Load) and stored.dtype.is_half else self.dtype
-        made = self.made(f"{name}_operand", axes, short)
-        index = tuple(Var(a.name) for a in axes)
-        self.kernels.append(kernel_of(Def(made.name, made, axes, (), None, value, None, m.span)))
-        read: Expr = Load(made.name, index, short, m.span)
-        read = read if short is self.dtype else Op("cast", (read,), self.dtype)
-        if (
-            r.before and m.initial is None and (r.rest is None or r.target.guard is not None)
-        ):  # the first step has no product
-            first = integer(self.steps - 1 if m.reverse else 0)
-            bad = calc("and", bad, calc("ne", Var(self.t), first))
-        return read, op("select", bad, Const(math.inf, self.dtype), one)
+    def inside_of(self, t: Expr) -> Expr | None:
+        """The condition that ``t`` is a position, in the last chunk too."""
+        return calc("lt", t, self.steps) if self.steps % self.length else None
 
     def from_state(self, r: Reader, states: Buffer, par: Sequence[Axis], index: Sequence[Expr]) -> Expr:
         """What the state before the chunk gives to a reader."""
@@ -401,11 +388,12 @@ class StateChunks:
         outer = [Var(a.name) for a in m.outer]
         if m.correction is not None:
             own = [Var(a.name) for a in (*m.columns, *m.rows)]
-        read: Expr = Load(states.name, (*outer, calc("floordiv", t, self.length), *own), states.dtype, m.span)
-        if states.dtype is not self.dtype:
-            read = Op("cast", (read,), self.dtype)
+        read = self.element(states, (*outer, calc("floordiv", t, self.length), *own))
         factor = self.entering(t, r.before)
-        q = r.inside if factor is None or not self.by_row else multiplied(r.inside, factor)
+        q = r.inside
+        if factor is not None and self.by_row:
+            moved = self.operand_of(f"{r.target.name}_moved", multiplied(r.inside, factor), t, by_chunk=False)
+            q = self.element(moved, [Var(a.name) for a in (*m.outer, m.time, *m.rows)])
         carried = self.define(f"{r.target.name}_carried", par, multiplied(q, read), m.rows)
         found: Expr = Load(carried.name, tuple(index), self.dtype, m.span)
         found = found if factor is None or self.by_row else multiplied(factor, found)
@@ -456,6 +444,28 @@ class StateChunks:
         b = self.made(suffix, par, dtype)
         self.kernels.append(kernel_of(Def(b.name, b, tuple(par), (), None, value, None, self.m.span)))
         return b
+
+    def operand_of(self, suffix: str, value: Expr, t: Expr, by_chunk: bool = True) -> Buffer:
+        """The factor ``value`` of a product of matrices at the position ``t``, 0 beyond the last one, by rows.
+
+        ``by_chunk``: for each chunk and place, else for each step.
+        """
+        inside = self.inside_of(t) if by_chunk else None
+        value = value if inside is None else calc("select", inside, value, number(0, self.dtype))
+        steps = (self.axis(self.chunk, self.count), self.axis(self.place, self.length)) if by_chunk else (self.m.time,)
+        return self.rounded_elementwise(suffix, (*self.m.outer, *steps, *self.m.rows), value)
+
+    def rounded_elementwise(self, suffix: str, par: Sequence[Axis], value: Expr) -> Buffer:
+        """A tensor of ``value`` with the 16 bits that factors of products of matrices have."""
+        if self.short is not DType.BF16:
+            return self.elementwise(suffix, par, value)
+        narrowed = Op("cast", (Op("narrow", (value,), self.short),), self.dtype)
+        return self.elementwise(suffix, par, narrowed, self.short)
+
+    def element(self, b: Buffer, index: Sequence[Expr]) -> Expr:
+        """The element of ``b`` at ``index`` as a number of the type of computations."""
+        ld = Load(b.name, tuple(index), b.dtype, self.m.span)
+        return ld if b.dtype is self.dtype else Op("cast", (ld,), self.dtype)
 
     def read(self, b: Buffer, axes: Sequence[Axis]) -> Expr:
         """The element of ``b`` at the positions along ``axes``."""

@@ -38,6 +38,7 @@ from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.rewriting.recurrences import recurrence_kernel
+from nautilus.scalar.rewriting.states.pairs import Pairs
 
 if TYPE_CHECKING:
     from nautilus.scalar.rewriting.states.chunks import StateChunks
@@ -74,15 +75,15 @@ class Corrections:
     # -- positions --------------------------------------------------------------------------------
     def position(self, chunk: Expr, place: Expr) -> Expr:
         """The position of the step at ``place`` of ``chunk``."""
-        within = calc("sub", self.c.length - 1, place) if self.m.reverse else place
-        return calc("add", calc("mul", chunk, self.c.length), within)
+        return calc("add", calc("mul", chunk, self.c.length), self.within(place))
+
+    def within(self, place: Expr) -> Expr:
+        """The position in its chunk of the step at ``place``."""
+        return calc("sub", self.c.length - 1, place) if self.m.reverse else place
 
     def place(self, t: Expr) -> tuple[Expr, Expr]:
         """The chunk of the position ``t``, and the place of its step there."""
-        within = calc("mod", t, self.c.length)
-        return calc("floordiv", t, self.c.length), (
-            calc("sub", self.c.length - 1, within) if self.m.reverse else within
-        )
+        return calc("floordiv", t, self.c.length), self.within(calc("mod", t, self.c.length))
 
     def inside(self, t: Expr) -> Expr | None:
         """The condition that ``t`` is a position, in the last chunk too."""
@@ -98,12 +99,15 @@ class Corrections:
         assert earlier is not None
         par = (*self.par, c.axis(c.place, c.length), c.axis(c.source, c.length))
         k, x = substitute(self.correction.inside, {c.t: t}), substitute(m.x, {c.t: at})
-        between = c.behind(at, t, before=True)
-        shared = [between] if between is not None and c.by_row else []
-        sums = c.define("overlap", par, product_of([*shared, k, x]), m.rows, earlier)
-        index = tuple(Var(a.name) for a in par)
-        parts: list[Expr] = [substitute(self.correction.factor, {c.t: t}), Load(sums.name, index, c.dtype, m.span)]
-        parts += [between] if between is not None and not c.by_row else []
+        parts: list[Expr] = [substitute(self.correction.factor, {c.t: t})]
+        if c.by_row:
+            pairs = Pairs(c, "overlap", self.correction.inside, m.x, before=True)
+            parts.append(substitute(pairs.value(), {c.place: self.within(o), c.source: self.within(s)}))
+        else:
+            sums = c.define("overlap", par, product_of([k, x]), m.rows, earlier)
+            between = c.behind(at, t, before=True)
+            parts += [Load(sums.name, tuple(Var(a.name) for a in par), c.dtype, m.span)]
+            parts += [] if between is None else [between]
         known = self.kept(product_of(parts), number(0, c.dtype))
         return c.elementwise("matrix", par, calc("select", earlier, known, number(0, c.dtype)))
 
@@ -323,8 +327,7 @@ class Corrections:
 
     # -- definitions ------------------------------------------------------------------------------
     def read(self, b: Buffer, index: Sequence[Expr]) -> Expr:
-        ld = Load(b.name, tuple(index), b.dtype, self.m.span)
-        return ld if b.dtype is self.c.dtype else Op("cast", (ld,), self.c.dtype)
+        return self.c.element(b, index)
 
     def rounded(self, e: Expr) -> Expr:
         """``e`` as the factor of a product of matrices, which has 16 bits where those of the spec have."""

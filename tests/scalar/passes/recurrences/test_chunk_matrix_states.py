@@ -20,6 +20,7 @@ from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.recurrences.chunk_matrix_states import ChunkMatrixStates
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
+from nautilus.scalar.rewriting.states import chunks
 from tests.scalar.expect import sound
 from tests.scalar.passes.recurrences.test_chunk_recurrences import spoilt
 from tests.scalar.programs.specs import agree
@@ -250,6 +251,18 @@ def test_chunks_are_the_recurrence(name: str, length: int) -> None:
     agree(spec, tiled, inputs, 1e-5)
 
 
+@pytest.mark.parametrize(
+    "name", ["a gate", "downwards", "the state before", "a sum beside the state", "a delta rule, downwards"]
+)
+def test_products_of_pairs_are_stored_beside_many_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "TOGETHER", 2)
+    spec, inputs = drawn(name)
+    _, after = chunked(spec)
+    assert any(b.name.endswith("_weights") for b in after.buffers)
+    sound(after)
+    agree(spec, after, inputs, 1e-5)
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_stay_as_they_are(name: str) -> None:
     before, after = chunked(load_text(OTHERS[name]))
@@ -320,7 +333,9 @@ def test_long_recurrences_of_large_states_are_cut_and_short_ones_are_not() -> No
         assert (after is not before) is cut
 
 
-@pytest.mark.parametrize(("dtype", "e", "cut"), [("bf16", 64, True), ("f32", 64, False), ("bf16", 192, False)])
+@pytest.mark.parametrize(
+    ("dtype", "e", "cut"), [("bf16", 64, True), ("f32", 64, False), ("bf16", 192, True), ("bf16", 320, False)]
+)
 def test_rows_with_different_decays_are_cut_where_pairs_of_steps_have_a_kernel(dtype: str, e: int, cut: bool) -> None:
     text = GATE.replace("T = 50, D = 4, E = 3", f"T = 8192, D = 64, E = {e}").replace("sigmoid(g[h, t])", "sigmoid(w)")
     text = text.replace("q: f32", f"q: {dtype}").replace("k: f32", f"k: {dtype}").replace("v: f32", f"v: {dtype}")
