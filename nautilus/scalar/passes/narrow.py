@@ -56,10 +56,11 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads, walk
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, loads, walk
 from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
 from nautilus.core.functions.intervals import magnitude
-from nautilus.core.index.groups import in_groups, named_group, over_groups, shared_group
+from nautilus.core.index.groups import in_groups, named_group, over_groups, quotients, shared_group
+from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -67,7 +68,14 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.ranges.byte_factors import with_byte_factors
-from nautilus.scalar.analysis.ranges.precision import SHORT, feeding_wide_outputs, in_bf16, is_streamed, sources
+from nautilus.scalar.analysis.ranges.precision import (
+    SHORT,
+    feeding_wide_outputs,
+    in_bf16,
+    is_streamed,
+    significant_bits,
+    sources,
+)
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
@@ -76,12 +84,16 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 _TARGET: Mapping[DType, DType] = {d: d if d.is_half else DType.F16 for d in DType if d.is_half or d.is_float8}
 
 _FITS_F8 = 448.0 * (1 + 2.0**-13)  # likewise for f8e4m3, which ends at 464
+_ROUNDS_F16 = 65519.75  # a number of 4 bits and the largest one of f16 are 65519, which f16 rounds to 65504
+_SHORT_BITS = 16
 _FITS_F16 = 65504.0 * (1 + 2.0**-13)  # rounding errors of f32 below 2^-13 do not reach 65520
 
 _MOST_SHIFT = 4  # bits of a constant scale: a small factor loses as many
 _SHORT_AXIS = 256  # elements of the longest axis that a kernel of two products sums over within a tile
 _TOP = 2.0**14  # a scaled factor of f16 is below twice this
 _SMALL = 512.0  # the largest magnitude of probabilities, integers of 8 bits and f8e4m3, that a scale need not know
+_LARGE = 2.0**17  # likewise beside scales of a streamed factor: a 16-bit number, or a difference of two
+_SHARE = 16  # elements of a streamed factor for each of its scales, and scales for each maximum of them
 _DEPTH = 16  # definitions that are followed from one to the next
 
 
@@ -277,10 +289,16 @@ def _side(d: Def, factor: Expr, target: DType, defs: Mapping[str, Def]) -> tuple
     """``factor`` as ``target``, with a scale where it needs one, or as tf32; and its range in words."""
     lo, hi = Ranges(defs, d.axes, d.guard).of(factor)
     scale = None
-    if target is DType.F16 and not (lo >= -_FITS_F16 and hi <= _FITS_F16):
+    most = _ROUNDS_F16 if _is_difference(factor) else _FITS_F16
+    if target is DType.F16 and not (lo >= -most and hi <= most):
         scale = _scale(d, factor, magnitude((lo, hi))[1], defs)
         target = DType.TF32 if scale is None else target
     return Side(factor, target, scale), f"the factor is in [{lo:.6g}, {hi:.6g}]"
+
+
+def _is_difference(e: Expr) -> bool:
+    """Whether ``e`` is the sum or the difference of two numbers of few bits, so that nothing is rounded before it."""
+    return isinstance(e, Op) and e.op in ("add", "sub") and all(significant_bits(x) <= _SHORT_BITS for x in e.args)
 
 
 def _is_of_bytes(d: Def, factor: Expr, tensor: Expr, defs: Mapping[str, Def]) -> bool:
@@ -361,11 +379,39 @@ def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale |
     shift = math.ceil(math.log2(top / _FITS_F16)) if math.isfinite(top) else math.inf
     if shift <= _MOST_SHIFT:
         return Scale(2.0**shift)
-    if is_streamed(d, factor):
-        return None
-    part, small = _unbounded(d, factor, defs)
+    streamed = is_streamed(d, factor)
+    part, small = (_shared if streamed else _unbounded)(d, factor, defs)
     found = None if part is None else _of_largest(d, part, defs)
-    return _of_largest(d, factor, defs) if found is None else replace(found, part=part, top=_TOP / small)
+    if found is not None:
+        return replace(found, part=part, top=_TOP / small)
+    return None if streamed else _of_largest(d, factor, defs)
+
+
+def _shared(d: Def, factor: Expr, defs: Mapping[str, Def]) -> tuple[Expr | None, float]:
+    """The product of the factors of ``factor`` that have few elements, such as scales of groups, and a power of two
+    above the others.
+
+    None where there are no such factors, or the others are not proved to be at most :data:`_LARGE`.
+    """
+    ranges, parts = Ranges(defs, d.axes, d.guard), factors(factor)
+    all_of, few = _elements(factor, d.axes), list[bool]()
+    for p in parts:
+        count, rows = _elements(p, d.axes), _elements(p, d.par)
+        few.append(count * _SHARE <= all_of and rows * _SHARE <= count)
+    tops = [magnitude(ranges.of(p))[1] for p, one in zip(parts, few, strict=True) if not one]
+    if not any(few) or not all(t <= _LARGE for t in tops):
+        return None, 1.0
+    return product_of([p for p, one in zip(parts, few, strict=True) if one]), _above(tops)
+
+
+def _above(tops: Sequence[float]) -> float:
+    """A power of two that is at least the product of ``tops``, and at least 1."""
+    return float(2.0 ** max(math.ceil(math.log2(prod(tops) or 1.0)), 0))
+
+
+def _elements(e: Expr, axes: Sequence[Axis]) -> int:
+    """The elements that ``e`` has along ``axes``; an axis that it has in groups counts in groups."""
+    return prod(-(-nominal(a.extent) // (min(quotients(e, a.name)) or 1)) for a in axes if a.name in free_vars(e))
 
 
 def _unbounded(d: Def, factor: Expr, defs: Mapping[str, Def]) -> tuple[Expr | None, float]:
@@ -378,8 +424,7 @@ def _unbounded(d: Def, factor: Expr, defs: Mapping[str, Def]) -> tuple[Expr | No
     small = [t for t in tops if t <= _SMALL]
     if len(small) in (0, len(parts)):
         return None, 1.0
-    above = 2.0 ** max(math.ceil(math.log2(prod(small) or 1.0)), 0)
-    return product_of([p for p, t in zip(parts, tops, strict=True) if t > _SMALL]), above
+    return product_of([p for p, t in zip(parts, tops, strict=True) if t > _SMALL]), _above(small)
 
 
 def _of_largest(d: Def, factor: Expr, defs: Mapping[str, Def]) -> Scale | None:
@@ -388,10 +433,10 @@ def _of_largest(d: Def, factor: Expr, defs: Mapping[str, Def]) -> Scale | None:
     held = frozenset() if d.guard is None else free_vars(d.guard)
     par, red = (tuple(a for a in axes if a.name in free_vars(factor) | held) for axes in (d.par, d.red))
     complete = any(_along(ld, factor, d, defs) for ld in loads(factor))
-    if complete or len(red) != len(d.red) or len(par) == len(d.par):
-        return None
     free = tuple(a for a in par if a.name not in held)
     element, groups, places = over_groups(factor, free)
+    if complete or len(red) != len(d.red) or (len(par) == len(d.par) and groups == free):
+        return None
     by_group = {a.name: (a, place) for a, place in zip(groups, places, strict=True)}
     par, index = zip(*(by_group.get(a.name, (a, Var(a.name))) for a in par), strict=True) if par else ((), ())
     size_of = Op("abs", (element,), DType.F32, factor.span)
