@@ -197,8 +197,7 @@ def collect(
         vec[axis] = max(vec.get(axis, 1), width)
         if isinstance(op, StoreOp) and not dots and width == limit > (2 if buffer.dtype.bytes <= WORD else 1):
             whole[axis] = min(width, whole.get(axis, width))
-    loaded = dict(vec)
-    vec |= {x: max(n, vec.get(x, 1)) for x, n in repeated.items()}
+    loaded, vec = vec, vec | {x: max(n, vec.get(x, 1)) for x, n in repeated.items()}
     times = {x: 1 if dots or repeated.keys() - {x} else _STORES for x in stores}
     weight |= {x: weight.get(x, 0) + n * times[x] for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
