@@ -23,6 +23,7 @@ from math import gcd
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, substitute
 from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
 from nautilus.core.index.groups import in_groups, quotients
@@ -142,7 +143,9 @@ def _split(program: Program, d: Def, found: _Grouped, certificates: list[Certifi
         name = fresh_name(program, f"{d.name}_group", [x.name for x in (*added, raw)])
         added.append(replace(raw, name=name, buffer=replace(raw.buffer, name=name), value=e))
     loads = [Load(x.name, tuple(Var(a.name) for a in x.par), x.buffer.dtype, d.span) for x in (raw, *added)]
-    sums = [Reduce("sum", red, d.guard, e, e.dtype, d.span) for e in terms]
+    group = calc("floordiv", Var(found.axis.name), found.group)
+    inside = [conjunction([*conjuncts(d.guard), calc("eq", group, n)]) for n in range(found.count)]
+    sums = [Reduce("sum", d.red, c, found.terms, DType.F32, d.span) for c in inside]
     before = Reduce("sum", d.red, d.guard, d.value, d.value.dtype, d.span)
     proof = "a factor of a sum is one of each term, and a sum is that of the sums of its groups"
     after = _total(sums, scales)
