@@ -9,6 +9,7 @@ from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.cost.instructions import SPECIAL, issue_slots, operation
 from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MemOp
 from nautilus.ma_tile.ir.scan import scan_levels
@@ -66,3 +67,15 @@ def _latency(op: MemOp, layouts: Mapping[str, FragLayout], twos: Container[str])
         case ma.ReduceOp() | ma.ScanOp():
             return SHUFFLE * combining(op, layouts).shuffles
     return 0.0
+
+
+def awaited_loads(loop: ma.ForOp) -> int:
+    """The runs of loads in a loop of warp MMAs that the same iteration uses; those between two MMAs are one run."""
+    if not any(isinstance(x, ma.MmaOp) and x.instr in MMA for x in loop.body):
+        return 0
+    later, found, waits = {f.name for f in loop.yields}, 0, False
+    for op in loop.body:
+        waits |= isinstance(op, ma.GlobalLoad) and op.result.name not in later
+        if isinstance(op, ma.MmaOp) and waits:
+            found, waits = found + 1, False
+    return found + waits

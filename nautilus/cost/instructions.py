@@ -18,6 +18,7 @@ _SLOTS: Mapping[str, float] = {f.name: f.slots for f in FUNCTIONS.values()}
 #: share of warps that execute an operation which is skipped while all second operands of the warp are neutral
 SKIPPED: Mapping[str, float] = {"mul_unless_one": 0.4}
 assert {f.name for f in FUNCTIONS.values() if f.skips is not None} == SKIPPED.keys()
+ROUND_TF32 = 4.0  # a comparison, an addition, and two selections by bits (instructions of sm_90)
 LAZY = 0.05  # the same share under lazy rescaling: after the first steps, factors other than 1 are rare
 
 
@@ -27,6 +28,8 @@ def issue_slots(op: str, source: DType, result: DType) -> float:
         narrow = min(source.bytes, result.bytes)
         if narrow == 1 and result.is_float and not source.is_float:
             return 2.0  # a permutation of bytes and a subtraction
+        if result is DType.TF32 and source is DType.F32:
+            return ROUND_TF32
         return 0.0 if source is result else 0.5 if narrow == 2 else 1.0
     if op in SKIPPED:
         return SKIPPED[op]

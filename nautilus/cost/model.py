@@ -175,6 +175,7 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     waits = np.asarray(c.waits) * (0.0 if work.specialised else _fetch(work, m))
     barriers = barriers + np.asarray(c.cluster_syncs) * m.cluster_sync
     fixed = 200.0 if persistent else m.block_overhead
+    waits = waits + np.asarray(c.stalls) * m.load_latency
     delays = drains / consumers + dependent + barriers + waits + fixed
     if np.any(c.flops):  # operands that come from shared memory leave multiprocessors idle as well
         cycles = inside + others + delays / active_blocks

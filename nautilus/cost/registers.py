@@ -108,6 +108,11 @@ def width(kernel: MemKernel, f: Frag) -> int:
     return -(-count * f.type.dtype.bytes // 4)
 
 
+def width_of_load(kernel: MemKernel, op: ma.GlobalLoad) -> int:
+    """32-bit registers a thread of what ``op`` loads; registers with the same element count once."""
+    return -(-width(kernel, op.result) // (op.repeat or 1))
+
+
 def peak(kernel: MemKernel, body: tuple[MemOp, ...]) -> int:
     """The maximum number of registers a thread that live fragments of ``body`` hold."""
     return _Liveness(kernel).block(body, frozenset())[1]
@@ -127,12 +132,22 @@ class _Liveness:
         for op in ma.walk_ops(kernel.body):
             if isinstance(op, ma.SliceOp):
                 self.source[op.result.name] = self.source.get(op.arg.name, op.arg)
+            elif isinstance(op, ma.GlobalLoad) and op.repeat is not None:
+                self.size[op.result.name] = width_of_load(kernel, op)
+            elif isinstance(op, ma.ForOp):
+                self._carried(op)
             elif isinstance(op, ma.ConstOp):
                 constants.add(op.result.name)
             elif isinstance(op, ma.MapOp) and (masked := self._masked(op, constants)) is not None:
                 self.source[op.result.name] = self.source.get(masked.name, masked)
             elif isinstance(op, ma.IndexOp) or (isinstance(op, ma.MapOp) and all(map(self._cheap, op.args))):
                 self._computed(op.result)
+
+    def _carried(self, op: ma.ForOp) -> None:
+        """A carried load, such as one for the next iteration, has the registers of the first one."""
+        for (f, init), result in zip(op.carried, op.results, strict=True):
+            if init.name in self.size:
+                self.size[f.name] = self.size[result.name] = self.size[init.name]
 
     def _computed(self, f: Frag) -> None:
         """Index values, and values computed from them and from row vectors, are rematerialised at their uses."""

@@ -21,7 +21,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.accesses import PlainLoads, alone, shares_loads, store_work, with_strides
-from nautilus.cost.combining import chain, combining
+from nautilus.cost.combining import awaited_loads, chain, combining
 from nautilus.cost.estimates import choices, estimated, longest, segment_lengths, share_of_one, starts_of, window_ends
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, operation, rescales_lazily, squares
 from nautilus.cost.reads import Access, Reads, both_ends
@@ -70,6 +70,7 @@ class Counts:
     lane_reductions: Any = 0.0  # shuffle reductions in loops, whose latency no work of the same consumer hides
     chain: Any = 0.0  # cycles in which iterations wait for each other's results
     waits: Any = 0.0  # iterations that wait for copies of their own
+    stalls: Any = 0.0  # loads in loops of warp MMAs that their own iteration waits for
     read: Any = 0.0  # bytes loaded
     lines: Any = 0.0  # rows of shared memory that TMA loads fill
     flops: Any = 0.0
@@ -283,6 +284,7 @@ class Counter:
         self.depth -= 1
         if any(isinstance(x, ma.AsyncWait | ma.TmaLoad) and getattr(x, "mbar", None) is None for x in op.body):
             self.counts.waits = self.counts.waits + times * trips
+        self.counts.stalls = self.counts.stalls + times * trips * awaited_loads(op)
 
     def _flight_after(self, body: tuple[MemOp, ...]) -> int:
         """The number of outstanding MMA groups at the end of an iteration."""

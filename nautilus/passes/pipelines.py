@@ -182,7 +182,7 @@ MA_TILE = Stage(
         "copies.pipeline_copies:PipelineCopies",
         "copies.double_buffer_fragments:DoubleBufferFragments",
         "copies.prefetch_fragments:PrefetchFragments",
-        "mma.register_operands:RegisterOperands",
+        *("mma.load_ahead:LoadAhead", "mma.register_operands:RegisterOperands"),
         "epilogue.chunk_epilogue:ChunkEpilogue",
         "epilogue.tma_stores:TmaStores",
         "epilogue.stage_stores:StageStores",

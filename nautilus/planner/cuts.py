@@ -22,7 +22,7 @@ from math import prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
 from nautilus.core.fallbacks import NO_FALLBACKS, UNFUSED, WITHOUT, Fallbacks
-from nautilus.core.index.groups import quotients, shared_group
+from nautilus.core.index.groups import count_elements, quotients, shared_group
 from nautilus.core.index.sizes import Extent, at_most, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
@@ -112,16 +112,18 @@ def _statistics(unified: Unified, defs: dict[str, Def]) -> tuple[PackPlan, ...]:
     """
     found: dict[str, PackPlan] = {}
     sizes: dict[str, set[int]] = {}
+    multiplied = {a.name for d in unified.defs if dot_of(d) is not None for a in d.axes}
     for d in unified.defs:
         for ld in d.reads():
             beside = ld.index == tuple(Var(a.name) for a in d.par) and _ends_reduction(ld.buffer, defs, products=True)
             reduced = not d.is_reduction and not beside and _ends_reduction(ld.buffer, defs)
             for k, a in enumerate(d.par if reduced else ()):
+                if a.name in multiplied and not _of_product(ld.buffer, defs):
+                    continue  # such as the largest scale of a group, which is known before the product
                 groups = frozenset[int]().union(*(quotients(e, a.name) for e in ld.index))
                 sizes.setdefault(a.name, set()).update(groups)
                 if groups and max(groups) > 1 and (size(a) or 1) % max(groups) == 0:
                     found.setdefault(a.name, PackPlan(d.name, defs[d.name].par[k].name, max(groups)))
-    multiplied = {a.name for d in unified.defs if dot_of(d) is not None for a in d.axes}
     legal = {x for x, p in found.items() if x not in multiplied or COLUMNS[0] <= p.size <= COLUMNS[1]}
     return tuple(p for x, p in found.items() if sizes[x] == {p.size} and x in legal)
 
@@ -137,6 +139,20 @@ def _ends_reduction(name: str, defs: dict[str, Def], products: bool = False) -> 
     own = tuple(Var(a.name) for a in d.par)
     beside = [defs[ld.buffer] for ld in d.reads() if ld.index == own and ld.buffer in defs]
     return any(x.is_reduction and (not products or dot_of(x) is not None) for x in beside)
+
+
+def _of_product(name: str, defs: dict[str, Def]) -> bool:
+    """Whether ``name`` is computed from a matrix product, through any number of definitions."""
+    todo, seen = [name], set[str]()
+    while todo:
+        d = defs.get(todo.pop())
+        if d is None or d.name in seen:
+            continue
+        if dot_of(d) is not None:
+            return True
+        seen.add(d.name)
+        todo += [ld.buffer for ld in d.reads()]
+    return False
 
 
 def _product(d: Def) -> tuple[Dot, tuple[Expr, Expr]] | None:
@@ -304,7 +320,7 @@ def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _S
 
 
 def _bytes(ld: Load, tiles: dict[str, int]) -> int:
-    return ld.dtype.bytes * prod(tiles.get(x, 1) for x in free_vars(ld))
+    return ld.dtype.bytes * count_elements(ld, tiles)
 
 
 def _count(s: _Stream) -> int:

@@ -25,8 +25,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd, prod
 
-from nautilus.core.expr.nodes import Var, free_vars
+from nautilus.core.expr.nodes import Load, Op, Var, free_vars, loads
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.index.groups import count_elements
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.tiles import floor_pow2
@@ -34,6 +35,7 @@ from nautilus.planner.products.divided_columns import HELD
 from nautilus.planner.products.dots import dot_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
+from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
 from nautilus.targets.limits import Limits
@@ -45,6 +47,7 @@ ROWS = 16  # rows of the smallest tile of a product
 STAGE = 16 << 10  # bytes of one step of a warp
 STAGES = 3
 WARPS, PAIR = 4, 2  # of a block alone on a multiprocessor, and of a block that shares it with another
+COMPUTED = 2048  # elements of a computed operand in a step of a warp: 64 registers of f32 a thread
 SHORTEST = 256  # elements of the shortest loop that is split
 MULTIPROCESSOR = _RATES.load_rate  # bytes a second that one multiprocessor loads
 BANDWIDTH = _RATES.dram_read  # bytes a second of the memory
@@ -78,7 +81,14 @@ def cut(plan: KernelPlan, unified: Unified, loop: str, grid: int, row: int, resu
     warps = more * (PAIR if grid > many else WARPS)
     # a few bytes beside the rows, such as the index of a page, do not halve the step
     step = max(ROWS, min(128, floor_pow2(STAGE * 17 // 16 // max(1, more * row))))
-    while warps > 1 and warps * step * row * 2 + _RESERVE > target.smem_block:
+    made, widest = _computed(plan, unified, loop)
+
+    def fits(warps: int, step: int) -> bool:
+        return warps * step * max(row * 2, made) + _RESERVE // WARPS * max(WARPS, warps) <= target.smem_block
+
+    while step > ROWS and made and (step * widest > COMPUTED or not fits(warps, step)):
+        step //= 2
+    while warps > 1 and not fits(warps, step):
         warps //= 2
     if warps < PAIR or blocks(extent, step) < 2 * warps:
         return None
@@ -99,6 +109,29 @@ def _converts(unified: Unified, loop: str) -> bool:
     """Whether a product multiplies elements of 8 bits along the loop with longer ones."""
     products = [{ld.dtype.bytes: ld for ld in d.reads()} for d in unified.defs if dot_of(d) is not None]
     return any(1 in found and loop in free_vars(found[1]) and len(found) > 1 for found in products)
+
+
+def _computed(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
+    """Of the operands of products that are computed from tensors: bytes of shared memory for each element of the loop,
+    and elements of the widest one that several tensors are read for, which needs registers of f32.
+
+    Those that are unpacked have two stages of bytes beside their results.
+    """
+    tiles = {a.name: a.tile for a in plan.axes if a.name != loop}
+    names = {d.name for d in unified.defs}
+    size, widest = 0, 0
+    for d in (d for d in unified.defs if dot_of(d) is not None):
+        value = matrix_part(d)
+        for e in value.args if isinstance(value, Op) else ():
+            bare = e.args[0] if isinstance(e, Op) and e.op == "cast" else e
+            read = loads(bare)
+            if loop not in free_vars(bare) or isinstance(bare, Load) or any(ld.buffer in names for ld in read):
+                continue
+            elements = prod(tiles.get(x, 1) for x in free_vars(bare))
+            counts = [count_elements(ld, tiles) for ld in read if ld.dtype.bytes == 1]
+            size += bare.dtype.bytes * elements + 2 * sum(n for n in counts if n < elements)
+            widest = max(widest, elements if len(read) > 1 else 0)
+    return size, widest
 
 
 def few_rows(plan: KernelPlan, unified: Unified) -> bool:
@@ -218,7 +251,7 @@ def loaded(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
     row = resident = 0
     for ld in {ld for d in unified.defs for ld in d.reads() if ld.buffer not in names}:
         axes = free_vars(ld)
-        size = ld.dtype.bytes * prod(tiles.get(x, 1) for x in axes)
+        size = ld.dtype.bytes * count_elements(ld, tiles)
         row, resident = (row + size, resident) if loop in axes else (row, resident + size)
     return row, resident
 

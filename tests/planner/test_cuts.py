@@ -260,6 +260,27 @@ def test_bytes_that_become_operands_have_more_warps_with_shorter_steps() -> None
     assert {(c.splits, c.interleave, c.tile) for c in schedule.splits or ()} == {(8, 2 * streaming.WARPS, 32)}
 
 
+def test_scales_of_groups_count_once_in_the_bytes_of_a_step() -> None:
+    text = (
+        "dim B = 16, H = 8, G = 4, N = 8192, D = 128\ninput Q: f16[B, H, G, D], K: u4[B, H, N, D], V: u4[B, H, N, D]\n"
+        "input s: f16[B, H, N, D // 32], z: f16[B, H, N, D // 32]\noutput O: f16[B, H, G, D]\n"
+        "k[b, h, j, d] = (K[b, h, j, d] - z[b, h, j, d // 32]) * s[b, h, j, d // 32]\n"
+        "P[b, h, g, j] = softmax[j](sum[d](Q[b, h, g, d] * k[b, h, j, d]))\n"
+        "O[b, h, g, d] = sum[j](P[b, h, g, j] * V[b, h, j, d] * s[b, h, j, d // 32])\n"
+    )
+    found = {(c.splits, c.interleave, c.tile) for c in schedule_of(text).splits or () if c.interleave}
+    assert found == {(8, 2 * streaming.WARPS, 16)}
+
+
+def test_the_largest_scale_of_a_group_does_not_cut_the_columns_of_a_product() -> None:
+    text = (
+        "dim B = 32, H = 128, N = 4096, C = 512\ninput q: bf16[B, H, C], c: i8[B, N, C], cs: f16[B, N, C // 128]\n"
+        "output o: bf16[B, H, C]\nl[b, j, x] = c[b, j, x] * cs[b, j, x // 128]\n"
+        "p[b, h, j] = softmax[j](sum[x](q[b, h, x] * l[b, j, x]))\no[b, h, x] = sum[j](p[b, h, j] * l[b, j, x])\n"
+    )
+    assert not schedule_of(text).packs
+
+
 def test_a_loop_whose_chunks_failed_in_every_way_is_not_cut() -> None:
     program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
     assert default_splits(program) and not default_splits(program, fallbacks=Fallbacks.of({"P_max_part": UNFUSED}))

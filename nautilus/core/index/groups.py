@@ -7,7 +7,7 @@ share keys with a row axis of their own or without one then makes no difference.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.core.expr.build import calc, integer
@@ -22,6 +22,18 @@ def quotients(e: Expr, axis: str) -> frozenset[int]:
         case Op(op="floordiv", args=(Var(name=name), Const(value=n))) if name == axis and n > 1:
             return frozenset({int(n)})
     return frozenset().union(*(quotients(c, axis) for c in children(e)))
+
+
+def count_elements(ld: Load, tiles: Mapping[str, int]) -> int:
+    """The elements that ``ld`` reads in a tile, at most; an axis that it has only as ``axis // G`` counts in groups.
+
+    ``tiles``: axis -> its size in the tile, 1 for an axis that is not there.
+    """
+    found = 1
+    for axis in free_vars(ld):
+        group = min(quotients(ld, axis), default=0)
+        found *= -(-tiles.get(axis, 1) // max(group, 1))
+    return found
 
 
 def shared_group(a: Expr, b: Expr, axis: str) -> int | None:

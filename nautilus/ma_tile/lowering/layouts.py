@@ -136,6 +136,7 @@ class LayoutCost:
 
     weight: Mapping[str, int]  # elements moved with the axis contiguous
     vec: Mapping[str, int]  # widest legal vector along the axis
+    loaded: Mapping[str, int]  # the same, without elements that several positions share
     tiles: tuple[tuple[str, ...], ...]  # axes of every tile
     keyed: frozenset[str] = frozenset()  # axes of the values that say where a scatter combines
     bytes: frozenset[str] = frozenset()  # axes along which whole registers of 8-bit floats are loaded
@@ -196,12 +197,12 @@ def collect(
         vec[axis] = max(vec.get(axis, 1), width)
         if isinstance(op, StoreOp) and not dots and width == limit > (2 if buffer.dtype.bytes <= WORD else 1):
             whole[axis] = min(width, whole.get(axis, width))
-    vec |= {x: max(n, vec.get(x, 1)) for x, n in repeated.items()}
+    loaded, vec = vec, vec | {x: max(n, vec.get(x, 1)) for x, n in repeated.items()}
     times = {x: 1 if dots or repeated.keys() - {x} else _STORES for x in stores}
     weight |= {x: weight.get(x, 0) + n * times[x] for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
-    return LayoutCost(weight, vec, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel))
+    return LayoutCost(weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel))
 
 
 def _shared_run(op: LoadOp, buffer: Buffer, axes: Iterable[str], most: int, refs: RefAxes) -> Iterator[tuple[str, int]]:
@@ -308,6 +309,9 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     row_sizes = [max((sizes[a] // (gcd(WORD, sizes[a]) if a in across else 1) for a in c), default=1) for c in rows]
     span = sizes[lead] if lead else 1
     while lead and vec[lead] > 1 and gcd(32, span // vec[lead]) * gcd(32, prod(row_sizes)) < 32:
+        vec = {a: max(1, v // 2) for a, v in vec.items()}
+    # elements that many positions share, such as scales of groups, leave no warp without work
+    while lead and vec[lead] > cost.loaded.get(lead, vec[lead]) and span // vec[lead] * prod(row_sizes) < 32 * wanted:
         vec = {a: max(1, v // 2) for a, v in vec.items()}
     col_lanes = gcd(32, span // vec[lead]) if lead else 1
     left, row_lanes = 32 // col_lanes, list[int]()

@@ -48,18 +48,16 @@ type, for f16 only above 2^-14; below that the error is 2^-25.  Under a scale fr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
 
-from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads, walk
+from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, free_vars, loads, walk
 from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
 from nautilus.core.functions.intervals import magnitude
-from nautilus.core.index.groups import in_groups, named_group, over_groups, shared_group
+from nautilus.core.index.groups import in_groups, named_group, shared_group
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -67,7 +65,15 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.ranges.byte_factors import with_byte_factors
-from nautilus.scalar.analysis.ranges.precision import SHORT, feeding_wide_outputs, in_bf16, is_streamed, sources
+from nautilus.scalar.analysis.ranges.factor_scales import FITS_F16, Scale, scale_of
+from nautilus.scalar.analysis.ranges.precision import (
+    SHORT,
+    feeding_wide_outputs,
+    in_bf16,
+    is_streamed,
+    significant_bits,
+    sources,
+)
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
@@ -76,13 +82,10 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 _TARGET: Mapping[DType, DType] = {d: d if d.is_half else DType.F16 for d in DType if d.is_half or d.is_float8}
 
 _FITS_F8 = 448.0 * (1 + 2.0**-13)  # likewise for f8e4m3, which ends at 464
-_FITS_F16 = 65504.0 * (1 + 2.0**-13)  # rounding errors of f32 below 2^-13 do not reach 65520
+_ROUNDS_F16 = 65519.75  # a number of 4 bits and the largest one of f16 are 65519, which f16 rounds to 65504
+_SHORT_BITS = 16
 
-_MOST_SHIFT = 4  # bits of a constant scale: a small factor loses as many
 _SHORT_AXIS = 256  # elements of the longest axis that a kernel of two products sums over within a tile
-_TOP = 2.0**14  # a scaled factor of f16 is below twice this
-_SMALL = 512.0  # the largest magnitude of probabilities, integers of 8 bits and f8e4m3, that a scale need not know
-_DEPTH = 16  # definitions that are followed from one to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,41 +119,6 @@ class Narrow(CertifyingPass[Program]):
                     program, certificate = found.applied(program)
                     certificates.append(certificate)
         return program, tuple(certificates)
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """A power of two that the factor is divided by.
-
-    ``constant``: the power itself; or, where it is None, ``binade(m) / top`` of the maximum ``m`` of finite magnitudes,
-    a reduction ``largest`` with the name ``''``, of which the factor has the element at ``index``.  They are those of
-    ``part``, a product of some of its factors, where the others are small (``top`` allows for them), else its own.
-    """
-
-    constant: float | None
-    largest: Def | None = None
-    index: tuple[Expr, ...] = ()
-    part: Expr | None = None
-    top: float = _TOP
-
-    def value(self, name: str, inverse: bool = False) -> Expr:
-        """The power, or its inverse, as an expression over the axes of the maximum, which is called ``name``."""
-        if self.constant is not None:
-            return Const(1.0 / self.constant if inverse else self.constant, DType.F32)
-        assert self.largest is not None
-        m = Load(name, self.index, DType.F32)
-        pair = (Const(self.top, DType.F32), Op("binade", (m,), DType.F32))
-        return Op("div", pair if inverse else pair[::-1], DType.F32)
-
-    def divided(self, x: Expr, name: str) -> Expr:
-        """The factor ``x`` divided by the power."""
-        by = self.value(name, inverse=True)
-        if self.part is None:
-            return Op("mul", (x, by), DType.F32, x.span)
-        parts = factors(x)
-        for used in factors(self.part):
-            parts.remove(used)
-        return product_of([*parts, Op("mul", (self.part, by), DType.F32, x.span)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,10 +245,16 @@ def _side(d: Def, factor: Expr, target: DType, defs: Mapping[str, Def]) -> tuple
     """``factor`` as ``target``, with a scale where it needs one, or as tf32; and its range in words."""
     lo, hi = Ranges(defs, d.axes, d.guard).of(factor)
     scale = None
-    if target is DType.F16 and not (lo >= -_FITS_F16 and hi <= _FITS_F16):
-        scale = _scale(d, factor, magnitude((lo, hi))[1], defs)
+    most = _ROUNDS_F16 if _is_difference(factor) else FITS_F16
+    if target is DType.F16 and not (lo >= -most and hi <= most):
+        scale = scale_of(d, factor, magnitude((lo, hi))[1], defs)
         target = DType.TF32 if scale is None else target
     return Side(factor, target, scale), f"the factor is in [{lo:.6g}, {hi:.6g}]"
+
+
+def _is_difference(e: Expr) -> bool:
+    """Whether ``e`` is the sum or the difference of two numbers of few bits, so that nothing is rounded before it."""
+    return isinstance(e, Op) and e.op in ("add", "sub") and all(significant_bits(x) <= _SHORT_BITS for x in e.args)
 
 
 def _is_of_bytes(d: Def, factor: Expr, tensor: Expr, defs: Mapping[str, Def]) -> bool:
@@ -354,101 +328,6 @@ def _wider(d: Def, parts: Sequence[Expr], target: DType) -> Narrowed:
     bindings = tuple(("from", ld) for p in parts for ld in loads(p))
     sides = (Side(parts[0], target), Side(parts[1], target))
     return Narrowed(d, sides, (0, 1), bindings, "the wider type holds both factors exactly")
-
-
-def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale | None:
-    """The scale of ``factor``, which is at most ``top``; None where its maximum has no loop of its own."""
-    shift = math.ceil(math.log2(top / _FITS_F16)) if math.isfinite(top) else math.inf
-    if shift <= _MOST_SHIFT:
-        return Scale(2.0**shift)
-    if is_streamed(d, factor):
-        return None
-    part, small = _unbounded(d, factor, defs)
-    found = None if part is None else _of_largest(d, part, defs)
-    return _of_largest(d, factor, defs) if found is None else replace(found, part=part, top=_TOP / small)
-
-
-def _unbounded(d: Def, factor: Expr, defs: Mapping[str, Def]) -> tuple[Expr | None, float]:
-    """The product of the factors of ``factor`` that are not proved to be small, and a power of two above the others.
-
-    None where there are no others, or only others.
-    """
-    ranges, parts = Ranges(defs, d.axes, d.guard), factors(factor)
-    tops = [magnitude(ranges.of(p))[1] for p in parts]
-    small = [t for t in tops if t <= _SMALL]
-    if len(small) in (0, len(parts)):
-        return None, 1.0
-    above = 2.0 ** max(math.ceil(math.log2(prod(small) or 1.0)), 0)
-    return product_of([p for p, t in zip(parts, tops, strict=True) if t > _SMALL]), above
-
-
-def _of_largest(d: Def, factor: Expr, defs: Mapping[str, Def]) -> Scale | None:
-    """The scale from the largest finite magnitude of ``factor``; None where its maximum has no loop of its own."""
-    # A maximum without the condition would let what the condition excludes reach the result.
-    held = frozenset() if d.guard is None else free_vars(d.guard)
-    par, red = (tuple(a for a in axes if a.name in free_vars(factor) | held) for axes in (d.par, d.red))
-    complete = any(_along(ld, factor, d, defs) for ld in loads(factor))
-    if complete or len(red) != len(d.red) or len(par) == len(d.par):
-        return None
-    free = tuple(a for a in par if a.name not in held)
-    element, groups, places = over_groups(factor, free)
-    by_group = {a.name: (a, place) for a, place in zip(groups, places, strict=True)}
-    par, index = zip(*(by_group.get(a.name, (a, Var(a.name))) for a in par), strict=True) if par else ((), ())
-    size_of = Op("abs", (element,), DType.F32, factor.span)
-    finite = Op("lt", (size_of, Const(math.inf, DType.F32)), DType.BOOL, factor.span)
-    magnitudes = Op("select", (finite, size_of, Const(0.0, DType.F32)), DType.F32, factor.span)
-    buffer = Buffer("", DType.F32, tuple(a.extent for a in par), Space.TEMP, d.span)
-    return Scale(None, Def("", buffer, par, red, "max", magnitudes, d.guard, d.span), index)
-
-
-def _along(ld: Load, factor: Expr, d: Def, defs: Mapping[str, Def]) -> bool:
-    """Whether ``ld``, in ``factor``, needs the complete result of a reduction over what ``d`` sums over.
-
-    Such a result reads something that the factor reads along the summed axes.
-    """
-    made = defs.get(ld.buffer)
-    if made is None:
-        return False
-    red = frozenset(a.name for a in d.red)
-    if any(free_vars(e) & red for e in ld.index):
-        return any(_reduced_with(x, made, defs, _DEPTH) for x in made.reads())
-    return bool(_read_along(factor, red, defs) & _read(made, defs))
-
-
-def _read_along(e: Expr, axes: frozenset[str], defs: Mapping[str, Def]) -> frozenset[str]:
-    """The buffers whose elements ``e`` reads at positions that depend on ``axes``, through definitions as well."""
-    seen: set[tuple[str, frozenset[str]]] = set()
-    todo = [(e, axes)]
-    while todo:
-        value, along = todo.pop()
-        for ld in loads(value):
-            at = [k for k, x in enumerate(ld.index) if free_vars(x) & along]
-            made = defs.get(ld.buffer)
-            own = frozenset(made.par[k].name for k in at) if made is not None else frozenset[str]()
-            if at and (ld.buffer, own) not in seen:
-                seen.add((ld.buffer, own))
-                todo += [(made.value, own)] if made is not None else []
-    return frozenset(name for name, _ in seen)
-
-
-def _read(d: Def, defs: Mapping[str, Def]) -> frozenset[str]:
-    """The buffers that ``d`` reads, through definitions as well."""
-    found: set[str] = set()
-    todo = [d]
-    while todo:
-        new = {ld.buffer for ld in todo.pop().reads()} - found
-        found |= new
-        todo += [defs[n] for n in new if n in defs]
-    return frozenset(found)
-
-
-def _reduced_with(ld: Load, reader: Def, defs: Mapping[str, Def], depth: int) -> bool:
-    """Whether ``ld``, which the elementwise definition ``reader`` reads, is a reduction over an axis of ``reader``."""
-    made = defs.get(ld.buffer)
-    if made is None or reader.op is not None:
-        return False
-    missing = {a.name for a in reader.par} - free_vars(ld)
-    return (made.is_reduction and bool(missing)) or depth == 0
 
 
 def _tensor(e: Expr) -> DType | None:

@@ -83,3 +83,16 @@ def test_other_functions_of_bytes(number: str, tmp_path: Path) -> None:
     ops, _ = unpacked(text, "sm_90a", tmp_path)
     assert not any(op.scale is not None for op in ops if "0.3" not in number)
     assert not ops or "0.3" in number
+
+
+ROUNDED = [("W[j, k] - h[j]", 1), ("W[j, k] - f[j]", 0), ("(W[j, k] - h[j]) * h[j]", 0)]
+
+
+@pytest.mark.parametrize("number, found", ROUNDED)
+def test_a_difference_that_is_rounded_right_after_it_is_unpacked(number: str, found: int, tmp_path: Path) -> None:
+    text = (
+        "dim M = 16, N = 256, K = 512\ninput X: f16[M, K], W: u4[N, K], h: f16[N], f: f32[N]\noutput Y: f16[M, N]\n"
+        f"Y[i, j] = sum[k](X[i, k] * f16({number}))\n"
+    )
+    ops, _ = unpacked(text, "sm_90a", tmp_path)
+    assert [op.zero is not None for op in ops] == [bool(found)]

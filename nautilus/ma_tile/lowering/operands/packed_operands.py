@@ -4,7 +4,8 @@ How a spec takes a byte apart (shifts, masks, divisions, comparisons) does not m
 byte and a float is evaluated for all 256 bytes at both places, so it is known exactly which function of one half it is,
 if it is a function of one half.  The float and what follows it become one op where every step stays exact:
 
-* a number of another tensor is subtracted, if it is a small integer, so that the difference is exact in 16 bits;
+* a number of another tensor is subtracted, if it is a small integer, so that the difference is exact in 16 bits, or if
+  the difference is rounded to the 16-bit type of that number right after it;
 * one 16-bit factor of another tensor multiplies it, constants that are powers of two besides.  The product of f32 is
   exact (11 and 11 bits), so that rounding it to 16 bits is what a multiplication of 16-bit floats gives.
 
@@ -141,7 +142,21 @@ class _Matcher:
         if len(rest) != 1 or len(scales) > 1 or abs(frexp(power)[0]) != 0.5:
             return None
         found = self._difference(rest[0], dtype, power)
+        if found is None and power == 1.0 and not scales:
+            return self._rounded(rest[0], dtype)
         return found and replace(found, scale=scales[0] if scales else None)
+
+    def _rounded(self, v: Value, dtype: DType) -> Packed | None:
+        """``v``, which is rounded to ``dtype`` right after it, as a number of a half less any number of ``dtype``."""
+        op = self.defs.get(v.name)
+        if not (isinstance(op, vr.MapOp) and op.op in ("add", "sub")):
+            return None
+        numbers, other = self.table(op.args[0]), self.defs.get(op.args[1].name)
+        held = isinstance(other, vr.MapOp) and other.op == "cast" and other.args[0].type.dtype is dtype
+        if numbers is None or not (isinstance(other, vr.MapOp) and held) or self._reads_bytes(op.args[1]):
+            return None
+        plain = self._number(numbers, dtype, 1.0)
+        return plain and replace(plain, zero=other.args[0], zero_factor=1.0 if op.op == "sub" else -1.0)
 
     def _factors(self, v: Value) -> Iterator[Value]:
         op = self.defs.get(v.name)

@@ -91,7 +91,7 @@ def _kernel(kernel: MemKernel, target: str, steps: int | None) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not is_steps(op):
             return (op,)
-        loads = _independent(kernel, op)
+        loads = independent(kernel, op)
         ahead = depth(kernel, op, loads, target) if steps is None else steps
         return _rotated(op, loads, ahead, names) if loads and ahead > 0 else (op,)
 
@@ -106,7 +106,7 @@ def is_steps(loop: ForOp) -> bool:
     return bool(results and in_order) and loop.chain is None and all(isinstance(x, _STEP) for x in inner)
 
 
-def _independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:
+def independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:
     """The loads of an iteration that only its number decides on."""
     written = stored(walk_ops(kernel.body))
     made = {f.name for x in walk_ops(loop.body) for f in bound(x)} | {a.name for a, _ in loop.carried}
@@ -146,12 +146,12 @@ def _rotated(loop: ForOp, loads: Sequence[GlobalLoad], ahead: int, names: Names)
     before, slots = list[MemOp](), list[tuple[Frag, Frag]]()
     for x in loads:
         for n in range(ahead):
-            first = replace(_at(x, loop.var, calc("add", lo, n), hi), result=names.frag(x.result, "first"))
+            first = replace(at_step(x, loop.var, calc("add", lo, n), hi), result=names.frag(x.result, "first"))
             before.append(first)
             slots.append((names.frag(x.result, "ahead"), first.result))
     arguments = [a for a, _ in slots]
     nexts = [
-        replace(_at(x, loop.var, calc("add", Var(loop.var), ahead), None), result=names.frag(x.result, "next"))
+        replace(at_step(x, loop.var, calc("add", Var(loop.var), ahead), None), result=names.frag(x.result, "next"))
         for x in loads
     ]
     present = {x.result.name: arguments[n * ahead] for n, x in enumerate(loads)}
@@ -196,7 +196,7 @@ def _shifted(slots: Sequence[Frag], last: Sequence[Frag], ahead: int) -> tuple[F
     return tuple(out)
 
 
-def _at(x: GlobalLoad, var: str, step: Expr, hi: Expr | None) -> GlobalLoad:
+def at_step(x: GlobalLoad, var: str, step: Expr, hi: Expr | None) -> GlobalLoad:
     """``x`` in the iteration ``step``; ``hi``: the end of the loop, if it may be before that."""
     env = {var: simplify(step)}
     mask = None if x.mask is None else simplify(substitute(x.mask, env))

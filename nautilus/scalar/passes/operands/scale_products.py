@@ -1,22 +1,42 @@
-"""``scale-products``: gives products of 8-bit floats with scales for groups of terms the form ``(a * b) * scale``.
+"""``scale-products``: separates the scales that groups of terms share from products of matrices.
 
-The planner then gives the reduction loop steps that lie within a group, and VR-tile IR multiplies the sum of a step by
-the scale (``scalar.analysis.contractions.scales``).  ``narrow`` leaves such a product alone, because its operands are
-tensors as they are.  Over the reals, multiplication is commutative and associative.
+Products of 8-bit floats get the form ``(a * b) * scale``.  The planner then gives the reduction loop steps that lie
+within a group, and VR-tile IR multiplies the sum of a step by the scale (``scalar.analysis.contractions.scales``).
+``narrow`` leaves such a product alone, because its operands are tensors as they are.  Over the reals, multiplication is
+commutative and associative.
+
+Where a large computed factor is a difference, such as that of a number of few bits and the zero point of its group, and
+few results use an element of it, the sum becomes one of each group::
+
+    sum[d](q[d] * (K[j, d] - z[j, d // 32]) * s[j, d // 32])
+        = s[j, 0] * sum[d: 32](q[d] * (K[j, d] - z[j, 0])) + s[j, 1] * sum[d: 32](q[32 + d] * ..) + ..
+
+The difference is rounded to 16 bits, whose range it does not leave, in the registers to which it is unpacked.  The
+product of the difference and the scale may leave that range, and takes several instructions of f32 for each element.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import gcd
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Expr, free_vars
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, substitute
+from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
+from nautilus.core.index.groups import in_groups, quotients
+from nautilus.core.index.simplify import simplify
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.ranges.precision import is_streamed
 from nautilus.scalar.ir import Program
-from nautilus.scalar.rewriting import find_defs, kernel_of
+from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
+from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +47,15 @@ class ScaleProducts(CertifyingPass[Program]):
 
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with products in that form, and a certificate for each one that changed."""
+        program, certificates = _with_groups(program)
         defs = find_defs(program)
         made = {name: value for name, d in defs.items() if (value := _separated(d)) is not None}
         if not made:
-            return program, ()
-        certificates = (
+            return program, tuple(certificates)
+        certificates += [
             Certificate(self.name, name, defs[name].value, value, (), (), (), _PROOF, defs[name].span)
             for name, value in made.items()
-        )
+        ]
         kernels = (
             kernel_of(replace(defs[k.name], value=made[k.name])) if k.name in made else k for k in program.kernels
         )
@@ -53,3 +74,89 @@ def _separated(d: Def) -> Expr | None:
     if last in free_vars(a) and last not in free_vars(b):
         found = replace(found, product=replace(found.product, args=(b, a)))
     return None if found.element == d.value else found.element
+
+
+MOST_GROUPS, LEAST_GROUP = 4, 32  # groups of a sum, each of which becomes a product, and terms of one of them
+
+
+@dataclass(frozen=True, slots=True)
+class _Grouped:
+    """A sum over ``axis`` of the product of ``terms`` and ``scale``, which ``group`` neighbours share."""
+
+    axis: Axis
+    terms: Expr
+    scale: Expr
+    group: int
+
+    @property
+    def count(self) -> int:
+        """The number of groups."""
+        return (size(self.axis) or 0) // self.group
+
+    def at(self, e: Expr, n: int) -> Expr:
+        """``e`` in group ``n``, where the axis counts the terms of the group."""
+        place = calc("add", Var(self.axis.name), n * self.group)
+        return simplify(substitute(e, {self.axis.name: place}), {self.axis.name: (0, self.group - 1)})
+
+
+def _with_groups(program: Program) -> tuple[Program, list[Certificate]]:
+    """``program`` with a sum for each group of terms of every such product, and the certificates."""
+    certificates: list[Certificate] = []
+    for name in [k.name for k in program.kernels]:
+        d = find_defs(program).get(name)
+        found = None if d is None else _grouped(d)
+        if d is not None and found is not None:
+            program = _split(program, d, found, certificates)
+    return program, certificates
+
+
+def _grouped(d: Def) -> _Grouped | None:
+    """``d`` as such a sum; None for another definition."""
+    parts = factors(d.value)
+    if d.op != "sum" or d.value.dtype is not DType.F32 or len(d.red) != 1 or len(parts) > MOST_FACTORS:
+        return None
+    (axis,) = d.red
+    if not isinstance(axis.extent, int) or (d.guard is not None and axis.name in free_vars(d.guard)):
+        return None
+    groups = {k: gcd(*q) for k, p in enumerate(parts) if (q := quotients(p, axis.name)) and 0 not in q}
+    group = gcd(*groups.values())
+    rest = [p for k, p in enumerate(parts) if k not in groups]
+    if not groups or group < LEAST_GROUP or axis.extent % group or not 1 < axis.extent // group <= MOST_GROUPS:
+        return None
+    par = [a.name for a in d.par]
+    pairs = [*two_sides(rest, par, [axis.name])]
+    pairs = pairs or [x for a in par for x in two_sides(rest, par, [axis.name], in_groups(rest, a))]
+    for pair in pairs:
+        made = [e for e in pair if not isinstance(strip_conversions(e), Load)]
+        if len(made) == 1 and isinstance(made[0], Op) and made[0].op in ("add", "sub") and is_streamed(d, made[0]):
+            scale = product_of([parts[k] for k in groups])
+            return _Grouped(axis, product_of(pair), scale, group) if free_vars(scale) <= free_vars(made[0]) else None
+    return None
+
+
+def _split(program: Program, d: Def, found: _Grouped, certificates: list[Certificate]) -> Program:
+    red = (replace(found.axis, extent=found.group),)
+    terms, scales = ([found.at(e, n) for n in range(found.count)] for e in (found.terms, found.scale))
+    raw = replace(inner_sum(program, d, terms[0]), red=red)
+    added: list[Def] = []
+    for e in terms[1:]:
+        name = fresh_name(program, f"{d.name}_group", [x.name for x in (*added, raw)])
+        added.append(replace(raw, name=name, buffer=replace(raw.buffer, name=name), value=e))
+    loads = [Load(x.name, tuple(Var(a.name) for a in x.par), x.buffer.dtype, d.span) for x in (raw, *added)]
+    group = calc("floordiv", Var(found.axis.name), found.group)
+    inside = [conjunction([*conjuncts(d.guard), calc("eq", group, n)]) for n in range(found.count)]
+    sums = [Reduce("sum", d.red, c, found.terms, DType.F32, d.span) for c in inside]
+    before = Reduce("sum", d.red, d.guard, d.value, d.value.dtype, d.span)
+    proof = "a factor of a sum is one of each term, and a sum is that of the sums of its groups"
+    after = _total(sums, scales)
+    certificates.append(Certificate("scale-products", d.name, before, after, (), (), (), proof, d.span))
+    return with_inner_sum(program, d, raw, _total(loads, scales), added)
+
+
+def _total(sums: Sequence[Expr], scales: Sequence[Expr]) -> Expr:
+    """The sum of ``sums``, each times its scale."""
+    scaled: list[Expr] = [Op("mul", pair, DType.F32) for pair in zip(sums, scales, strict=True)]
+    total = scaled[0]
+    for e in scaled[1:]:
+        total = Op("add", (total, e), DType.F32)
+    return total

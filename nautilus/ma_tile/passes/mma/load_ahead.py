@@ -1,0 +1,92 @@
+"""``load-ahead``: a loop of MMAs loads what its elementwise work reads one iteration before it is used.
+
+Operands of MMAs arrive in shared memory ahead of their use (``pipeline-copies``).  Scales, zero points and vectors
+along the loop go to registers, and a load of them at its use waits for the memory in every iteration, which a few warps
+do not hide.  They are loaded in the iteration before, into registers that the loop carries::
+
+    for j0 in 0..n {                                 %first = ld.global S[j] where 0 < n
+        cp.async ..                          for j0 in 0..n carry(%ahead = %first) {
+        %s = ld.global S[j0 * 16 + j]         ->         %next = ld.global S[j0 * 16 + j + 16] where j0 + 1 < n
+        %k = mul %k_tile, %s                             cp.async ..
+        mma ..                                           %k = mul %k_tile, %ahead
+    }                                                    mma ..
+                                                         yield %next }
+
+A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, and if
+the kernel does not store its buffer.  Loads stay where
+:data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
+anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Var
+from nautilus.core.records import dataclass
+from nautilus.ma_tile.ir.instruction_tables import MMA
+from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, IfOp, MemKernel, MemModule, MemOp, MmaOp
+from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
+from nautilus.ma_tile.passes.copies.prefetch_steps import at_step, independent, registers
+from nautilus.ma_tile.rewriting.renaming import Names, Renaming
+
+ROOM = 16  # registers of a thread for the elements of the next iteration, at most
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAhead:
+    """``room`` overrides :data:`ROOM`."""
+
+    room: int = ROOM
+    name = "load-ahead"
+
+    def apply(self, module: MemModule) -> MemModule:
+        """``module`` with the loads of loops of MMAs one iteration ahead."""
+
+        return each_kernel(module, lambda k: _kernel(k, self.room))
+
+
+def _kernel(kernel: MemKernel, room: int) -> MemKernel:
+    names = Names(kernel)
+
+    def rule(op: MemOp) -> Sequence[MemOp]:
+        if not isinstance(op, ForOp) or not _runs_ahead(op):
+            return (op,)
+        loads = _fitting(kernel, independent(kernel, op), room)
+        return _ahead(op, loads, names) if loads else (op,)
+
+    body = rebuild(kernel.body, rule)
+    return kernel if body == kernel.body else replace(kernel, body=body)
+
+
+def _runs_ahead(loop: ForOp) -> bool:
+    """Whether ``loop`` has MMAs of warps, and issues copies of later iterations."""
+    mmas = any(isinstance(x, MmaOp) and x.instr in MMA for x in loop.body)
+    return mmas and any(isinstance(y, AsyncCopy) for x in loop.body if isinstance(x, IfOp) for y in x.body)
+
+
+def _fitting(kernel: MemKernel, loads: Sequence[GlobalLoad], room: int) -> list[GlobalLoad]:
+    """Those of ``loads`` that ``room`` registers hold."""
+    out: list[GlobalLoad] = []
+    for x in loads:
+        need = -(-registers(kernel, x) // (x.repeat or 1))  # those with the same element count once
+        if need <= room:
+            out.append(x)
+            room -= need
+    return out
+
+
+def _ahead(loop: ForOp, loads: Sequence[GlobalLoad], names: Names) -> tuple[MemOp, ...]:
+    firsts = [replace(at_step(x, loop.var, loop.lo, loop.hi), result=names.frag(x.result, "first")) for x in loads]
+    ahead = [names.frag(x.result, "ahead") for x in loads]
+    step = calc("add", Var(loop.var), 1)
+    nexts = [replace(at_step(x, loop.var, step, loop.hi), result=names.frag(x.result, "next")) for x in loads]
+    rename = Renaming({x.result.name: a for x, a in zip(loads, ahead, strict=True)})
+    body = rename.ops(x for x in loop.body if x not in loads)
+    results = (*loop.results, *(names.frag(x.result, "last") for x in loads))
+    carried = (*loop.carried, *zip(ahead, (x.result for x in firsts), strict=True))
+    yields = (*map(rename.frag, loop.yields), *(x.result for x in nexts))
+    return (*firsts, replace(loop, results=results, carried=carried, body=(*nexts, *body), yields=yields))
+
