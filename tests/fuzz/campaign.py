@@ -21,8 +21,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz import command_line, device, files, levels, printed, texts
 from tests.fuzz.case import Fuzzer, Verdict, judged
+from tests.fuzz.fuzzers import command_line, device, files, levels, printed, texts
 from tests.fuzz.minimise import minimise
 
 FUZZERS: Mapping[str, Fuzzer] = {

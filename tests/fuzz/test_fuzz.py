@@ -12,7 +12,7 @@ from nautilus.frontend.semantics.symbols import BUILTINS
 from nautilus.targets.records import TARGETS
 from tests.fuzz.campaign import FUZZERS, Campaign
 from tests.fuzz.case import OK, Fuzzer, Verdict, judged
-from tests.fuzz.levels import attempt, attempt_with_specials
+from tests.fuzz.fuzzers.levels import attempt, attempt_with_specials
 from tests.fuzz.minimise import minimise, reduce, smaller_lines, smaller_spec
 from tests.fuzz.specs import GENERATORS
 

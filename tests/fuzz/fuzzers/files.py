@@ -22,7 +22,7 @@ from nautilus.runtime import nvrtc
 from nautilus.tune.database import store
 from nautilus.tune.database.rows import key_of
 from tests.fuzz.case import OK, Fuzzer, Verdict, internal
-from tests.fuzz.command_line import SPEC, run
+from tests.fuzz.fuzzers.command_line import SPEC, run
 from tests.shipped import ROOT
 
 _TUNED = ROOT / "specs/matmul/f16.naut"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.endtoend.support import disagreements
 from tests.fuzz.case import Fuzzer, Verdict
-from tests.fuzz.levels import any_spec, compilation, inputs, verdict
+from tests.fuzz.fuzzers.levels import any_spec, compilation, inputs, verdict
 from tests.fuzz.minimise import smaller_spec
 from tests.fuzz.specs import GENERATORS
 from tests.fuzz.thresholds import lowered

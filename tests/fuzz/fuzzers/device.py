@@ -16,7 +16,7 @@ from nautilus.runtime.device import default_arch, open_device
 from nautilus.runtime.execute import run_cuda
 from tests.endtoend.support import Compilation, disagreements
 from tests.fuzz.case import Fuzzer, Verdict
-from tests.fuzz.levels import any_spec, inputs, or_verdict, precision, verdict
+from tests.fuzz.fuzzers.levels import any_spec, inputs, or_verdict, precision, verdict
 from tests.fuzz.minimise import smaller_spec
 from tests.fuzz.specs import GENERATORS
 from tests.fuzz.thresholds import lowered

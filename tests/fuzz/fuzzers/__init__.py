@@ -1,0 +1,1 @@
+"""The fuzzers: each makes a case from a seed and judges it."""
