@@ -47,13 +47,15 @@ class Fallbacks:
     """Steps by kernel, sorted by name; a kernel at step 0 is not listed.
 
     ``excesses``: by kernel, how many times fewer resources than the rules' plan a plan should use; 1 is not listed.
-    ``spilling``: the kernels whose spilled registers are accepted, because smaller plans spill too.  ``failures``: the
-    plans that were refused, in order; they decide nothing and are not compared.
+    ``spilling``: the kernels whose spilled registers are accepted, because smaller plans spill too.  ``stored``: the
+    definitions that a kernel of their readers does not compute.  ``failures``: the plans that were refused, in order;
+    they decide nothing and are not compared.
     """
 
     taken: tuple[tuple[str, int], ...] = ()
     excesses: tuple[tuple[str, float], ...] = ()
     spilling: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
     failures: tuple[Failure, ...] = field(default=(), compare=False)
 
     @classmethod
@@ -98,6 +100,10 @@ class Fallbacks:
             return self._with(kernel, step, known * max(excess, _UNKNOWN if again else _LEAST))
         return self._with(kernel, step + 1, (excess if excess > 1 else _UNKNOWN) if step + 1 == SMALLER else 1.0)
 
+    def storing(self, names: frozenset[str]) -> Fallbacks:
+        """These fallbacks with the definitions ``names`` stored."""
+        return replace(self, stored=self.stored | names)
+
     def noting(self, failure: Failure) -> Fallbacks:
         """These fallbacks, with ``failure`` as the last one."""
         return replace(self, failures=(*self.failures, failure))
@@ -115,7 +121,7 @@ class Fallbacks:
     def _with(self, kernel: str, step: int, excess: float) -> Fallbacks:
         excesses = {**dict(self.excesses), kernel: excess}
         made = Fallbacks.of({**dict(self.taken), kernel: step}, excesses, self.spilling)
-        return replace(made, failures=self.failures)
+        return replace(made, stored=self.stored, failures=self.failures)
 
 
 NO_FALLBACKS = Fallbacks()

@@ -110,7 +110,8 @@ def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict
         alone = (name,)
         plans[alone] = _single(known, name, fallbacks)
         groups[name] = alone
-        near = [r for r in graph.readers[name] if not _is_apart(defs, defs[name], defs[r])]
+        stays = name in fallbacks.stored
+        near = [r for r in graph.readers[name] if not (stays or _is_apart(defs, defs[name], defs[r]))]
         merged = graph.union((alone, *(groups[r] for r in near)))
         if len(merged) == 1:
             continue

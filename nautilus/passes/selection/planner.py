@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nautilus.core.fallbacks import NO_FALLBACKS, SMALLER, UNFUSED, Fallbacks
+from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, SMALLER, UNFUSED, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity, first_equal
 from nautilus.core.schedule import Schedule
@@ -20,7 +20,9 @@ from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
+from nautilus.planner.kernels import grouped, known_of
 from nautilus.planner.planner import Planner
+from nautilus.planner.products.dots import dot_of
 from nautilus.scalar.ir import Program
 
 MARGIN = 0.1  # relative gain by the cost model below which the kernel stays
@@ -58,7 +60,7 @@ class PricedPlanner:
             found = copy_choice.choose(program, self._context(decided))
         elif before == "split-k-update" and given.splits is None and not given.batch_invariant:
             found = split_choice.choose(program, self._context(given))
-        elif before == "fuse" and (chosen := _apart_where_smaller(program, self._context(given))) is not None:
+        elif before == "fuse" and (chosen := _with_other_kernels(program, self._context(given))) is not None:
             return chosen.schedule, chosen.fallbacks
         if found is None:
             return decided, self.fallbacks
@@ -95,6 +97,38 @@ def _by_rules(
 ) -> Schedule:  # fmt: skip
     """The choice of the rules, which trials and the compilation ask for on the same programs."""
     return Planner(arch, fallbacks, precision).decide(before, program, given)
+
+
+def _with_other_kernels(program: Program, context: Context) -> Trial | None:
+    return _stored_where_lighter(program, context) or _apart_where_smaller(program, context)
+
+
+def _stored_where_lighter(program: Program, context: Context) -> Trial | None:
+    """The trial that stores the operands which :data:`LIGHTER` kernels compute, unless these are clearly faster.
+
+    A block of a back-to-back GEMM holds such an operand in registers during the whole loop, with smaller tiles too.
+    """
+    known = context.fallbacks
+    lighter = (name for name, step in known.taken if step == LIGHTER)
+    names = frozenset[str]().union(*(_operands(program, name, known) for name in lighter))
+    if not names:
+        return None
+    apart = attempt(program, replace(context, fallbacks=known.storing(names)), _BEFORE)
+    together = attempt(program, context, _BEFORE, ATTEMPTS) if apart is not None else None
+    if apart is None or (together is not None and together.seconds < (1 - MARGIN) * apart.seconds):
+        return None
+    return apart
+
+
+def _operands(program: Program, kernel: str, fallbacks: Fallbacks) -> frozenset[str]:
+    """The operands of products that ``kernel`` computes without another product, of at most 16 bits."""
+    defs, group = known_of(program).defs, grouped(program, fallbacks)[0].get(kernel, ())
+    plain: set[str] = set()  # definitions that need no product of the kernel
+    for d in (defs[o] for o in group):
+        if dot_of(d) is None and plain.issuperset({ld.buffer for ld in d.reads()} & {*group}):
+            plain.add(d.name)
+    read = {ld.buffer for o in group if dot_of(defs[o]) is not None for ld in defs[o].reads()}
+    return frozenset(n for n in read & plain if defs[n].buffer.dtype.bytes <= 2)
 
 
 def _apart_where_smaller(program: Program, context: Context) -> Trial | None:

@@ -14,6 +14,7 @@ from nautilus.check.inputs import generate, validation_inputs
 from nautilus.check.levels import Level, Trace
 from nautilus.check.validate import scalar_run, tile_run
 from nautilus.check.validate.meanings import KNOWN
+from nautilus.check.validate.refinement import Validator
 from nautilus.check.validate.verdict import Verdict
 from nautilus.check.validation import verdicts
 from nautilus.core.expr.nodes import OPS, Op
@@ -21,6 +22,7 @@ from nautilus.core.numerics import Array
 from nautilus.driver import Request, compile_checked
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.ir import Update
+from nautilus.vr_tile.ir import MapOp
 from tests.check.planted import drop_repair, invert_repair, mutated, shift_mask, swap_tile
 from tests.check.validate.specs import SPECS
 
@@ -112,3 +114,24 @@ def test_spaces_that_do_not_fit_in_memory_are_not_decided(monkeypatch: pytest.Mo
     refused = found(text, given).values()
     assert {v.status for v in refused} == {"not decided"}
     assert all("too large" in v.detail for v in refused)
+
+
+TIES = """
+    dim T = 7, H = 2, D = 16
+    const R = D // 2
+    input k: bf16[T, H, D], w: bf16[D], c: bf16[T, D]
+    output o: i8[T, H, D], s: f16[T, H]
+    n: bf16[t, h, d] = rms_norm[d](k[t, h, d], 1e-6) * w[d]
+    r[t, h, d] = n[t, h, d] * c[t, d] - n[t, h, d + R] * c[t, d + R] if d < R else n[t, h, d] * c[t, d - R]
+    s[t, h] = max(max[d](abs(r[t, h, d])) / 127, 1e-4)
+    o[t, h, d] = i8(round(r[t, h, d] / s[t, h]))
+"""
+
+
+def test_integers_of_floats_at_a_tie_are_not_decided_by_their_roundings() -> None:
+    """Elements of half the largest one are 63.5 steps; ``x / s`` and ``x * (1 / s)`` may be on either side."""
+    made = levels(TIES)
+    assert {k: v.text for k, v in found(TIES, made).items() if v.status == "refuted"} == {}
+    last = made[-1].module
+    wrong = mutated(last, lambda n: replace(n, op="floor") if isinstance(n, MapOp) and n.op == "round" else None)
+    assert wrong != last and Validator(*points(TIES)).validate(last, wrong).status == "refuted"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from nautilus.core.fallbacks import SMALLER, UNFUSED
+from nautilus.core.fallbacks import LIGHTER, SMALLER, UNFUSED, Fallbacks
 from nautilus.driver import Request, compile_file
 
 # The powers of 201 frequencies of each frame, and 80 weighted sums of them, for which a block has all frequencies.
@@ -29,3 +30,25 @@ def test_products_are_apart_where_one_kernel_has_small_tiles_only() -> None:
     assert "re" in {k.name for k in result.context.schedule.kernels}
     assert SMALLER not in dict(result.context.fallbacks.taken).values()
     assert UNFUSED in dict(result.context.fallbacks.taken).values()
+
+
+# Attention of 256 columns with normalised queries and keys, over a window.
+NORMALISED = """
+    dim H = 16, G = 8, L = 16384, D = 256, W = 1024
+    input Q: bf16[L, H, D], K: bf16[L, G, D], V: bf16[L, G, D]
+    output O: bf16[L, H, D]
+    q: bf16[t, h, d] = rms_norm[d](Q[t, h, d], 1e-6) / 16
+    k: bf16[t, h, d] = rms_norm[d](K[t, h, d], 1e-6)
+    S[h, t, u] = sum[d](q[t, h, d] * k[u, h // (H // G), d])
+    O[t, h, d] = sum[u](softmax[u | t - W < u and u <= t](S[h, t, u]) * V[u, h // (H // G), d])
+"""
+
+
+def test_an_operand_that_leaves_too_few_registers_is_stored() -> None:
+    """A refused kernel, which held its queries in registers, has smaller tiles and reads them from memory."""
+    request = Request(Path("given.naut"), "sm_90a", text=NORMALISED, until="ma-tile")
+    for taken, names in (({}, ["k", "O"]), ({"O": LIGHTER}, ["q", "k", "O"])):
+        result = compile_file(replace(request, fallbacks=Fallbacks.of(taken)))
+        assert result.context.schedule is not None
+        kernels = result.context.schedule.kernels
+        assert [x.name for x in kernels] == names and kernels[-1].mapping.engine == "warpgroup"

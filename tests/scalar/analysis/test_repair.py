@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nautilus.check.certificates.rules import check
+from nautilus.core.expr.conditions import short_circuit
 from nautilus.core.expr.nodes import Expr, Load, Op, Var
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
@@ -182,6 +183,15 @@ def test_a_maximum_with_another_bound_has_a_reference() -> None:
     """It may be -inf where both are, as before the first element of a row under a bound of -inf."""
     got = derive(exp(x(), op("max", r(), Load("s", (), F32))), (), "sum", (run(),), REDUCED)
     assert isinstance(got, Repair) and got.references == (0.0,) and got.raw_old == (True,)
+
+
+def test_conditions_that_are_asked_only_where_others_hold_are_compared_by_their_parts() -> None:
+    """The columns of a tile that are beyond the matrix leave no element out of the row's maximum."""
+    inside, seen, column = op("lt", v("i"), v("m")), op("le", v("j"), v("i")), op("lt", v("d"), v("m"))
+    bounded = Running(r(), "max", x(), (short_circuit(inside, seen),))
+    more = short_circuit(inside, op("and", column, seen))
+    assert isinstance(derive(exp(x(), r()), (more,), "sum", (bounded,), REDUCED), Repair)
+    assert isinstance(derive(exp(x(), r()), (short_circuit(inside, column),), "sum", (bounded,), REDUCED), Refusal)
 
 
 def test_a_guard_that_lets_more_in_than_the_maximum_saw_is_refused() -> None:

@@ -22,6 +22,7 @@ done twice, the combiner is not idempotent.  Every other difference is not decid
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from nautilus.check.validate.sets.isl_text import (
@@ -48,7 +49,6 @@ from nautilus.core.expr.nodes import (
     walk,
     with_children,
 )
-from nautilus.core.index.sizes import volume
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.ir import Kind, Loop, Program, Store, Update, statements
@@ -111,8 +111,13 @@ def validate(before: Program, after: Program) -> Verdict:
 
 def _resized(before: Program, after: Program) -> frozenset[str]:
     """The tensors in global memory that have another number of elements, so another meaning, after the pass."""
-    sizes = [{b.name: volume(b.shape) for b in p.buffers} for p in (before, after)]
+    sizes = [{b.name: _elements_of(b.shape) for b in p.buffers} for p in (before, after)]
     return frozenset(n for n, size in sizes[0].items() if sizes[1].get(n, size) != size)
+
+
+def _elements_of(shape: Sequence[int | Expr]) -> tuple[int | Expr, ...]:
+    """The number of elements, and the sizes that are known at launch."""
+    return (prod(n for n in shape if isinstance(n, int)), *(n for n in shape if not isinstance(n, int)))
 
 
 def _exact(copies: Sequence[_Copy]) -> bool:
