@@ -108,3 +108,20 @@ def test_windows_of_products_are_those_of_the_sampled_elements() -> None:
     program = rounded(load_text(text, "logits"), "fast", Schedule())
     whole, _ = sampling._cut(program, sampling._BUDGET)
     assert sampling.work(whole) < sampling._FAR * sampling._BUDGET
+
+
+def test_row_numbers_are_no_table_that_gathers_shorten() -> None:
+    """The places of blocks of a long tensor are an input of many numbers, read at positions from memory."""
+    rows = load_text("dim N = 64, K = 1048576\ninput T: i32[K]\ninput i: i32[N]\noutput O: i32[N]\nO[n] = T[i[n]]\n")
+    cut, _ = sampling.shortened(rows, {"i": (0, 1 << 20)})
+    kept, _ = sampling.shortened(rows, {"i": (0, 1 << 20)}, {"T": None})
+    assert cut.inputs[0].shape[0] < 1 << 20 and kept.inputs == rows.inputs
+
+
+def test_elements_that_read_a_diagonal_do_not_need_the_whole_matrix() -> None:
+    """A correlation divides by two variances; its sampled rows and columns are those of the matrix."""
+    text = "dim N = 8192, F = 2000\ninput X: f32[N, F]\noutput R: f32[F, F]\n"
+    text += "C[f, g] = sum[n](X[n, f] * X[n, g])\nR[f, g] = C[f, g] * rsqrt(C[f, f] * C[g, g])\n"
+    program = load_text(text)
+    cut = sampling.shorter_sums(program, sampling.sampled(program, 0, inner=8, last=16), 1 << 18)
+    assert sampling.work(cut.spec) < 1 << 22

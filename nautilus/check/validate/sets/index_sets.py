@@ -293,12 +293,14 @@ def _read_off(old: _Copy, new: _Copy) -> dict[str, Expr]:
     return found
 
 
-def _likelihood(found: Mapping[str, Expr]) -> tuple[int, int]:
-    """Least for the likeliest of several readings: few numbers, then few expressions that two variables share.
+def _likelihood(found: Mapping[str, Expr]) -> tuple[int, int, int]:
+    """Least for the likeliest of several readings: few numbers, then few expressions that two variables share, then
+    few variables with another name.
 
-    Of ``r < 3 and c < 3``, each part has the form of the other one.
+    Of ``r < 3 and c < 3``, each part has the form of the other one, and ``u <= t`` has the form of ``t <= u + 4``.
     """
-    return sum(not _names(e) for e in found.values()), len(found) - len({*found.values()})
+    renamed = sum(e != Var(n) for n, e in found.items())
+    return sum(not _names(e) for e in found.values()), len(found) - len({*found.values()}), renamed
 
 
 def _said(left: Mapping[Any, list[_Copy]], right: Mapping[Any, list[_Copy]]) -> dict[tuple[int, str], Expr]:
