@@ -91,7 +91,7 @@ def choose(program: Program, context: Context) -> Trial | None:
 def _split(
     program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def], many: int
 ) -> Trial:
-    """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where no number is clearly better."""
+    """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where none is clearly better."""
     best = base
     for cuts in _cuts(program, defs, base.schedule, kernel, many):
         # the kernel of the chunks has another name, and needs the rungs that the whole one took again
