@@ -76,11 +76,13 @@ def choose(program: Program, context: Context) -> Trial | None:
     best = attempt(program, context, _BEFORE, ATTEMPTS)
     if best is None:
         return None
+    whole: set[str] = set()  # kernels of which no split is better
     for kernel in _idle(best, defs, many)[:_KERNELS]:
-        best = _split(program, context, best, kernel, defs, many)
+        before, best = best, _split(program, context, best, kernel, defs, many)
+        whole |= {kernel.name} if best is before else set()
     for _ in range(_ROUNDS):
         kernels = _idle(best, defs, many)
-        if not kernels or kernels[0].seconds < _DOMINANT * best.seconds:
+        if not kernels or kernels[0].name in whole or kernels[0].seconds < _DOMINANT * best.seconds:
             break
         before, best = best, _split(program, context, best, kernels[0], defs, many)
         if best is before:
