@@ -12,7 +12,6 @@ from nautilus.check.bound.stated import stated
 from nautilus.check.bound.sums.admitted import lengths
 from nautilus.check.inputs import InputSet, generate
 from nautilus.core.schedule import Schedule
-from nautilus.frontend.restrict import sampled
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
 
@@ -117,12 +116,3 @@ def test_row_numbers_are_no_table_that_gathers_shorten() -> None:
     cut, _ = sampling.shortened(rows, {"i": (0, 1 << 20)})
     kept, _ = sampling.shortened(rows, {"i": (0, 1 << 20)}, {"T": None})
     assert cut.inputs != rows.inputs and kept.inputs == rows.inputs
-
-
-def test_elements_that_read_a_diagonal_do_not_need_the_whole_matrix() -> None:
-    """A correlation divides by two variances; its sampled rows and columns are those of the matrix."""
-    text = "dim N = 8192, F = 2000\ninput X: f32[N, F]\noutput R: f32[F, F]\n"
-    text += "C[f, g] = sum[n](X[n, f] * X[n, g])\nR[f, g] = C[f, g] * rsqrt(C[f, f] * C[g, g])\n"
-    program = load_text(text)
-    cut = sampling.shorter_sums(program, sampled(program, 0, inner=8, last=16), 1 << 18)
-    assert sampling.work(cut.spec) < 1 << 22
