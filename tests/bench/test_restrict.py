@@ -92,3 +92,13 @@ def test_windows_around_the_chosen_elements(images: bool) -> None:
     x = np.random.default_rng(0).standard_normal(64)
     want = run_spec(spec, {"X": x})["Y"][[0, 3, 62]]
     np.testing.assert_allclose(run_spec(cut.spec, cut.arrays({"X": x}))["Y"], want)
+
+
+def test_a_spec_that_is_restricted_twice_keeps_both_tables_of_rows() -> None:
+    spec = load_text("dim M = 16, N = 12\ninput X: f32[M, N]\noutput O: f32[M, N]\nO[i, j] = X[i, j] * (100 * i + j)\n")
+    x = np.ones((16, 12))
+    first = restrict(spec, {"O": {0: np.array([1, 3, 8])}})
+    second = restrict(first.spec, {"O": {1: np.array([2, 7, 9])}})
+    given = {n: second.cut(n, a) for n, a in first.arrays({"X": x}).items()} | dict(second.rows)
+    found = run_spec(second.spec, given, {})["O"]
+    np.testing.assert_array_equal(found, np.add.outer([100, 300, 800], [2, 7, 9]))

@@ -35,7 +35,7 @@ from nautilus.frontend.spec import Spec, Tensor
 _BUDGET: Final = 1 << 18  # points of the sampled evaluation
 _ELEMENTS: Final = ((8, 16), (4, 8))  # sampled indices of the last axis but one of an output, and of the last one
 _FAR: Final = 16  # the excess over the budget at which sums are shortened by two steps at once
-_WINDOWS: Final = 64  # the excess at which tensors are limited to windows around the sampled elements
+_WINDOWS: Final = 512  # the excess at which tensors are limited to windows around the sampled elements
 _NODES: Final = 16  # operations of a definition that count as one
 _GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed indices only
 _LONGEST: Final = 1 << 14  # terms of a sum in the sampled evaluation

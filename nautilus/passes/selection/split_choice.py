@@ -76,11 +76,13 @@ def choose(program: Program, context: Context) -> Trial | None:
     best = attempt(program, context, _BEFORE, ATTEMPTS)
     if best is None:
         return None
+    whole: set[str] = set()  # kernels of which no split is better
     for kernel in _idle(best, defs, many)[:_KERNELS]:
-        best = _split(program, context, best, kernel, defs, many)
+        before, best = best, _split(program, context, best, kernel, defs, many)
+        whole |= {kernel.name} if best is before else set()
     for _ in range(_ROUNDS):
         kernels = _idle(best, defs, many)
-        if not kernels or kernels[0].seconds < _DOMINANT * best.seconds:
+        if not kernels or kernels[0].name in whole or kernels[0].seconds < _DOMINANT * best.seconds:
             break
         before, best = best, _split(program, context, best, kernels[0], defs, many)
         if best is before:
@@ -91,7 +93,7 @@ def choose(program: Program, context: Context) -> Trial | None:
 def _split(
     program: Program, context: Context, base: Trial, kernel: KernelEstimate, defs: dict[str, Def], many: int
 ) -> Trial:
-    """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where no number is clearly better."""
+    """The best trial of ``base`` with reductions of ``kernel`` in chunks; ``base`` where none is clearly better."""
     best = base
     for cuts in _cuts(program, defs, base.schedule, kernel, many):
         # the kernel of the chunks has another name, and needs the rungs that the whole one took again

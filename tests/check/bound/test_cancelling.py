@@ -187,6 +187,17 @@ def test_a_single_number_is_bounded_on_most_inputs() -> None:
     assert np.mean(np.array(errors) <= bound.relative) >= 15 / 16
 
 
+def test_a_comparison_may_be_a_step_in_one_of_two_runs() -> None:
+    """A kernel of bicubic weights jumps nowhere, and roundings move the two values at its borders apart."""
+    text = "dim C = 3, H = 5, W = 6\ninput x: f32[C, H, W]\noutput y: f32[C, 2 * H, 2 * W]\n"
+    text += "def near(t) = (1.25 * t - 2.25) * t * t + 1\ndef far(t) = ((-0.75 * t + 3.75) * t - 6) * t + 3\n"
+    text += "def w(t) = near(abs(t)) if abs(t) <= 1 else (far(abs(t)) if abs(t) < 2 else 0)\n"
+    text += "def base(p) = (2 * p - 1) // 4\ndef at(p, i) = (p + 0.5) / 2 - 0.5 - base(p) - (i - 1)\n"
+    text += "y[c, p, q] = sum[i: 4, j: 4](w(at(p, i)) * w(at(q, j))"
+    text += " * x[c, clamp(base(p) + i - 1, 0, H - 1), clamp(base(q) + j - 1, 0, W - 1)])\n"
+    assert 0.0 < stated(load_text(text))["y"].relative < 1e-5
+
+
 def test_a_reciprocal_is_rounded() -> None:
     text = "dim N = 64\ninput X: f32[N]\noutput Z: f32[N]\nZ[i] = {}\n"
     assert stated(load_text(text.format("1 / X[i]")))["Z"].relative > 0.0

@@ -338,3 +338,22 @@ def test_the_bound_of_a_delta_rule_includes_the_roundings_of_its_chunks(
     error = relative(run_program(program, inputs, {}, "typed")["Y"], run_spec(spec, inputs)["Y"])
     assert figure / 16 < error < figure or dtype == "f32"
     assert error < figure == steps if dtype == "f32" else unit < figure < 8 * unit
+
+
+def test_outputs_of_several_shapes_are_taken_at_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At rows of their own, each of them would need all rows of the state."""
+    sizes: list[int] = []
+
+    def generated(spec: Spec, *given: Any, **more: Any) -> InputSet:
+        made = generate(spec, *given, **more)
+        sizes.append(sum(x.size for x in made.arrays.values()))
+        return made
+
+    monkeypatch.setattr(recurrent, "generate", generated)
+    text = "dim R = 4096, S = 48\ninput D: f32[R, S]\ninput C: f32[R, S, 3]\n"
+    text += "output color: f32[R, 3]\noutput acc: f32[R]\n"
+    text += "recur T[r: R, s: S] = T[r, s - 1] + abs(D[r, s]) if s > 0 else 0\n"
+    text += "color[r, c] = sum[s](exp(-T[r, s]) * C[r, s, c])\nacc[r] = sum[s](exp(-T[r, s]))\n"
+    bounds = stated(load_text(text))
+    assert all(0.0 < bounds[name].relative < 1e-3 for name in ("color", "acc"))
+    assert 0 < max(sizes) < 4096 * 48

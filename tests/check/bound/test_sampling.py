@@ -108,3 +108,11 @@ def test_windows_of_products_are_those_of_the_sampled_elements() -> None:
     program = rounded(load_text(text, "logits"), "fast", Schedule())
     whole, _ = sampling._cut(program, sampling._BUDGET)
     assert sampling.work(whole) < sampling._FAR * sampling._BUDGET
+
+
+def test_row_numbers_are_no_table_that_gathers_shorten() -> None:
+    """The places of blocks of a long tensor are an input of many numbers, read at positions from memory."""
+    rows = load_text("dim N = 64, K = 1048576\ninput T: i32[K]\ninput i: i32[N]\noutput O: i32[N]\nO[n] = T[i[n]]\n")
+    cut, _ = sampling.shortened(rows, {"i": (0, 1 << 20)})
+    kept, _ = sampling.shortened(rows, {"i": (0, 1 << 20)}, {"T": None})
+    assert cut.inputs != rows.inputs and kept.inputs == rows.inputs

@@ -242,6 +242,21 @@ program p {
     assert validate(old, new).status == "proved"
 
 
+def test_one_end_of_a_window_has_the_form_of_the_other_one() -> None:
+    """Of ``u <= t`` and ``t <= u + 4``, the second one stands first."""
+
+    def program(condition: str) -> Program:
+        return parse_program(
+            "program p {\n  output n: f32[20]\n  kernel n {\n    par t in 0..20 {\n      n[t] = 0.0\n"
+            f"      red u in 0..20 {{\n        n[t] sum= 1.0 where {condition}\n      }}\n    }}\n  }}\n}}\n",
+            "t",
+        )
+
+    before = program("t - 5 < u and u <= t")
+    assert validate(before, program("t <= u + 4 and u <= t")).status == "proved"
+    assert validate(before, program("t <= u + 5 and u <= t")).status == "refuted"
+
+
 def test_a_value_of_another_buffer_is_another_statement() -> None:
     before = program("0..64")
     after = mutated(before, lambda n: replace(n, buffer="Y") if isinstance(n, Load) else None)

@@ -131,7 +131,7 @@ class _Recorder(Evaluator):
     def compute(self, e: Expr) -> Value:
         value = super().compute(e)
         if isinstance(e, Op | Reduce) and id(e) in self.places:
-            for n, (distance, node, power, one_sided) in enumerate(self.distances(e)):
+            for n, distance, node, power, one_sided in self.distances(e):
                 self.to.add((self.d.name, self.places[id(e)], n), distance, node, power, one_sided)
         return value
 
@@ -140,23 +140,26 @@ class _Recorder(Evaluator):
         """The numbers of the sites of the definition, in the order of its nodes."""
         return {id(e): n for n, e in enumerate(e for e in walk(self.d.expr) if self.to.known.is_site(e))}
 
-    def distances(self, e: Op | Reduce) -> Iterator[tuple[Value, Expr, float | None, bool]]:
-        """The distances at the site ``e``, with the node that has their type, the power, and the side."""
+    def distances(self, e: Op | Reduce) -> Iterator[tuple[int, Value, Expr, float | None, bool]]:
+        """The distances at the site ``e``, with the node that has their type, the power, and the side.
+
+        Before each of them stands the number of its comparison, because others may be no steps in one of two runs.
+        """
         if isinstance(e, Reduce) or e.op == "select":
             cond = e.cond if isinstance(e, Reduce) else e.args[0]
             assert cond is not None
-            for c in comparisons(cond):
+            for n, c in enumerate(comparisons(cond)):
                 distance = self.both(np.subtract, c.args[0], c.args[1])
                 if self.is_step(e, distance):
-                    yield distance, c.args[0], None, False
+                    yield n, distance, c.args[0], None, False
         elif e.op in JUMPS:
-            yield self.to_jump(e), e, None, False
+            yield 0, self.to_jump(e), e, None, False
         elif (at := ELSEWHERE.get(e.op)) is not None:
             x = self.value(e.args[0])
-            yield Value(_SINGULAR[e.op](x.array), x.names), e, at.power, at.one_sided
+            yield 0, Value(_SINGULAR[e.op](x.array), x.names), e, at.power, at.one_sided
         elif (at := singular(e)) is not None:
             argument = e.args[at.argument]
-            yield self.value(argument), e, at.power, at.one_sided and not self.to.known.is_positive(argument)
+            yield 0, self.value(argument), e, at.power, at.one_sided and not self.to.known.is_positive(argument)
 
     def both(self, how: Any, a: Expr, b: Expr) -> Value:
         values = self.value(a), self.value(b)

@@ -38,7 +38,7 @@ from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.sampling import INPUTS, RUNTIME, shortened, shorter_sums, volume, wide, work
 from nautilus.check.bound.sums.admitted import lengths
 from nautilus.check.inputs import InputSet, generate, integer_ranges
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, children, rewrite
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Reduce, Var, children, rewrite
 from nautilus.core.numerics import Array, distinct, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -175,6 +175,13 @@ class _Known:
         for elements in _ELEMENTS:
             self.chosen = {t.name: _positions(t, along[t.name], elements) for t in fixed.outputs}
             self.few = self.cut(fixed)
+            if len(fixed.outputs) > 1:
+                apart, self.chosen = self.chosen, _shared(fixed, self.chosen)
+                fewer = self.cut(fixed)
+                if 2 * work(fewer.spec) < work(self.few.spec):
+                    self.few = fewer
+                else:
+                    self.chosen = apart
             members = tuple(d for d in self.few.spec.definitions if d.recurrence is not None)
             step = max(1, work(replace(self.few.spec, inputs=(), definitions=members)) // self.total)
             if step * self.total <= _WORK:
@@ -242,6 +249,19 @@ def _positions(t: Tensor, along: Along, elements: int) -> dict[int, Array]:
         chosen[p] = distinct(np.linspace(0, sizes[p] - 1, n).astype(np.int64))
         count = max(2, count // n)
     return chosen
+
+
+def _shared(fixed: Spec, chosen: Mapping[str, Mapping[int, Array]]) -> dict[str, dict[int, Array]]:
+    """``chosen``, where axes of one extent have the same indices, those of the output with the most of them.
+
+    What several outputs read is otherwise needed at all indices.
+    """
+    most: dict[int | Param, Array] = {}
+    for t in fixed.outputs:
+        for p, x in chosen[t.name].items():
+            n = t.shape[p]
+            most[n] = max(most.get(n, x), x, key=len)
+    return {t.name: {p: most[t.shape[p]] for p in chosen[t.name]} for t in fixed.outputs}
 
 
 @dataclass(frozen=True)

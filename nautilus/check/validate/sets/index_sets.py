@@ -313,7 +313,8 @@ def _likelihood(found: Mapping[str, Expr]) -> tuple[int, int, int]:
     """Least for the likeliest of several readings: few numbers, few expressions that two variables share, and then many
     variables that are themselves.
 
-    Of ``r < 3 and c < 3``, each part has the form of the other one, and ``j < 17`` has that of ``i0 * 8 + i < 17``.
+    Of ``r < 3 and c < 3``, each part has the form of the other one, ``j < 17`` has that of ``i0 * 8 + i < 17``, and
+    ``u <= t`` has that of ``t <= u + 4``.
     """
     return sum(not _names(e) for e in found.values()), len(found) - len({*found.values()}), -_unchanged(found)
 

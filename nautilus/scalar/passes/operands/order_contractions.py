@@ -164,7 +164,8 @@ def _paired(program: Program, d: Def) -> tuple[Program, Certificate] | None:
     def computed(pair: tuple[Expr, Expr]) -> float:
         return sum(points(free_vars(e) & extents.keys(), extents) for e in pair if len(factors(e)) > 1)
 
-    value = Op("mul", min(pairs, key=computed), d.value.dtype, d.value.span)
+    left, right = min(pairs, key=computed)
+    value = Op("mul", (left, right), d.value.dtype, d.value.span)
     before, after = (Reduce("sum", d.red, d.guard, e, e.dtype, d.span) for e in (d.value, value))
     proof = "the same factors, multiplied in another order"
     made = Certificate("order-contractions", d.name, before, after, (), (), (), proof, d.span)

@@ -8,9 +8,9 @@ Lanes would need a shuffle for each addition, and storing ``D`` takes longer tha
 
     near[i] = argmin[j]((P[i, 0] - Q[j, 0]) ** 2 + (P[i, 1] - Q[j, 1]) ** 2 + (P[i, 2] - Q[j, 2]) ** 2)
 
-The pass applies to temps of at most :data:`MOST_TERMS` terms that have :data:`GAIN` times as many elements as they read.
-The terms are combined from the first to the last one.  A condition that all of them share, such as that a neighbour lies
-inside of an image, stays one::
+The pass applies to temps of at most :data:`MOST_TERMS` terms that have :data:`GAIN` times as many elements as they
+read.  The terms are combined from the first to the last one.  A condition that all of them share, such as that a
+neighbour lies inside of an image, stays one::
 
     D[y, r] = sum[c: 3]((X[y + r, c] - X[y, c]) ** 2) where y + r < N       ;   select(y + r < N, (..) + (..) + (..), 0)
 """
