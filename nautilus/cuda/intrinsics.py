@@ -32,9 +32,6 @@ def _unary(name: str, ptx: str, comment: str) -> Helper:
     return Helper(f"// {comment}\n__device__ __forceinline__ float {name}(float x) {{ {body} }}")
 
 
-_IF_NAN = "NaN if either operand is NaN (fmaxf and fminf return the other operand)."
-
-
 def _binary(name: str, ptx: str, says: str) -> Helper:
     body = f'float y; asm("{ptx} %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y;'
     return Helper(f"// {says}\n__device__ __forceinline__ float {name}(float a, float b) {{ {body} }}")
@@ -193,6 +190,7 @@ def _stmatrix(count: int) -> Helper:
     )
 
 
+_IF_NAN = "NaN if either operand is NaN (fmaxf and fminf return the other operand)."
 #: functions of two values of one type; quotients round towards minus infinity, and shifts take any amount
 _OF_TWO = "template <class T> __device__ __forceinline__ T {}(T a, T b) {{ {} }}"
 _BODIES = {

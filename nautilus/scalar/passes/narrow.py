@@ -58,6 +58,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, free_vars, loa
 from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.groups import in_groups, named_group, shared_group
+from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -206,17 +207,17 @@ class Narrowed:
 def narrowed(d: Def, defs: Mapping[str, Def], to_bytes: bool = False) -> Narrowed | None:
     """How factors of ``d`` become narrow; None where ``d`` has no factor that does.
 
-    ``to_bytes``: a factor that is made from 8-bit floats may have 8 bits (module docstring).
+    ``to_bytes``: a factor that is made from 8-bit floats may have 8 bits.  Long axes are rows and columns first.
     """
     parts, par, red = factors(d.value), [a.name for a in d.par], [a.name for a in d.red]
     if d.op != "sum" or d.value.dtype is not DType.F32 or scaled_product(d) is not None or len(parts) > MOST_FACTORS:
         return None
-    pairs = list(two_sides(parts, par, red))
+    pairs = list(two_sides(parts, [a.name for a in sorted(d.par, key=lambda a: -nominal(a.extent))], red))
     groups = [] if pairs else [x for a in par for x in two_sides(parts, par, red, in_groups(parts, a))]
     split = next((pair for pair in pairs if _beside(d, pair, defs, to_bytes) is not None), None)
     sides = [k for k, p in enumerate(parts) if not groups or any(p in pair for pair in groups)]  # a scale is none
-    found = next((k for k in reversed(sides) if _qualifies(d, parts, k, not pairs)), None)
-    if found is not None and (split is None or any(parts[found] in pair for pair in pairs)):
+    sides = [k for k in sides if split is None or any(parts[k] in pair for pair in pairs)]
+    if (found := next((k for k in reversed(sides) if _qualifies(d, parts, k, not pairs)), None)) is not None:
         rest = product_of([p for k, p in enumerate(parts) if k != found])
         split = (parts[found], rest) if found == 0 else (rest, parts[found])
     beside = None if split is None else _beside(d, split, defs, to_bytes)

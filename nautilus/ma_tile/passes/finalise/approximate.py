@@ -6,9 +6,9 @@ states its error; those for narrow outputs only belong to ``hardware-math``.  Th
 earlier passes rewrite the exact functions.
 
 The division of two f32 numbers that rounds once has a branch for quotients that may be subnormal, which 0 is taken for:
-most intersections of pairs of boxes are empty.  A quotient that is reduced, and stored nowhere by itself, has the
-division without a branch.  No function that jumps reads it, and where quotients are compared with other numbers, as the
-largest one of a row is, all quotients of the module are computed alike.
+most intersections of pairs of boxes are empty.  A quotient that is reduced, and neither stored by itself nor carried to
+the next iteration of a loop, has the division without a branch.  No function that jumps reads it, and where quotients
+are compared with other numbers, as the largest one of a row is, all quotients of the module are computed alike.
 """
 
 from __future__ import annotations
@@ -61,11 +61,13 @@ def _quotients(k: MemKernel) -> _Quotients:
     found = {x.result.name for x in ops if isinstance(x, MapOp) and x.op == "div" and x.result.type.dtype is DType.F32}
     if not found:
         return _Quotients(frozenset(), True, False)
+    scales = {x.result.name for x in ops if isinstance(x, MapOp) and x.op == "binade"}  # quotients of powers of two
+    exact = {x.result.name for x in ops if isinstance(x, MapOp) and not scales.isdisjoint(a.name for a in x.args)}
     constants = {x.result.name for x in ops if isinstance(x, ConstOp)}
-    kept, compared = set[str](), set[str]()  # what leads to a use of each element by elementwise operations
+    kept, compared = exact, set[str]()  # what leads to a use of each element by elementwise operations
     for op in ops:
-        if not isinstance(op, MapOp | ConvertOp | ReduceOp | ForOp):
-            kept |= set(reads(op))
+        if not isinstance(op, MapOp | ConvertOp | ReduceOp):
+            kept |= set(reads(op)) | ({v.name for v in op.yields} if isinstance(op, ForOp) else set())
     for op in reversed(ops):
         if isinstance(op, MapOp):
             made, fixed = op.result, any(a.name in constants for a in op.args)

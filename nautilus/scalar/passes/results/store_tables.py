@@ -164,8 +164,7 @@ def _with_shared_parts(program: Program) -> Program:
                 tables.append(table)
             at[part.of] = _element(made[key], part)
         if found:
-            reader = replace(d, value=rewrite(d.value, lambda n, at=at: at.get(n)))
-            program = put_defs(program, d.name, (*tables, reader))
+            program = put_defs(program, d.name, (*tables, replace(d, value=rewrite(d.value, at.get))))
     return program
 
 

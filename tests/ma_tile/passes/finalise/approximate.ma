@@ -114,13 +114,14 @@ module t target sm_80 {
     layout #i = reg() lane(i:32x1) warp()
     layout #one = reg() lane(*:32) warp()
     %x = ld.global X[i] vec 1 : f32[i: 32] #i
-    %y = for a in 0..2 carry(%c = %x) {
+    %w = const 0.0 : f32 #one
+    %y = for a in 0..2 carry(%c = %w) {
       %q = div %x, %x : f32[i: 32] #i
-      %n = max %c, %q : f32[i: 32] #i
+      %m = reduce max %q over i : f32 #one
+      %n = max %c, %m : f32 #one
       yield %n
     }
-    %z = reduce max %y over i : f32 #one
-    st.global Y[], %z vec 1
+    st.global Y[], %y vec 1
   }
   kernel l grid 1 warps 1 min_blocks 1 {
     layout #i = reg() lane(i:32x1) warp()
@@ -165,5 +166,27 @@ module t target sm_80 {
     %e = eq %q, %y : bool[i: 32] #i
     %s = select %e, %x, %q : f32[i: 32] #i
     st.global Y[i], %s vec 1
+  }
+}
+
+; CASE: the scale of what a loop carries
+; RUN: approximate
+; ARCH: sm_80
+; COMPLETE:
+; UNCHANGED
+module t target sm_80 {
+  input X: f32[32]
+  output Y: f32[]
+  kernel k grid 1 warps 1 min_blocks 1 {
+    layout #i = reg() lane(i:32x1) warp()
+    layout #one = reg() lane(*:32) warp()
+    %x = ld.global X[i] vec 1 : f32[i: 32] #i
+    %y = for a in 0..2 carry(%c = %x) {
+      %q = div %c, %x : f32[i: 32] #i
+      %n = mul %c, %q : f32[i: 32] #i
+      yield %n
+    }
+    %z = reduce max %y over i : f32 #one
+    st.global Y[], %z vec 1
   }
 }
