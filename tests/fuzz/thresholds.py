@@ -47,6 +47,8 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
         "LENGTHS": (2, 4), "GAIN": 1e30, "_LEAST_AXIS": 1,
     },
     "nautilus.scalar.passes.recurrences.chunk_recurrences": {"GAIN": 1e30},
+    "nautilus.scalar.rewriting.states.pairs": {"BLOCK": 1},
+    "nautilus.scalar.rewriting.states.chunks": {"TOGETHER": 5},
     "nautilus.scalar.passes.windows.find_ranges": {"BLOCK": 16, "LEAST": 2, "WORK": 1e-30, "TERMS": 0, "CERTAIN": 0.9},
     "nautilus.scalar.passes.results.unroll_reductions": {"GAIN": 0},
     "nautilus.scalar.passes.axes.scatter": {"RUN": 8, "MEET": 1, "FEWEST": 2, "MANY": 1, "EACH": 1},

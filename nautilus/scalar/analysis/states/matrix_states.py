@@ -33,7 +33,7 @@ from dataclasses import replace
 from nautilus.core.buffers import Space
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.conditions import FALSE, TRUE
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute, walk
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute, walk
 from nautilus.core.expr.products import product_of
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify, simplify_value
@@ -139,7 +139,33 @@ def matrix_state(program: Program, form: Form, state: State, finite: Collection[
         if correction is None:
             return None
     decay = places.later(state.factor(number(1, state.value.dtype)))
-    return _parted(places, state, members, summed, added, decay, correction)
+    m = _parted(places, state, members, summed, added, decay, correction)
+    return None if m is None else _readable(program, places, m)
+
+
+def _readable(program: Program, places: _Places, m: MatrixState) -> MatrixState:
+    """``m`` whose parts read nothing outside of a tensor at the position of the first step, which does not need them.
+
+    They are simplified for later steps, so that no condition excludes such a read, as that of ``g[t - 1]``.
+    """
+    shapes = {b.name: b.shape for b in program.buffers}
+
+    def part(e: Expr, other: int = 0) -> Expr:
+        found = ((i, n) for ld in loads(places.at_first(e)) for i, n in zip(ld.index, shapes[ld.buffer], strict=True))
+        if all(not isinstance(i, Const) or (isinstance(n, int) and 0 <= i.value < n) for i, n in found):
+            return e
+        return calc("select", calc("ne", Var(places.time), places.first), e, number(other, e.dtype))
+
+    def reader(r: Reader) -> Reader:
+        return replace(r, inside=part(r.inside), outside=None if r.outside is None else part(r.outside))
+
+    c = m.correction
+    return replace(
+        m,
+        decay=None if m.decay is None else part(m.decay, 1),
+        members=tuple(reader(x) if isinstance(x, Reader) and x.before else x for x in m.members),
+        correction=None if c is None else Correction(part(c.factor), part(c.inside)),
+    )
 
 
 def _correction(

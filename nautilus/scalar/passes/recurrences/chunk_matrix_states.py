@@ -87,6 +87,7 @@ from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states, reductions
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
 from nautilus.scalar.analysis.states.recurrences import form_of
+from nautilus.scalar.analysis.states.references import below_reference, expanded
 from nautilus.scalar.analysis.states.row_scales import without_row_scales
 from nautilus.scalar.analysis.states.step_products import LEAST, fits
 from nautilus.scalar.analysis.value_range import Ranges
@@ -201,6 +202,10 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None, more: 
     if m.decay is None:
         return Found(m, None)
     w, marks = exponent(m.decay), None
+    steps = volume((m.time,))
+    if w is None and below_reference(program, form, states[0].factor(number(1, m.decay.dtype)), steps):
+        w = exponent(expanded(program, m.decay))
+        w = None if w is None else Op("min", (w, number(0, w.dtype)), w.dtype)  # the first step may have any factor
     if w is None:
         zero = number(0, m.decay.dtype)
         loops = (*form.shared, form.step, *states[0].own)

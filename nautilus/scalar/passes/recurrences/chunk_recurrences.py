@@ -10,12 +10,14 @@ maps ``h -> f * h + r`` of the state before them::
 
 Only the states at the ends of chunks are computed in another order.
 
-When it is right.  ``|a| <= 1`` has to be proved, from the value ranges of expressions and from facts of the spec
-(``assume 0 <= gamma <= 1``).  Then ``|f| <= 1``, and every intermediate is at most the sum of the magnitudes of the
-terms of ``h``, so that nothing overflows that did not before, and errors are not amplified.  A factor that is not 0 is
-kept at :data:`LEAST` at least: it does not underflow, so an infinite state stays infinite, and what the change adds is
-too small to matter beside the state.  A step that leaves the state out by a condition forgets inf and NaN: a flag says
-that a chunk has such a step.  Integers have none of that: they wrap, with the same result in any order.
+When it is right.  ``|a| <= 1`` has to be proved, from the value ranges of expressions, from facts of the spec
+(``assume 0 <= gamma <= 1``), or because ``a`` is relative to a running maximum
+(:mod:`nautilus.scalar.analysis.states.references`).  Then ``|f| <= 1``, and every intermediate is at most the sum of
+the magnitudes of the terms of ``h``, so that nothing overflows that did not before, and errors are not amplified.  A
+factor that is not 0 is kept at :data:`LEAST` at least: it does not underflow, so an infinite state stays infinite, and
+what the change adds is too small to matter beside the state.  A step that leaves the state out by a condition forgets
+inf and NaN: a flag says that a chunk has such a step.  Integers have none of that: they wrap, with the same result in
+any order.
 
 When it is faster.  A step costs :data:`STEP` microseconds at least, whatever the number of positions, and all tensors
 are read twice.  The rule compares both with the time of the recurrence as it is.
@@ -57,6 +59,7 @@ from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, steps_back
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
+from nautilus.scalar.analysis.states.references import below_reference
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.rewriting import find_defs, fresh_name, map_statements
@@ -157,8 +160,10 @@ def bounded(program: Program, form: Form, state: State, given: Mapping[str, tupl
     one = number(1, state.value.dtype)
     loops = [*form.shared, form.step, *state.own]
     axes = tuple(Axis(x.var, sized(x)) for x in loops)
-    lo, hi = Ranges(find_defs(program), axes, given=given).of(state.factor(one))
-    return lo >= -_ROUNDED and hi <= _ROUNDED
+    factor, defs = state.factor(one), find_defs(program)
+    lo, hi = Ranges(defs, axes, given=given).of(factor)
+    near = lo >= -_ROUNDED and hi <= _ROUNDED
+    return near or below_reference(program, form, factor, at_most(sized(form.step)))
 
 
 def _certificate(state: State) -> Certificate:

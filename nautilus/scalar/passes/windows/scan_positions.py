@@ -70,13 +70,11 @@ def _changes(x: Expr, extreme: Expr, op: str) -> Expr:
 def _hits(condition: Expr) -> list[tuple[Expr, Load]]:
     """The elements and the extremes that ``condition`` may compare; with floats, a NaN is an extreme too."""
     match condition:
-        case Op(op="or", args=(Op(op="eq", args=sides), Op(op="ne", args=(a, b)))) if a == b and a in sides:
-            pass
+        case Op(op="or", args=(Op(op="eq", args=sides), Op(op="ne", args=(a, b)))) if a == b:
+            return [(x, m) for x, m in (sides, sides[::-1]) if isinstance(m, Load) and x == a]
         case Op(op="eq", args=sides) if sides[0].dtype.is_int:
-            a = None
-        case _:
-            return []
-    return [(x, m) for x, m in (sides, sides[::-1]) if isinstance(m, Load) and a in (None, x)]
+            return [(x, m) for x, m in (sides, sides[::-1]) if isinstance(m, Load)]
+    return []
 
 
 def _before(defs: dict[str, Def], d: Def, hit: tuple[Expr, Load], u: str, t: str) -> tuple[Expr, str] | None:

@@ -365,8 +365,7 @@ class StateChunks:
         factor = None if self.by_row else self.behind(earlier, later, r.before)
         parts = [f for f in (factor, scale and substitute(scale, {self.t: earlier})) if f is not None]
         made = weights(self, r.target.name, Pairs(self, r.target.name, r.inside, x, r.before), parts, r.before)
-        index = (*(Var(a.name) for a in m.outer), chunk, place, source)
-        weight = self.element(made, index)
+        weight = self.element(made, [*(Var(a.name) for a in m.outer), chunk, place, source])
         guard = conjunction((self.in_order(place, source, r.before), self.inside_of(s) if m.reverse else None))
         par = (*m.outer, m.time, *m.columns)
         value = product_of([weight, self.added(s)[2]])

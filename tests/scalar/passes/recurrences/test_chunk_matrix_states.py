@@ -36,6 +36,9 @@ recur {
 """
 BACK = GATE.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1")
 PREVIOUS = GATE.replace("q[h, t, d] * S[h, t, d, e]", "q[h, t, d] * (S[h, t - 1, d, e] if t > 0 else 0)")
+STABILISED = GATE.replace(
+    "recur {", "recur m[h, t] = max(g[h, t] / 4 + m[h, t - 1], q[h, t, 0]) if t > 0 else q[h, 0, 0]\nrecur {"
+).replace("sigmoid(g[h, t])", "exp(g[h, t] / 4 + (m[h, t - 1] if t > 0 else 0) - m[h, t])")
 ROWS = GATE.replace("sigmoid(g[h, t])", "exp(-exp(g[h, t] + k[h, t, d]))")
 DELTA = """
 dim H = 2, T = 50, D = 4, E = 3
@@ -156,6 +159,15 @@ CASES = {
     **LAST,
     **INITIAL,
     "a gate": GATE,
+    "a gate relative to a running maximum": STABILISED,
+    "the gate of the step before": GATE.replace("sigmoid(g[h, t])", "sigmoid(g[h, t - 1] if t > 0 else 0)"),
+    "the state and the query of the step before": PREVIOUS.replace(
+        "sum[d](q[h, t, d] * (S[h, t - 1, d, e] if t > 0 else 0))",
+        "sum[d](q[h, t - 1, d] * S[h, t - 1, d, e]) if t > 0 else 0",
+    ),
+    "a delta rule with the strength of the step before": DELTA.replace(
+        "r[h, t, e] = sigmoid(g[h, t]) *", "r[h, t, e] = sigmoid(g[h, t - 1]) *"
+    ),
     "an operand that is never infinite": GATE + "assume abs(q[h, t, d]) < inf\n",
     "downwards": BACK,
     "no decay": GATE.replace("sigmoid(g[h, t]) *", "").replace(", g: f32[H, T]", ""),
@@ -207,6 +219,8 @@ OTHERS = {
         "S[h, t, d, e])\n", "S[h, t, d, e] + g[h, t])\n"
     ),
     "a decay of any size": GATE.replace("sigmoid(g[h, t])", "g[h, t]"),
+    "a gate relative to the maximum of others": STABILISED.replace("max(g[h, t] / 4 +", "max(g[h, t] / 8 +"),
+    "a gate relative to a minimum": STABILISED.replace("max(g[h, t]", "min(g[h, t]"),
     "a decay of each column": GATE.replace("sigmoid(g[h, t])", "sigmoid(v[h, t, e])"),
     "a decay of each element": GATE.replace("sigmoid(g[h, t])", "sigmoid(k[h, t, d] + v[h, t, e])"),
     "a step that forgets the state": GATE.replace("if t > 0 else", "if t > 0 and g[h, t] > 0 else"),

@@ -29,6 +29,14 @@ recur h[b, t] = sigmoid(g[b, t]) * h[b, t - 1] + x[b, t] if t > 0 else x[b, 0]
 """
 CASES = {
     "a gate": GATE,
+    "a factor relative to a running maximum": """
+dim B = 3, T = 64, D = 4
+input f: f32[B, T], i: f32[B, T], x: f32[B, T, D]
+output N: f32[B, T, D]
+recur m[b, t] = max(f[b, t] + m[b, t - 1], i[b, t]) if t > 0 else i[b, t]
+a[b, t] = exp(f[b, t] - (m[b, t] - (m[b, t - 1] if t > 0 else 0)))
+recur N[b, t, d] = a[b, t] * (N[b, t - 1, d] if t > 0 else 0) + exp(i[b, t] - m[b, t]) * x[b, t, d]
+""",
     "returns": """
 dim B = 3, T = 64
 input r: f32[B, T], done: bool[B, T]

@@ -1,0 +1,104 @@
+"""Factors of recurrences that are exponentials relative to a running reference, and so at most 1.
+
+In a stabilised recurrence the reference is a maximum that each step takes of its own exponent and of others, as in the
+matrix state of an xLSTM::
+
+    m[t] = max(f[t] + m[t - 1], i[t])           a recurrence of its own
+    a[t] = exp(f[t] + m[t - 1] - m[t])          the factor of another one
+
+After the first step ``f[t] + m[t - 1] <= m[t]``.  The factor of the first step, which nothing uses, may be anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, loads, rewrite, substitute
+from nautilus.core.index.simplify import Ranges, simplify, simplify_value
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, writes_of
+from nautilus.scalar.analysis.states.recurrences import Form, form_of
+from nautilus.scalar.ir import Program, Store, statements
+from nautilus.scalar.rewriting import find_defs
+
+
+def expanded(program: Program, e: Expr) -> Expr:
+    """``e`` with the values of the elementwise tensors that it reads, which are not rounded and no states."""
+    defs = find_defs(program)
+
+    def rule(n: Expr) -> Expr | None:
+        if not isinstance(n, Load) or program.buffer(n.buffer).space is not Space.TEMP:
+            return None
+        d = defs.get(n.buffer)
+        value = _step(program, n) if d is None else _element(d, n)
+        if value is None or value.dtype is not n.dtype or any(ld.buffer == n.buffer for ld in loads(value)):
+            return None
+        return rewrite(value, rule)
+
+    return rewrite(e, rule)
+
+
+def _element(d: Def, read: Load) -> Expr | None:
+    """What ``d`` stores that ``read`` reads; None where it is not elementwise."""
+    if d.op is not None or d.guard is not None or d.at is not None or d.scatter is not None:
+        return None
+    return substitute(d.value, {a.name: i for a, i in zip(d.par, read.index, strict=True)})
+
+
+def below_reference(program: Program, form: Form, e: Expr, steps: int) -> bool:
+    """Whether ``e``, over the steps of ``form`` after the first one, is an exponential relative to a reference."""
+    later: Ranges = {form.step.var: (1, max(steps - 1, 2))}
+
+    def simple(x: Expr) -> Expr:
+        return simplify_value(simplify(expanded(program, x), later))
+
+    power = simple(e)
+    if form.reverse or not (isinstance(power, Op) and power.op == "exp"):
+        return False
+    terms = _signed(power.args[0])
+    for m in [n for n, count in terms.items() if count < 0 and isinstance(n, Load)]:
+        value = _step(program, m)
+        above = terms + Counter()  # the positive ones
+        below = Counter({n: -count for n, count in terms.items() if count < 0}) - Counter([m])
+        for p in () if value is None else _maxima(simple(value)):
+            own = _signed(p)
+            own.update(below)
+            if {n: c for n, c in own.items() if c} == dict(above):
+                return True
+    return False
+
+
+def _step(program: Program, m: Load) -> Expr | None:
+    """What the step of a recurrence stores that ``m`` reads; None where no recurrence stores it."""
+    for k in program.kernels:
+        if not is_recurrence(k) or m.buffer not in writes_of(k) or (form := form_of(k)) is None or form.reverse:
+            continue
+        stores = [s for _, s in statements(form.step.body) if s.buffer == m.buffer]
+        if len(stores) != 1 or not isinstance(s := stores[0], Store) or s.guard is not None:
+            return None
+        own = {e.name: i for e, i in zip(s.index, m.index, strict=True) if isinstance(e, Var)}
+        return substitute(s.value, own) if len(own) == len(s.index) else None
+    return None
+
+
+def _maxima(e: Expr) -> list[Expr]:
+    match e:
+        case Op(op="max", args=(a, b)):
+            return [*_maxima(a), *_maxima(b)]
+    return [e]
+
+
+def _signed(e: Expr) -> Counter[Expr]:
+    """How often each term of the sum ``e`` is added; less than 0: subtracted."""
+    match e:
+        case Op(op="add", args=(a, b)):
+            left, right = _signed(a), _signed(b)
+            left.update(right)
+            return left
+        case Op(op="sub", args=(a, b)):
+            left, right = _signed(a), _signed(b)
+            left.subtract(right)
+            return left
+        case Op(op="neg", args=(a,)):
+            return Counter({n: -count for n, count in _signed(a).items()})
+    return Counter([e])
