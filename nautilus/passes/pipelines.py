@@ -92,8 +92,8 @@ SCALAR = Stage(
         *("windows.separate_windows:SeparateWindows", "axes.separate_digits:SeparateDigits"),
         *("operands.order_contractions:OrderContractions", "simplify:Simplify", "axes.join_sums:JoinSums"),
         *("operands.join_groups:JoinGroups", "operands.join_digits:JoinDigits", "results.sink_gathers:SinkGathers"),
-        "operands.scale_products:ScaleProducts",
-        *("axes.add_unit_axes:AddUnitAxes", "narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes"),
+        *("axes.add_unit_axes:AddUnitAxes", "operands.scale_products:ScaleProducts"),
+        *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes"),
         "axes.collapse_axes:CollapseAxes",
         *(
             "results.separate_columns:SeparateColumns",
