@@ -5,17 +5,17 @@ along the loop go to registers, and a load of them at its use waits for the memo
 do not hide.  They are loaded in the iteration before, into registers that the loop carries::
 
     for j0 in 0..n {                                 %first = ld.global S[j] where 0 < n
-        cp.async ..                          for j0 in 0..n carry(%ahead = %first) {
+        cp.async ..                                  for j0 in 0..n carry(%ahead = %first) {
         %s = ld.global S[j0 * 16 + j]         ->         %next = ld.global S[j0 * 16 + j + 16] where j0 + 1 < n
         %k = mul %k_tile, %s                             cp.async ..
         mma ..                                           %k = mul %k_tile, %ahead
     }                                                    mma ..
                                                          yield %next }
 
-A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, and if
-the kernel does not store its buffer.  Loads stay where
+A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, if the
+kernel does not store its buffer, and if the loop does not carry it to the next iteration anyway.  Loads stay where
 :data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
-anyway.
+in any case.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _kernel(kernel: MemKernel, room: int) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not _runs_ahead(op):
             return (op,)
-        loads = _fitting(kernel, independent(kernel, op), room)
+        yielded = {f.name for f in op.yields}  # such as the index of a copy, which is loaded ahead already
+        loads = _fitting(kernel, [x for x in independent(kernel, op) if x.result.name not in yielded], room)
         return _ahead(op, loads, names) if loads else (op,)
 
     body = rebuild(kernel.body, rule)
