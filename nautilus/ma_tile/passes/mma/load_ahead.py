@@ -13,7 +13,7 @@ do not hide.  They are loaded in the iteration before, into registers that the l
                                                          yield %next }
 
 A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, if the
-kernel does not store its buffer, and if the loop does not carry it to the next iteration anyway.  Loads stay where
+kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
 :data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
 in any case.
 """
@@ -27,8 +27,8 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Var
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.instruction_tables import MMA
-from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, IfOp, MemKernel, MemModule, MemOp, MmaOp
-from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
+from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, IfOp, MemKernel, MemModule, MemOp, MmaOp, walk_ops
+from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 from nautilus.ma_tile.passes.copies.prefetch_steps import at_step, independent, registers
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 
@@ -54,12 +54,17 @@ def _kernel(kernel: MemKernel, room: int) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not _runs_ahead(op):
             return (op,)
-        yielded = {f.name for f in op.yields}  # such as the index of a copy, which is loaded ahead already
-        loads = _fitting(kernel, [x for x in independent(kernel, op) if x.result.name not in yielded], room)
+        loads = _fitting(kernel, [x for x in independent(kernel, op) if _is_used(x, op)], room)
         return _ahead(op, loads, names) if loads else (op,)
 
     body = rebuild(kernel.body, rule)
     return kernel if body == kernel.body else replace(kernel, body=body)
+
+
+def _is_used(x: GlobalLoad, loop: ForOp) -> bool:
+    """Whether the iteration that loads ``x`` reads it, and no later one, as for an index that is loaded ahead."""
+    read = any(x.result.name in reads(y) for y in walk_ops(loop.body))
+    return read and all(f.name != x.result.name for f in loop.yields)
 
 
 def _runs_ahead(loop: ForOp) -> bool:
