@@ -80,8 +80,7 @@ class Counts:
 class Work:
     """The work of a kernel.
 
-    ``consumer``: the counts of one consumer warpgroup, or of one warp of a split-K block.  ``loads``: the positions
-    that tiles read, by buffer.
+    ``consumer``: that of a consumer warpgroup, or a warp of a split-K block.  ``loads``: what tiles read, by buffer.
     """
 
     tiles: int

@@ -62,8 +62,8 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
         *(SplitSums(spec), Factor(schedule), Simplify()),
         *(SeparateWindows(), SeparateDigits(spec)),
         *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits()),
-        *(SinkGathers(), ScaleProducts()),
-        *(AddUnitAxes(), Narrow(schedule, strict=precision == "strict")),
+        *(SinkGathers(), AddUnitAxes(), ScaleProducts()),
+        Narrow(schedule, strict=precision == "strict"),
     )
 
 

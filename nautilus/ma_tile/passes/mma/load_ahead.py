@@ -5,17 +5,17 @@ along the loop go to registers, and a load of them at its use waits for the memo
 do not hide.  They are loaded in the iteration before, into registers that the loop carries::
 
     for j0 in 0..n {                                 %first = ld.global S[j] where 0 < n
-        cp.async ..                          for j0 in 0..n carry(%ahead = %first) {
+        cp.async ..                                  for j0 in 0..n carry(%ahead = %first) {
         %s = ld.global S[j0 * 16 + j]         ->         %next = ld.global S[j0 * 16 + j + 16] where j0 + 1 < n
         %k = mul %k_tile, %s                             cp.async ..
         mma ..                                           %k = mul %k_tile, %ahead
     }                                                    mma ..
                                                          yield %next }
 
-A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, and if
-the kernel does not store its buffer.  Loads stay where
+A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, if the
+kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
 :data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
-anyway.
+in any case.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Var
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.instruction_tables import MMA
-from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, IfOp, MemKernel, MemModule, MemOp, MmaOp
-from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
+from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, IfOp, MemKernel, MemModule, MemOp, MmaOp, walk_ops
+from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 from nautilus.ma_tile.passes.copies.prefetch_steps import at_step, independent, registers
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 
@@ -54,11 +54,17 @@ def _kernel(kernel: MemKernel, room: int) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not _runs_ahead(op):
             return (op,)
-        loads = _fitting(kernel, independent(kernel, op), room)
+        loads = _fitting(kernel, [x for x in independent(kernel, op) if _is_used(x, op)], room)
         return _ahead(op, loads, names) if loads else (op,)
 
     body = rebuild(kernel.body, rule)
     return kernel if body == kernel.body else replace(kernel, body=body)
+
+
+def _is_used(x: GlobalLoad, loop: ForOp) -> bool:
+    """Whether the iteration that loads ``x`` reads it, and no later one, as for an index that is loaded ahead."""
+    read = any(x.result.name in reads(y) for y in walk_ops(loop.body))
+    return read and all(f.name != x.result.name for f in loop.yields)
 
 
 def _runs_ahead(loop: ForOp) -> bool:

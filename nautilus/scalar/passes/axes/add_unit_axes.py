@@ -8,10 +8,11 @@ One query for each head of keys is the product of a matrix and a vector, and so 
 With ``u`` they are products of matrices, which stream their operands through shared memory, in chunks that the warps of
 a block take in turn.  That is the program of a spec that has the axis itself, so that the spelling decides nothing.
 
-The matrices are of 16 bits and read along ``j``, which has at least :data:`LONG` elements.  A block holds the other
-axes of both, of at most :data:`HELD` elements.  The vector is an input in row-major order.  The first one may be the
-same for several matrices, as the weights ``w[d]`` of a pooling by attention.  No output has an element for each one of
-the first product: such products are in kernels of their own.
+The matrices are of 16 bits, or computed from a tensor of 8 bits or fewer and others of 16 bits, and read along ``j``,
+which has at least :data:`LONG` elements.  A block holds the other axes of both, of at most :data:`HELD` elements.  The
+vector is an input in row-major order.  The first one may be the same for several matrices, as the weights ``w[d]`` of a
+pooling by attention.  No output has an element for each one of the first product: such products are in kernels of their
+own.
 
 All definitions between the two products get the axis.  So do elementwise ones that read the second product at their own
 position, and what is computed from these definitions alone for each position of the other axes.  Any other reader has
@@ -26,7 +27,7 @@ from dataclasses import replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite
-from nautilus.core.expr.products import strip_conversions
+from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions
 from nautilus.core.index.groups import shared_group
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
@@ -109,10 +110,13 @@ def _products(d: Def, streamed: tuple[Axis, ...], held: tuple[Axis, ...]) -> Ite
     value = d.value
     if d.op != "sum" or len(d.red) != 1 or not (isinstance(value, Op) and value.op == "mul"):
         return
-    for vector, matrix in (value.args, value.args[::-1]):
+    parts = factors(value)
+    several = 2 < len(parts) <= MOST_FACTORS
+    more = ((p, product_of(parts[:k] + parts[k + 1 :])) for k, p in enumerate(parts) if several)
+    for vector, matrix in (value.args, value.args[::-1], *more):
         inner, used = strip_conversions(matrix), free_vars(vector)
         own = [a for a in d.par if a.name not in used]
-        if not (isinstance(inner, Load) and inner.dtype.is_half) or not free_vars(inner) >= used:
+        if not (_is_half(inner) or _is_made_of_bytes(inner)) or not free_vars(inner) >= used:
             continue
         if any((shared_group(vector, inner, a.name) or 1) > 1 for a in d.par) or (len(own) > 1 and own[0] in held):
             continue
@@ -125,6 +129,17 @@ def _products(d: Def, streamed: tuple[Axis, ...], held: tuple[Axis, ...]) -> Ite
                 and (size(columns[0]) or LONG**2) <= HELD
             ):
                 yield _Vector(vector, along[0], columns[0])
+
+
+def _is_half(e: Expr) -> bool:
+    return isinstance(e, Load) and e.dtype.is_half
+
+
+def _is_made_of_bytes(e: Expr) -> bool:
+    """Whether ``e`` is computed from tensors of at most 16 bits, of which one of 8 bits has all of its axes."""
+    read = loads(e)
+    short = all(ld.dtype.bits <= 16 for ld in read) and not isinstance(e, Load)
+    return short and any(ld.dtype.bytes == 1 and free_vars(ld) == free_vars(e) for ld in read)
 
 
 def _follows(second: _Vector, first: Def, along: str, after: set[str]) -> bool:

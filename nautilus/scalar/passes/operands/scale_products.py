@@ -128,10 +128,15 @@ def _grouped(d: Def) -> _Grouped | None:
     pairs = pairs or [x for a in par for x in two_sides(rest, par, [axis.name], in_groups(rest, a))]
     for pair in pairs:
         made = [e for e in pair if not isinstance(strip_conversions(e), Load)]
-        if len(made) == 1 and isinstance(made[0], Op) and made[0].op in ("add", "sub") and is_streamed(d, made[0]):
+        if len(made) == 1 and _is_difference(made[0]) and is_streamed(d, made[0]):
             scale = product_of([parts[k] for k in groups])
             return _Grouped(axis, product_of(pair), scale, group) if free_vars(scale) <= free_vars(made[0]) else None
     return None
+
+
+def _is_difference(e: Expr) -> bool:
+    inner = strip_conversions(e)
+    return isinstance(inner, Op) and inner.op in ("add", "sub")
 
 
 def _split(program: Program, d: Def, found: _Grouped, certificates: list[Certificate]) -> Program:
