@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.index.simplify import forget
+from nautilus.core.records.stack import with_large_stack
 from nautilus.passes.attempts import Repeated, Resources, check_resources, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input
@@ -44,6 +45,7 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
     return compile_variant(request, instruments, accept)
 
 
+@with_large_stack
 def compile_variant(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
     """:func:`compile_file` as a part of another compilation, such as a variant, whose simplifications it knows."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))

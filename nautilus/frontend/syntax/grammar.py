@@ -1,8 +1,8 @@
-"""Finds the grammar and the prelude, and builds the LALR parser or loads it from the cache.
+"""Finds the grammar and the prelude, and builds the LALR parser or loads its tables from the cache.
 
 The files are in ``grammar/`` beside the package in a checkout, and in ``nautilus/grammar/`` in an
-installed wheel.  Lark is imported only here, when a parser is first built.  The parse table
-is cached under ``NAUTILUS_CACHE_DIR``, else ``XDG_CACHE_HOME/nautilusc``, else
+installed wheel.  Lark is imported only where the cache has no tables and for statements that do not parse.  Tables
+are cached under ``NAUTILUS_CACHE_DIR``, else ``XDG_CACHE_HOME/nautilusc``, else
 ``~/.cache/nautilusc``.  A cache that cannot be read or written is no error.
 """
 
@@ -11,15 +11,19 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nautilus.core.errors import InternalError
+from nautilus.frontend.syntax.lalr.machine import Tables
+from nautilus.frontend.syntax.lalr.tables import from_json, tables_of, to_json
 
 if TYPE_CHECKING:
     from lark import Lark
 
+_TABLES = "tables 1"  # another number for another form of the tables
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
@@ -72,11 +76,26 @@ def build_parser(transformer: Any, postlex: Any) -> Lark:
     return lark.Lark(text, **options)
 
 
-def _cache_file(text: str, version: str) -> str | None:
+def load_tables(builder: object, postlex: Any) -> Tables:
+    """The tables of the parser; ``builder`` has the callbacks, and ``postlex`` is that of :func:`build_parser`."""
+    file = _cache_file(grammar_file("naut.lark").read_text(encoding="utf-8"), _TABLES, "json")
+    try:
+        return from_json(Path(file or "").read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError):  # there are none, or they are unusable
+        made = tables_of(build_parser(builder, postlex), builder)
+    if file is not None:
+        with suppress(OSError):
+            own = Path(f"{file}.{os.getpid()}")
+            own.write_text(to_json(made), encoding="utf-8")
+            own.replace(file)  # no other compilation reads a part
+    return made
+
+
+def _cache_file(text: str, version: str, suffix: str = "lark") -> str | None:
     key = hashlib.sha256(f"{version}/{sys.version}/{text}".encode()).hexdigest()[:16]
     try:
         folder = cache_dir()
         folder.mkdir(parents=True, exist_ok=True)
-        return str(folder / f"grammar-{key}.lark")
+        return str(folder / f"grammar-{key}.{suffix}")
     except OSError:
         return None

@@ -2,8 +2,9 @@
 
 The token stream is split into statements at newlines outside brackets, and each statement is parsed alone, so a
 file with five faulty statements gets five errors.  The word ``recur`` and the braces of its block are removed here;
-the definitions after them are parsed like others.  The parser is Lark's LALR loop with callbacks, which does not
-recurse, so deep nesting cannot overflow the stack.  Nesting above ``MAX_DEPTH`` is an error.
+the definitions after them are parsed like others.  The parser is an LALR loop with callbacks, which does not
+recurse, so deep nesting cannot overflow the stack.  Nesting above ``MAX_DEPTH`` is an error.  A statement that does not
+parse is parsed again by Lark, whose states the messages are about.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from nautilus.frontend.syntax.ast import Define, File, Recur, Statement
 from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
 from nautilus.frontend.syntax.elsewhere import statement_fault
 from nautilus.frontend.syntax.faults import explain, short
-from nautilus.frontend.syntax.grammar import build_parser
+from nautilus.frontend.syntax.grammar import build_parser, load_tables
+from nautilus.frontend.syntax.lalr.machine import Machine, Unexpected
 from nautilus.frontend.syntax.words import mark_bars, mark_words
 
 _LOCK = threading.Lock()  # one parser per process, whose callbacks hold the current source
@@ -53,9 +55,14 @@ class _AllTokens:
 
 
 @lru_cache(maxsize=1)
-def _tools() -> tuple[Any, TreeBuilder]:
+def _tools() -> tuple[Machine, TreeBuilder]:
     builder = TreeBuilder()
-    return build_parser(builder, _AllTokens()), builder
+    return Machine(load_tables(builder, _AllTokens()), builder), builder
+
+
+@lru_cache(maxsize=1)
+def _lark(builder: TreeBuilder) -> Any:
+    return build_parser(builder, _AllTokens())
 
 
 def parse(source: Source) -> tuple[File, list[Diagnostic]]:
@@ -70,7 +77,7 @@ def parse(source: Source) -> tuple[File, list[Diagnostic]]:
             if len(errors) > MAX_ERRORS:
                 break
             try:
-                found = _parse_one(parser, part.tokens) if part.tokens else ()
+                found = _parse_one(parser, builder, part.tokens) if part.tokens else ()
                 if part.recur is None:
                     statements.extend(found)
                     continue
@@ -112,11 +119,20 @@ def _definitions(found: tuple[Statement, ...], source: Source, part: _Part) -> l
     return made
 
 
-def _parse_one(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
-    from lark.exceptions import UnexpectedToken
-
+def _parse_one(parser: Machine, builder: TreeBuilder, tokens: list[Any]) -> tuple[Statement, ...]:
     mark_words(tokens)
     mark_bars(tokens)
+    try:
+        found: tuple[Statement, ...] = parser.parse(tokens)
+        return found
+    except Unexpected:
+        return _parse_by_lark(_lark(builder), tokens)
+
+
+def _parse_by_lark(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
+    """:func:`_parse_one`, but an error has a message. Raises SyntaxFault."""
+    from lark.exceptions import UnexpectedToken
+
     machine = parser.parse_interactive()
     try:
         for token in tokens:

@@ -1,0 +1,1 @@
+"""The lexer and the LALR parser of statements, which run from tables."""
