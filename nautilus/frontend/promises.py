@@ -23,7 +23,6 @@ from nautilus.core.index.linear import linear
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import exactly
-from nautilus.frontend.printer import format_expr
 from nautilus.frontend.spec import Assumption, Definition, Spec
 
 _ROUNDS = 8  # passes over all facts
@@ -49,6 +48,8 @@ def keep(spec: Spec, arrays: Mapping[str, Array], params: Mapping[str, Any]) -> 
             return made.arrays
     for fact in promises:
         if not made.holds(fact):
+            from nautilus.frontend.printer import format_expr
+
             raise InputError(f"no inputs were found that keep 'assume {format_expr(fact.condition)}'")
     return made.arrays
 

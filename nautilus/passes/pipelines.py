@@ -13,6 +13,10 @@ from typing import Any
 from nautilus.core.records import dataclass
 
 _RECURRENCES = "nautilus.scalar.passes.recurrences."  # the folder of passes on recurrences
+_WARPGROUPS = frozenset({
+    "register-operands", "chunk-epilogue", "tma-stores", "stage-stores", "stage-loads", "pipeline-mma",
+    "specialise-warps", "async-mma", "multicast-loads", "persistent-grid", "ping-pong",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class PassSpec:
     """A pass: its name, its class as ``"module:Class"``, and options that override those of the context.
 
     ``of_recurrences``: it changes no program without recurrences, so that it is loaded for the others alone.
+    ``of_warpgroups``: it changes no kernel whose plan is for another engine than ``warpgroup``, likewise.
     """
 
     name: str
@@ -29,6 +34,10 @@ class PassSpec:
     @property
     def of_recurrences(self) -> bool:
         return self.target.startswith(_RECURRENCES)
+
+    @property
+    def of_warpgroups(self) -> bool:
+        return self.name in _WARPGROUPS
 
 
 @dataclass(frozen=True, slots=True)

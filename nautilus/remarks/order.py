@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from nautilus.frontend.spec import Spec
 from nautilus.remarks.remark import Facts, Kind, Remark
 from nautilus.scalar.passes.operands import join_groups, order_contractions
-from nautilus.scalar.passes.recurrences import chunk_recurrences
 from nautilus.scalar.passes.results import choose_terms
 
 
@@ -39,6 +38,10 @@ def segments(facts: Facts) -> Iterator[Remark]:
 
 def steps(facts: Facts) -> Iterator[Remark]:
     """The remarks on recurrences whose states may grow from step to step."""
+    if all(d.recurrence is None for d in facts.spec.definitions):
+        return
+    from nautilus.scalar.passes.recurrences import chunk_recurrences  # most specs have no recurrence
+
     for f in chunk_recurrences.fenced(facts.planned, facts.spec):
         names = " and ".join(f.inputs)
         message = (

@@ -1,4 +1,4 @@
-"""``dataclass`` behaves as that of the standard library, whose classes stand beside those under test; the large stack."""
+"""``dataclass`` behaves as that of the standard library, whose classes stand beside those under test; stacks."""
 
 from __future__ import annotations
 

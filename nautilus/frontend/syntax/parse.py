@@ -18,11 +18,11 @@ from typing import Any
 from nautilus.core.errors import Diagnostic, Note
 from nautilus.core.records import dataclass
 from nautilus.core.source import Source, Span
+from nautilus.core.text.words import short
 from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS
 from nautilus.frontend.syntax.ast import Define, File, Recur, Statement
 from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
 from nautilus.frontend.syntax.elsewhere import statement_fault
-from nautilus.frontend.syntax.faults import explain, short
 from nautilus.frontend.syntax.grammar import build_parser, load_tables
 from nautilus.frontend.syntax.lalr.machine import Machine, Unexpected
 from nautilus.frontend.syntax.words import mark_bars, mark_words
@@ -132,6 +132,8 @@ def _parse_one(parser: Machine, builder: TreeBuilder, tokens: list[Any]) -> tupl
 def _parse_by_lark(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
     """:func:`_parse_one`, but an error has a message. Raises SyntaxFault."""
     from lark.exceptions import UnexpectedToken
+
+    from nautilus.frontend.syntax.faults import explain
 
     machine = parser.parse_interactive()
     try:
