@@ -15,7 +15,7 @@ from nautilus.core.text.names import fresh
 from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, LetOp, MemKernel, MemOp, Slot, TileSchedulerOp, walk_ops
-from nautilus.ma_tile.ir.traverse import bound, rebuild, variables
+from nautilus.ma_tile.ir.traverse import bound, expressions, rebuild, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +178,13 @@ def known_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
         if low is not None and high is not None:
             out[name] = (low, high)
     return out
+
+
+def used_lets(body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
+    """``body`` without each ``let`` whose variable is not used."""
+    while True:
+        used = {v for op in walk_ops(body) for e in expressions(op) for v in free_vars(e)}
+        new = rebuild(body, lambda op, used=used: () if isinstance(op, LetOp) and op.var not in used else (op,))  # type: ignore[misc]
+        if new == body:
+            return body
+        body = new
