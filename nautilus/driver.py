@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.index.simplify import forget
+from nautilus.core.records.stack import with_large_stack
+from nautilus.cuda.module import CudaModule
 from nautilus.passes.attempts import Repeated, Resources, check_resources, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input
@@ -44,6 +46,7 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
     return compile_variant(request, instruments, accept)
 
 
+@with_large_stack
 def compile_variant(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
     """:func:`compile_file` as a part of another compilation, such as a variant, whose simplifications it knows."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
@@ -79,10 +82,10 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
 
     Where variants may follow, their text contains the kernels again, so only kernels in doubt are assembled before.
     """
-    from nautilus.runtime.nvrtc import build, check
+    from nautilus.runtime.nvrtc import build
 
     built: list[Compiled] = []
-    checked = Checked(request, check, _to_cuda)
+    checked = Checked(request, _check, _to_cuda)
 
     def assemble(made: Result) -> Sequence[Resources]:
         built.append(build(made.cuda_module, made.context.arch))
@@ -110,11 +113,16 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
     schedule or a dump that was given is kept, with the failure in the result's ``ptxas_failure``; where NVRTC is not
     installed, its ``unchecked`` says so.
     """
-    from nautilus.runtime.nvrtc import check
-
-    checked = Checked(request, check, _to_cuda)
+    checked = Checked(request, _check, _to_cuda)
     result = compile_file(request, instruments, checked.accept)
     return with_variants(request, result, compile_variant, checked.assemble) or result
+
+
+def _check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
+    """:func:`nautilus.runtime.nvrtc.check`, which few compilations to text need."""
+    from nautilus.runtime.nvrtc import check
+
+    return check(module, arch)
 
 
 def _to_cuda(result: Result, until: str) -> Result | None:

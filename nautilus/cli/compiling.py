@@ -174,7 +174,6 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     from nautilus.export.outputs import outputs
     from nautilus.passes.dumps import stage_of
     from nautilus.remarks.remarks import Watch, refuse, remarks
-    from nautilus.runtime.nvrtc import build
 
     several = (options["arch"] or "").split(",") if asked.form in SEVERAL else [options["arch"]]
     archs: list[str | None] = [*ordered_archs([a for a in several if a])] or [None]
@@ -209,6 +208,8 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
     with waiting(f"writing {asked.output or asked.form}", silent):
         files = outputs(made, asked.form, asked.host_compiler, asked.part)
     if asked.line_info:
+        from nautilus.runtime.nvrtc import build
+
         text = f"{Path(asked.output or asked.name).stem}.cu"
         files[""] = build(result.cuda_module, result.context.arch, asked.form, text).data
     if cubin is not None and asked.resource_usage:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from nautilus.core.records import dataclass
@@ -90,6 +89,8 @@ def _where(span: Span) -> dict[str, Any]:
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The hint ``did you mean 'x'?`` for the candidate closest to ``name``, or None."""
+    from difflib import get_close_matches  # most compilations have no error
+
     pool = sorted({c for c in candidates if c != name})
     found = get_close_matches(name, pool, n=1, cutoff=0.6)
     if not found:  # get_close_matches is strict on short names and on case: Q for q, Kv for KV

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.index.sizes import nominal, volume
+from nautilus.core.numerics import distinct
 from nautilus.core.records import dataclass
 from nautilus.cost.work import Access, Work
 from nautilus.ma_tile.ir.layout import Ints
@@ -133,7 +134,7 @@ def _size(module: MemModule, name: str) -> int:
 def _apart(low: Any, high: Any) -> Any:
     """The length of each box along an axis; of boxes that overlap, their shares of what they cover together."""
     together = np.max(high) - np.min(low) + 1
-    return np.minimum(high - low + 1, together / len(np.unique(low)))
+    return np.minimum(high - low + 1, together / len(distinct(low)))
 
 
 class _Box:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from nautilus.driver import Result
 from nautilus.export.forms import TEXTS, UNTIL
@@ -10,7 +11,9 @@ from nautilus.passes.dumps import dump_header
 from nautilus.passes.loading import load
 from nautilus.passes.manager import steps
 from nautilus.passes.pipelines import STAGES
-from nautilus.runtime.nvrtc import Compiled, build
+
+if TYPE_CHECKING:
+    from nautilus.runtime.nvrtc import Compiled
 
 
 def outputs(
@@ -37,6 +40,8 @@ def _text(result: Result, form: str) -> bytes:
         schedule = result.context.schedule
         return (schedule.to_json() if schedule is not None else "null\n").encode()
     if form == "ptx":
+        from nautilus.runtime.nvrtc import build
+
         return build(result.cuda_module, result.context.arch, form).data
     stage = next(s for s in STAGES if s.name == UNTIL[form])
     text: str = load(stage.format)(result.modules[stage.name])

@@ -30,6 +30,7 @@ from nautilus.core.expr.nodes import (
     Var,
     children,
     free_vars,
+    loads,
     rewrite,
     walk,
     with_children,
@@ -170,19 +171,23 @@ def _ask(
     ``shapes``: of the tensors, where computed positions limit them.
     """
     mine = {a.name: wanted[d.name][p] for p, a in enumerate(d.axes)} | _summed(d, fewer)
+    points = _points(d, mine) if shapes else {}
+    for e in loads(d.expr):  # what an unrolled sum reads repeatedly is asked for once
+        seen = wanted.get(e.buffer)
+        asked = {p: mine.get(i.name, _ALL) if isinstance(i, Var) else _ALL for p, i in enumerate(e.index)}
+        for p, n in enumerate(shapes.get(e.buffer, ())):
+            if not isinstance(e.index[p], Var) and isinstance(n, int):
+                asked[p] = _image(e.index[p], points, n)
+        if seen is not None:
+            asked = {p: _both(x, seen[p], bool(shapes)) for p, x in asked.items()}
+        wanted[e.buffer] = asked
+
+
+def _points(d: Definition, mine: Mapping[str, Array | None]) -> dict[str, Array]:
+    """The indices of each axis in ``d``: those of ``mine``, else all."""
     reduced = (a for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)
     points = {a.name: np.arange(a.extent) for a in (*d.axes, *reduced) if isinstance(a.extent, int)}
-    points |= {name: x for name, x in mine.items() if x is not _ALL}
-    for e in walk(d.expr):
-        if isinstance(e, Load):
-            seen = wanted.get(e.buffer)
-            asked = {p: mine.get(i.name, _ALL) if isinstance(i, Var) else _ALL for p, i in enumerate(e.index)}
-            for p, n in enumerate(shapes.get(e.buffer, ())):
-                if not isinstance(e.index[p], Var) and isinstance(n, int):
-                    asked[p] = _image(e.index[p], points, n)
-            if seen is not None:
-                asked = {p: _both(x, seen[p], bool(shapes)) for p, x in asked.items()}
-            wanted[e.buffer] = asked
+    return points | {name: x for name, x in mine.items() if x is not _ALL}
 
 
 def _both(a: Array | None, b: Array | None, joined: bool) -> Array | None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nautilus.core.records import dataclass
 from nautilus.passes.dumps import CERTIFICATE, dump_header
 from nautilus.passes.loading import load
 from nautilus.passes.manager import Record
 from nautilus.passes.pipelines import MA_TILE
-from nautilus.passes.step_certificate import StepCertificate, step_certificate
+
+if TYPE_CHECKING:
+    from nautilus.passes.step_certificate import StepCertificate
 
 
 def text_of(record: Record) -> str:
@@ -22,6 +25,8 @@ def text_of(record: Record) -> str:
 
 def certificate_of(before: Record, record: Record) -> StepCertificate:
     """The certificate of the step of ``record``, which ran on the module of ``before``."""
+    from nautilus.passes.step_certificate import step_certificate
+
     name = f"{record.stage.name}/{record.name}"
     return step_certificate(name, text_of(before), text_of(record), record.certificates)
 

@@ -27,6 +27,7 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import Results, Same, first_equal
 from nautilus.core.schedule import Schedule
+from nautilus.ma_tile.ir.traverse import warpgroup_plan_of
 from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.pipelines import PassSpec, Stage
 from nautilus.passes.recurrences import decide_between, derive_between, has_recurrences
@@ -110,7 +111,7 @@ class Step:
 
     def derive(self, module: Any, context: Context, kept: bool = False) -> tuple[Any, tuple[Certificate, ...]]:
         """The module after this step, and the certificates of a pass that changes the maths; ``kept``: in a trial."""
-        if self.spec is not None and self.spec.of_recurrences and not has_recurrences(module):
+        if self.spec is not None and not _may_change(self.spec, module, context.schedule):
             return module, ()
         made: Any
         if self.spec is None:
@@ -139,6 +140,13 @@ class Step:
             return made(module, **options), ()
         instance = made(**options)
         return instance.derive(module) if isinstance(instance, CertifyingPass) else (instance.apply(module), ())
+
+
+def _may_change(spec: PassSpec, module: Any, schedule: Schedule | None) -> bool:
+    """Whether the pass may change ``module``; one that may not is not loaded."""
+    if spec.of_recurrences:
+        return has_recurrences(module)
+    return not spec.of_warpgroups or any(warpgroup_plan_of(schedule, k) is not None for k in module.kernels)
 
 
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})

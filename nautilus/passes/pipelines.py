@@ -14,6 +14,10 @@ from nautilus.core.records import dataclass
 
 _SCALAR = "nautilus.scalar.passes"
 _RECURRENCES = f"{_SCALAR}.recurrences."  # the folder of passes on recurrences
+_WARPGROUPS = frozenset({
+    "register-operands", "chunk-epilogue", "tma-stores", "stage-stores", "stage-loads", "pipeline-mma",
+    "specialise-warps", "async-mma", "multicast-loads", "persistent-grid", "ping-pong",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,7 @@ class PassSpec:
     """A pass: its name, its class as ``"module:Class"``, and options that override those of the context.
 
     ``of_recurrences``: it changes no program without recurrences, so that it is loaded for the others alone.
+    ``of_warpgroups``: it changes no kernel whose plan is for another engine than ``warpgroup``, likewise.
     """
 
     name: str
@@ -30,6 +35,10 @@ class PassSpec:
     @property
     def of_recurrences(self) -> bool:
         return self.target.startswith(_RECURRENCES)
+
+    @property
+    def of_warpgroups(self) -> bool:
+        return self.name in _WARPGROUPS
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from difflib import SequenceMatcher
 from hashlib import sha256
 from typing import Any
 
@@ -139,6 +138,8 @@ def _from_data(data: Any) -> Rewrite:
 
 def changed(before: str, after: str) -> tuple[Change, ...]:
     """The changes that lead from ``before`` to ``after``."""
+    from difflib import SequenceMatcher
+
     a, b = before.splitlines(keepends=True), after.splitlines(keepends=True)
     codes = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
     return tuple(Change(i, tuple(a[i:j]), tuple(b[k:n])) for tag, i, j, k, n in codes if tag != "equal")

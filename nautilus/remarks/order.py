@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from nautilus.frontend.spec import Spec
 from nautilus.remarks.remark import Facts, Kind, Remark
 from nautilus.scalar.passes.operands import join_groups, order_contractions, split_sums
-from nautilus.scalar.passes.recurrences import chunk_matrix_states, chunk_recurrences
 from nautilus.scalar.passes.results import choose_terms
 
 
@@ -40,6 +39,13 @@ def segments(facts: Facts) -> Iterator[Remark]:
 
 def steps(facts: Facts) -> Iterator[Remark]:
     """The remarks on recurrences whose states may grow from step to step, or whose operands may be infinite."""
+    if all(d.recurrence is None for d in facts.spec.definitions):
+        return
+    from nautilus.scalar.passes.recurrences import (  # most specs have no recurrence
+        chunk_matrix_states,
+        chunk_recurrences,
+    )
+
     for m in chunk_matrix_states.fenced(facts.planned, facts.spec):
         names = " and ".join(m.inputs)
         message = (

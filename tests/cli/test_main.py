@@ -313,3 +313,12 @@ def test_help_starts_quickly() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert loaded.isdisjoint({"numpy", "lark", "sympy", "cuda", "rich"})
+
+
+def test_what_waits_for_the_end_of_the_process_is_done() -> None:
+    code = (
+        "import atexit, sys, nautilus.cli.main as c\natexit.register(print, 'last')\n"
+        "c.cli.invoke = lambda _: (print('first'), print('said', end='', file=sys.stderr))\nc.entry()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "first\nlast\n", "said")

@@ -26,3 +26,17 @@ def test_a_kept_hash_stays_in_its_process() -> None:
     for other in (pickle.loads(pickle.dumps(whole)), copy.copy(whole)):  # texts hash otherwise in another process
         assert other == whole and not hasattr(other, "_hash")
         assert hash(other) == hash(whole)
+
+
+def doubled(times: int) -> Expr:
+    """A sum with itself, so many times: the tree has 2^times leaves, in a few objects."""
+    e: Expr = Var("i")
+    for _ in range(times):
+        e = Op("add", (e, e), DType.I32)
+    return e
+
+
+def test_equal_trees_with_shared_parts_are_compared_once() -> None:
+    a, b = doubled(60), doubled(60)
+    assert a == b and b == a and hash(a) == hash(b)
+    assert a != doubled(61)

@@ -1,4 +1,4 @@
-"""``dataclass`` behaves as that of the standard library, whose classes stand beside those under test."""
+"""``dataclass`` behaves as that of the standard library, whose classes stand beside those under test; stacks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import resource
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from nautilus.core.records import dataclass, is_frozen
+from nautilus.core.records.stack import with_large_stack
 
 KINDS: list[dict[str, bool]] = [
     {}, {"frozen": True}, {"slots": True}, {"frozen": True, "slots": True}, {"slots": True, "eq": False},
@@ -116,3 +118,20 @@ def test_a_field_without_default_after_one_with_default_is_refused() -> None:
 
     with pytest.raises(TypeError, match="b has no default"):
         dataclass(Wrong)
+
+
+def test_calls_at_any_depth_map_no_memory() -> None:
+    def leaf(x: int) -> int:
+        return x
+
+    def calls_below(depth: int) -> int:
+        return calls_below(depth - 1) if depth else sum(leaf(n) for n in range(200))
+
+    @with_large_stack
+    def all_depths() -> int:
+        return sum(calls_below(depth) for depth in range(100, 400))  # 16 KiB hold some 150 frames
+
+    all_depths()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    assert all_depths() == 300 * 19_900
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 200

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nautilus.core.errors import InternalError, VerifyError
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
+from nautilus.driver import Request, compile_file
 from nautilus.passes.dumps import read_header
 from nautilus.passes.instruments import DumpDir, Print, Time, Verify
 from nautilus.passes.loading import bind, load, load_pass
-from nautilus.passes.manager import Context, Pipeline, forget_trials, steps
-from nautilus.passes.pipelines import STAGES
+from nautilus.passes.manager import Context, Pipeline, Record, forget_trials, steps
+from nautilus.passes.pipelines import _WARPGROUPS, STAGES
+from tests.shipped import SPECS
 
 from . import fake
 
@@ -133,7 +136,8 @@ def test_a_certifying_pass_says_so_in_its_type() -> None:
             "chunk-scans",
             "rescale-scans",
             "chunk-moments",
-            "mark-undefined", "tile-columns",
+            "mark-undefined",
+            "tile-columns",
             "split-k-update",
             "rolling-update",
             "lazy-rescale",
@@ -173,3 +177,19 @@ def test_results_of_trials_are_taken_where_a_step_runs_again(monkeypatch: pytest
     assert len(calls) == 5  # an equal schedule
     forget_trials()
     assert step.run(module, one) == tried and len(calls) == 6
+
+
+def test_passes_of_warpgroups_change_no_other_kernel() -> None:
+    """They are not loaded for kernels of other engines, so they must have nothing to do there."""
+    tried: list[str] = []
+
+    class Tries:
+        def after(self, record: Record) -> None:
+            if record.spec is not None and record.spec.of_warpgroups:
+                one: Any = load_pass(record.spec.name, record.spec.target)
+                assert one(schedule=record.context.schedule).apply(record.module) is record.module
+                tried.append(record.name)
+
+    for path in (SPECS[0], next(p for p in SPECS if p.stem == "softmax")):
+        compile_file(Request(path, "sm_80"), [Tries()])
+    assert len(tried) == 2 * len(_WARPGROUPS) and set(tried) == _WARPGROUPS

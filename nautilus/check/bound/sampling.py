@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from math import hypot, inf, isfinite, isinf, isnan, nan, prod, sqrt
 from operator import itemgetter
 from typing import Final
@@ -25,6 +26,7 @@ from nautilus.core.expr.nodes import Load, Op, Param, Reduce, free_vars, walk
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array, distinct
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
@@ -328,11 +330,10 @@ def _cut(
     long sums are shortened, and the outputs are taken at the same indices as the sums are.
     """
     for inner, last in elements if most == _LONGEST or longest(program) <= most else ():
-        few = restrict(program, sampled(program, 0, inner=inner, last=last), {})
-        if work(few.spec) <= budget:
+        few, points = _whole(program)(inner, last)
+        if points <= budget:
             return few.spec, few.rows
-    chosen = sampled(program, 0, inner=_ELEMENTS[0][0], last=_ELEMENTS[0][1])
-    cut = shorter_sums(program, chosen, budget, most)
+    cut = shorter_sums(program, _chosen(program), budget, most)
     return cut.spec, cut.rows
 
 
@@ -341,22 +342,15 @@ def shorter_sums(program: Spec, chosen: Chosen, budget: int, longest: int = _LON
 
     ``longest``: the terms along an axis at most.
     """
-    extents = {a.extent for _, e in _reductions(program) for a in e.axes if isinstance(a.extent, int)}
+    extents, shorter = _extents(program), _shorter(program, chosen)
     most = min(max(extents, default=1), longest)
-
-    def shorter() -> tuple[Restricted, int]:
-        kept = {n: _terms(program, chosen, n, most) for n in sorted(extents) if n > most}
-        same = {t.name: _same_indices(t, chosen.get(t.name, {}), kept) for t in program.outputs}
-        found = ((r, work(r.spec)) for r in (restrict(program, c, kept) for c in (chosen, same)))
-        return min(found, key=itemgetter(1))
-
-    cut, points = shorter()
+    cut, points = shorter(most)
     while points > budget and most > _TERMS:
         most //= 2 if points < _FAR * budget else 4
-        cut, points = shorter()
+        cut, points = shorter(most)
     while points > _FAR * budget and most > _FEWEST:
         before, most = (cut, points), most // 2
-        cut, points = shorter()
+        cut, points = shorter(most)
         if 2 * points > before[1]:
             cut, points = before  # the work is not that of sums
             break
@@ -365,6 +359,43 @@ def shorter_sums(program: Spec, chosen: Chosen, budget: int, longest: int = _LON
         fewer = restrict(program, chosen, kept, images=True)
         cut = fewer if 2 * work(fewer.spec) <= points else cut
     return cut
+
+
+def _extents(program: Spec) -> set[int]:
+    return {a.extent for _, e in _reductions(program) for a in e.axes if isinstance(a.extent, int)}
+
+
+@by_identity(4)  # the search for another budget begins with the same numbers of terms
+def _shorter(program: Spec, chosen: Chosen) -> Callable[[int], tuple[Restricted, int]]:
+    """``program`` at ``chosen`` elements, or at the indices of its terms, with so many terms; and its work."""
+    extents = sorted(_extents(program))
+
+    @cache
+    def shorter(most: int) -> tuple[Restricted, int]:
+        kept = {n: _terms(program, chosen, n, most) for n in extents if n > most}
+        same = {t.name: _same_indices(t, chosen.get(t.name, {}), kept) for t in program.outputs}
+        found = ((r, work(r.spec)) for r in (restrict(program, c, kept) for c in (chosen, same)))
+        return min(found, key=itemgetter(1))
+
+    return shorter
+
+
+@by_identity(4)
+def _whole(program: Spec) -> Callable[[int, int], tuple[Restricted, int]]:
+    """``program`` with whole sums, at so many sampled indices of the last axes; and its work."""
+
+    @cache
+    def whole(inner: int, last: int) -> tuple[Restricted, int]:
+        found = restrict(program, sampled(program, 0, inner=inner, last=last), {})
+        return found, work(found.spec)
+
+    return whole
+
+
+@by_identity(4)
+def _chosen(program: Spec) -> Chosen:
+    """The elements at which a program with long sums is evaluated."""
+    return sampled(program, 0, inner=_ELEMENTS[0][0], last=_ELEMENTS[0][1])
 
 
 def _terms(program: Spec, chosen: Mapping[str, Mapping[int, Array]], extent: int, most: int) -> Array:

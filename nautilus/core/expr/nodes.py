@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
-from functools import lru_cache
 from math import copysign
 from typing import TypeAlias
 
@@ -46,21 +45,27 @@ class _Nested:
     These are no fields of the dataclass, so a copy does not have them, and they are not pickled.
     """
 
-    __slots__ = ("_details", "_free", "_hash", "_linear", "_loads", "_sizes")
+    __slots__ = ("_details", "_equals", "_free", "_hash", "_linear", "_loads", "_refs", "_sizes")
     _details: tuple[object, ...]
+    _equals: object
     _free: frozenset[str]
     _hash: int
     _linear: object
     _loads: tuple[Load, ...]
+    _refs: frozenset[str]
     _sizes: tuple[tuple[str, object], ...]
 
-    def _kept_hash(self, *parts: object) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            found = hash(parts)
-            object.__setattr__(self, "_hash", found)
-            return found
+    def _keep_hash(self, found: int) -> int:
+        object.__setattr__(self, "_hash", found)
+        return found
+
+
+def _note_equal(a: Op, b: Op, known: object) -> None:
+    """Give two equal operations one object, by which the next comparison of either one with the other sees that."""
+    if known is None:
+        known = getattr(b, "_equals", None) or object()
+        object.__setattr__(a, "_equals", known)
+    object.__setattr__(b, "_equals", known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,14 @@ class Const:
     value: int | float | bool
     dtype: DType
     span: Span = SPAN
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or type(other) is not Const:
+            return self is other
+        return (self.value is other.value or self.value == other.value) and self.dtype is other.dtype
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +139,10 @@ class Load(_Nested):
         return self.buffer == other.buffer and self.dtype is other.dtype and self.index == other.index
 
     def __hash__(self) -> int:
-        return self._kept_hash(self.buffer, self.index, self.dtype)
+        try:
+            return self._hash
+        except AttributeError:
+            return self._keep_hash(hash((self.buffer, self.index, self.dtype)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +157,21 @@ class Op(_Nested):
     def __eq__(self, other: object) -> bool:
         if self is other or type(other) is not Op:
             return self is other
-        return self.op == other.op and self.dtype is other.dtype and self.args == other.args
+        if self.op != other.op or self.dtype is not other.dtype:
+            return False
+        known = getattr(self, "_equals", None)
+        if known is not None and known is getattr(other, "_equals", None):
+            return True
+        if self.args != other.args:
+            return False
+        _note_equal(self, other, known)
+        return True
 
     def __hash__(self) -> int:
-        return self._kept_hash(self.op, self.args, self.dtype)
+        try:
+            return self._hash
+        except AttributeError:
+            return self._keep_hash(hash((self.op, self.args, self.dtype)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +195,10 @@ class Reduce(_Nested):
     span: Span = SPAN
 
     def __hash__(self) -> int:
-        return self._kept_hash(self.op, self.axes, self.cond, self.body, self.dtype)
+        try:
+            return self._hash
+        except AttributeError:
+            return self._keep_hash(hash((self.op, self.axes, self.cond, self.body, self.dtype)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,10 +400,16 @@ def _free_vars(e: Expr) -> frozenset[str]:
     return inner - {a.name for a in e.axes} if isinstance(e, Reduce) else inner
 
 
-@lru_cache(maxsize=1 << 14)
 def refs(e: Expr) -> frozenset[str]:
     """Names of the tile values that occur in ``e``."""
-    return frozenset(n.name for n in walk(e) if isinstance(n, Ref))
+    if not isinstance(e, _Nested):
+        return frozenset((e.name,)) if isinstance(e, Ref) else _NO_NAMES
+    try:
+        return e._refs
+    except AttributeError:
+        found = frozenset(n.name for n in walk(e) if isinstance(n, Ref))
+        object.__setattr__(e, "_refs", found)
+        return found
 
 
 def loads(e: Expr) -> tuple[Load, ...]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from math import gcd
 from typing import TypeAlias
 
-from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var, children
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var, free_vars
 from nautilus.core.records import dataclass
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType, integer_limits
@@ -149,7 +149,7 @@ def linear_in(e: Expr, var: str) -> tuple[int, Expr] | None:
 
 def mentions(e: Expr, var: str) -> bool:
     """Whether the variable ``var`` occurs in ``e``."""
-    return (isinstance(e, Var) and e.name == var) or any(mentions(c, var) for c in children(e))
+    return var in free_vars(e)
 
 
 def sides(d: Linear) -> tuple[Linear, Linear]:
@@ -344,7 +344,9 @@ def paired_quotients(x: Linear, exact: Callable[[Linear, DType], bool]) -> tuple
     ``(a + d) // n - a // n`` lies between ``d // n`` rounded down and up, whatever ``a`` is.
     """
     low = high = 0
-    quotients = [a for a in x.terms if isinstance(a, Op) and a.op == "floordiv" and isinstance(a.args[1], Const)]
+    quotients = [a for a in x.terms if type(a) is Op and a.op == "floordiv" and type(a.args[1]) is Const]
+    if len(quotients) < 2:
+        return x, 0, 0
     for i, p in enumerate(quotients):
         for q in quotients[i + 1 :]:
             c, k = x.terms.get(p, 0), x.terms.get(q, 0)

@@ -3,7 +3,7 @@ forms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Var
@@ -61,7 +61,7 @@ def _pick(op: str, a: int | None, b: int | None, *, lower: bool) -> int | None:
 
 
 def facts_of(given: Iterable[Expr], ranges: Mapping[str, tuple[int, int]]) -> tuple[Linear, ...]:
-    """What ``given`` says about integers, each as ``linear >= 0``."""
+    """What ``given`` says about integers, each as ``linear >= 0``, and each once."""
 
     def named(a: Expr) -> Interval:
         if isinstance(a, Param):
@@ -87,7 +87,30 @@ def facts_of(given: Iterable[Expr], ranges: Mapping[str, tuple[int, int]]) -> tu
                         out.append(d.scale(-1).shift(-1))
                     case "eq":
                         out += [d, d.scale(-1)]
-    return (*out, *(scaled for f in out if (scaled := _without_quotient(f)) is not None))
+    return tuple(dict.fromkeys((*out, *(scaled for f in out if (scaled := _without_quotient(f)) is not None))))
+
+
+class Facts:
+    """Linear forms that are at least 0."""
+
+    def __init__(self, forms: tuple[Linear, ...]) -> None:
+        self.forms = forms
+        self._sums: dict[tuple[int, int], Linear] = {}  # of two forms, by their numbers
+
+    def about(self, x: Linear) -> Iterator[Linear]:
+        """Every form and every sum of two forms that has an atom of ``x``."""
+        atoms = x.terms.keys()
+        near = [not atoms.isdisjoint(f.terms) for f in self.forms]
+        for i, f in enumerate(self.forms):
+            if near[i]:
+                yield f
+            for j in range(i + 1, len(self.forms)):
+                if near[i] or near[j]:
+                    s = self._sums.get((i, j))
+                    if s is None:
+                        s = self._sums[i, j] = f + self.forms[j]
+                    if not atoms.isdisjoint(s.terms):
+                        yield s
 
 
 def _without_quotient(fact: Linear) -> Linear | None:

@@ -13,7 +13,7 @@ integer and bool parts are simplified.  :func:`bounds` is sound, but not always 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import gcd
 from typing import TypeAlias
 
@@ -39,7 +39,7 @@ from nautilus.core.index import linear as lin
 from nautilus.core.index.divisors import divisible_by, divisor
 from nautilus.core.index.intervals import UNKNOWN, fits, is_value, without_casts
 from nautilus.core.index.linear import Interval, Linear, affine, linear, linear_in, mentions
-from nautilus.core.index.linear_bounds import facts_of
+from nautilus.core.index.linear_bounds import Facts, facts_of
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType, integer_limits
 
@@ -117,11 +117,16 @@ def _known(e: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> _Known:
     return found
 
 
+#: simplifiers by their facts, and how deep in these: the same few facts hold under exponentially many nested choices
+_All: TypeAlias = "dict[tuple[frozenset[Linear], int], _Simplifier]"
+
+
 class _Simplifier:
     """Simplifications under the same ranges and facts, and what they have found."""
 
-    def __init__(self, ranges: Ranges, facts: tuple[Linear, ...], depth: int = 0) -> None:
+    def __init__(self, ranges: Ranges, facts: tuple[Linear, ...], depth: int = 0, known: _All | None = None) -> None:
         self.ranges = ranges
+        self._all: _All = {} if known is None else known
         self.facts = facts
         self._depth = depth  # of facts used to bound an atom of a fact
         self._done: dict[int, tuple[Expr, Expr]] = {}  # by id; the node is kept alive
@@ -129,7 +134,7 @@ class _Simplifier:
         self._under: dict[tuple[Expr, int], _Simplifier] = {}  # by the further condition and that depth
         self._known: dict[tuple[Expr, int], Interval] = {}  # of atoms, by how deep in facts they are asked for
         self._intervals: dict[tuple[object, ...], Interval] = {}  # of terms without their constant, by that depth too
-        self._sums: dict[tuple[int, int], Linear] = {}  # of two facts, by their numbers
+        self._facts = Facts(facts)
         self._rules: Mapping[str, Callable[[Op], Expr]] = {
             "and": self._and, "or": self._or, "not": self._not, "select": self._select,
         }  # fmt: skip
@@ -138,8 +143,11 @@ class _Simplifier:
         """A simplifier with the same ranges and facts, under which ``cond`` holds too."""
         found = self._under.get((cond, self._depth))
         if found is None:
-            more = facts_of((cond,), self.ranges)
-            found = _Simplifier(self.ranges, (*self.facts, *more), self._depth) if more else self
+            facts = tuple(dict.fromkeys((*self.facts, *facts_of((cond,), self.ranges))))
+            key = frozenset(facts), self._depth
+            found = self if len(facts) == len(self.facts) else self._all.get(key)
+            if found is None:
+                found = self._all[key] = _Simplifier(self.ranges, facts, self._depth, self._all)
             self._under[cond, self._depth] = found
         return found
 
@@ -162,28 +170,13 @@ class _Simplifier:
     def _sharpened(self, x: Linear) -> Interval:
         lo, hi = self._plain(x)
         self._depth += 1
-        for s in self._facts_about(x):
+        for s in self._facts.about(x):
             low, _ = self._plain(x - s)  # x == (x - s) + s >= x - s
             _, high = self._plain(x + s)
             lo = low if lo is None else lo if low is None else max(lo, low)
             hi = high if hi is None else hi if high is None else min(hi, high)
         self._depth -= 1
         return lo, hi
-
-    def _facts_about(self, x: Linear) -> Iterator[Linear]:
-        """Every fact and every sum of two facts that has an atom of ``x``."""
-        atoms = x.terms.keys()
-        near = [not atoms.isdisjoint(f.terms) for f in self.facts]
-        for i, f in enumerate(self.facts):
-            if near[i]:
-                yield f
-            for j in range(i + 1, len(self.facts)):
-                if near[i] or near[j]:
-                    s = self._sums.get((i, j))
-                    if s is None:
-                        s = self._sums[i, j] = f + self.facts[j]
-                    if not atoms.isdisjoint(s.terms):
-                        yield s
 
     def _plain(self, x: Linear) -> Interval:
         x, low, high = lin.paired_quotients(x, self._exact)

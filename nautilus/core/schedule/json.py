@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from difflib import get_close_matches
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -68,6 +67,8 @@ def _hint(name: str, known: Iterable[str]) -> str:
     now = now_called(name)
     if now is not None:
         return f"; it is called {now} since version 2"
+    from difflib import get_close_matches
+
     close = get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
 

@@ -55,7 +55,7 @@ def _place(line: str, least: int) -> tuple[int, bool]:
 
     The first half of a line is broken where the second half has no place, as between two long names.
     """
-    depths, inside = _nesting(line)
+    depths, inside = _nesting(line[:WIDTH])
     for most in (WIDTH - 1, WIDTH // 2):
         found: list[tuple[int, int, int]] = []
         for at in range(most, max(WIDTH // 2 if most > WIDTH // 2 else 0, least + 1), -1):

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from nautilus.core.text.words import short
 from nautilus.frontend.syntax.words import mark_bars
 
 _ENDS = ("1", "x", "x[i]", "x[i, j]", "f(x)", "f(x, y)", "(x)")  # one value for each way in which a value may end
@@ -128,8 +129,3 @@ def _expected(parser: Any, accepts: set[str]) -> str:
     if len(names) > 6:
         return ""
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1] if names else ""
-
-
-def short(text: str) -> str:
-    """``text`` as a message quotes it: at most 24 characters."""
-    return text if len(text) <= 24 else text[:20] + "..."

@@ -17,11 +17,12 @@ from typing import Any
 from nautilus.core.errors import Diagnostic, Note
 from nautilus.core.records import dataclass
 from nautilus.core.source import Source, Span
+from nautilus.core.text.words import short
 from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS
 from nautilus.frontend.syntax.ast import Define, File, Recur, Statement
 from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
 from nautilus.frontend.syntax.elsewhere import statement_fault
-from nautilus.frontend.syntax.faults import explain, short
+from nautilus.frontend.syntax.faults import explain
 from nautilus.frontend.syntax.grammar import build_parser
 from nautilus.frontend.syntax.words import mark_bars, mark_words
 

@@ -24,7 +24,6 @@ from nautilus.core.schedule import MappingPlan, Schedule, WarpPlan, mapping_of
 from nautilus.core.tiles import floor_pow2
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.ma_tile.lowering.warp import lower_warp_kernel
-from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
 from nautilus.ma_tile.rewriting.bound_reads import with_lets
 from nautilus.ma_tile.rewriting.clamped_scalars import with_clamped_scalars
 from nautilus.targets.limits import Limits, limits
@@ -89,9 +88,10 @@ def lower_kernel(
     _check_tiles(kernel, has)
     grid = {g.var: (0, max(at_most(g.extent) - 1, 0)) for g in kernel.grid}
     room = has.smem_block * STAGED // 4
-    lowered = (
-        lower_warpgroup_kernel(kernel, buffers, mapping, target, strict)
-        if mapping.engine == "warpgroup"
-        else lower_warp_kernel(kernel, buffers, mapping, has.float8 and not strict, room)
-    )
+    if mapping.engine == "warpgroup":
+        from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel  # most targets have no such MMAs
+
+        lowered = lower_warpgroup_kernel(kernel, buffers, mapping, target, strict)
+    else:
+        lowered = lower_warp_kernel(kernel, buffers, mapping, has.float8 and not strict, room)
     return with_lets(with_clamped_scalars(lowered, grid), buffers, grid)

@@ -25,7 +25,7 @@ from nautilus.core.text.names import unused
 from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp
 from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, MemKernel, MemOp, walk_ops
 from nautilus.ma_tile.ir.traverse import stored
-from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
+from nautilus.ma_tile.rewriting.renaming import known_ranges
 
 _CHOICES = frozenset({"min", "max", "select"})
 

@@ -21,7 +21,7 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp
 from nautilus.ma_tile.ir.ops import ConstOp, ForOp, MapOp, MemKernel, MemOp, walk_ops
 from nautilus.ma_tile.ir.traverse import expressions, rebuild
-from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
+from nautilus.ma_tile.rewriting.renaming import known_ranges
 
 #: The first limit is far beyond most positions, and three such numbers fit 32 bits; the second is beyond all positions.
 _LIMITS = ((1 << 29), (1 << 31) - (1 << 19))

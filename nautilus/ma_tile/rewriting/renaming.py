@@ -12,9 +12,10 @@ from nautilus.core.ops import Kind, Rules, map_fields, map_regions
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.text.names import fresh
+from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, LetOp, MemKernel, MemOp, Slot, TileSchedulerOp, walk_ops
-from nautilus.ma_tile.ir.traverse import bound, rebuild, variables
+from nautilus.ma_tile.ir.traverse import bound, expressions, rebuild, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +165,26 @@ def uniform_ranges(kernel: MemKernel) -> Ranges:
                 last = bounds(e, out)[1]
                 note(name, 0, None if last is None else last - 1)
     return MappingProxyType(out)
+
+
+def known_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
+    """Ranges of the consumer, the block number and the grid variables."""
+    out = {CONSUMER: (0, kernel.consumers - 1)}
+    last = bounds(kernel.blocks)[1]
+    if last is not None:
+        out["block"] = (0, max(last - 1, 0))
+    for name, e in kernel.decode:
+        low, high = bounds(e, out)
+        if low is not None and high is not None:
+            out[name] = (low, high)
+    return out
+
+
+def used_lets(body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
+    """``body`` without each ``let`` whose variable is not used."""
+    while True:
+        used = {v for op in walk_ops(body) for e in expressions(op) for v in free_vars(e)}
+        new = rebuild(body, lambda op, used=used: () if isinstance(op, LetOp) and op.var not in used else (op,))  # type: ignore[misc]
+        if new == body:
+            return body
+        body = new

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 
-from nautilus.core.expr.nodes import COMPARISONS
+from nautilus.core.expr.nodes import COMPARISONS, refs
 from nautilus.core.numerics import LOG2E
 from nautilus.core.records import dataclass
 from nautilus.vr_tile.ir import (
@@ -37,7 +37,6 @@ from nautilus.vr_tile.ir import (
     ValueOp,
     expressions,
 )
-from nautilus.vr_tile.lowering.build import refs
 
 
 @dataclass(frozen=True, slots=True)

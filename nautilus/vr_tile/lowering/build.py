@@ -19,7 +19,7 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.errors import InternalError
 from nautilus.core.expr.build import within
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, free_vars, refs
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.source import Span
 from nautilus.core.tiles import TileAxis, TileType
@@ -152,13 +152,3 @@ class Builder(Emitter):
         v = self.fresh(self.type(b.dtype, names), e.buffer.lower() + "_tile")
         self.emit(LoadOp(v, e.buffer, index, None if mask == TRUE else mask, self.span))
         return v
-
-
-def refs(e: Expr) -> frozenset[str]:
-    """The names of the values that index expression ``e`` reads."""
-    match e:
-        case Ref(name=name):
-            return frozenset({name})
-        case Op(args=args):
-            return frozenset[str]().union(*(refs(a) for a in args))
-    return frozenset()

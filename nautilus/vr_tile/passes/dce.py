@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import compress
 
+from nautilus.core.expr.nodes import refs
 from nautilus.core.records import dataclass
 from nautilus.vr_tile.ir import ForOp, StoreOp, TileKernel, TileModule, TileOp, expressions, operands, results
-from nautilus.vr_tile.lowering.build import refs
 from nautilus.vr_tile.rewriting import each_kernel
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.nodes import refs
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import LOG2E
 from nautilus.core.records import dataclass
@@ -38,7 +39,6 @@ from nautilus.vr_tile.ir import (
     results,
     walk_ops,
 )
-from nautilus.vr_tile.lowering.build import refs
 from nautilus.vr_tile.rewriting import Peephole
 
 ERF_FORM = (1.1287762290751422, 0.10070965186057083)

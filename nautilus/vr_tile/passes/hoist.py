@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from nautilus.core.expr.nodes import Const, Expr, Param, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Param, free_vars, refs
 from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
 from nautilus.vr_tile.ir import (
@@ -27,7 +27,6 @@ from nautilus.vr_tile.ir import (
     results,
     stored_by,
 )
-from nautilus.vr_tile.lowering.build import refs
 from nautilus.vr_tile.rewriting import each_kernel
 
 

@@ -15,13 +15,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Var, substitute
+from nautilus.core.expr.nodes import Var, refs, substitute
 from nautilus.core.ops import Kind, map_fields
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.ir import DotOp, ForOp, IndexOp, LoadOp, MapOp, TileOp, Value, expressions
-from nautilus.vr_tile.lowering.build import refs
 from nautilus.vr_tile.lowering.emitter import Emitter
 
 #: functions of slices that cost less than to take the slice of their result

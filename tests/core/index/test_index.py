@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -268,3 +269,27 @@ def test_sizes_of_one_name_with_other_facts_are_simplified_apart() -> None:
 def test_no_element_is_compared_with_a_number_beyond_its_type(op: str, number: int, expected: str) -> None:
     n = Load("n", (integer(0),), DType.I32)
     assert format_expr(simplify(calc(op, n, number))) == expected
+
+
+def test_nested_choices_are_simplified_under_few_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of sets of conditions under which parts are simplified does not grow with the paths to them."""
+    made = 0
+    init = _Simplifier.__init__
+
+    def counting(*args: Any, **options: Any) -> None:
+        nonlocal made
+        made += 1
+        init(*args, **options)
+
+    monkeypatch.setattr(_Simplifier, "__init__", counting)
+    i, j, m = Var("i"), Var("j"), Param("M", DType.I32, most=4096, least=1)
+
+    def block(x: Expr) -> Expr:
+        for n in range(3):
+            x = calc("select", calc("ge", x, calc("add", m, n)), calc("sub", x, m), x)
+        return calc("floordiv", x, 32)
+
+    noisy, clean = calc("lt", i, m), calc("ge", j, m)
+    both = calc("and", calc("and", noisy, clean), calc("gt", block(i), block(j)))
+    simplify(calc("or", both, calc("eq", block(i), block(j))), {"i": (0, 8191), "j": (0, 8191)})
+    assert made < 400

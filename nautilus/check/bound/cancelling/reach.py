@@ -18,7 +18,6 @@ from dataclasses import field
 from functools import cached_property
 from itertools import count as numbers
 from math import prod
-from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -93,6 +92,8 @@ def reaches_zero(x: Array, total: int) -> bool:
     """Whether one of ``total`` elements with the distribution of ``x`` may be at 0, or beyond it."""
     if _is_crossed(x):
         return True
+    from statistics import NormalDist  # few compilations need it
+
     size, normal = np.abs(x), NormalDist()
     least = 0.5 / size.size
     end = normal.inv_cdf(min(least, _RARE / max(1, total)))

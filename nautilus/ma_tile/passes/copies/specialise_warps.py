@@ -81,6 +81,7 @@ from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, map_slots, reads, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.ir.values import Slot
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
+from nautilus.ma_tile.rewriting.renaming import used_lets
 from nautilus.ma_tile.rewriting.stage_aliasing import find_stage_alias
 from nautilus.targets.limits import Limits, limits
 
@@ -238,16 +239,6 @@ def _issue(pipeline: TmaPipeline, loads: tuple[TmaLoad, ...]) -> list[MemOp]:
             slot = replace(load.slot, stage=pipeline.stage_of(load.slot.buffer, part))
             out.append(replace(load, slot=slot, index=index, mbar=(pipeline.full, pipeline.stage)))
     return [*out, AdvanceOp(pipeline.state.name, span=span)]
-
-
-def used_lets(body: Ops) -> Ops:
-    """``body`` without each ``let`` whose variable is not used."""
-    while True:
-        used = {v for op in walk_ops(body) for e in expressions(op) for v in free_vars(e)}
-        new = rebuild(body, lambda op, used=used: () if isinstance(op, LetOp) and op.var not in used else (op,))  # type: ignore[misc]
-        if new == body:
-            return body
-        body = new
 
 
 # -- consumers ----------------------------------------------------------------------------------

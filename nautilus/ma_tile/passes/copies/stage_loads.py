@@ -57,8 +57,9 @@ from nautilus.ma_tile.ir.ops import (
 )
 from nautilus.ma_tile.ir.traverse import Ops, each_kernel, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
-from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges, pipeline_bytes
+from nautilus.ma_tile.passes.epilogue.tma_stores import pipeline_bytes
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
+from nautilus.ma_tile.rewriting.renaming import known_ranges
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.targets.limits import limits
 

@@ -35,7 +35,7 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.nodes import Expr, Op, Ref, Var, free_vars, substitute, walk
-from nautilus.core.index.simplify import TRUE, bounds, conjuncts, linear_in, simplify
+from nautilus.core.index.simplify import TRUE, conjuncts, linear_in, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.schedule.mapping import WarpgroupEpilogue
@@ -56,7 +56,7 @@ from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.double_buffered_stores import StoreStage, double_buffered
 from nautilus.ma_tile.rewriting.named_barriers import consumer_barrier
 from nautilus.ma_tile.rewriting.rename_axis import rename_axis
-from nautilus.ma_tile.rewriting.renaming import Names
+from nautilus.ma_tile.rewriting.renaming import Names, known_ranges
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.targets.limits import TENSOR_MAP_AXES, limits
 
@@ -311,19 +311,6 @@ def pipeline_bytes(kernel: MemKernel, plan: WarpgroupPlan, spare: int = _SPARE) 
     stages = {b: r.stages_of(b) for r in pipelines for b in r.buffers}
     barriers = sum(16 * r.depth for r in pipelines) + spare
     return barriers + sum(s.stage_bytes * stages.get(s.name, s.stages) for s in kernel.smem)
-
-
-def known_ranges(kernel: MemKernel) -> Ranges:
-    """Ranges of the consumer, the block number and the grid variables."""
-    out: Ranges = {CONSUMER: (0, kernel.consumers - 1)}
-    last = bounds(kernel.blocks)[1]
-    if last is not None:
-        out["block"] = (0, max(last - 1, 0))
-    for name, e in kernel.decode:
-        low, high = bounds(e, out)
-        if low is not None and high is not None:
-            out[name] = (low, high)
-    return out
 
 
 def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ranges) -> tuple[Expr, ...] | None:

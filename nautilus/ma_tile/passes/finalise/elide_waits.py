@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Op, Var, free_vars
-from nautilus.core.index.simplify import bounds, simplify
+from nautilus.core.index.simplify import Ranges, bounds, simplify
 from nautilus.core.ops import Kind, declaration
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.ops import (
@@ -46,7 +46,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, rebuild, touch
-from nautilus.ma_tile.passes.epilogue.tma_stores import Ranges, known_ranges
+from nautilus.ma_tile.rewriting.renaming import known_ranges
 
 #: more than any number of stages or groups
 _MANY = 1 << 20

@@ -57,7 +57,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import Touch, deep_touch, each_kernel, exchanged, rebuild, touch
-from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
+from nautilus.ma_tile.rewriting.renaming import known_ranges
 
 #: outstanding groups that the analysis distinguishes; older ones count as the oldest of these
 _DEPTH = 12

@@ -48,10 +48,9 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import map_slots, rebuild, warp_plan_of
-from nautilus.ma_tile.passes.copies.specialise_warps import used_lets
 from nautilus.ma_tile.passes.finalise.allocate_shared import alignment, checked, place_mbars
 from nautilus.ma_tile.rewriting.named_barriers import STORE, of_consumer
-from nautilus.ma_tile.rewriting.renaming import Renaming
+from nautilus.ma_tile.rewriting.renaming import Renaming, used_lets
 from nautilus.targets.limits import Limits, limits
 
 _ZERO = integer(0)

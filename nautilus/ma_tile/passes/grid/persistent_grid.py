@@ -39,10 +39,9 @@ from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, warpgroup_plan_of
-from nautilus.ma_tile.passes.copies.specialise_warps import used_lets
-from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.named_barriers import first_arrival, ordered
+from nautilus.ma_tile.rewriting.renaming import known_ranges, used_lets
 from nautilus.ma_tile.rewriting.stage_aliasing import late_release
 from nautilus.ma_tile.rewriting.tile_queue import TileQueue
 from nautilus.targets.limits import Limits, limits
