@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from nautilus.check import compare
 from nautilus.check.certificates.recheck import placed, recheck
 from nautilus.check.inputs import generate, interface, validation_inputs, with_specials
 from nautilus.check.levels import Level
@@ -68,7 +69,7 @@ class Dumped:
         yield from (("validation", v) for _, v in verdicts(pair, validation_inputs(spec, seed), params, seed))
         yield from (("iterations", v) for _, v in index_verdicts(pair))
         both = (given, with_specials(spec, given))
-        yield from (("validation", v) for _, v in same_bits(pair, both, dict, _SECONDS))
+        yield from (("validation", v) for _, v in same_bits(pair, both, dict, compare.exact, _SECONDS))
 
 
 def read(text: str, record: Record) -> Dumped | str:
