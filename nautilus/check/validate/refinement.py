@@ -101,7 +101,7 @@ class Validator:
         return self._kept[id(module)][1]
 
     def _ties(self, module: Program | TileModule, kind: str, old: Memory, new: Memory) -> bool:
-        """Whether integers or bools differ only where they change close to the point ``kind``; ``module`` makes ``old``."""
+        """Whether integers or bools differ only where those of ``module``, ``old``, change close to the point ``kind``."""
         if old.dtype.is_float or not np.array_equal(old.written, new.written):
             return False
         rest = old.real != new.real
@@ -113,7 +113,7 @@ class Validator:
         return not rest.any()
 
     def _near(self, module: Program | TileModule, kind: str, seed: int, distance: float) -> Results | Exception:
-        """The outputs of ``module`` close to the point ``kind``: they differ where large numbers cancel, and at ties."""
+        """The outputs of ``module`` close to the point ``kind``: others where large numbers cancel, and at ties."""
         (given,) = (g for k, g in points(module.buffers, self.inputs, self.params, self.seed) if k == kind)
         rng = np.random.default_rng(seed)
         floats = {n: x for n, x in given.arrays.items() if x.dtype.kind == "f"}
