@@ -16,6 +16,7 @@ from nautilus.check.levels import Level
 from nautilus.check.validate.verdict import Verdict
 from nautilus.check.validation import index_verdicts, same_bits, verdicts
 from nautilus.core.errors import NautilusError
+from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.passes.dumps import certificate_line, read_header
 from nautilus.passes.instruments import text_of
@@ -69,7 +70,7 @@ class Dumped:
         yield from (("validation", v) for _, v in verdicts(pair, validation_inputs(spec, seed), params, seed))
         yield from (("iterations", v) for _, v in index_verdicts(pair))
         both = (given, with_specials(spec, given))
-        yield from (("validation", v) for _, v in same_bits(pair, both, dict, compare.exact, _SECONDS))
+        yield from (("validation", v) for _, v in same_bits(pair, both, dict, _exactly, _SECONDS))
 
 
 def read(text: str, record: Record) -> Dumped | str:

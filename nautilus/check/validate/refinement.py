@@ -101,7 +101,7 @@ class Validator:
         return self._kept[id(module)][1]
 
     def _ties(self, module: Program | TileModule, kind: str, old: Memory, new: Memory) -> bool:
-        """Whether integers or bools differ only where those of ``module``, ``old``, change close to the point ``kind``."""
+        """Whether integers or bools differ only where ``old``, of ``module``, changes close to the point ``kind``."""
         if old.dtype.is_float or not np.array_equal(old.written, new.written):
             return False
         rest = old.real != new.real

@@ -10,6 +10,7 @@ from nautilus.check.inputs import InputSet, generate, validation_inputs
 from nautilus.check.validate.refinement import Validator
 from nautilus.check.validate.verdict import Verdict
 from nautilus.check.validation import _close
+from nautilus.core.numerics import Array
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
@@ -53,7 +54,7 @@ def test_another_order_of_sums_may_change_integers_at_ties(free: int, status: st
     old = {"C": np.array([3, 4, 5]), "Y": np.array([1.0])}
     new = {"C": np.array([3, 5, 5]), "Y": np.array([1.0 + 1e-9])}
 
-    def exactly(name: str, got: compare.Array, want: compare.Array) -> compare.Difference | None:
+    def exactly(name: str, got: Array, want: Array) -> compare.Difference | None:
         return compare.exact(got, want, free=lambda: np.arange(3) == free)
 
     found = _close(old, new, InputSet("random", 0, {}), lambda: {"C": 0.0, "Y": 1e-8}, exactly, Verdict("refuted"))
