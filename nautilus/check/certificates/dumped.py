@@ -27,6 +27,11 @@ from nautilus.passes.step_certificate import StepCertificate, undone
 _SECONDS = 20.0  # seconds of the MA-tile interpreter
 
 
+def _exactly(_: str, got: Array, want: Array) -> compare.Difference | None:
+    return compare.exact(got, want)
+
+
+
 @dataclass(frozen=True)
 class Dumped:
     """The step of a dump: its certificate, the module before it, and the record of the module in the dump."""
