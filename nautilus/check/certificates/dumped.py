@@ -31,7 +31,6 @@ def _exactly(_: str, got: Array, want: Array) -> compare.Difference | None:
     return compare.exact(got, want)
 
 
-
 @dataclass(frozen=True)
 class Dumped:
     """The step of a dump: its certificate, the module before it, and the record of the module in the dump."""
