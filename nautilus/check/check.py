@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
+from functools import partial
 from itertools import pairwise
 from math import inf
 from time import thread_time
@@ -196,7 +197,8 @@ class Check:
         both = (given, with_specials(spec, given))
         allowed = dict if ref is None else (lambda: ref.allowed)
         seconds = self.clock.part(1.0, _VALIDATION_SECONDS).seconds
-        for level, verdict in same_bits(self.trace.levels, both, allowed, seconds):
+        exactly = partial(self.differs_exactly, ref=ref)
+        for level, verdict in same_bits(self.trace.levels, both, allowed, exactly, seconds):
             status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
             how = {"kind": given.kind, "seed": given.seed, "verdict": verdict.label}
             self.add("validation", level.subject, status, verdict.detail, **how)

@@ -31,6 +31,7 @@ from nautilus.core.numerics import Array
 STAGES = ("scalar", "vr-tile")
 
 Outputs = Mapping[str, Array]
+Exactly = Callable[[str, Array, Array], "compare.Difference | None"]  # how an output differs from the second array
 
 
 def verdicts(
@@ -68,12 +69,13 @@ def index_verdicts(levels: Sequence[Level]) -> Iterator[tuple[Level, Verdict]]:
 
 
 def same_bits(
-    levels: Sequence[Level], sets: Sequence[InputSet], allowed: Callable[[], Mapping[str, float]], seconds: float
-) -> Iterator[tuple[Level, Verdict]]:
+    levels: Sequence[Level], sets: Sequence[InputSet], allowed: Callable[[], Mapping[str, float]], exactly: Exactly,
+    seconds: float,
+) -> Iterator[tuple[Level, Verdict]]:  # fmt: skip
     """The level that each pass of MA-tile IR made, and whether it kept every bit of the outputs on ``sets``.
 
-    ``allowed`` finds the error of each output that a pass may make on the first set where it reorders a sum.  After
-    ``seconds`` the remaining passes are not decided.
+    ``allowed`` finds the error of each output that a pass may make on the first set where it reorders a sum, and
+    ``exactly`` how integers or bools differ there.  After ``seconds`` the remaining passes are not decided.
     """
     known = [level for level in levels if level.stage == "ma-tile"]
     started = thread_time()
@@ -85,7 +87,7 @@ def same_bits(
             pairs = list(zip(before, after, sets, strict=False))
             found = [_compared(a, b, x) for a, b, x in pairs]
             if level.reorders:
-                found = [_close(*pairs[0], allowed, found[0])]
+                found = [_close(*pairs[0], allowed, exactly, found[0])]
             yield level, _weighed(found)
         before = before if late else after
 
@@ -119,7 +121,7 @@ def _compared(before: Outputs | str, after: Outputs | str, given: InputSet) -> V
 
 def _close(
     before: Outputs | str, after: Outputs | str, given: InputSet, bounds: Callable[[], Mapping[str, float]],
-    found: Verdict,
+    exactly: Exactly, found: Verdict,
 ) -> Verdict:  # fmt: skip
     """``found``, unless a different order of sums explains the difference."""
     if found.status != "refuted" or isinstance(before, str) or isinstance(after, str):
@@ -128,7 +130,8 @@ def _close(
     if not before.keys() <= allowed.keys():
         return Verdict("not decided", detail=f"a sum has another order, and no bound is known; {found.detail}")
     for name, old in before.items():
-        worst = compare.within(after[name], old, allowed[name])
+        new = after[name]
+        worst = compare.within(new, old, allowed[name]) if old.dtype.kind == "f" else exactly(name, new, old)
         if worst is not None:
             return Verdict("refuted", detail=f"{name}{worst.text}; inputs {given.name}")
     return Verdict("tested", sum(int(x.size) for x in before.values()), "within the bound, in another order of sums")

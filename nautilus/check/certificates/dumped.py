@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from nautilus.check import compare
 from nautilus.check.certificates.recheck import placed, recheck
 from nautilus.check.inputs import generate, interface, validation_inputs, with_specials
 from nautilus.check.levels import Level
 from nautilus.check.validate.verdict import Verdict
 from nautilus.check.validation import index_verdicts, same_bits, verdicts
 from nautilus.core.errors import NautilusError
+from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.passes.dumps import certificate_line, read_header
 from nautilus.passes.instruments import text_of
@@ -23,6 +25,10 @@ from nautilus.passes.manager import Record
 from nautilus.passes.step_certificate import StepCertificate, undone
 
 _SECONDS = 20.0  # seconds of the MA-tile interpreter
+
+
+def _exactly(_: str, got: Array, want: Array) -> compare.Difference | None:
+    return compare.exact(got, want)
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class Dumped:
         yield from (("validation", v) for _, v in verdicts(pair, validation_inputs(spec, seed), params, seed))
         yield from (("iterations", v) for _, v in index_verdicts(pair))
         both = (given, with_specials(spec, given))
-        yield from (("validation", v) for _, v in same_bits(pair, both, dict, _SECONDS))
+        yield from (("validation", v) for _, v in same_bits(pair, both, dict, _exactly, _SECONDS))
 
 
 def read(text: str, record: Record) -> Dumped | str:

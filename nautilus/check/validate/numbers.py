@@ -14,6 +14,7 @@ whether it is folded or not.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
@@ -91,8 +92,13 @@ def exactly(x: Array, tracked: bool = True) -> Number:
 
 @dataclass
 class Constants:
-    """The residues of the constants of one comparison, in the order in which they are asked for."""
+    """The residues of the constants of one comparison, in the order in which they are asked for.
 
+    ``moved``: the reals of constants that are no integers are so many times larger, each by its own number around 1 of
+    this distance.
+    """
+
+    moved: tuple[float, int] = (0.0, 0)  # the distance, and a seed
     unknowns: list[tuple[float, tuple[int, int]]] = field(default_factory=list)
     known: dict[float, tuple[int, int]] = field(default_factory=dict)
 
@@ -102,8 +108,13 @@ class Constants:
     def number(self, c: float) -> Number:
         """Constant ``c``."""
         u, v = self.residues(c)
-        real = np.asarray(float(c))
-        return Number(real, np.asarray(u), np.asarray(v), float(c))
+        return Number(np.asarray(self._real(float(c))), np.asarray(u), np.asarray(v), float(c))
+
+    def _real(self, c: float) -> float:
+        distance, seed = self.moved
+        if not distance or not math.isfinite(c) or c.is_integer():
+            return c
+        return c * (1.0 + distance * random.Random(f"{seed} {c}").gauss(0.0, 1.0))
 
     def residues(self, c: float) -> tuple[int, int]:
         if c not in self.known:

@@ -1,0 +1,61 @@
+"""Integers of floats that roundings decide: neither a refutation nor an excuse for a wrong pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nautilus.check import compare
+from nautilus.check.inputs import InputSet, generate, validation_inputs
+from nautilus.check.validate.refinement import Validator
+from nautilus.check.validate.verdict import Verdict
+from nautilus.check.validation import _close
+from nautilus.core.numerics import Array
+from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.ir import Program
+from nautilus.scalar.lowering import lower
+
+SPEC = """
+dim N = 400
+input Y: f32[N], W: f32[N]
+output C: i16[N]
+C[i] = i16(round(({}) / W[i]))
+"""
+SUM = "0.1 * Y[i] + 0.2 * Y[i] - 0.3 * Y[i]"
+
+
+def program(body: str) -> Program:
+    return lower(load_text(SPEC.format(body)))
+
+
+def validator() -> Validator:
+    spec = load_text(SPEC.format(SUM))
+    return Validator(validation_inputs(spec), dict(generate(spec).scalars))
+
+
+def test_integers_at_ties_are_not_decided() -> None:
+    """Where ``W`` is 0, the sign of a sum that cancels makes the quotient inf or -inf."""
+    old, new = program(SUM), program("0.3 * Y[i] - 0.1 * Y[i] - 0.2 * Y[i]")
+    made = validator()
+    a, b = (made.results(x)["special"] for x in (old, new))
+    assert isinstance(a, dict) and isinstance(b, dict)
+    assert np.any(a["C"].real != b["C"].real)
+    found = made.validate(old, new)
+    assert (found.status, found.detail) == ("tested", "roundings of numbers at ties decide about C")
+
+
+@pytest.mark.parametrize("body", ["0.1 * Y[i] + 0.2 * Y[i] - 0.29 * Y[i]", "0.3 * Y[i] - 0.3 * Y[i] + 1e-4"])
+def test_integers_that_differ_elsewhere_are_refuted(body: str) -> None:
+    assert validator().validate(program(SUM), program(body)).status == "refuted"
+
+
+@pytest.mark.parametrize(("free", "status"), [(1, "tested"), (2, "refuted")])
+def test_another_order_of_sums_may_change_integers_at_ties(free: int, status: str) -> None:
+    old = {"C": np.array([3, 4, 5]), "Y": np.array([1.0])}
+    new = {"C": np.array([3, 5, 5]), "Y": np.array([1.0 + 1e-9])}
+
+    def exactly(name: str, got: Array, want: Array) -> compare.Difference | None:
+        return compare.exact(got, want, free=lambda: np.arange(3) == free)
+
+    found = _close(old, new, InputSet("random", 0, {}), lambda: {"C": 0.0, "Y": 1e-8}, exactly, Verdict("refuted"))
+    assert found.status == status
