@@ -1,8 +1,7 @@
 """The work of a block for each of its tiles, counted on the MA-tile IR by hardware unit.
 
-All counts are arrays over the tiles of the launch, because trip counts may depend on the tile's position.  Work is
-*covered* where an MMA is outstanding (issued, not waited for) when the operation runs, else *exposed*.  The cost model
-needs no further description of a loop's pipelining.  A condition in a loop is evaluated in the middle of the loop.
+All counts are arrays over the tiles of the launch, because trip counts may depend on the tile's position.  Work under
+an MMA that is issued and not waited for is *covered*, else *exposed*.  A condition is evaluated in a loop's middle.
 """
 
 from __future__ import annotations

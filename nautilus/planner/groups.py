@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from math import prod
 from typing import TypeAlias
 
 from nautilus.core.expr.nodes import Expr, Var, free_vars, loads, substitute
-from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 
 SMALL = 1 << 23  # terms of a reduction that takes less time than its launch
 Group: TypeAlias = tuple[str, ...]
@@ -155,4 +153,4 @@ def _domain(d: Def) -> tuple[Expr, object] | None:
 
 
 def _terms(d: Def) -> int:
-    return prod(nominal(a.extent) for a in d.axes)
+    return points(d.axes)

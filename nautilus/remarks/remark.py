@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from math import prod
 
 from nautilus.core.errors import Diagnostic, Severity
-from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.cost.model import Estimate
@@ -20,7 +18,7 @@ from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.compilation import Result
 from nautilus.planner.products.dots import dot_of
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.ir import Program
 
 
@@ -91,4 +89,4 @@ class Facts:
     def work(self, span: Span) -> int:
         """Terms of the largest product at ``span`` at the declared sizes; 0 where no product is there."""
         found = (d for d in self.defs.values() if d.span == span and dot_of(d) is not None)
-        return max((prod(nominal(a.extent) for a in d.axes) for d in found), default=0)
+        return max((points(d.axes) for d in found), default=0)

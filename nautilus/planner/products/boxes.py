@@ -15,12 +15,12 @@ from math import prod
 from nautilus.core.expr.nodes import Load, Var, free_vars
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import linear_in
-from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan
 from nautilus.core.tiles import ceil_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.definitions import points
 from nautilus.scalar.analysis.derived_names import GRID
 from nautilus.targets import window_rates
 from nautilus.targets.memory_rates import MEMORY, SECTOR, partial_sectors
@@ -83,7 +83,7 @@ def side(plan: KernelPlan, unified: Unified, main: str, of: Sequence[tuple[str, 
     sizes = {x for x, _, _ in found.axes}
     step = min((c for x, c in near.items() if c), default=0)
     written = next((x for x, c in near.items() if c == step and x in sizes), None)
-    terms = max((prod(nominal(a.extent) for a in d.red) for d in unified.defs if d.is_reduction), default=0)
+    terms = max((points(d.red) for d in unified.defs if d.is_reduction), default=0)
     if written is None or not terms:
         return found
     sector = max(1, SECTOR // (result.buffer.dtype.bytes * step))

@@ -20,20 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from math import prod
 from typing import TypeAlias
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Expr, Load, Op, children, free_vars, loads, rewrite, substitute, walk
-from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.source import Span
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.analysis.domains import prefix_of
 from nautilus.scalar.analysis.masking import absorb_selects
 from nautilus.scalar.ir import Loop, Program, Store, Update, expressions, statements
@@ -106,7 +104,7 @@ def _is_stored_operand(program: Program, name: str) -> bool:
         return False
     for reader in defs.values():
         mine = [ld for ld in reader.reads() if ld.buffer == name] if reader.op == "sum" else []
-        again = prod(nominal(a.extent) for a in reader.axes if all(a.name not in free_vars(ld) for ld in mine[:1]))
+        again = points(a for a in reader.axes if all(a.name not in free_vars(ld) for ld in mine[:1]))
         if mine and again >= AGAIN and any(n.op == "mul" for n in walk(reader.value) if isinstance(n, Op)):
             return True
     return False

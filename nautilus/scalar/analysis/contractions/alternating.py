@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from nautilus.core.expr.nodes import Var
-from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import dense_product
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.targets import matrix_rates
 
 
@@ -60,7 +57,7 @@ def alternating(found: Matrices, r: Def) -> Order | None:
     ordered = sorted(here, key=lambda x: (x in inside, here.index(x)))
     last = max(here.index(x) for x in inside)
     places = tuple(map(here.index, ordered))
-    run = prod(nominal(a.extent) for a in r.par[last + 1 :])
+    run = points(r.par[last + 1 :])
     return Order(tuple(map(names.index, ordered)), places, places[: len(here) - len(inside)], run)
 
 
@@ -69,8 +66,8 @@ def is_worth(found: Matrices, r: Def) -> bool:
     order = alternating(found, r)
     if order is None:
         return False
-    sides = [prod(nominal(a.extent) for a in found.of.par if a.name in x) for x in (found.rows, found.columns)]
-    elements = prod(nominal(a.extent) for a in r.par)
+    sides = [points(a for a in found.of.par if a.name in x) for x in (found.rows, found.columns)]
+    elements = points(r.par)
     return min(sides) >= matrix_rates.SIDE and matrix_rates.turns(elements, r.buffer.dtype.bytes, order.run)
 
 

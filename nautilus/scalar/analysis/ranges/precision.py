@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, free_vars, loads
 from nautilus.core.index.groups import over_groups
-from nautilus.core.index.sizes import nominal
 from nautilus.core.types import FORMATS, DType
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 
 #: Types that every 16-bit float holds exactly.
 SHORT = frozenset({DType.I8, DType.U8, *(d for d in DType if d.is_float8)})
@@ -116,5 +114,5 @@ def is_streamed(d: Def, factor: Expr) -> bool:
     Loads then take longer than MMAs of tf32, and a maximum of the factor would need the same loads once more.
     """
     _, groups, _ = over_groups(factor, [a for a in d.par if a.name in free_vars(factor)])
-    results, rows, summed = (prod(nominal(a.extent) for a in axes) for axes in (d.par, groups, d.red))
+    results, rows, summed = (points(axes) for axes in (d.par, groups, d.red))
     return results <= FEW * rows and rows * summed >= MANY

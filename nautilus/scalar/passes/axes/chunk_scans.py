@@ -38,11 +38,11 @@ from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.prefixes import Prefix
-from nautilus.core.index.sizes import at_most, extent_expr, nominal
+from nautilus.core.index.sizes import at_most, extent_expr
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import floor_pow2
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.analysis.domains import Scan, prefix_of, split_guard
 from nautilus.scalar.analysis.masking import without_short_circuits
@@ -104,7 +104,7 @@ class ChunkScans(CertifyingPass[Program]):
 def chunk_length(d: Def, scan: Scan, n: int) -> int:
     """The elements of a chunk of an axis of ``n``, a power of two; 0 where it fits in one tile."""
     others = prod(size(a) or 1 for a in d.red if a.name != scan.axis)
-    rows = prod(nominal(a.extent) for a in d.par if a.name != scan.into)
+    rows = points(a for a in d.par if a.name != scan.into)
     if _across(d, scan.axis):
         held = n <= COLUMN_ROW and rows >= COLUMNS and others == 1 and d.buffer.dtype.bytes <= 4
         return COLUMN if n > COLUMN_TILE and not held else 0

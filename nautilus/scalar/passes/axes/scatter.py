@@ -53,7 +53,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.analysis.ranges.keys import Keyed, keyed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.simplify import Simplify
@@ -190,7 +190,7 @@ def copies(d: Def, k: Keyed) -> int:
     """How many copies the result of the scatter of ``d`` has."""
     if fits_in_blocks(d, k):
         return 1
-    elements, count = prod(nominal(a.extent) for a in d.par), expected(k.axes)
+    elements, count = points(d.par), expected(k.axes)
     wanted = min(LINES * _LINE // max(1, elements), count // (MEET * max(1, elements)), count // RUN)
     return floor_pow2(wanted) if wanted >= FEWEST else 1
 
@@ -206,7 +206,7 @@ def fits_in_blocks(d: Def, k: Keyed) -> bool:
         return False
     if len(k.axes) > 1 and any(not isinstance(a.extent, int) for a in k.axes):
         return False
-    own, rows = k.elements, prod(nominal(a.extent) for a in d.par[:first])
+    own, rows = k.elements, points(d.par[:first])
     size = max(4, d.buffer.dtype.bytes) if in_one_pass(d) else 8
     count = expected(k.axes)
     return own * size <= SHARED and count >= MANY and count >= EACH * own * rows

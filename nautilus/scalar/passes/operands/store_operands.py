@@ -64,7 +64,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product, unscaled
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.analysis.masking import certainly_in_range
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.flatten_contractions import contracted, innermost
@@ -128,7 +128,7 @@ def _is_box(program: Program, d: Def, made: Operand) -> bool:
 def _has_taps(ld: Load, made: Operand) -> bool:
     """Whether the contiguous elements of the tensor are taps of a filter, too few for a copy of 16 bytes."""
     along = free_vars(ld.index[-1]) if ld.index else frozenset()
-    taps = prod(nominal(a.extent) for a in made.axes if a.name in along)
+    taps = points(a for a in made.axes if a.name in along)
     return taps * ld.dtype.bytes < VECTOR_BYTES
 
 
@@ -141,7 +141,7 @@ def _is_held(program: Program, d: Def, made: Operand) -> bool:
     sources = [defs[ld.buffer] for ld in loads(made.factor) if ld.buffer in defs]
     products = [s for s in sources if s.op == "sum" and isinstance(v := unscaled(s), Op) and v.op == "mul"]
     used = {a.name for a in made.axes}
-    narrow = prod(nominal(a.extent) for a in d.axes if a.name not in used) <= HELD
+    narrow = points(a for a in d.axes if a.name not in used) <= HELD
     return bool(products) and narrow and not _needs_whole_rows(d, made.factor, products, defs)
 
 
@@ -209,7 +209,7 @@ def operand(
         return None
     if not any(a.name in rest - used for a in d.par):
         return None
-    elements, terms = (prod(nominal(a.extent) for a in every) for every in (axes, d.axes))
+    elements, terms = (points(every) for every in (axes, d.axes))
     deep = {a.name for a in d.red}
     dtype = _dtype(mine, tile, deep, buffers)
     whole = rows if rows is not None and dtype is not None and dtype.is_half and _is_view(mine) else TERMS

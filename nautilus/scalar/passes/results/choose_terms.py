@@ -48,7 +48,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.contractions.disjoint import Ends, are_disjoint, ends_at, facts_of
 from nautilus.scalar.analysis.contractions.promises import Promises
-from nautilus.scalar.analysis.definitions import Def, rename_axes
+from nautilus.scalar.analysis.definitions import Def, points, rename_axes
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.results.sort_rows import MOST
@@ -234,15 +234,15 @@ def _has_less(ld: Load, a: Axis, asked: frozenset[str], d: Def, defs: Mapping[st
         return False
     made, chosen = defs[ld.buffer], free_vars(ld) - {a.name} | asked
     less = [nominal(x.extent) for x in d.axes if x.name in chosen]
-    if prod(less) >= prod(nominal(x.extent) for x in made.par):
+    if prod(less) >= points(made.par):
         return False
     sides = matrix_product(made.value, [x.name for x in made.par])
     index = [x.name for x, e in zip(made.par, ld.index, strict=True) if e == Var(a.name)]
     if sides is None or not {*index} & (sides.rows | sides.columns):
         return True
     rows, columns = (sides.rows, sides.columns) if {*index} & sides.columns else (sides.columns, sides.rows)
-    each = prod(nominal(x.extent) for x in made.par if x.name in columns and x.name not in index)
-    few = prod(nominal(x.extent) for x in made.par if x.name in rows) <= FEW
+    each = points(x for x in made.par if x.name in columns and x.name not in index)
+    few = points(x for x in made.par if x.name in rows) <= FEW
     return not few or prod(less) < each * nominal(a.extent)
 
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
@@ -38,7 +37,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.crossing import crosses, numbering, product_axes
 from nautilus.scalar.analysis.contractions.scales import matrix_part
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs, turned
@@ -127,8 +126,8 @@ def _is_large(d: Def) -> bool:
     """Whether the matrices of ``d`` are large enough for matrix instructions."""
     found = product_axes(d)
     assert found is not None
-    sides = [prod(nominal(a.extent) for a in d.axes if a.name in x) for x in (found.rows, found.columns)]
-    return min(*sides, prod(nominal(a.extent) for a in d.red)) >= matrix_rates.SIDE
+    sides = [points(a for a in d.axes if a.name in x) for x in (found.rows, found.columns)]
+    return min(*sides, points(d.red)) >= matrix_rates.SIDE
 
 
 def _value(d: Def, reader: Def, at: Sequence[str]) -> Expr | None:
@@ -181,7 +180,7 @@ def _ordered(program: Program, found: _Crossed) -> Program:
 def _turns(found: _Crossed) -> bool:
     """Whether a kernel that brings the elements into another order takes less time than it saves."""
     axes = found.of.par
-    elements, run = prod(nominal(a.extent) for a in axes), nominal(axes[-1].extent)
+    elements, run = points(axes), nominal(axes[-1].extent)
     return matrix_rates.turns(elements, found.dtype.bytes, run)
 
 

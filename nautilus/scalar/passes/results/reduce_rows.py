@@ -27,15 +27,13 @@ most, so that these may compute it again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Axis, Var, free_vars
 from nautilus.core.expr.products import matrix_product
-from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import ASSOCIATIVE, find_defs, in_two_steps, put_defs
 
@@ -74,8 +72,8 @@ def _rows(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     along = {a.name for a in row}
     near = any(own <= free_vars(ld) and free_vars(ld.index[-1]) & own <= along for ld in d.reads())
     rows = tuple(a for a in d.red if a.name in names)
-    long = prod(nominal(a.extent) for a in row) >= LONG
-    many = prod(nominal(a.extent) for a in (*d.par, *rows)) >= MANY
+    long = points(row) >= LONG
+    many = points([*d.par, *rows]) >= MANY
     return rows if near and long and many else ()
 
 
@@ -92,10 +90,10 @@ def _rows_of_product(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     near = sides.columns if product.par[-1].name in sides.columns else sides.rows
     columns = {e for a, e in zip(product.par, read[0].index, strict=True) if a.name in near}
     rows = tuple(a for a in d.red if Var(a.name) not in columns)
-    long = prod(nominal(a.extent) for a in d.red if a not in rows) >= LONG
-    many = prod(nominal(a.extent) for a in (*d.par, *rows)) >= MANY
+    long = points(a for a in d.red if a not in rows) >= LONG
+    many = points([*d.par, *rows]) >= MANY
     alone = all(r is d for r in defs.values() if any(ld.buffer == product.name for ld in r.reads()))
-    short = prod(nominal(a.extent) for a in product.red) <= SHORT and prod(nominal(a.extent) for a in d.par) >= MANY
+    short = points(product.red) <= SHORT and points(d.par) >= MANY
     again = product.buffer.space is Space.TEMP and (alone or short)
     return rows if long and many and again and 0 < len(rows) < len(d.red) else ()
 

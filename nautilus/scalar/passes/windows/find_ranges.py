@@ -51,7 +51,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.blocks.tensor_ends import Readable, reads_inside
 from nautilus.scalar.analysis.blocks.verdicts import Judge
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.analysis.domains import admitted_share
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, kernel_of, put_defs
@@ -174,7 +174,7 @@ def _terms(members: Sequence[_Member], defs: Mapping[str, Def]) -> float:
     """The terms of the largest of ``members`` and of what they read that their condition may admit, about."""
     read = (ld.buffer for m in members for ld in loads(m.d.value) if m.reduced.name in free_vars(ld))
     found = [m.d for m in members] + [defs[name] for name in read if name in defs]
-    return max(prod(nominal(a.extent) for a in d.axes) for d in found) * _possible_share(members[0])
+    return max(points(d.axes) for d in found) * _possible_share(members[0])
 
 
 def _certain_share(m: _Member) -> float:

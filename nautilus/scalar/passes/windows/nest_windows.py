@@ -21,16 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Load, Op, Var, free_vars, substitute
 from nautilus.core.index.simplify import simplify
-from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.memory_rates import LAUNCH
@@ -89,7 +87,7 @@ def _digits(width: int) -> list[int]:
 
 def _pays(d: Def) -> bool:
     """Whether the kernels of all levels are predicted to be faster than that of ``d``."""
-    width, results = d.red[0].extent, prod(nominal(a.extent) for a in d.par)
+    width, results = d.red[0].extent, points(d.par)
     assert isinstance(width, int)
     digits = _digits(width)
     levels, terms = len(digits) - 1, BASE * (len(digits) - 1) + sum(digits)

@@ -19,7 +19,6 @@ A sum that is separated costs a kernel, and a tensor that is stored and loaded. 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
@@ -32,7 +31,7 @@ from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.analysis.domains import nonempty
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import certainly_finite
@@ -90,12 +89,12 @@ class _Separable:
 
     def elements(self, d: Def) -> int:
         """The results of the inner reduction."""
-        return prod(nominal(a.extent) for a in self.inner_axes(d))
+        return points(self.inner_axes(d))
 
     def terms(self, d: Def) -> int:
         """The terms of both reductions."""
-        last, whole = nominal(self.s.extent), prod(nominal(a.extent) for a in d.red)
-        return self.elements(d) * whole // last + prod(nominal(a.extent) for a in d.par) * last
+        last, whole = nominal(self.s.extent), points(d.red)
+        return self.elements(d) * whole // last + points(d.par) * last
 
 
 def _separable(d: Def, s: Axis) -> _Separable | None:
@@ -146,7 +145,7 @@ def _never_empty(d: Def, s: Axis, x: Axis) -> bool:
 def _pays(d: Def, w: _Separable) -> bool:
     """Whether the kernels of both reductions are predicted to be faster than that of ``d``."""
     moved = 2 * w.elements(d) * d.value.dtype.bytes / machine(DEFAULT_TARGET).dram
-    whole = prod(nominal(a.extent) for a in d.axes)
+    whole = points(d.axes)
     return LAUNCH * 1e-6 + moved + w.terms(d) * TERM < SHARE * whole * TERM
 
 
