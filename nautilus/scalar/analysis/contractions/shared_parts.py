@@ -128,4 +128,4 @@ def _part(e: Expr, order: tuple[Axis, ...], terms: int, results: set[str]) -> Pa
 
 def _is_across(ld: Load, last: str) -> bool:
     """Whether elements of ``ld`` at neighbouring positions of the axis ``last`` are apart in memory."""
-    return last in free_vars(ld) - free_vars(ld.index[-1])
+    return bool(ld.index) and last in free_vars(ld) - free_vars(ld.index[-1])
