@@ -12,7 +12,7 @@ The blocks of a cluster process the same tile of the sequence, which stands for 
 cluster has blocks; the number of the block modulo the size of the cluster selects one of them (static and snake
 only).
 
-``tile_scheduling`` pingpong: the consumer role has one warpgroup before the pass and ``WarpgroupPlan.warpgroups`` after
+``WarpgroupPlan.tile_scheduling`` pingpong: the consumer role has one warpgroup before the pass and ``warpgroups`` after
 it.  Tile n of the block belongs to warpgroup n % warpgroups, and the others advance their pipeline states by the stages
 that the tile uses.  That number must follow from bounds and conditions alone; the pass raises ScheduleError else.  The
 warpgroups alternate (``rewriting.named_barriers``): one warpgroup at a time waits for stages and issues the MMAs of
