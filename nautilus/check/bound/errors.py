@@ -392,7 +392,7 @@ class Rounding(Evaluator):
         parts = partial_sums(terms, axes, _PARTS)
         cut = self.how.cuts.get(self.d.name)
         size = None if cut is None or count <= 1 else apart(terms, axes, parts, count, cut)
-        value = self.summed(e, parts, count, additions(count), size=size)
+        value = self.summed(e, parts, count, additions(count), self.cuts(e, count, cut), size)
         if self.in_parts(e) and self.engine(e) is None:
             value = self.parted(e, value, reduce_array("sum", terms * terms, axes, DType.F64), count)
 
@@ -411,7 +411,7 @@ class Rounding(Evaluator):
         count = self.terms(e, depth)
         engine = self.engine(e)
         chain = count if engine is None else count * FORMATS[engine].bits / (8 * _STEP)
-        value = self.summed(e, parts, count, chain, engine is not None)
+        value = self.summed(e, parts, count, chain, 0.0 if engine is None else chain)
         if engine is None and self.in_parts(e):
             value = self.parted(e, value, (left * left) @ (right * right), count)
         if engine is not None and engine.is_float8 and self.how.fast and not self.probe.reals:
@@ -451,17 +451,26 @@ class Rounding(Evaluator):
     def engine(self, e: Reduce) -> DType | None:
         """The type of both operands if tensor cores may compute the sum of products ``e``, else None."""
         if id(e) not in self.matrix:
-            types = [operand_type(f) for f in unscaled_factors(e, product_factors(e) or [])]
+            parts = product_factors(e) or (factors(e.body, AROUND) if multiplies(e) else [])  # 0 under a condition
+            types = [operand_type(f) for f in unscaled_factors(e, parts)]
             known = [t for t in types if t is not None]
             short = len(known) == len(types) and all(t.bits <= 16 or t is DType.TF32 for t in known)
             self.matrix[id(e)] = max(known, key=lambda t: t.bits) if known and short else None
         return self.matrix[id(e)]
 
+    def cuts(self, e: Reduce, count: int, cut: SplitPlan | None) -> float:
+        """The accumulations of a tensor core that follow each other in ``e``, a sum of products whose operands are 0
+        under a condition; 0 where none computes it."""
+        engine = self.engine(e)
+        if engine is None:
+            return 0.0
+        return count * FORMATS[engine].bits / (8 * _STEP) / (1 if cut is None else cut.splits)
+
     def summed(
-        self, e: Reduce, parts: Any, count: int, chain: float, cuts: bool = False, size: Array | None = None
+        self, e: Reduce, parts: Any, count: int, chain: float, cuts: float = 0.0, size: Array | None = None
     ) -> Array:
         """The sum of ``parts`` with the errors of a chain of ``chain`` additions, or of ``size`` in units of roundoff;
-        ``cuts``: of a tensor core."""
+        ``cuts``: accumulations of a tensor core that follow each other."""
         total: Array | None = None
         prefixes, squares = np.zeros(()), np.zeros(())
         number = 0
@@ -485,7 +494,7 @@ class Rounding(Evaluator):
         moved = total + np.where(np.isfinite(size), size, 0.0) * self.signs(total.shape)
         if cuts and self.probe.coherent:  # every partial sum loses magnitude
             side = -1.0 if self.probe.opposed and next(self.sums) % 2 else 1.0
-            moved = moved - side * self.probe.size * _CUT * u * chain * prefixes / number
+            moved = moved - side * self.probe.size * _CUT * u * cuts * prefixes / number
         return np.where(np.isfinite(total), moved, total)
 
     def short(self, total: Array, squares: Array, count: int) -> Array:
