@@ -385,7 +385,8 @@ class Rounding(Evaluator):
         count = self.terms(e, int(np.prod([terms.shape[a] for a in axes], dtype=np.int64)))
         if e.op == "prod":
             value = super().combined(e, terms, axes)
-            steps = count * count if terms.size and np.ptp(terms) == 0.0 else count
+            varied = terms[terms != 1.0]  # 1: a factor that a condition leaves out
+            steps = count * count if varied.size and np.ptp(varied) == 0.0 else count
             # The partial products of equal factors are rounded alike: their errors add up, and one lane may have all.
             value = self.moved(value, self.unit(e.dtype) * sqrt(steps), self.floor(e.dtype))
             return in_every_order(value, terms, axes) if self.floor(e.dtype) else value
