@@ -77,10 +77,14 @@ class Stage:
         return names[names.index(name) - 1]
 
 
-def _passes(folder: str, *classes: str) -> tuple[PassSpec, ...]:
-    """Passes of ``folder``, each ``"module:Class"``. A pass has the name of its module, with hyphens."""
-    named = [(text.partition(":")[0].rpartition(".")[2].replace("_", "-"), text) for text in classes]
-    return tuple(PassSpec(name, f"{folder}.{text}") for name, text in named)
+def _passes(folder: str, *passes: str | PassSpec) -> tuple[PassSpec, ...]:
+    """Passes of ``folder``, each ``"module:Class"``, named after its module with hyphens, or with options."""
+
+    def spec(text: str) -> PassSpec:
+        module = text.partition(":")[0].rpartition(".")[2]
+        return PassSpec(module.replace("_", "-"), f"{folder}.{text}")
+
+    return tuple(spec(p) if isinstance(p, str) else p for p in passes)
 
 
 SPEC = Stage(
@@ -93,62 +97,40 @@ SCALAR = Stage(
     "scalar",
     ".scalar",
     lower="nautilus.scalar.lowering:lower",
-    passes=(
-        *_passes(
-            _SCALAR,
-            "recurrences.unroll_recurrences:UnrollRecurrences",
-            *("recurrences.scan_recurrences:ScanRecurrences", "recurrences.join_recurrences:JoinRecurrences"),
-            *("recurrences.chunk_matrix_states:ChunkMatrixStates", "recurrences.chunk_recurrences:ChunkRecurrences"),
-            "recurrences.chunk_filters:ChunkFilters",
-            "simplify:Simplify",
-            *("inline:Inline", "simplify:Simplify", "results.choose_terms:ChooseTerms"),
-            "results.unroll_reductions:UnrollReductions",
-            "windows.count_terms:CountTerms",
-            *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
-            *("windows.separate_windows:SeparateWindows", "axes.separate_digits:SeparateDigits"),
-            *("operands.order_contractions:OrderContractions", "simplify:Simplify", "axes.join_sums:JoinSums"),
-            *("operands.join_groups:JoinGroups", "operands.join_digits:JoinDigits", "results.sink_gathers:SinkGathers"),
-            *("axes.add_unit_axes:AddUnitAxes", "operands.scale_products:ScaleProducts"),
-            *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes"),
-            "axes.collapse_axes:CollapseAxes",
-        ),
+    passes=_passes(
+        _SCALAR,
+        "recurrences.unroll_recurrences:UnrollRecurrences",
+        *("recurrences.scan_recurrences:ScanRecurrences", "recurrences.join_recurrences:JoinRecurrences"),
+        *("recurrences.chunk_matrix_states:ChunkMatrixStates", "recurrences.chunk_recurrences:ChunkRecurrences"),
+        "recurrences.chunk_filters:ChunkFilters",
+        "simplify:Simplify",
+        *("inline:Inline", "simplify:Simplify", "results.choose_terms:ChooseTerms"),
+        "results.unroll_reductions:UnrollReductions",
+        "windows.count_terms:CountTerms",
+        *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
+        *("windows.separate_windows:SeparateWindows", "axes.separate_digits:SeparateDigits"),
+        *("operands.order_contractions:OrderContractions", "simplify:Simplify", "axes.join_sums:JoinSums"),
+        *("operands.join_groups:JoinGroups", "operands.join_digits:JoinDigits", "results.sink_gathers:SinkGathers"),
+        *("axes.add_unit_axes:AddUnitAxes", "operands.scale_products:ScaleProducts"),
+        *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes", "axes.collapse_axes:CollapseAxes"),
         PassSpec("store-tables", f"{_SCALAR}.results.store_tables:StoreTables", {"shared": True}),
-        *_passes(
-            _SCALAR,
-            *(
-                "results.separate_columns:SeparateColumns",
-                "results.sort_rows:SortRows",
-                "axes.scatter:Scatter",
-            ),
-            *("results.reduce_rows:ReduceRows", "results.store_partial_sums:StorePartialSums"),
-            *(
-                "axes.delinearize:Delinearize",
-                "results.store_results:StoreResults",
-                "results.order_results:OrderResults",
-            ),
-            "axes.orient_products:OrientProducts",
-            "axes.split_residues:SplitResidues",
-            *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),
-            *("operands.store_matrices:StoreMatrices", "operands.store_masked:StoreMasked"),
-            *("operands.store_operands:StoreOperands", "results.store_tables:StoreTables"),
-            *("axes.flatten_contractions:FlattenContractions", "windows.slide_windows:SlideWindows"),
-            *("windows.separate_windows:SeparateWindows", "windows.nest_windows:NestWindows"),
-            *(
-                "windows.scan_positions:ScanPositions",
-                "windows.rescale_scans:RescaleScans",
-                "axes.chunk_scans:ChunkScans",
-            ),
-            "axes.chunk_moments:ChunkMoments",
-            *(
-                "results.order_temps:OrderTemps",
-                "windows.find_ranges:FindRanges",
-                "operands.rematerialise:Rematerialise",
-            ),
-            *("operands.mark_undefined:MarkUndefined", "results.tile_columns:TileColumns", "dead:Dead", "pack:Pack"),
-            *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
-            *("reorder:Reorder", "rolling_update:RollingUpdate", "partition:Partition"),
-            "recurrences.tile_recurrences:TileRecurrences",
-        ),
+        *("results.separate_columns:SeparateColumns", "results.sort_rows:SortRows", "axes.scatter:Scatter"),
+        *("results.reduce_rows:ReduceRows", "results.store_partial_sums:StorePartialSums"),
+        *("axes.delinearize:Delinearize", "results.store_results:StoreResults", "results.order_results:OrderResults"),
+        "axes.orient_products:OrientProducts",
+        "axes.split_residues:SplitResidues",
+        *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),
+        *("operands.store_matrices:StoreMatrices", "operands.store_masked:StoreMasked"),
+        *("operands.store_operands:StoreOperands", "results.store_tables:StoreTables"),
+        *("axes.flatten_contractions:FlattenContractions", "windows.slide_windows:SlideWindows"),
+        *("windows.separate_windows:SeparateWindows", "windows.nest_windows:NestWindows"),
+        *("windows.scan_positions:ScanPositions", "windows.rescale_scans:RescaleScans", "axes.chunk_scans:ChunkScans"),
+        "axes.chunk_moments:ChunkMoments",
+        *("results.order_temps:OrderTemps", "windows.find_ranges:FindRanges", "operands.rematerialise:Rematerialise"),
+        *("operands.mark_undefined:MarkUndefined", "results.tile_columns:TileColumns", "dead:Dead", "pack:Pack"),
+        *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
+        *("reorder:Reorder", "rolling_update:RollingUpdate", "partition:Partition"),
+        "recurrences.tile_recurrences:TileRecurrences",
     ),
     verify="nautilus.scalar.verify:verify",
     format="nautilus.scalar.text:format_program",
