@@ -29,7 +29,7 @@ from nautilus.remarks.remarks import Watch, remarks
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
 from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines
-from nautilus.tune.search.trial_lowering import TrialLowering, trials_of
+from nautilus.tune.search.trial_lowering import Lowered, TrialLowering, trials_of
 from nautilus.tune.space.schedules import Space, defaults, examine, neighbours, schedule_of, space_of
 from nautilus.tune.variants import describe_variants, variant_lines
 
@@ -99,6 +99,14 @@ def _carried_out(request: Request, watch: Watch) -> Result | None:
         return None
 
 
+def _fault(done: Lowered, compiled: Result | None, schedule: Schedule) -> str | None:
+    """Why ``schedule``, which gave ``done``, is refused; the compilation has the last word, because ptxas may find
+    registers that the rules do not count on."""
+    if compiled is None or compiled.unchecked or compiled.context.schedule != schedule:
+        return done.fault or (compiled.ptxas_failure if compiled is not None else "") or None
+    return compiled.ptxas_failure or None
+
+
 def explain(request: Request, every: bool = True) -> dict[str, Any]:
     """Schedule, estimate, roofline, alternatives and measurements of ``request`` as JSON data.
 
@@ -123,7 +131,7 @@ def explain(request: Request, every: bool = True) -> dict[str, Any]:
         "arch": request.arch,
         "precision": request.precision,
         "from": c.source,
-        "fault": done.fault or (compiled.ptxas_failure if compiled is not None else "") or None,
+        "fault": _fault(done, compiled, c.schedule),
         "unchecked": compiled.unchecked if compiled is not None else "",
         **_choices(c.schedule),
         "copy_alternatives": _copies(c, request) if every else [],

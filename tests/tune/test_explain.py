@@ -132,6 +132,23 @@ def test_definitions_that_readers_compute_again_have_prices(monkeypatch: pytest.
     assert "computed again by readers: nothing: " in text(found)
 
 
+def test_a_kernel_that_ptxas_accepts_is_not_refused() -> None:
+    """The rules count 256 registers for this kernel on the last rung of its ladder, and ptxas finds them."""
+    spec = """
+        dim B = 2, H = 16, M = 4096, D = 64
+        scalar lam: f32 = 0.35
+        input Q: bf16[B, M, H, 2, D], K: bf16[B, M, H, 2, D], V: bf16[B, M, H, 2 * D], w: bf16[2 * D]
+        output O: bf16[B, M, H, 2 * D]
+        S[b, h, c, i, j] = sum[d](Q[b, i, h, c, d] * K[b, j, h, c, d]) / sqrt(D)
+        P[b, h, c, i, j] = softmax[j | j <= i](S[b, h, c, i, j])
+        A[b, h, i, d] = sum[j](P[b, h, 0, i, j] * V[b, j, h, d]) - lam * sum[j](P[b, h, 1, i, j] * V[b, j, h, d])
+        O[b, i, h, d] = rms_norm[d](A[b, h, i, d], 1e-5) * w[d]
+        """
+    found = explain(Request(Path("given.naut"), "sm_90a", text=dedent(spec).lstrip()), every=False)
+    assert found["fault"] is None and "refused" not in text(found)
+    assert found["kernels"][0]["live_registers"] > 232
+
+
 def test_refused_points_have_an_estimate() -> None:
     found = explained("matmul/f16")
     refused = {(a["choice"], a["value"]): a for a in found["refused"]}
