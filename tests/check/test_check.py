@@ -228,6 +228,23 @@ def test_the_time_of_a_check_ends_after_random_inputs() -> None:
     assert any(o.status == "skip" and "time of the check is over" in o.message for o in report.outcomes)
 
 
+def test_a_quotient_of_sums_that_cancel_may_be_nan_on_one_side() -> None:
+    """The variance of equal numbers is 0, or a rounding error, and a correlation is NaN or a number."""
+    text = """
+dim N = 12, F = 9
+input x: f32[N, F], ok: bool[N, F]
+output corr: f32[F, F], mu: f32[F]
+n1[f] = count[n](ok[n, f])
+mu[f] = sum[n | ok[n, f]](x[n, f]) / n1[f]
+z[n, f] = x[n, f] - mu[f] if ok[n, f] else 0
+cov[f, g] = sum[n](z[n, f] * z[n, g]) / max(sum[n](f32(ok[n, f]) * f32(ok[n, g])) - 1, 1)
+corr[f, g] = cov[f, g] * rsqrt(cov[f, f] * cov[g, g])
+"""
+    report = check_spec(Request(Path("given.naut"), "sm_90a", text=text.lstrip()), only=("equal",))
+    assert report.ok, report.text()
+    assert "corr is not bounded" in report.text()
+
+
 def test_a_sum_that_cancels_to_0_is_judged_by_its_residues() -> None:
     text = "dim M = 7, N = 100\ninput X: f32[M, N]\noutput Z: f32[M]\n"
     report = checked(text + "Z[i] = sum[j](exp(X[i, j]) - exp(X[i, N - 1 - j]))\n", "random")
