@@ -14,7 +14,17 @@ from typing import Any, Final
 import numpy as np
 
 from nautilus.check.bound.operands import AROUND, SHORT, WHOLE, multiplies, operand_type, unscaled_factors
-from nautilus.check.bound.orders import LARGEST, additions, apart, cuts, in_every_order, partial_sums
+from nautilus.check.bound.orders import (
+    LARGEST,
+    accumulations,
+    additions,
+    apart,
+    cuts,
+    in_every_order,
+    multiplications,
+    partial_sums,
+)
+from nautilus.check.compare import spacing
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
 from nautilus.core.expr.products import factors
 from nautilus.core.functions import FUNCTIONS
@@ -31,8 +41,6 @@ from nautilus.scalar.analysis.ranges.precision import in_bf16
 #: The unit roundoff of f32, and of f64.
 U32: Final = 2.0**-24
 U64: Final = 2.0**-53
-#: Bytes of an operand's terms in one accumulation of the tensor core, and terms of a short sum of 8-bit floats.
-_STEP, _SHORT = 32, SHORT
 #: What a tensor core cuts off the sum so far at each accumulation, in units of u, and in 8-bit MMAs relative to it.
 _CUT, _SHORT_CUT = 1.0, 2.0**-13
 #: The error of products of f32 in parts: in units of u of a term, and of a short sum.
@@ -191,12 +199,6 @@ def _hardware_error(op: str) -> float:
 def unit(dtype: DType) -> float:
     """The unit roundoff of a float type."""
     return float(2.0 ** -(dtype.mantissa + 1))
-
-
-def spacing(x: Array, dtype: DType) -> Array:
-    """The distance between neighbouring numbers of ``dtype`` at ``x``."""
-    _, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
-    return np.asarray(np.ldexp(1.0, np.maximum(exponent - 1, FORMATS[dtype].least) - dtype.mantissa))
 
 
 def run(
@@ -385,15 +387,12 @@ class Rounding(Evaluator):
         count = self.terms(e, int(np.prod([terms.shape[a] for a in axes], dtype=np.int64)))
         if e.op == "prod":
             value = super().combined(e, terms, axes)
-            varied = terms[terms != 1.0]  # 1: a factor that a condition leaves out
-            steps = count * count if varied.size and np.ptp(varied) == 0.0 else count
-            # The partial products of equal factors are rounded alike: their errors add up, and one lane may have all.
-            value = self.moved(value, self.unit(e.dtype) * sqrt(steps), self.floor(e.dtype))
+            value = self.moved(value, self.unit(e.dtype) * sqrt(multiplications(terms, count)), self.floor(e.dtype))
             return in_every_order(value, terms, axes) if self.floor(e.dtype) else value
         parts = partial_sums(terms, axes, _PARTS)
         cut = self.how.cuts.get(self.d.name)
         size = None if cut is None or count <= 1 else apart(terms, axes, parts, count, cut)
-        value = self.summed(e, parts, count, additions(count), self.cuts(e, count, cut), size)
+        value = self.summed(e, parts, count, additions(count), accumulations(self.engine(e), count, cut), size)
         if self.in_parts(e) and self.engine(e) is None:
             value = self.parted(e, value, reduce_array("sum", terms * terms, axes, DType.F64), count)
 
@@ -411,8 +410,8 @@ class Rounding(Evaluator):
         parts = (left[:, :, a:b] @ right[:, a:b] for a, b in pairwise(cuts))
         count = self.terms(e, depth)
         engine = self.engine(e)
-        chain = count if engine is None else count * FORMATS[engine].bits / (8 * _STEP)
-        value = self.summed(e, parts, count, chain, 0.0 if engine is None else chain)
+        cut_off = accumulations(engine, count)
+        value = self.summed(e, parts, count, cut_off or count, cut_off)
         if engine is None and self.in_parts(e):
             value = self.parted(e, value, (left * left) @ (right * right), count)
         if engine is not None and engine.is_float8 and self.how.fast and not self.probe.reals:
@@ -459,14 +458,6 @@ class Rounding(Evaluator):
             self.matrix[id(e)] = max(known, key=lambda t: t.bits) if known and short else None
         return self.matrix[id(e)]
 
-    def cuts(self, e: Reduce, count: int, cut: SplitPlan | None) -> float:
-        """The accumulations of a tensor core that follow each other in ``e``, a sum of products whose operands are 0
-        under a condition; 0 where none computes it."""
-        engine = self.engine(e)
-        if engine is None:
-            return 0.0
-        return count * FORMATS[engine].bits / (8 * _STEP) / (1 if cut is None else cut.splits)
-
     def summed(
         self, e: Reduce, parts: Any, count: int, chain: float, cuts: float = 0.0, size: Array | None = None
     ) -> Array:
@@ -501,7 +492,7 @@ class Rounding(Evaluator):
     def short(self, total: Array, squares: Array, count: int) -> Array:
         """Errors of sums in MMAs of 8-bit floats: each term is cut off relative to the largest of the sum so far."""
         typical = np.sqrt(squares / max(count, 1))
-        chunk = count if count <= WHOLE else _SHORT
+        chunk = count if count <= WHOLE else SHORT
         largest = np.maximum(np.abs(total) * chunk / count, 3.0 * typical)
         if self.probe.coherent:  # half a unit of each term, with its sign
             many = np.abs(total) / np.where(typical > 0.0, typical, 1.0)

@@ -11,7 +11,7 @@ import numpy as np
 from nautilus.core.expr.nodes import Load, walk
 from nautilus.core.numerics import Array, reduce_array
 from nautilus.core.schedule import Schedule, SplitPlan
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.spec import Spec
 
 #: Magnitudes of f32 results above this are taken as infinite: 2^8 below the largest one, because a kernel may compute
@@ -25,6 +25,8 @@ _ACCESS: Final = 4
 _WARPS: Final = 4
 #: Elements of a tile for each parallel partial sum.
 _EACH: Final = 64
+#: Bytes of an operand's terms in one accumulation of the tensor core.
+_ACCUMULATED: Final = 32
 
 
 def cuts(spec: Spec, schedule: Schedule) -> dict[str, SplitPlan]:
@@ -40,6 +42,24 @@ def additions(count: int) -> float:
     A lane adds the terms of an access one after the other, and a tree adds the lanes: this decides short sums.
     """
     return max(count / LANES, min(count, _ACCESS) + log2(max(1, min(count, LANES))))
+
+
+def accumulations(engine: DType | None, count: int, cut: SplitPlan | None = None) -> float:
+    """The accumulations of a tensor core that follow each other in a sum of ``count`` products of operands of type
+    ``engine``, in parts where there is a ``cut``; 0 without an engine."""
+    if engine is None:
+        return 0.0
+    return count * FORMATS[engine].bits / (8 * _ACCUMULATED) / (1 if cut is None else cut.splits)
+
+
+def multiplications(terms: Array, count: int) -> int:
+    """The multiplications of a product of ``count`` factors ``terms``; its error grows with their square root.
+
+    The partial products of equal factors are rounded alike: their errors add up, and one lane may have all.  A factor
+    that a condition leaves out is 1.
+    """
+    varied = terms[terms != 1.0]
+    return count * count if varied.size and np.ptp(varied) == 0.0 else count
 
 
 def apart(terms: Array, axes: tuple[int, ...], parts: Sequence[Array], count: int, cut: SplitPlan) -> Array:

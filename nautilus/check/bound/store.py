@@ -7,8 +7,8 @@ from math import hypot
 
 import numpy as np
 
-from nautilus.check.bound.errors import spacing, unit
-from nautilus.check.compare import norm
+from nautilus.check.bound.errors import unit
+from nautilus.check.compare import norm, spacing
 from nautilus.core.expr.nodes import Op
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
