@@ -233,7 +233,8 @@ HELPERS: Mapping[str, Helper] = {
     ),
     "binade": Helper(BINADE),
     "div_by": Helper(DIV_BY),
-    "atan2_approx": Helper(ATAN2, ("rcp_approx",)), "hypot_approx": Helper(HYPOT, ("rsqrt_approx",)),
+    "atan2_approx": Helper(ATAN2, ("rcp_approx",)),
+    "hypot_approx": Helper(HYPOT, ("rsqrt_approx",)),
     "pow_approx": Helper(POW, ("power", "log2_approx", "exp2_approx")),
     "sign_of": Helper(
         "template <class T> __device__ __forceinline__ T sign_of(T x) "

@@ -1,6 +1,5 @@
 """Reductions with keys become scatters where their terms may be many."""
 
-
 import pytest
 
 from tests.planner.plans import schedule_of

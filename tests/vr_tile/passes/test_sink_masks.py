@@ -11,9 +11,7 @@ from nautilus.vr_tile.interp import run_module
 from nautilus.vr_tile.passes.sink_masks import SinkMasks
 from tests.ir_files import cases_in, input_of
 
-BLOCK = cases_in(Path(__file__).parent / "sink_masks.vr")[
-    "the mask after the exponential goes, the one below it stays"
-]
+BLOCK = cases_in(Path(__file__).parent / "sink_masks.vr")["the mask after the exponential goes, the one below it stays"]
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -95,4 +95,3 @@ def _ahead(loop: ForOp, loads: Sequence[GlobalLoad], names: Names) -> tuple[MemO
     carried = (*loop.carried, *zip(ahead, (x.result for x in firsts), strict=True))
     yields = (*map(rename.frag, loop.yields), *(x.result for x in nexts))
     return (*firsts, replace(loop, results=results, carried=carried, body=(*nexts, *body), yields=yields))
-

@@ -132,4 +132,3 @@ def weights(c: StateChunks, name: str, pairs: Pairs, factors: Sequence[Expr], be
     value = calc("select", order, product_of([*factors, pairs.value()]), number(0, c.dtype))
     par = (*c.m.outer, c.axis(c.chunk, c.count), c.axis(c.place, c.length), c.axis(c.source, c.length))
     return c.rounded_elementwise(f"{name}_weights", par, value)
-
