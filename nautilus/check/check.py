@@ -391,7 +391,7 @@ class Check:
         if ref is None:
             return compare.within(got[name], want[name], bounds * 1e-2 * compare.norm(want[name]))
         cut = self.bounds[name].cut
-        if not np.isfinite(self.bounds[name].relative):  # cancellation decides which elements are inf or NaN
+        if self.bounds[name].cancels:  # roundings decide which elements are inf or NaN
             alike = np.isfinite(got[name]) & np.isfinite(want[name])
             got = {**got, name: np.where(alike, got[name], want[name])}
         if compare.within(cut(got[name]), cut(want[name]), bounds * ref.quick[name].allowed) is None:

@@ -60,6 +60,11 @@ class Bound:
         """Whether errors of a recurrence grow until no bound of the whole output is useful."""
         return self.stepwise or self.steps is not None or not isfinite(self.relative)
 
+    @property
+    def cancels(self) -> bool:
+        """Whether there is no bound because terms cancel in many elements."""
+        return not isfinite(self.relative) and not self.too_large and bool(self.left_out or self.rare_inputs)
+
     def cut(self, x: Array) -> Array:
         """The elements of ``x``, the output or its reference, for which the bound holds."""
         return x if self.steps is None else self.steps.cut(x)
@@ -71,7 +76,7 @@ class Bound:
             return "exact" + (f", but {off} where computed numbers tie" if self.ties else "")
         if self.too_large:
             return "not bounded, because a step of its recurrence is too large to be evaluated"
-        if not isfinite(self.relative) and (self.left_out or self.rare_inputs):
+        if self.cancels:
             return "not bounded, because terms cancel in many elements"
         if not isfinite(self.relative):
             return "not bounded, because errors or values of its recurrence grow"

@@ -151,12 +151,12 @@ def equal_temp(program: Program, temp: Def, before: str) -> str | None:
 
 
 def turned(program: Program, d: Def, places: Sequence[int]) -> Program:
-    """``program`` with the axes of ``d`` in the order ``places``, wherever definitions read it."""
+    """``program`` with the axes ``places`` of ``d``, in this order, wherever definitions read it."""
 
     def rule(e: Expr) -> Expr | None:
         if not isinstance(e, Load) or e.buffer != d.name:
             return None
-        return replace(e, index=tuple(e.index[n] for n in places))
+        return replace(e, index=tuple(rewrite(e.index[n], rule) for n in places))
 
     axes = tuple(d.par[n] for n in places)
     buffer = replace(d.buffer, shape=tuple(a.extent for a in axes))

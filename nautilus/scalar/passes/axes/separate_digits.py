@@ -57,7 +57,7 @@ from nautilus.scalar.passes.axes.delinearize import sum_digits
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.pack import pack
-from nautilus.scalar.rewriting import find_defs, put_defs
+from nautilus.scalar.rewriting import find_defs, turned
 from nautilus.scalar.rewriting.digits import read_by_digits, viewed
 
 _PLAIN = ("", 0)  # a use of an axis that is no digit
@@ -202,23 +202,5 @@ def _without_idle_axes(program: Program) -> Program:
         used = frozenset[str]().union(*map(free_vars, _values(d)))
         places = [n for n, a in enumerate(d.par) if a.name in used]
         if d.buffer.space is Space.TEMP and d.is_reduction and d.at is None and 0 < len(places) < len(d.par):
-            program = _at(program, d, places)
-    return program
-
-
-def _at(program: Program, d: Def, places: list[int]) -> Program:
-    """``program`` with the axes ``places`` of ``d`` and no others."""
-
-    def rule(e: Expr) -> Expr | None:
-        if not isinstance(e, Load) or e.buffer != d.name:
-            return None
-        return replace(e, index=tuple(rewrite(e.index[n], rule) for n in places))
-
-    par = tuple(d.par[n] for n in places)
-    buffer = replace(d.buffer, shape=tuple(a.extent for a in par))
-    program = put_defs(program, d.name, (replace(d, par=par, buffer=buffer),))
-    for r in find_defs(program).values():
-        if any(ld.buffer == d.name for ld in r.reads()):
-            guard = None if r.guard is None else rewrite(r.guard, rule)
-            program = put_defs(program, r.name, (replace(r, value=rewrite(r.value, rule), guard=guard),))
+            program = turned(program, d, places)
     return program

@@ -78,7 +78,6 @@ from nautilus.core.expr.products import factors
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
-from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs, promised_ranges
 from nautilus.scalar.analysis.contractions.terms import never_infinite
@@ -92,7 +91,7 @@ from nautilus.scalar.analysis.states.row_scales import without_row_scales
 from nautilus.scalar.analysis.states.step_products import LEAST, fits
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
-from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, bounded, chunk_length, sized
+from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, Fenced, bounded, chunk_length, sized
 from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.rewriting.states.chunks import (
     ZERO,
@@ -152,19 +151,8 @@ class ChunkMatrixStates(CertifyingPass[Program]):
         return program, tuple(certificates)
 
 
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """The recurrence ``name`` would run in chunks of ``length`` steps if no element of ``inputs`` were infinite."""
-
-    name: str
-    inputs: tuple[str, ...]
-    steps: int
-    length: int
-    span: Span
-
-
 def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
-    """The recurrences that a promise about inputs would cut into chunks."""
+    """The recurrences that would run in chunks if no element of some inputs were infinite."""
     out = []
     inputs = {b.name for b in program.buffers if b.space is Space.INPUT}
     for k in program.kernels:

@@ -113,7 +113,7 @@ class ChunkRecurrences(CertifyingPass[Program]):
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A recurrence that would run in chunks of ``length`` steps if ``inputs`` were at most 1 in magnitude.
+    """A recurrence that would run in chunks of ``length`` steps if a promise about ``inputs`` were made.
 
     They are inputs and scalars.
     """
