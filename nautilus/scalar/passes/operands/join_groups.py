@@ -6,6 +6,7 @@ for every point of the outer one: that of scales for groups of terms
 each group.
 
 * Only the outer sum reads the inner one. Terms that the condition of either one leaves out are not in the joint sum.
+* The joint sum is a matrix product again: a factor that has an axis of the rows and one of the columns would leave none.
 * A factor that may be infinite enters the sum only where the sum of a group is multiplied by it as a whole: terms of a
   group may have both signs, and infinite ones would cancel.
 * A product of 8-bit integers becomes one of f32, if the sum of a group stays within i32: over the reals, both are the
@@ -16,13 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import isfinite, prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, children, loads, substitute
-from nautilus.core.expr.products import BYTE_TERMS, factors, matrix_product, product_of
+from nautilus.core.expr.products import BYTE_TERMS, factors, matrix_product, product_of, two_sides
+from nautilus.core.index.groups import in_groups
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
@@ -99,7 +102,7 @@ def _joined(d: Def, defs: Mapping[str, Def], finite: frozenset[str]) -> tuple[De
     more = [c for c in conjuncts(inside) if c not in conjuncts(d.guard)]
     value, guard = product_of([*scales, substitute(terms, at)]), conjunction((d.guard, *more))
     made = replace(d, red=(*d.red, *inner.red), value=value, guard=guard)
-    if not _keeps_infinities(made, inner, scales, defs, finite):
+    if not (_is_product(made) and _keeps_infinities(made, inner, scales, defs, finite)):
         return None
     own = substitute(inner.value, at)
     group: Expr = Reduce("sum", inner.red, inside, own, own.dtype, inner.span)
@@ -152,6 +155,16 @@ def _terms(inner: Def) -> Expr | None:
     if not bytes_only or len(parts) != 2 or value.dtype is not DType.I32 or prod(n or 1 for n in lengths) > BYTE_TERMS:
         return None
     return product_of([Op("cast", children(x), DType.F32, x.span) for x in parts])
+
+
+def _is_product(made: Def) -> bool:
+    """Whether the factors of the joint sum ``made`` are those of rows, those of columns, and scales of groups."""
+    parts, par, red = factors(made.value), [a.name for a in made.par], [a.name for a in made.red]
+    grouped = (p for a in par for p in two_sides(parts, par, red, in_groups(parts, a)))
+    return (
+        any(True for _ in chain(two_sides(parts, par, red), grouped))
+        or scaled_product(with_joint_digits(made)) is not None
+    )
 
 
 def _keeps_infinities(
