@@ -1,19 +1,29 @@
 """Which reductions with a key become scatters.
 
-The masked form tests every pair of a term and an element, at the rate of arithmetic.  A scatter combines each term
-once, at the rate of atomic operations, and needs further launches: one that stores the initial values, and for a sum
-of f32 a second scatter and a kernel that reads both results.
+The masked form tests every pair of a term and an element, at the rate of arithmetic, and reads the keys for it.  A
+scatter combines each term once, at the rate of atomic operations, and needs further launches: one that stores the
+initial values, and for a sum of f32 a second scatter and a kernel that reads both results.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from nautilus.core.expr.nodes import free_vars, loads
 from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.ranges.keys import Keyed
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.axes.scatter import LINES, copies, expected, fits_in_blocks, in_one_pass, scattered
+from nautilus.scalar.passes.axes.scatter import (
+    LINES,
+    arranged,
+    copies,
+    expected,
+    fits_in_blocks,
+    in_one_pass,
+    scattered,
+    without_position,
+)
 from nautilus.scalar.rewriting import find_defs
 from nautilus.targets.rates import Machine, machine
 
@@ -31,24 +41,35 @@ def plan_scatters(program: Program, schedule: Schedule, arch: str) -> Schedule:
     m, found = machine(arch), list[str]()
     for d in find_defs(program).values():
         k = scattered(program, d)
-        if k is not None and MARGIN * scatter_seconds(d, k, m) < masked_seconds(d, m):
+        if k is not None and MARGIN * scatter_seconds(d, k, m) < masked_seconds(d, k, m):
             found.append(d.name)
     return replace(schedule, scatters=tuple(found)) if found else schedule
 
 
-def masked_seconds(d: Def, m: Machine) -> float:
-    """The time of the reduction ``d`` whose every element visits all terms."""
-    pairs = expected(d.axes)
-    return m.launch + pairs * _TEST / (m.multiprocessors * m.fma * m.clock)
+def masked_seconds(d: Def, k: Keyed, m: Machine) -> float:
+    """The time of the reduction ``d`` whose every element visits all terms.
+
+    Where lanes lie along terms, every element reads all keys and all terms from L2.  Where they lie along an axis of
+    the result, lanes share a key, and a term is read for its own element alone.
+    """
+    pairs, keys = expected(d.axes), {a.name for a in k.keys}
+    last = {x for ld in loads(d.value) if ld.index for x in free_vars(ld.index[-1])}
+    lanes = expected(a for a in d.par if a.name in last - keys)
+    read = [ld for e in (d.guard, d.value if lanes == 1 else None) if e is not None for ld in loads(e)]
+    moved = pairs / lanes * sum(ld.dtype.bytes for ld in read) / m.l2_sectors
+    return m.launch + max(pairs * _TEST / (m.multiprocessors * m.fma * m.clock), moved)
 
 
 def scatter_seconds(d: Def, k: Keyed, m: Machine) -> float:
     """The time of all kernels of the scatter of ``d``."""
-    count, elements = expected(k.axes), expected(d.par)
+    d, k = arranged(d, k)
+    first, elements = expected(without_position(d, k)), expected(d.par)
+    count = expected(k.axes) // first
     whole = in_one_pass(d)
     words = max(1.0, d.buffer.dtype.bytes / 4) if whole else 3  # of the atomic operations of a term
     launches, passes = (2, 1) if whole else (5, 2)
-    moved = (passes * count * 4 + (2 if whole else 6) * elements * 4) / m.dram
+    launches += first > 1
+    moved = ((passes * count + (first > 1) * (first + 1) * count) * 4 + (2 if whole else 6) * elements * 4) / m.dram
     if fits_in_blocks(d, k):
         return launches * m.launch + max(count * words * _IN_BLOCK / (32 * m.multiprocessors * m.clock), moved)
     atomics = count * words * _ATOMIC / (32 * m.multiprocessors * m.clock)

@@ -51,11 +51,13 @@ def _fields(r: random.Random) -> str:
     kind, bits = r.choice((("u8", 4), ("u8", 2), ("i32", 4), ("i32", 8), ("i64", 8), ("i16", 4), ("i8", 4)))
     words = {"u8": 8, "i8": 8, "i16": 16, "i32": 32, "i64": 64}[kind] // bits
     n, m = words * r.choice((1, 3, 8, 16)), r.choice((1, 5, 33))
-    field = r.choice((
-        f"(W[i, j // {words}] // 2 ** ({bits} * (j % {words})) % {2**bits})",
-        f"(W[i, j // {words}] >> {bits} * (j % {words}) & {2**bits - 1})",
-        f"(W[i, j // {words}] // {2**bits} ** (j % {words}) % {2**bits} - {2 ** (bits - 1)})",
-    ))
+    field = r.choice(
+        (
+            f"(W[i, j // {words}] // 2 ** ({bits} * (j % {words})) % {2**bits})",
+            f"(W[i, j // {words}] >> {bits} * (j % {words}) & {2**bits - 1})",
+            f"(W[i, j // {words}] // {2**bits} ** (j % {words}) % {2**bits} - {2 ** (bits - 1)})",
+        )
+    )
     lines = [f"dim M = {m}, N = {n}", f"input W: {kind}[M, {n // words}]", "input s: f32[M]", "input X: f16[N]"]
     if r.random() < 0.5:
         return "\n".join([*lines, "output Y: f32[M, N]", f"Y[i, j] = {field} * s[i] + X[j]"])

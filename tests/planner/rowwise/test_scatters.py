@@ -11,3 +11,10 @@ def test_sizes_that_are_known_only_at_launch(size: str, scattered: bool) -> None
     text = f"dim N = {size}, B = 1024\ninput k: i32[N]\noutput H: i32[B]\nH[b: B] = sum[i | k[i] == b](1)\n"
     schedule = schedule_of(text)
     assert bool(schedule.scatters) is scattered
+
+
+def test_keys_in_front_of_another_axis() -> None:
+    """The masked form reads all terms for every key; terms without a position of their own meet before the scatter."""
+    text = "dim B = 8, H = 8, L = 512, K = 32\ninput X: f32[B, H, L, L], k: i32[L, L]\noutput Y: f32[K, H]\n"
+    text += "Y[n, h] = sum[b, i, j | k[i, j] == n](X[b, h, i, j])\n"
+    assert schedule_of(text).scatters == ("Y",)

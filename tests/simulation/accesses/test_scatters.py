@@ -40,6 +40,8 @@ BLOCK_CASES = {
     "sum of f32": ("T = 9000, E = 6, D = 1", "f32", "f32", "Y[e: E, d] = sum[t | K[t] == e](X[t, d])"),
     "min of f32": ("T = 9000, E = 21, D = 1", "f32", "f32", "Y[e: E, d] = min[t | K[t] == e](X[t, d])"),
     "max of i32": ("T = 9000, E = 21, D = 1", "i32", "i32", "Y[e: E, d] = max[t | K[t] - 1 == e](X[t, d])"),
+    "another axis": ("T = 9000, E = 6, D = 3", "f32", "f32", "Y[e: E, d] = sum[t | K[t] == e](X[d, t])"),
+    "another axis, max": ("T = 9000, E = 6, D = 3", "i32", "i32", "Y[e: E, d] = max[t | K[t] == e](X[d, t])"),
 }
 
 
@@ -60,7 +62,8 @@ def test_scatters_in_blocks(name: str, keys: str, tmp_path: Path, monkeypatch: p
 def _simulate(case_of: tuple[str, str, str, str], name: str, keys: str, tmp_path: Path) -> str:
     """Compare the printed text with numpy; the text."""
     sizes, given, out, body = case_of
-    text = f"dim {sizes}\ninput X: {given}[T, D]\ninput K: i32[T]\noutput Y: {out}[E, D]\n{body}\n"
+    layout = "D, T" if "X[d, t]" in body else "T, D"
+    text = f"dim {sizes}\ninput X: {given}[{layout}]\ninput K: i32[T]\noutput Y: {out}[E, D]\n{body}\n"
     target = {"histogram": "Y_sum", "sum of bf16": "Y_acc"}.get(name, "Y")
     request = Request(Path("given.naut"), "sm_90a", text=text, schedule=Schedule(scatters=(target,)))
     case = prepare(request, integers=True)
@@ -112,6 +115,7 @@ def test_scatters_of_terms_whose_number_is_known_at_launch(body: str, given: str
 def _expected(arrays: dict[str, np.ndarray], out: str, body: str, shape: tuple[int, ...]) -> np.ndarray:
     """The result by numpy, whose sums of small integers are exact."""
     x = np.ones(arrays["X"].shape) if body.endswith("(1)") else arrays["X"].astype(np.float64)
+    x = x.T if "X[d, t]" in body else x
     key = arrays["K"] - (1 if "K[t] - 1" in body else 0)
     combine = np.add if "sum" in body else np.maximum if "max" in body else np.minimum
     info = None if out in ("f32", "bf16") else np.iinfo(out.replace("i", "int"))

@@ -30,6 +30,7 @@ over the copies follows::
     O[e] = op_c O_copy[c, e]
 
 Where the elements of all keys fit in the shared memory of a block, blocks combine there, and no copies are needed.
+The keys have to be the last axes for it, so where others follow them, a temp has the axes in this order.
 
 Reduced axes on which no key depends are reduced in a definition of their own before, so that their terms do not meet
 in memory.  ``schedule.scatters`` names the reductions.
@@ -124,14 +125,15 @@ def _bits(d: Def) -> int | None:
     return found if found >= _LEAST else None
 
 
-def _rewritten(program: Program, d: Def, k: Keyed) -> Program:
+def _rewritten(program: Program, whole: Def, k: Keyed) -> Program:
     taken: list[str] = []
 
-    def temp(suffix: str, dtype: DType, like: Buffer = d.buffer) -> Buffer:
-        name = fresh_name(program, f"{d.name}_{suffix}", taken)
+    def temp(suffix: str, dtype: DType) -> Buffer:
+        name = fresh_name(program, f"{whole.name}_{suffix}", taken)
         taken.append(name)
-        return Buffer(name, dtype, like.shape, Space.TEMP, d.span)
+        return Buffer(name, dtype, d.buffer.shape, Space.TEMP, d.span)
 
+    d, k = arranged(whole, k)
     made: list[Def] = []
 
     def scattered(target: Buffer, op: str, value: Expr) -> None:
@@ -141,6 +143,8 @@ def _rewritten(program: Program, d: Def, k: Keyed) -> Program:
         else:
             made.extend(_copied(d, k, target, (temp("copy", target.dtype), count), op, value))
 
+    if d is not whole:
+        d = replace(d, name=(own := temp("by_key", d.buffer.dtype)).name, buffer=replace(own, shape=d.buffer.shape))
     k = _reduced_first(d, k, made, temp("terms", d.buffer.dtype))
     assert d.op is not None
     if is_exact(d.op, d.buffer.dtype):
@@ -154,20 +158,61 @@ def _rewritten(program: Program, d: Def, k: Keyed) -> Program:
         scattered(most, "max", make("abs", k.value))
         scattered(fixed, "sum", _in_fixed_point(d, k, most))
         made.append(_from_fixed_point(d, most, fixed))
-    return put_defs(program, d.name, made)
+    if d is not whole:
+        made.append(_in_order_of(whole, d))
+    return put_defs(program, whole.name, made)
+
+
+def arranged(d: Def, k: Keyed) -> tuple[Def, Keyed]:
+    """``d`` and ``k`` with the keys as last axes where blocks then combine the terms; else both as they are.
+
+    Terms that are contiguous along another axis of the result stay: a block has elements of several keys along it.
+    """
+    keys = {a.name for a in k.keys}
+    if _in_layout(k.axes, k.value)[-1].name in {a.name for a in d.par}:
+        return d, k
+    order = sorted(range(len(d.par)), key=lambda n: d.par[n].name in keys)
+    axes = tuple(d.par[n] for n in order)
+    shape = tuple(d.buffer.shape[n] for n in order)
+    other = replace(d, par=axes, buffer=replace(d.buffer, shape=shape, space=Space.TEMP))
+    by_key = replace(k, at=tuple(k.at[n] for n in order))
+    gains = axes != d.par and not fits_in_blocks(d, k) and fits_in_blocks(other, by_key)
+    return (other, by_key) if gains else (d, k)
+
+
+def _in_order_of(d: Def, by_key: Def) -> Def:
+    """The elements of ``d`` from those of ``by_key``, whose axes have another order."""
+    read: Expr = Load(by_key.name, by_key.index, by_key.buffer.dtype, d.span)
+    if d.buffer.dtype.compute is not d.buffer.dtype:
+        read = make("cast", read, dtype=d.buffer.dtype.compute)
+    return Def(d.name, d.buffer, d.par, (), None, read, None, d.span)
 
 
 def _reduced_first(d: Def, k: Keyed, made: list[Def], target: Buffer) -> Keyed:
     """``k`` without the reduced axes of which no position depends, which a definition in ``made`` then has."""
-    used = frozenset[str]().union(*(free_vars(e) for e in k.at))
-    rest = tuple(a for a in d.red if a.name not in used)
+    rest = without_position(d, k)
     if not rest:
         return k
     names = {a.name for a in rest}
-    axes = tuple(a for a in k.axes if a.name not in names)
+    axes = _in_layout(tuple(a for a in k.axes if a.name not in names), k.value)
     buffer = replace(target, shape=tuple(a.extent for a in axes))
     made.append(Def(buffer.name, buffer, axes, rest, d.op, k.value, k.guard, d.span))
     return replace(k, axes=axes, value=Load(buffer.name, made[-1].index, buffer.dtype, d.span), guard=k.inside)
+
+
+def without_position(d: Def, k: Keyed) -> tuple[Axis, ...]:
+    """The reduced axes of which no position depends: these terms meet before the scatter."""
+    used = frozenset[str]().union(*(free_vars(e) for e in k.at))
+    return tuple(a for a in d.red if a.name not in used)
+
+
+def _in_layout(axes: tuple[Axis, ...], value: Expr) -> tuple[Axis, ...]:
+    """``axes`` in the order that they have in the load of ``value`` with most of them; others come first."""
+    names = {a.name for a in axes}
+    widest = max(loads(value), key=lambda ld: len(names & free_vars(ld)), default=None)
+    found = [free_vars(e) for e in widest.index] if widest is not None else []
+    place = {a.name: next((n for n, used in enumerate(found) if a.name in used), -1) for a in axes}
+    return tuple(sorted(axes, key=lambda a: place[a.name]))
 
 
 def _scatter(d: Def, k: Keyed, target: Buffer, op: str, value: Expr) -> Def:

@@ -6,7 +6,8 @@ for every point of the outer one: that of scales for groups of terms
 each group.
 
 * Only the outer sum reads the inner one. Terms that the condition of either one leaves out are not in the joint sum.
-* The joint sum is a matrix product again: a factor that has an axis of the rows and one of the columns would leave none.
+* The joint sum is a matrix product again.  With a factor that has an axis of the rows and one of the columns, it would
+  be none.
 * A factor that may be infinite enters the sum only where the sum of a group is multiplied by it as a whole: terms of a
   group may have both signs, and infinite ones would cancel.
 * A product of 8-bit integers becomes one of f32, if the sum of a group stays within i32: over the reals, both are the
@@ -102,7 +103,7 @@ def _joined(d: Def, defs: Mapping[str, Def], finite: frozenset[str]) -> tuple[De
     more = [c for c in conjuncts(inside) if c not in conjuncts(d.guard)]
     value, guard = product_of([*scales, substitute(terms, at)]), conjunction((d.guard, *more))
     made = replace(d, red=(*d.red, *inner.red), value=value, guard=guard)
-    if not (_is_product(made) and _keeps_infinities(made, inner, scales, defs, finite)):
+    if not (_stays_matrix_product(made) and _keeps_infinities(made, inner, scales, defs, finite)):
         return None
     own = substitute(inner.value, at)
     group: Expr = Reduce("sum", inner.red, inside, own, own.dtype, inner.span)
@@ -157,7 +158,7 @@ def _terms(inner: Def) -> Expr | None:
     return product_of([Op("cast", children(x), DType.F32, x.span) for x in parts])
 
 
-def _is_product(made: Def) -> bool:
+def _stays_matrix_product(made: Def) -> bool:
     """Whether the factors of the joint sum ``made`` are those of rows, those of columns, and scales of groups."""
     parts, par, red = factors(made.value), [a.name for a in made.par], [a.name for a in made.red]
     grouped = (p for a in par for p in two_sides(parts, par, red, in_groups(parts, a)))
