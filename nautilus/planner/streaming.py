@@ -113,7 +113,8 @@ def _converts(unified: Unified, loop: str) -> bool:
 
 def _computed(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
     """Of the operands of products that are computed from tensors: bytes of shared memory for each element of the loop,
-    and elements of the widest one that several tensors are read for, which needs registers of f32.
+    and elements of the widest one that several tensors are read for, which needs registers of f32.  A table of pages,
+    which gives places, is none of them.
 
     Those that are unpacked have two stages of bytes beside their results.
     """
@@ -127,6 +128,8 @@ def _computed(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
             read = loads(bare)
             if loop not in free_vars(bare) or isinstance(bare, Load) or any(ld.buffer in names for ld in read):
                 continue
+            places = {x for ld in read for at in ld.index for x in loads(at)}
+            read = tuple(ld for ld in read if ld not in places)
             elements = prod(tiles.get(x, 1) for x in free_vars(bare))
             counts = [count_elements(ld, tiles) for ld in read if ld.dtype.bytes == 1]
             size += bare.dtype.bytes * elements + 2 * sum(n for n in counts if n < elements)

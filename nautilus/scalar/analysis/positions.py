@@ -10,7 +10,8 @@ each position instead (``S_at_0``, ``S_at_1``, ``m_at_0``, ``m_at_1``), so that 
 
 A chain begins at a product of matrices, and has the definitions that read one of its members at their own axis.  All
 other reads of members are at constants, or at the one axis of at most :data:`MOST` positions that a reduction has for
-them, whose terms are then written out.  It is taken apart
+them, whose terms are then written out.  A sum of products of matrices, one for each position, is no such reduction: it
+has partial sums (``store-partial-sums``), which leaves one product of each kind.  A chain is taken apart
 
 * where an elementwise definition with the other axes of the product reads :data:`FEW` positions at the same place, as
   that of a gate and what it scales does, and the axis has no others; or
@@ -24,6 +25,7 @@ from collections.abc import Iterator, Mapping
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Var, free_vars
+from nautilus.core.expr.products import matrix_product
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, points, size
@@ -75,6 +77,8 @@ def _chain(d: Def, at: int, extent: int, defs: Mapping[str, Def]) -> Chain | Non
             if a in r.red:
                 if r.op not in COMBINERS or sums.setdefault(r.name, a.name) != a.name or _guards(r, a.name):
                     return None
+                if _adds_products(r, a.name):
+                    return None
             elif not _is_plain(r) or places.setdefault(r.name, r.par.index(a)) != r.par.index(a):
                 return None
             elif r.name != name and r.name not in todo:
@@ -84,6 +88,12 @@ def _chain(d: Def, at: int, extent: int, defs: Mapping[str, Def]) -> Chain | Non
 
 def _guards(r: Def, axis: str) -> bool:
     return r.guard is not None and axis in free_vars(r.guard)
+
+
+def _adds_products(r: Def, axis: str) -> bool:
+    """Whether ``r`` adds products of matrices of which both factors have ``axis``."""
+    product = matrix_product(r.value, [a.name for a in r.par]) if len(r.red) > 1 else None
+    return product is not None and axis in product.shared
 
 
 def _reads(name: str, defs: Mapping[str, Def]) -> Iterator[tuple[Def, Load]]:
