@@ -16,7 +16,8 @@ A load qualifies if its address and its mask depend on the iteration and on noth
 kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
 :data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
 in any case.  They stay too where a multiprocessor has more than :data:`FEW` warps, which hide the wait: the registers
-would cost blocks (4-bit weights times 32 rows on an H200: 42 us without, 54 us with loads ahead).
+would cost blocks (4-bit weights times 32 rows on an H200: 42 us without, 54 us with loads ahead).  Nor has a loop room
+for them whose accumulators and widest value already fill the registers of a thread.
 """
 
 from __future__ import annotations
@@ -26,9 +27,21 @@ from dataclasses import replace
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Var
+from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.ir.instruction_tables import MMA
-from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, IfOp, MemKernel, MemModule, MemOp, MmaOp, walk_ops
+from nautilus.ma_tile.ir.ops import (
+    AsyncCopy,
+    ForOp,
+    Frag,
+    GlobalLoad,
+    IfOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    MmaOp,
+    walk_ops,
+)
 from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 from nautilus.ma_tile.passes.copies.prefetch_steps import at_step, independent, registers
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
@@ -49,7 +62,12 @@ class LoadAhead:
     def apply(self, module: MemModule) -> MemModule:
         """``module`` with the loads of loops of MMAs one iteration ahead."""
 
-        return each_kernel(module, lambda k: _kernel(k, self.room) if resident_warps(k, module.target) <= FEW else k)
+        most = limits(module.target).registers_thread
+
+        def rule(k: MemKernel) -> MemKernel:
+            return _kernel(k, self.room, most) if resident_warps(k, module.target) <= FEW else k
+
+        return each_kernel(module, rule)
 
 
 def resident_warps(kernel: MemKernel, target: str) -> int:
@@ -60,11 +78,12 @@ def resident_warps(kernel: MemKernel, target: str) -> int:
     return kernel.warps * min(resident, limits(target).smem_sm // max(used, 1))
 
 
-def _kernel(kernel: MemKernel, room: int) -> MemKernel:
+def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:
+    """``most``: registers of a thread."""
     names = Names(kernel)
 
     def rule(op: MemOp) -> Sequence[MemOp]:
-        if not isinstance(op, ForOp) or not _runs_ahead(op):
+        if not isinstance(op, ForOp) or not _runs_ahead(op) or _is_crowded(kernel, op, room, most):
             return (op,)
         loads = _fitting(kernel, [x for x in independent(kernel, op) if _is_used(x, op)], room)
         return _ahead(op, loads, names) if loads else (op,)
@@ -85,6 +104,16 @@ def _runs_ahead(loop: ForOp) -> bool:
     if isinstance(loop.lo, Const) and isinstance(loop.hi, Const) and int(loop.hi.value) - int(loop.lo.value) < 2:
         return False
     return mmas and any(isinstance(y, AsyncCopy) for x in loop.body if isinstance(x, IfOp) for y in x.body)
+
+
+def _is_crowded(kernel: MemKernel, loop: ForOp, room: int, most: int) -> bool:
+    """Whether ``loop`` certainly has no ``room`` of ``most`` registers beside what it carries and its widest value."""
+
+    def words(f: Frag) -> int:
+        return kernel.layouts[f.layout].registers * f.type.dtype.bytes // 4
+
+    widest = max((words(f) for op in loop.body for f in declaration(type(op)).results(op)), default=0)
+    return sum(words(f) for f, _ in loop.carried) + widest + room > most
 
 
 def _fitting(kernel: MemKernel, loads: Sequence[GlobalLoad], room: int) -> list[GlobalLoad]:
