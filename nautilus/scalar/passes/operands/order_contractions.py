@@ -32,11 +32,10 @@ from nautilus.core.index.simplify import TRUE
 from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
-from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.orders import Ordered, has_orders, least, ordered, product, seconds
 from nautilus.scalar.analysis.contractions.price import Price
-from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs
+from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.terms import Operand, may_enter, terms, with_own_axes
 from nautilus.scalar.analysis.contractions.trees import Sum, points
 from nautilus.scalar.analysis.definitions import Def
@@ -81,15 +80,6 @@ class OrderContractions(CertifyingPass[Program]):
                 program = Dead().apply(made[0])
                 defs = find_defs(program)
         return (program if certificates else given), tuple(reversed(certificates))
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """Sum ``name`` keeps its order because ``inputs`` may hold inf; another order would be clearly faster."""
-
-    name: str
-    inputs: tuple[str, ...]
-    span: Span
 
 
 def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:

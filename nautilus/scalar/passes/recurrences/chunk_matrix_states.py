@@ -91,7 +91,7 @@ from nautilus.scalar.analysis.states.row_scales import without_row_scales
 from nautilus.scalar.analysis.states.step_products import LEAST, fits
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
-from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, Fenced, bounded, chunk_length, sized
+from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, FencedSteps, bounded, chunk_length, sized
 from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.rewriting.states.chunks import (
     ZERO,
@@ -151,7 +151,7 @@ class ChunkMatrixStates(CertifyingPass[Program]):
         return program, tuple(certificates)
 
 
-def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
+def fenced(program: Program, spec: Promises | None) -> tuple[FencedSteps, ...]:
     """The recurrences that would run in chunks if no element of some inputs were infinite."""
     out = []
     inputs = {b.name for b in program.buffers if b.space is Space.INPUT}
@@ -165,7 +165,7 @@ def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
         for n in sorted(needed):
             needed -= {n} if matrix_recurrence(program, k, spec, needed - {n}) is not None else set()
         m = found.state
-        out.append(Fenced(m.name, tuple(sorted(needed)), volume((m.time,)), length, m.span))
+        out.append(FencedSteps(m.name, tuple(sorted(needed)), m.span, volume((m.time,)), length))
     return tuple(out)
 
 

@@ -54,7 +54,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
+from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, steps_back
@@ -112,20 +112,14 @@ class ChunkRecurrences(CertifyingPass[Program]):
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
-    """A recurrence that would run in chunks of ``length`` steps if a promise about ``inputs`` were made.
+class FencedSteps(Fenced):
+    """A recurrence of ``steps`` steps that would run in chunks of ``length`` steps under a promise about inputs."""
 
-    They are inputs and scalars.
-    """
-
-    name: str
-    inputs: tuple[str, ...]
     steps: int
     length: int
-    span: Span
 
 
-def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
+def fenced(program: Program, spec: Promises | None) -> tuple[FencedSteps, ...]:
     """The recurrences that a promise about inputs and scalars would cut into chunks."""
     out = []
     for k in program.kernels:
@@ -140,7 +134,8 @@ def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
         unit = given | dict.fromkeys(names, (-1.0, 1.0))
         if open_ and all(bounded(program, form, s, unit) for s in open_):
             (first, *_) = open_
-            out.append(Fenced(first.name, tuple(sorted(names)), extent(form.step) or 0, length, first.store.span))
+            steps = extent(form.step) or 0
+            out.append(FencedSteps(first.name, tuple(sorted(names)), first.store.span, steps, length))
     return tuple(out)
 
 
