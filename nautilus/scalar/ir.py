@@ -153,7 +153,7 @@ class Kernel:
 
 @part("program $name {$buffers $params $facts $kernels}")
 class Program(HasBuffers):
-    """A whole spec at the Scalar level. ``buffers`` in argument order: inputs, outputs, temps."""
+    """A whole spec at the Scalar level. ``buffers`` are in argument order: inputs, outputs, temps."""
 
     name: str = declare(NAME)
     buffers: tuple[Buffer, ...] = declare(BUFFERS)

@@ -29,7 +29,7 @@ Mask = tuple[Array, ...]  # a conjunction, which is combined on demand
 
 
 class ScalarRunError(RuntimeError):
-    """A program that cannot run: an access outside a buffer, an element never written, a missing input."""
+    """A program that cannot run: an access outside a buffer, an element that is never written, a missing input."""
 
 
 @dataclass(frozen=True, slots=True)

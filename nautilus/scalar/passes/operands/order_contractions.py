@@ -68,7 +68,7 @@ class OrderContractions(CertifyingPass[Program]):
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with cheaper sums, and a certificate for each one that was rewritten."""
         certificates: list[Certificate] = []
-        given, program = program, Dead().apply(program)  # what has no reader any more is no reader
+        given, program = program, Dead().apply(program)  # a definition that nothing reads counts as no reader
         defs = find_defs(program)
         for name in reversed([*defs]):  # readers before what they read
             d = defs.get(name)
@@ -129,7 +129,7 @@ def _rewritten(
         orders.append(order)
     gone = frozenset(entered)
     before = sum(seconds(x, gone, shapes, rates) for x in (*entered.values(), d))
-    # The sum may be part of the kernel of what it reads, which is one launch less.
+    # The sum may be part of the kernel of what it reads, which saves a launch.
     spared = rates.launch * bool(entered)
     if sum(o.seconds for o in orders) >= _GAIN * (before - spared):
         return None
@@ -137,7 +137,7 @@ def _rewritten(
 
 
 def _paired(program: Program, d: Def) -> tuple[Program, Certificate] | None:
-    """``program`` where ``d`` multiplies the two sides of a matrix product of f32, the smaller ones that there are.
+    """``program`` where ``d`` multiplies the two smallest sides of a matrix product of f32.
 
     None where it does so already, or is no such product.
     """

@@ -58,7 +58,7 @@ _MOST_POINTS = 4096  # points of conditions that are counted, at most
 
 @dataclass(frozen=True, slots=True)
 class StoreWindows:
-    """``arch``: the target; ``schedule`` and ``precision`` may forbid parts of operands of f32."""
+    """Store windows.  ``arch``: the target; ``schedule`` and ``precision`` may forbid parts of operands of f32."""
 
     arch: str = DEFAULT_TARGET
     precision: str = "fast"

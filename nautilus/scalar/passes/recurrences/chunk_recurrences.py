@@ -10,7 +10,7 @@ maps ``h -> f * h + r`` of the state before them::
 
 Only the states at the ends of chunks are computed in another order.
 
-When it is right.  ``|a| <= 1`` has to be proved, from the value ranges of expressions, from facts of the spec
+Legality.  ``|a| <= 1`` has to be proved, from the value ranges of expressions, from facts of the spec
 (``assume 0 <= gamma <= 1``), or because ``a`` is relative to a running maximum
 (:mod:`nautilus.scalar.analysis.states.references`).  Then ``|f| <= 1``, and every intermediate is at most the sum of
 the magnitudes of the terms of ``h``, so that nothing overflows that did not before, and errors are not amplified.  A
@@ -19,7 +19,7 @@ what the change adds is too small to matter beside the state.  A step that leave
 inf and NaN: a flag says that a chunk has such a step.  Integers have none of that: they wrap, with the same result in
 any order.
 
-When it is faster.  A step costs :data:`STEP` microseconds at least, whatever the number of positions, and all tensors
+Profitability.  A step costs :data:`STEP` microseconds at least, whatever the number of positions, and all tensors
 are read twice.  The rule compares both with the time of the recurrence as it is.
 """
 
@@ -65,14 +65,14 @@ from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update,
 from nautilus.scalar.rewriting import find_defs, fresh_name, map_statements
 from nautilus.targets.memory_rates import LAUNCH
 
-STEP = 0.05  # microseconds of a step of a recurrence, at least
+STEP = 0.05  # least microseconds of a step of a recurrence
 RATE = 4.0e6  # bytes of memory in a microsecond
 GAIN = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
 LINES = 64  # steps whose elements are whole lines of memory
 END = 4  # steps of a chunk in the time of a step over the ends of chunks, whose few positions hide no latency
-MOST = 1 << 26  # steps at most where their number is known only at launch: the chunks are those of the bound
-CHUNKS = 4096  # chunks at most of such steps
+MOST = 1 << 26  # most steps where their number is known only at launch: the chunks are those of the bound
+CHUNKS = 4096  # most chunks of such steps
 _ENDS = 6
 _ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
 

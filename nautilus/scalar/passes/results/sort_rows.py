@@ -64,11 +64,11 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, put_defs
 
-LEAST = 1 << 28  # bytes that rows read again: the order and the copies take as long as 2^27 of them
+LEAST = 1 << 28  # least bytes that rows read again: the order and the copies take as long as 2^27 bytes
 GROUP = 16  # rows of one MMA
 LONG = 1 << 10  # rows above which those before each row are counted in chunks
 CHUNK = 1 << 8  # rows of a chunk
-MOST = 1 << 18  # rows
+MOST = 1 << 18  # largest number of rows that are sorted
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""``rescale-scans``: running sums relative to a running extreme, in chunks.
+"""``rescale-scans``: running sums relative to a running extreme are found in chunks.
 
 The element of a running sum of exponentials depends on the result, because their reference is the extreme so far::
 
@@ -83,7 +83,7 @@ class _Scan:
     reverse: bool = False
 
     def ordered(self, *pair: Expr) -> tuple[Expr, ...]:
-        """``pair``, of which the first is passed first, from the smaller one on."""
+        """``pair``, where the scan passes the first one first, with the smaller one first."""
         return pair[::-1] if self.reverse else pair
 
     def reference(self, extreme: Expr) -> Expr:
@@ -136,7 +136,7 @@ def _chunked(program: Program, d: Def, scan: _Scan, chunk: int) -> tuple[Def, ..
     before = Axis(fresh_name(program, f"{u.name}_before", {*taken, number.name}), number.extent, u.span)
 
     def extreme(at: Expr) -> Expr:
-        """The extreme over chunk ``at`` and what is before it; over less, where there is no such chunk."""
+        """The extreme over chunk ``at`` and all before it, or over what there is where there is no such chunk."""
         last = calc("add", calc("mul", at, chunk), 0 if scan.reverse else chunk - 1)
         place = calc("max", calc("min", last, n - 1), 0)
         return replace(scan.load, index=tuple(place if a is t else Var(a.name) for a in d.par))

@@ -43,7 +43,7 @@ class Pairs:
         self.block = f"{c.place}_block"
 
     def value(self) -> Expr:
-        """The product of the steps at the places ``place`` and ``source``, the later one first; of no use elsewhere."""
+        """The product of the steps at the places ``place`` and ``source``, of which the first is the later one."""
         c = self.c
         if not c.by_row:
             return self.read(self.plain(), (Var(c.place), Var(c.source)))
