@@ -54,7 +54,7 @@ class Level:
 
 @dataclass
 class Trace:
-    """An instrument that records the module after every step; where a kernel is planned again, of the last attempt."""
+    """An instrument that records the module after every step, of the last attempt where a kernel is planned again."""
 
     levels: list[Level] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)

@@ -168,7 +168,7 @@ def _keeps(target: DType, source: DType) -> bool:
 
 
 def _scales(e: Op) -> bool:
-    """A product with a power of two, or a quotient by one."""
+    """Whether ``e`` is a product with a power of two, or a quotient by one."""
     scales = e.args if e.op == "mul" else e.args[1:] if e.op == "div" else ()
     return any(a.value and np.frexp(abs(float(a.value)))[0] == 0.5 for a in scales if isinstance(a, Const))
 
@@ -284,7 +284,7 @@ class Rounding(Evaluator):
         return U64 if self.probe.reals else unit(dtype.compute)
 
     def floor(self, dtype: DType) -> float:
-        """Results of smaller magnitude than this may become 0."""
+        """The magnitude below which results of ``dtype`` may become 0."""
         return 0.0 if self.probe.reals or dtype.compute is not DType.F32 else 2.0**-126
 
     def stored(self, made: Array) -> Array:

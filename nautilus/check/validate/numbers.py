@@ -106,7 +106,7 @@ class Constants:
         self._unknown(LOG2E)
 
     def number(self, c: float) -> Number:
-        """Constant ``c``."""
+        """The number of the constant ``c``."""
         u, v = self.residues(c)
         return Number(np.asarray(self._real(float(c))), np.asarray(u), np.asarray(v), float(c))
 
@@ -283,7 +283,7 @@ def _plain(x: Value) -> Array:
 
 
 def equal(a: Number, b: Number) -> Array:
-    """Equality: of the residues where the reals cannot tell, else of the reals."""
+    """Whether elements are equal: by their residues where the reals do not decide, else by the reals."""
     close = np.abs(a.real - b.real) <= 1e-9 * np.maximum(np.abs(a.real), np.abs(b.real))
     same = True if a.u is None or b.u is None else a.u == b.u
     return np.asarray(np.where(np.isfinite(a.real) & np.isfinite(b.real) & close, same, a.real == b.real))

@@ -34,7 +34,7 @@ class Key:
 
     @property
     def hash(self) -> str:
-        """16 hexadecimal digits."""
+        """The hash of the key, 16 hexadecimal digits."""
         parts = [self.family, sorted(self.sizes.items()), self.arch, self.precision]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 

@@ -78,7 +78,7 @@ class SearchSpace:
 
     @property
     def hash(self) -> str:
-        """8 hexadecimal digits."""
+        """A hash of the choices and their values, 8 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()[:8]
 
     def drafted(self, values: Mapping[str, Any]) -> tuple[Schedule | None, str]:

@@ -32,7 +32,7 @@ def each_op(op: TileOp, change: Callable[[TileOp], TileOp]) -> TileOp:
 
 
 def rename_expr(e: Expr, env: Env) -> Expr:
-    """Refs replaced by name."""
+    """``e`` with refs replaced by name."""
 
     def rule(n: Expr) -> Expr | None:
         return Ref(env[n.name].name, n.dtype, n.span) if isinstance(n, Ref) and n.name in env else None
@@ -116,7 +116,7 @@ class Peephole(Emitter):
         return op.value if isinstance(op, ConstOp) else None
 
     def shared(self, v: Value) -> bool:
-        """``v`` has several readers (a value made by the pass itself has one until it replaces another)."""
+        """Whether ``v`` has several readers; a value made by the pass itself has one until it replaces another."""
         return self.uses[v.name] > 1
 
     def run(self, rule: Callable[[Peephole, TileOp], Value | None]) -> TileKernel:

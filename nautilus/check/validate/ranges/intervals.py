@@ -29,12 +29,12 @@ def outward(lo: float, hi: float, error: float = _STEP) -> Interval:
 
 
 def joined(a: Interval, b: Interval) -> Interval:
-    """The values of both."""
+    """The least interval with the values of both."""
     return min(a[0], b[0]), max(a[1], b[1])
 
 
 def met(a: Interval, b: Interval) -> Interval:
-    """The values that are in both; ``a`` where there are none, because one of them then is of no finite value."""
+    """The interval of values in both; ``a`` where there are none, because one of them then is of no finite value."""
     found = max(a[0], b[0]), min(a[1], b[1])
     return found if found[0] <= found[1] else a
 
@@ -57,7 +57,7 @@ def multiply(a: Interval, b: Interval) -> Interval:
 
 
 def divide(a: Interval, b: Interval) -> Interval:
-    """A quotient; everything where the divisor may be 0."""
+    """The interval of a quotient; everything where the divisor may be 0."""
     if b[0] <= 0.0 <= b[1]:
         return EVERYTHING
     return multiply(a, outward(1.0 / b[1], 1.0 / b[0]))
@@ -74,13 +74,13 @@ def square(a: Interval) -> Interval:
 
 
 def repeated(a: Interval, count: float) -> Interval:
-    """A sum of at most ``count`` values, whose roundings add up."""
+    """The interval of a sum of at most ``count`` values, whose roundings add up."""
     lo, hi = _times(min(a[0], 0.0), count), _times(max(a[1], 0.0), count)
     return outward(lo, hi, min(1.0, _STEP * max(count, 1.0)))
 
 
 def _rising(f: Callable[[float], float], least: float = -_INF) -> Callable[[Interval], Interval]:
-    """A monotonic function on arguments of at least ``least``."""
+    """The rule of a function that never falls, on arguments of at least ``least``."""
 
     def at(x: float) -> float:
         try:

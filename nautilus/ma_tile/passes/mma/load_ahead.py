@@ -32,12 +32,12 @@ from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 from nautilus.ma_tile.passes.copies.prefetch_steps import at_step, independent, registers
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 
-ROOM = 16  # registers of a thread for the elements of the next iteration, at most
+ROOM = 16  # most registers of a thread for the elements of the next iteration
 
 
 @dataclass(frozen=True, slots=True)
 class LoadAhead:
-    """``room`` overrides :data:`ROOM`."""
+    """Load values of loops of MMAs one iteration ahead.  ``room`` overrides :data:`ROOM`."""
 
     room: int = ROOM
     name = "load-ahead"

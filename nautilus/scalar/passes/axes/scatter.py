@@ -107,7 +107,10 @@ def in_one_pass(d: Def) -> bool:
 
 
 def expected(axes: Iterable[Axis]) -> int:
-    """The elements along ``axes``: a scatter of few terms costs some launches, the masked form of many any time."""
+    """The elements along ``axes``, where a size that is known only at launch counts as large.
+
+    A scatter of few terms takes a few launches longer, and the masked form of many terms may take any time.
+    """
     return prod(large(a.extent) for a in axes)
 
 
