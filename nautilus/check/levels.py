@@ -49,6 +49,7 @@ class Level:
 
     @property
     def check(self) -> str:
+        """The name of the check of this step in a report."""
         return "lowering" if self.is_lowering else "pass"
 
 
@@ -60,6 +61,7 @@ class Trace:
     records: list[Record] = field(default_factory=list)
 
     def after(self, record: Record) -> None:
+        """Record the module of ``record`` if it changed."""
         if record.number == 0:
             self.levels.clear()
             self.records.clear()

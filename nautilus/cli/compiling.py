@@ -170,6 +170,7 @@ def _write(entry: Entry, asked: Asked, options: dict[str, Any]) -> None:
 
 
 def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
+    """Compile ``spec`` for each architecture that is asked for; its files, summary and messages."""
     from nautilus.cli.request import make_request
     from nautilus.export.outputs import outputs
     from nautilus.passes.dumps import stage_of

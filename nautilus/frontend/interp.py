@@ -296,6 +296,7 @@ class Evaluator:
         return self.memo[id(e)]
 
     def compute(self, e: Expr) -> Value:
+        """The value of ``e``, whose parts are computed once each."""
         match e:
             case Const(value=value, dtype=dtype):
                 return Value(np.asarray(value, working(dtype)), ())
@@ -381,6 +382,7 @@ class Evaluator:
         return self.buffers.zeros(name, self.params) if isinstance(self.buffers, Tensors) else None
 
     def reduce_here(self, e: Reduce) -> Value:
+        """The reduction ``e`` over the current ranges of its axes."""
         body = self.value(e.body)
         if e.op == "sum" and not finite(body):
             body = element(self, e.body)

@@ -58,10 +58,12 @@ class Context:
 
     @property
     def target(self) -> str:
+        """The architecture, under the name that passes use."""
         return self.arch
 
     @property
     def strict(self) -> bool:
+        """Whether no rounding may be inserted."""
         return self.precision == "strict"
 
 
@@ -89,7 +91,9 @@ class Record:
 class Instrument(Protocol):
     """An observer of steps. It may raise an exception to stop the compilation."""
 
-    def after(self, record: Record) -> None: ...
+    def after(self, record: Record) -> None:
+        """Observe the step ``record``, which has run."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

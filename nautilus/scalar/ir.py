@@ -65,10 +65,12 @@ class Kind(enum.Enum):
 
     @property
     def is_tile(self) -> bool:
+        """Whether the loop is inside of a tile."""
         return self in (Kind.TILE, Kind.TILE_RED)
 
     @property
     def is_reduction(self) -> bool:
+        """Whether iterations only update."""
         return self in (Kind.RED, Kind.TILE_RED)
 
 

@@ -469,6 +469,7 @@ def work(spec: Spec) -> int:
 
 
 def volume(shape: Sequence[int | Param]) -> int:
+    """The number of elements along the dimensions of ``shape`` whose sizes are known."""
     return prod(n for n in shape if isinstance(n, int))
 
 

@@ -117,6 +117,7 @@ class Constants:
         return c * (1.0 + distance * random.Random(f"{seed} {c}").gauss(0.0, 1.0))
 
     def residues(self, c: float) -> tuple[int, int]:
+        """The residues of the constant ``c`` mod P and mod Q."""
         if c not in self.known:
             self.known[c] = self._found(c)
         return self.known[c]
@@ -238,16 +239,19 @@ def _sparse(count: int) -> Iterator[tuple[int, ...]]:
 
 
 def add(a: Number, b: Number) -> Number:
+    """``a + b``."""
     u = _of(lambda x, y: (x + y) % P, a.u, b.u)
     return number(a.real + b.real, u, _of(lambda x, y: (x + y) % Q, a.v, b.v))
 
 
 def negative(a: Number) -> Number:
+    """``-a``."""
     out = number(-a.real, _of(lambda x: (P - x) % P, a.u), _of(lambda x: (Q - x) % Q, a.v))
     return replace(out, held=a.held)
 
 
 def multiply(a: Number, b: Number) -> Number:
+    """``a * b``."""
     u = _of(lambda x, y: x * y % P, a.u, b.u)
     return number(a.real * b.real, u, _of(lambda x, y: x * y % Q, a.v, b.v))
 
@@ -260,6 +264,7 @@ def reciprocal(a: Number) -> Number:
 
 
 def divide(a: Number, b: Number) -> Number:
+    """``a / b``."""
     found = multiply(a, reciprocal(b))
     return number(a.real / b.real, found.u, found.v)
 

@@ -59,6 +59,7 @@ class _Context:
 
 
 def reorder_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
+    """``kernel`` in tiled form. Raises ScheduleError where loops do not interchange."""
     chain, body = grid_chain(kernel)
     inner = {a.name for a in plan.axes if a.role == "grid" and has_tile(a)}
     outer = tuple(loop for loop in chain if loop.var not in inner)

@@ -72,6 +72,7 @@ class _Context:
 
 
 def split_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
+    """``kernel`` with the tiles of ``plan``. Raises ScheduleError for a tile that does not fit."""
     extents = _extents(kernel)
     for a in plan.axes:
         extent = extents.get(a.name)

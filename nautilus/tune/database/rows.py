@@ -40,6 +40,7 @@ class Key:
 
     @property
     def text(self) -> str:
+        """The sizes as text, ``?`` for one that is known only at launch."""
         return ",".join(f"{n}={'?' if v is None else v}" for n, v in self.sizes.items())
 
 

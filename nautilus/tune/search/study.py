@@ -246,6 +246,7 @@ class Study:
         self._release_orphans()
 
     def refresh(self) -> None:
+        """Read the trials of all processes."""
         self._trials = _retry(lambda: self._study.get_trials(deepcopy=False))
 
     def _release_orphans(self) -> None:
@@ -406,6 +407,7 @@ class Study:
         _retry(lambda: self._study.set_user_attr(name, value))
 
     def attribute(self, name: str) -> Any:
+        """The attribute ``name`` of the study; None where it is not set."""
         return _retry(lambda: self._study.user_attrs).get(name)
 
 

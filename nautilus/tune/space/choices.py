@@ -30,10 +30,14 @@ class Choice(Protocol):
     """A choice of the space that :mod:`nautilus.tune.space.schedules` makes."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the choice."""
+        ...
 
     @property
-    def values(self) -> tuple[Any, ...]: ...
+    def values(self) -> tuple[Any, ...]:
+        """Its values, in a fixed order."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ class Peephole(Emitter):
                 self.types |= {arg.name: arg.type for arg, _ in op.carried}
 
     def emit(self, op: TileOp) -> None:
+        """Append ``op`` and note the values that it defines."""
         self.out.append(op)
         made = {r.name: op for r in results(op)}
         self.defs |= made
@@ -120,10 +121,12 @@ class Peephole(Emitter):
         return self.uses[v.name] > 1
 
     def run(self, rule: Callable[[Peephole, TileOp], Value | None]) -> TileKernel:
+        """The kernel rewritten by ``rule``; the same object where nothing changed."""
         body = self.block(self.kernel.body, rule)
         return self.kernel if body == self.kernel.body else replace(self.kernel, body=body)
 
     def block(self, body: tuple[TileOp, ...], rule: Callable[[Peephole, TileOp], Value | None]) -> tuple[TileOp, ...]:
+        """``body`` rewritten by ``rule``, loops included."""
         outer, self.out = self.out, []
         outside, self.here = self.here, set()
         for old in body:

@@ -44,14 +44,17 @@ def _times(x: float, y: float) -> float:
 
 
 def add(a: Interval, b: Interval) -> Interval:
+    """The interval of a sum."""
     return outward(a[0] + b[0], a[1] + b[1])
 
 
 def negative(a: Interval) -> Interval:
+    """The interval of ``-x``."""
     return -a[1], -a[0]
 
 
 def multiply(a: Interval, b: Interval) -> Interval:
+    """The interval of a product."""
     corners = [_times(x, y) for x in a for y in b]
     return outward(min(corners), max(corners))
 
@@ -64,11 +67,13 @@ def divide(a: Interval, b: Interval) -> Interval:
 
 
 def magnitude(a: Interval) -> Interval:
+    """The interval of ``|x|``."""
     least = 0.0 if a[0] <= 0.0 <= a[1] else min(abs(a[0]), abs(a[1]))
     return least, max(abs(a[0]), abs(a[1]))
 
 
 def square(a: Interval) -> Interval:
+    """The interval of ``x * x``."""
     lo, hi = magnitude(a)
     return max(0.0, outward(lo * lo, hi * hi)[0]), outward(lo * lo, hi * hi)[1]
 

@@ -80,6 +80,7 @@ class PrefetchSteps:
     name = "prefetch-steps"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose loops of steps load elements ahead."""
         return each_kernel(module, lambda k: _kernel(k, module.target, self.steps))
 
 

@@ -80,6 +80,7 @@ class VectorSteps:
     name = "vector-steps"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose loops access the elements of several steps at once."""
         buffers = {b.name: b for b in module.buffers}
         return each_kernel(module, lambda k: _kernel(k, buffers, self.steps, room(module.target)))
 

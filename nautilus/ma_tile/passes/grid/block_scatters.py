@@ -59,6 +59,7 @@ class BlockScatters:
     name = "block-scatters"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose blocks combine scatters in shared memory."""
         count = self.multiprocessors or limits(module.target).multiprocessors
         buffers = {b.name: b for b in module.buffers}
         return each_kernel(module, lambda k: _in_blocks(k, buffers, count))

@@ -36,6 +36,7 @@ class ScaledProduct:
 
     @property
     def element(self) -> Op:
+        """The product times its scale."""
         return Op("mul", (self.product, self.scale), DType.F32, self.product.span)
 
 

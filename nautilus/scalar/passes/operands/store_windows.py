@@ -112,6 +112,7 @@ class Convolution:
 
     @property
     def dtype(self) -> DType:
+        """The element type of the operand that is read in windows."""
         return self.load.dtype
 
 

@@ -89,6 +89,7 @@ from nautilus.scalar.analysis.states.recurrences import form_of
 from nautilus.scalar.analysis.states.references import below_reference, expanded
 from nautilus.scalar.analysis.states.row_scales import without_row_scales
 from nautilus.scalar.analysis.states.step_products import LEAST, fits
+from nautilus.scalar.analysis.symbolic import multiplied
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, FencedSteps, bounded, chunk_length, sized
@@ -97,7 +98,6 @@ from nautilus.scalar.rewriting.states.chunks import (
     ZERO,
     Found,
     StateChunks,
-    multiplied,
     short_type,
     short_types,
     volume,

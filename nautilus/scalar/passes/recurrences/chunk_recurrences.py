@@ -455,9 +455,11 @@ class ChunkKernels:
 
     # -- loops ------------------------------------------------------------------------------------
     def loop(self, name: str, count: int, kind: Kind) -> Loop:
+        """A loop over ``count`` iterations without a body."""
         return Loop(name, integer(0), integer(count), kind, (), self.form.step.span)
 
     def nest(self, outer: Sequence[Loop], step: str, count: int, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """``body`` in ``count`` steps that run in order, under the loops ``outer``."""
         whole: tuple[Stmt, ...] = (replace(self.loop(step, count, Kind.SEQ), body=body),)
         for x in reversed(outer):
             whole = (replace(x, body=whole),)

@@ -327,6 +327,7 @@ class Corrections:
 
     # -- definitions ------------------------------------------------------------------------------
     def read(self, b: Buffer, index: Sequence[Expr]) -> Expr:
+        """The element of ``b`` at ``index``."""
         return self.c.element(b, index)
 
     def rounded(self, e: Expr) -> Expr:
@@ -340,9 +341,11 @@ class Corrections:
     def sum_of(
         self, b: Buffer, par: Sequence[Axis], red: Sequence[Axis], value: Expr, guard: Expr | None = None
     ) -> Def:
+        """The sum of ``value`` over ``red``, stored in ``b``."""
         return Def(b.name, b, tuple(par), tuple(red), "sum", value, guard, self.m.span)
 
     def element_of(self, b: Buffer, par: Sequence[Axis], value: Expr) -> Def:
+        """The elementwise ``value``, stored in ``b``."""
         return Def(b.name, b, tuple(par), (), None, value, None, self.m.span)
 
     def recurrence(self, defs: Sequence[Def], shared: Sequence[Axis], step: Axis, reverse: bool = False) -> None:
