@@ -199,7 +199,7 @@ def run_command(**options: Any) -> None:
     "--against",
     callback=names,
     metavar="PEER,...",
-    default="cudnn,fa2,fa3,flex,cublas,torch,compile",
+    default="all",
     show_default=True,
     help="Peers; missing or inapplicable ones are listed with the reason.",
 )
