@@ -86,7 +86,7 @@ class TreeBuilder:
 
     # ---- expressions
     def number(self, c: list[Any]) -> ast.Num:
-        """A number, ``true``, ``false`` or ``inf``."""
+        """A number, ``true``, ``false`` or ``inf``. Raises SyntaxFault for one that is too large."""
         token = c[0]
         match token.type:
             case "INT":
@@ -241,7 +241,7 @@ class TreeBuilder:
         return Args(tuple(self._name(t) for t in c[1:-1:2]), self._join(c))
 
     def def_stmt(self, c: list[Any]) -> tuple[ast.Function]:
-        """A ``def`` statement."""
+        """A ``def`` statement. Raises SyntaxFault for an index variable with a range."""
         indices: tuple[ast.Name, ...] = ()
         cond: ast.Name | None = None
         if isinstance(c[2], Bracket):
@@ -266,7 +266,7 @@ class TreeBuilder:
         return (ast.Assume(c[1], self._join(c)),)
 
     def define_stmt(self, c: list[Any]) -> tuple[ast.Define]:
-        """A definition."""
+        """A definition. Raises SyntaxFault for a condition, and for a range with two ends."""
         dtype = None
         if getattr(c[1], "type", "") == "COLON":
             dtype = self._name(c[2])

@@ -91,11 +91,11 @@ class _WarpgroupLowering(Lowering):
         }
 
     def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
-        """Refused: consumers would have to wait for each other."""
+        """Raises ScheduleError, because consumers would have to wait for each other."""
         raise ScheduleError(f"%{entry.value.name} would move between threads of a consumer", kernel=self.kernel.name)
 
     def scratch(self, out: Frag, count: int) -> str:
-        """Refused, likewise."""
+        """Raises ScheduleError, because warps of a consumer would have to wait for each other."""
         raise ScheduleError(f"%{out.name} is combined along rows, between warps of a consumer", kernel=self.kernel.name)
 
     def lazy(self, op: vr.MapOp) -> bool:
