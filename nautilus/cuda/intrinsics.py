@@ -109,7 +109,7 @@ def _e2m1_bits(form: str, shift: int, mask: int) -> Helper:
 
 
 def _to_float8(form: str, limit: str, compare: str, bits: str, what: str) -> Helper:
-    """To nearest; the instruction alone would give the largest finite number for what is beyond it."""
+    """The rounding to nearest; the instruction alone gives the largest finite number for what is beyond it."""
     return Helper(
         f"// To nearest, ties to even; {what} beyond the largest number.\n"
         f"__device__ __forceinline__ unsigned char f32_to_{form}(float x) {{\n"

@@ -298,7 +298,7 @@ class _Lowering:
 
 
 def _without_rounding(d: Definition) -> Expr:
-    """The definition's expression without the final conversion that its store does anyway."""
+    """The definition's expression without the final conversion, which its store does."""
     e = d.expr
     if isinstance(e, Op) and e.op == "cast" and d.dtype is e.dtype and e.args[0].dtype is e.dtype.compute:
         return e.args[0]

@@ -220,7 +220,7 @@ def fmod(a: Interval, b: Interval) -> Interval:
 
 
 def bit_and(a: Interval, b: Interval) -> Interval:
-    """At most every operand that is not negative."""
+    """The interval of ``x & y``, which is at most every operand that is not negative."""
     tops = [x[1] for x in (a, b) if x[0] >= 0]
     return (0.0, min(tops)) if tops else (bit_xor(a, b)[0], max(a[1], b[1]))
 
@@ -245,7 +245,7 @@ def bit_not(a: Interval) -> Interval:
 
 
 def shift_left(a: Interval, n: Interval) -> Interval:
-    """Without the bits that leave the type; 0 where ``n`` is no number of bits."""
+    """The interval of ``x << n`` without the bits that leave the type; 0 where ``n`` is no number of bits."""
     lo, hi = mul(a, (2.0 ** min(max(n[0], 0.0), 64.0), 2.0 ** min(max(n[1], 0.0), 64.0)))
     return (lo, hi) if n[0] >= 0 and n[1] < 32 else (min(lo, 0.0), max(hi, 0.0))
 

@@ -296,7 +296,7 @@ class AsyncWait:
 
 @op(MA, "barrier( $number(, $threads)?)?", Effect.ARRIVE, Effect.WAIT)
 class Barrier:
-    """All threads of the block (``threads`` None), or ``threads`` threads on named barrier ``number``."""
+    """A barrier of all threads of the block (``threads`` None), or of ``threads`` threads, named ``number``."""
 
     number: Expr = declare(CLOSED_EXPR, default=_ZERO)
     threads: int | None = declare(INTEGER, default=None)

@@ -106,7 +106,7 @@ class _WarpgroupLowering(Lowering):
         return super().lazy(op) or len(forms(op.result, self.defs)) > 1 or op.result.name in self.moved
 
     def store(self, op: vr.StoreOp) -> None:
-        """From fragments; what every consumer has the same, the first one stores."""
+        """Store from fragments; the first consumer stores what all consumers have."""
         store = self.global_store(op, self.any_form(op.value))
         if self.plan.consumers == 1 or self.plan.divided in op.value.type.names:
             self.b.emit(store)

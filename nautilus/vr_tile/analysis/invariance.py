@@ -55,7 +55,7 @@ class Form:
         return made(self.kind, {n: w * k for n, w in self.weights})
 
     def renamed(self, old: str, new: str) -> Form:
-        """With ``new`` for ``old``."""
+        """The form with the reference ``new`` in place of ``old``."""
         return Form(self.kind, tuple(sorted((new if n == old else n, w) for n, w in self.weights)))
 
 

@@ -13,7 +13,7 @@ do not hide.  They are loaded in the iteration before, into registers that the l
                                                          yield %next }
 
 A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, if the
-kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
+kernel does not store its buffer, and if the iteration reads it and does not pass it to the next one.  Loads stay where
 :data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
 in any case.
 """

@@ -59,7 +59,7 @@ from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, k
 BLOCK = 64  # rows, and elements of the reduced axis; tiles of rows are multiples of it, or divide it
 LEAST = 16  # blocks along the reduced axis
 WORK = 64  # terms of the largest reduction for each evaluation of the condition
-CERTAIN = 0.25  # share of elements that are admitted anyway, above which a range is mostly the whole axis
+CERTAIN = 0.25  # share of elements that are admitted in any case, above which a range is mostly the whole axis
 _POINTS = 32  # positions along an axis at which a condition is evaluated
 TERMS = 1 << 33  # least terms of the largest reduction: the kernels before it take too long beside fewer
 LAST = (1 << 25) - 1  # block that begins beyond the largest size

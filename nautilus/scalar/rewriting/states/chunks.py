@@ -357,7 +357,7 @@ class StateChunks:
         return Load(made.name, tuple(Var(a.name) for a in par), self.dtype, m.span)
 
     def inside_of_pairs(self, r: Reader) -> Expr:
-        """The same where the products of pairs of steps of each chunk are stored."""
+        """What :meth:`inside` gives, where the products of pairs of steps of each chunk are stored."""
         m, t, source = self.m, Var(self.t), Var(self.source)
         chunk, place = calc("floordiv", t, self.length), calc("mod", t, self.length)
         s = calc("add", calc("mul", chunk, self.length), source)
