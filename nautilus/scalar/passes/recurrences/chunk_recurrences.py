@@ -479,11 +479,8 @@ def _kept(factor: Expr, before: Expr) -> Expr:
     if dtype.is_int or (isinstance(factor, Const) and abs(factor.value) == 1):
         return product
 
-    def compare(op: str, a: Expr, b: Expr) -> Expr:
-        return Op(op, (a, b), DType.BOOL)
-
-    small = compare("lt", Op("abs", (product,), dtype), least)
-    both = calc("and", compare("ne", factor, zero), compare("ne", before, zero))
-    negative = compare("ne", compare("lt", factor, zero), compare("lt", before, zero))
+    small = calc("lt", Op("abs", (product,), dtype), least)
+    both = calc("and", calc("ne", factor, zero), calc("ne", before, zero))
+    negative = calc("ne", calc("lt", factor, zero), calc("lt", before, zero))
     kept = calc("select", negative, Const(-LEAST, dtype), least)
     return calc("select", calc("and", small, both), kept, product)

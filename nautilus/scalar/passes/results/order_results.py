@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, replaced, substitute
 from nautilus.core.index.divisors import divisor
 from nautilus.core.index.sizes import extent_expr, nominal
 from nautilus.core.records import dataclass
@@ -234,8 +234,7 @@ def _copied(program: Program, d: Def, places: Sequence[int], at: Mapping[str, Se
 def _reading(reader: Def, factor: Expr | None, buffer: Buffer, at: Sequence[str]) -> Def:
     """``reader`` with an element of ``buffer`` in the place of ``factor``."""
     assert factor is not None
-    new = _element(buffer, at)
-    return replace(reader, value=rewrite(reader.value, lambda e: new if e == factor else None))
+    return replace(reader, value=replaced(reader.value, factor, _element(buffer, at)))
 
 
 def _element(buffer: Buffer, at: Sequence[str]) -> Expr:

@@ -49,7 +49,7 @@ from nautilus.core.expr.nodes import (
     free_vars,
     identity,
     loads,
-    rewrite,
+    replaced,
     substitute,
 )
 from nautilus.core.expr.products import factors, strip_conversions
@@ -155,7 +155,7 @@ def _with_all_rows(program: Program, d: Def, keys: dict[tuple[Expr, Expr], Load]
         made.append(replace(key, value=index, guard=None))
         keys[found.index, d.guard] = Load(key.name, key.index, DType.I32, d.span)
     whole = _named(program, d, "all", d.value.dtype, d.par, made)
-    value = _with(d.value, found.index, keys[found.index, d.guard])
+    value = replaced(d.value, found.index, keys[found.index, d.guard])
     made.append(replace(whole, red=d.red, op=d.op, value=value, guard=None))
     read = make("select", d.guard, Load(whole.name, whole.index, d.value.dtype, d.span), identity("sum", d.value.dtype))
     program = put_defs(program, d.name, (*made, replace(d, op=None, red=(), value=read, guard=None)))
@@ -192,17 +192,12 @@ def _chosen(program: Program, d: Def) -> _Chosen | None:
             continue
         ((index, count),) = gathered
         rows = tuple(a for a in d.par if a.name in free_vars(index))
-        matrix = _with(element, index, Var(""))
+        matrix = replaced(element, index, Var(""))
         made = _Chosen(rows, index, count if isinstance(count, int) else 0, parts[1 - n], matrix)
         known = all(size(a) is not None for a in d.axes if (a,) != rows)
         if known and _fits(d, made) and _is_worth(d, made, strip_conversions(element).dtype):
             return made
     return None
-
-
-def _with(e: Expr, old: Expr, new: Expr) -> Expr:
-    """``e`` with ``new`` in the place of ``old``."""
-    return rewrite(e, lambda x: new if x == old else None)
 
 
 def _fits(d: Def, c: _Chosen) -> bool:

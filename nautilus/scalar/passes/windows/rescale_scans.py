@@ -30,7 +30,19 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
+from nautilus.core.expr.nodes import (
+    Axis,
+    Expr,
+    Load,
+    Op,
+    Var,
+    free_vars,
+    identity,
+    loads,
+    replaced,
+    rewrite,
+    substitute,
+)
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -116,7 +128,7 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
         return None
     names = dict(zip((a.name for a in of.axes), (a.name for a in (*d.par, u)), strict=False))
     mine = rename_axes(of, names) if len(of.par) == len(d.par) else of
-    rest = rewrite(d.value, lambda n: identity("sum", n.dtype) if n == load else None)
+    rest = replaced(d.value, load, identity("sum", load.dtype))
     if mine.guard != d.guard or mine.axes != (*d.par, u) or t.name in free_vars(rest) | free_vars(mine.value):
         return None
     found = derive(d.value, (), "sum", (Running(load, of.op, mine.value, ()),), frozenset({u.name}))
