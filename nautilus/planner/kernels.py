@@ -49,7 +49,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 LONG = 64  # terms of reductions whose running results a block should not compute one after another
 LONGER = 4096  # LONG for reductions whose results another reduction combines
-FEW_ROWS = 64  # rows of a product that is bound by memory, at most
+FEW_ROWS = 64  # largest number of rows of a product that is bound by memory
 MOST_TERMS = 1 << 18  # terms of sums over memory that a block computes before it multiplies them: about 10 microseconds
 ACCUMULATORS = 384  # columns of sums in a tile of 128 rows: two warpgroups then have 192 registers a thread for them
 PARTS = 1 << 18  # results in chunks, whose combination takes longer than the launch of one more kernel

@@ -23,7 +23,7 @@ from nautilus.core.index.simplify import affine, bounds
 from nautilus.core.text.expressions import format_expr
 from nautilus.scalar.ir import Kind, Loop
 
-MOST_VALUES = 4096  # values of a remainder that are enumerated, at most
+MOST_VALUES = 4096  # largest number of values of a remainder that are enumerated
 PARALLEL = frozenset({Kind.GRID, Kind.PAR, Kind.TILE})
 
 

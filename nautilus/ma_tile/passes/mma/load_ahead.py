@@ -32,7 +32,7 @@ from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 from nautilus.ma_tile.passes.copies.prefetch_steps import at_step, independent, registers
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 
-ROOM = 16  # most registers of a thread for the elements of the next iteration
+ROOM = 16  # largest number of registers of a thread for the elements of the next iteration
 
 
 @dataclass(frozen=True, slots=True)

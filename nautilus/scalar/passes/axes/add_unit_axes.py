@@ -37,7 +37,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import all_defs, kernel_of
 
 LONG = 256  # elements of the shortest axis along which matrices are streamed
-HELD = 1024  # most elements of their other axes
+HELD = 1024  # largest number of elements of their other axes
 
 
 @dataclass(frozen=True, slots=True)

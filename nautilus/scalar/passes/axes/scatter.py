@@ -61,8 +61,8 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
 RUN = 1024  # terms that follow each other and have one copy
 LINES = 1024  # lines of 128 bytes over which atomic operations spread without waiting for each other
-MEET = 64  # least terms of an element for each of its copies
-FEWEST = 4  # least copies that justify a reduction over them
+MEET = 64  # least number of terms of an element for each of its copies
+FEWEST = 4  # least number of copies that justify a reduction over them
 SHARED = 33792  # bytes of a result that a block has in shared memory
 MANY = 1 << 18  # terms for which all multiprocessors have blocks that combine enough of them
 EACH = 96  # terms of an element, so that each of these blocks has at least one

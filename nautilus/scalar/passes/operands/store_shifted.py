@@ -49,7 +49,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 from nautilus.targets.window_rates import WHOLE
 
 _ROWS, _COLUMNS = 128, 16  # rows and columns of the smallest product
-_AGAIN = 64  # least terms for each element of the plain operand
+_AGAIN = 64  # least number of terms for each element of the plain operand
 
 
 @dataclass(frozen=True, slots=True)

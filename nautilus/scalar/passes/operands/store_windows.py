@@ -53,7 +53,7 @@ from nautilus.targets.limits import VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 _MOST_RED = 6  # contracted axes, of which every subset is priced
-_MOST_POINTS = 4096  # points of conditions that are counted, at most
+_MOST_POINTS = 4096  # largest number of points of conditions that are counted
 
 
 @dataclass(frozen=True, slots=True)

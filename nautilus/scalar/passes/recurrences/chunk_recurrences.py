@@ -71,8 +71,8 @@ GAIN = 0.6  # chunks are taken if their predicted time is less than this share o
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
 LINES = 64  # steps whose elements are whole lines of memory
 END = 4  # steps of a chunk in the time of a step over the ends of chunks, whose few positions hide no latency
-MOST = 1 << 26  # most steps where their number is known only at launch: the chunks are those of the bound
-CHUNKS = 4096  # most chunks of such steps
+MOST = 1 << 26  # largest number of steps where their number is known only at launch: the chunks are those of the bound
+CHUNKS = 4096  # largest number of chunks of such steps
 _ENDS = 6
 _ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
 

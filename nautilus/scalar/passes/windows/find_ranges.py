@@ -61,7 +61,7 @@ LEAST = 16  # blocks along the reduced axis
 WORK = 64  # terms of the largest reduction for each evaluation of the condition
 CERTAIN = 0.25  # share of elements that are admitted in any case, above which a range is mostly the whole axis
 _POINTS = 32  # positions along an axis at which a condition is evaluated
-TERMS = 1 << 33  # least terms of the largest reduction: the kernels before it take too long beside fewer
+TERMS = 1 << 33  # least number of terms of the largest reduction: the kernels before it take too long beside fewer
 LAST = (1 << 25) - 1  # block that begins beyond the largest size
 BOUND = 1 << 20  # elements, up to which an axis of a size known at launch has as many blocks as it may need
 
