@@ -29,8 +29,7 @@ from nautilus.check import compare
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.each import of_each
 from nautilus.check.bound.errors import Probe, roundings
-from nautilus.check.bound.orders import LARGEST
-from nautilus.check.bound.overflow import Watch
+from nautilus.check.bound.overflow import overflows
 from nautilus.check.bound.probes import PROBES, Effect, errors, largest, margin, moves, probes
 from nautilus.check.bound.program import in_chunks, rounded
 from nautilus.check.bound.recurrences.recurrent import LIMIT, following_outputs
@@ -317,9 +316,7 @@ def in_range(made: Compiled, given: InputSet) -> bool:
     if all(x.norm <= _LARGE * norm(stored[n]) for n, x in effects.items()):
         return True
     finite = all(isfinite(x.norm) for x in effects.values())
-    watch = Watch(LARGEST, inside=True)
-    run_spec(made.spec, given.arrays, given.scalars, given.sizes, watch)
-    return finite and not watch.found
+    return finite and not overflows(made.spec, given.arrays, given.scalars, given.sizes)
 
 
 def _effects(

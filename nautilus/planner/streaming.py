@@ -112,7 +112,7 @@ def _converts(unified: Unified, loop: str) -> bool:
 
 
 def _computed(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
-    """For the operands of products that are computed from tensors: bytes of shared memory for each element of the loop,
+    """Of the operands of products that are computed from tensors: bytes of shared memory for each element of the loop,
     and elements of the widest one that several tensors are read for, which needs registers of f32.
 
     Those that are unpacked have two stages of bytes beside their results.

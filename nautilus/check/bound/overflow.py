@@ -1,4 +1,4 @@
-"""Numbers of a Spec that are beyond the range of f32 on given inputs, which an output need not show."""
+"""Whether a number of a Spec leaves the range of f32 on given inputs, which an output need not show."""
 
 from __future__ import annotations
 
@@ -7,16 +7,25 @@ from typing import Any
 
 import numpy as np
 
+from nautilus.check.bound.orders import LARGEST
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.numerics import Array
-from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.frontend.interp import Evaluator, exactly
-from nautilus.frontend.spec import Definition
+from nautilus.frontend.interp import Evaluator, exactly, run_spec
+from nautilus.frontend.spec import Definition, Spec
 from nautilus.frontend.values import Value
 
 
-@dataclass
+def overflows(
+    spec: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, Any], sizes: Mapping[str, int]
+) -> bool:  # fmt: skip
+    """Whether a finite number of type f32 is beyond f32, over the reals."""
+    watch = Watch(LARGEST, inside=True)
+    with np.errstate(all="ignore"):
+        run_spec(spec, arrays, scalars, sizes, watch)
+    return watch.found
+
+
 class Watch:
     """Evaluates definitions in float64 for :func:`~nautilus.frontend.interp.run_spec`.
 
@@ -24,9 +33,8 @@ class Watch:
     ``found``.  ``inside``: numbers inside of a definition set ``found`` too.
     """
 
-    most: float
-    inside: bool = False
-    found: bool = False
+    def __init__(self, most: float, inside: bool = False) -> None:
+        self.most, self.inside, self.found = most, inside, False
 
     def __call__(self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
         """The values of ``d``, and what its readers see."""

@@ -13,7 +13,7 @@ do not hide.  They are loaded in the iteration before, into registers that the l
                                                          yield %next }
 
 A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, if the
-kernel does not store its buffer, and if the iteration reads it and does not pass it to the next one.  Loads stay where
+kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
 :data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
 in any case.
 """
@@ -32,12 +32,12 @@ from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 from nautilus.ma_tile.passes.copies.prefetch_steps import at_step, independent, registers
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 
-ROOM = 16  # largest number of registers of a thread for the elements of the next iteration
+ROOM = 16  # registers of a thread for the elements of the next iteration, at most
 
 
 @dataclass(frozen=True, slots=True)
 class LoadAhead:
-    """Load values of loops of MMAs one iteration ahead.  ``room`` overrides :data:`ROOM`."""
+    """``room`` overrides :data:`ROOM`."""
 
     room: int = ROOM
     name = "load-ahead"

@@ -37,7 +37,7 @@ from nautilus.scalar.rewriting import find_defs
 
 MOST_TERMS = 4
 GAIN = 16
-_LONG = 4096  # assumed length of an axis whose size is known at launch
+_LONG = 4096  # the length of an axis whose size is known at launch
 
 
 @dataclass(frozen=True, slots=True)
