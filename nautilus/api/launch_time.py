@@ -103,6 +103,7 @@ class Host:
         self.loop.batch.restype = ctypes.c_double
 
     def wait(self) -> None:
+        """Wait until the device has finished all work.  Raises ToolchainError after a fault."""
         check(self.driver, self.driver.cuCtxSynchronize(), "running")
 
     def time(self, launch: Any, plan: Any, kernels: int) -> tuple[float, float]:

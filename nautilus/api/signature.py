@@ -13,7 +13,7 @@ from typing import Any
 
 from nautilus.api.arrays import View, row_major
 from nautilus.core.errors import InputError
-from nautilus.core.types import DType, Number, integer_limits
+from nautilus.core.types import FORMATS, DType, Number, integer_limits
 
 _OPS: Mapping[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
@@ -28,14 +28,18 @@ _OPS: Mapping[str, Callable[..., Any]] = {
     "bool": bool,
 }  # fmt: skip
 
-#: element type -> the kinds and bits that arrays of it have; an integer of the same width holds the bits
-_TYPES: Mapping[str, frozenset[tuple[str, int]]] = {
-    "f64": frozenset({("f", 64)}), "f32": frozenset({("f", 32)}), "tf32": frozenset({("f", 32)}),
-    "f16": frozenset({("f", 16)}), "bf16": frozenset({("b", 16), ("u", 16)}),
-    "f8e4m3": frozenset({("e4m3", 8), ("u", 8)}), "f8e5m2": frozenset({("e5m2", 8), ("u", 8)}),
-    "i64": frozenset({("i", 64)}), "i32": frozenset({("i", 32)}), "i16": frozenset({("i", 16)}),
-    "i8": frozenset({("i", 8)}), "u8": frozenset({("u", 8)}), "bool": frozenset({("B", 8), ("u", 8)}),
-}  # fmt: skip
+
+def _kinds(dtype: DType) -> frozenset[tuple[str, int]]:
+    """The kinds and bits that arrays of ``dtype`` have; an unsigned integer of its width holds the bits."""
+    f = FORMATS[dtype]
+    torch = f.torch.removesuffix("fn")  # such as float8_e4m3fn, whose kind is e4m3
+    of_float = "b" if torch.startswith("bfloat") else torch.partition("_")[2] or "f"
+    kind = {"float": of_float, "int": "i", "uint": "u", "bool": "B"}[f.kind]
+    bits = {("u", f.bits)} if dtype.stored_as_bits or dtype is DType.BOOL else set()
+    return frozenset({(kind, f.bits)} | bits)
+
+
+_TYPES: Mapping[str, frozenset[tuple[str, int]]] = {d.value: _kinds(d) for d in DType}
 
 
 def value(e: Any, numbers: Mapping[Any, Number]) -> Any:

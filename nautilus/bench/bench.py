@@ -55,6 +55,7 @@ class Settings:
 
     @property
     def limits(self) -> tuple[float, float]:
+        """The largest spreads of cool and of sustained ratios."""
         return self.spread, max(self.spread, SUSTAINED_LIMIT)
 
 
@@ -176,6 +177,7 @@ class Stopwatch:
     last: float = field(default_factory=time.perf_counter)
 
     def lap(self, name: str) -> None:
+        """Record the seconds since the last lap as phase ``name``."""
         now = time.perf_counter()
         self.laps[name], self.last = round(now - self.last, 3), now
 

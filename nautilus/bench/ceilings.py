@@ -28,14 +28,17 @@ class Copy:
         check(driver, driver.cuMemsetD32(self.buffers[0], 0x3C5A3B17, _COPIED // 4))
 
     def contender(self) -> Contender:
+        """The copy as a contender, with the bytes that it reads and writes."""
         return Contender(COPY, self.run, flops=0.0, bytes=2.0 * _COPIED)
 
     def run(self) -> None:
+        """Start one copy on the default stream."""
         d = self.driver
         source, target = self.buffers
         check(d, d.cuMemcpyDtoDAsync(target, source, _COPIED, 0), "copying")
 
     def close(self) -> None:
+        """Free both buffers."""
         for b in self.buffers:
             self.driver.cuMemFree(b)
 

@@ -38,6 +38,7 @@ class GpuClock:
         self._spin: Any = check(d, d.cuModuleGetFunction(self._module, b"spin"))
 
     def one(self, run: Run, spin: float) -> Sample:
+        """Seconds of one ``run`` on the GPU and on the host, which starts it ``spin`` seconds ahead."""
         host = 0.0
 
         def watched() -> None:
@@ -51,6 +52,7 @@ class GpuClock:
         return Sample(seconds, host)
 
     def bursts(self, plan: Sequence[Burst]) -> list[float]:
+        """Seconds of a run in each burst of ``plan``, by events around the burst."""
         d = self.driver
         marks = [(check(d, d.cuEventCreate(0)), check(d, d.cuEventCreate(0))) for _ in plan]
         try:
@@ -80,4 +82,5 @@ class GpuClock:
         check(self.driver, self.driver.cuCtxSynchronize(), "running a contender")
 
     def close(self) -> None:
+        """Unload the kernel that spins."""
         self.driver.cuModuleUnload(self._module)

@@ -72,10 +72,12 @@ class Timing:
 
     @property
     def median(self) -> float:
+        """The median time in seconds."""
         return float(median(self.samples))
 
     @property
     def spread(self) -> float:
+        """The difference of the largest and the least time, relative to the median."""
         return (max(self.samples) - min(self.samples)) / self.median
 
 

@@ -41,6 +41,7 @@ class Report:
 
     @property
     def ours(self) -> Row:
+        """The row of the kernel of this compiler."""
         return next(r for r in self.rows if r.name == OURS)
 
     def ratio(self, row: Row, kind: str) -> float | str | None:

@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from math import isfinite, sqrt
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from nautilus.bench.inputs import BLOCK
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.cancelling.each import allowed
 from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.overflow import Watch
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.recurrences.stepwise import Stepwise, stepwise
 from nautilus.check.bound.sampling import wide
@@ -51,9 +52,9 @@ from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.text.words import counted
 from nautilus.core.types import DType
-from nautilus.frontend.interp import Evaluate, exactly, run_spec
+from nautilus.frontend.interp import Evaluate, run_spec
 from nautilus.frontend.restrict import Chosen, Restricted, restrict, sampled
-from nautilus.frontend.spec import Definition, Spec
+from nautilus.frontend.spec import Spec
 
 PEER_SLACK = 4.0
 COLUMNS = 512
@@ -128,8 +129,8 @@ def _in_range(
     not decided whether they depend on such values."""
 
     def rows(most: float) -> tuple[dict[str, Array], bool]:
-        evaluate = _InRange(most)
-        return _evaluated(cut, raw, scalars, types, evaluate=evaluate), evaluate.left
+        watch = Watch(most)
+        return _evaluated(cut, raw, scalars, types, evaluate=watch), watch.found
 
     early, near = rows(_LARGEST / _MARGIN)
     if not near:
@@ -142,25 +143,6 @@ def _in_range(
 def _alike(a: Array, b: Array) -> Array:
     """Whether elements are both finite, both NaN, or the same inf."""
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)) | (np.isfinite(a) & np.isfinite(b)))
-
-
-@dataclass
-class _InRange:
-    """Evaluates definitions in float64, but for values of f32 above ``most``, which are inf; ``left``: some were."""
-
-    most: float
-    left: bool = False
-
-    def __call__(self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
-        made, seen = exactly(d, buffers, params)
-        if d.expr.dtype is not DType.F32:
-            return made, seen
-        beyond = np.isfinite(made) & (np.abs(made) > self.most)
-        if not beyond.any():
-            return made, seen
-        self.left = True
-        made, seen = (np.where(beyond, np.copysign(np.inf, made), x) for x in (made, seen))
-        return made, seen
 
 
 def _of_each(

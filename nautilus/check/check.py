@@ -75,10 +75,12 @@ class Check:
     cubin: Compiled | None = None  # only with a GPU
 
     def add(self, check: str, subject: str, status: Any, message: str = "", **more: Any) -> None:
+        """Add an outcome at these sizes to the report."""
         sizes = self.variant.text if self.variant is not None else ""
         self.report.add(Outcome(check, subject, status, message, sizes, **more))
 
     def run(self) -> None:
+        """Compile, check certificates, and compare all steps and the result on every input set."""
         result = self.compile()
         if self.variant is None:
             self.dump()
@@ -212,6 +214,7 @@ class Check:
             self.out_of_range(given.kind, given.seed)
 
     def out_of_range(self, kind: str, seed: int) -> None:
+        """Report that inputs of ``kind`` are outside the stated range."""
         why = "these inputs are outside the stated range: an intermediate result leaves the range of its type"
         self.add("result", "inputs", "skip", why, kind=kind, seed=seed)
 
@@ -403,9 +406,11 @@ class Check:
         return compare.within(cut(got[name]), cut(other), bounds * target.allowed, each)
 
     def share(self, name: str) -> float:
+        """The share of the elements of output ``name`` that may differ because of ties."""
         return _TIED if name in self.bounds and self.bounds[name].ties else 0.0
 
     def step(self, name: str) -> float:
+        """The largest difference that a tie makes in an integer of output ``name``."""
         return self.bounds[name].step if name in self.bounds else np.inf
 
     # -- against float64 -----------------------------------------------------------------------

@@ -33,6 +33,7 @@ class Difference:
 
     @property
     def text(self) -> str:
+        """The difference in one line."""
         at = ", ".join(map(str, self.index))
         wrong = counted(self.count, "wrong element")
         return f"[{at}] is {self.got!r}, expected {self.want!r} ({wrong})"

@@ -19,14 +19,14 @@ _MARGIN = 6  # further halvings once everything is finite
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A time that a part of a check may take, in seconds of the processor that its own thread takes."""
+    """The time limit of a part of a check, in processor seconds of its own thread."""
 
     seconds: float = inf
     started: float = field(default_factory=thread_time)
 
     @property
     def left(self) -> float:
-        """What is left of the time."""
+        """The seconds that are left."""
         return max(0.0, self.seconds - (thread_time() - self.started))
 
     def part(self, share: float, most: float = inf) -> Clock:

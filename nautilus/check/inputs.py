@@ -264,7 +264,7 @@ def _one_hot(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
 
 
 def _ramp(shape: tuple[int, ...]) -> Array:
-    """From -3 to 3 along the last two axes, row-major."""
+    """Values from -3 to 3 along the last two axes, row-major."""
     flat = np.linspace(-3.0, 3.0, prod(shape[-2:]))
     return np.broadcast_to(flat.reshape(shape[-2:]), shape)
 

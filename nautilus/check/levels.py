@@ -49,17 +49,19 @@ class Level:
 
     @property
     def check(self) -> str:
+        """The name of the check of this step in a report."""
         return "lowering" if self.is_lowering else "pass"
 
 
 @dataclass
 class Trace:
-    """An instrument that records the module after every step; where a kernel is planned again, of the last attempt."""
+    """An instrument that records the module after every step, of the last attempt where a kernel is planned again."""
 
     levels: list[Level] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
 
     def after(self, record: Record) -> None:
+        """Record the module of ``record`` if it changed."""
         if record.number == 0:
             self.levels.clear()
             self.records.clear()

@@ -64,6 +64,7 @@ class Compiled:
 
     @property
     def program(self) -> Spec:
+        """The Spec with all roundings of the compilation, whose inputs are taken as they are."""
         made = rounded(self.spec, self.precision, self.schedule)
         return wide(in_chunks(made, self.spec, self.precision, self.schedule))
 

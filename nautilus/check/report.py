@@ -74,18 +74,22 @@ class Report:
     outcomes: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
+        """Add ``outcome`` after the others."""
         self.outcomes.append(outcome)
 
     @property
     def failures(self) -> tuple[Outcome, ...]:
+        """The outcomes that are failures, in order."""
         return tuple(o for o in self.outcomes if o.status == "fail")
 
     @property
     def ok(self) -> bool:
+        """Whether nothing failed."""
         return not self.failures
 
     @property
     def exit_code(self) -> int:
+        """0 without a failure, else 1."""
         return 0 if self.ok else 1
 
     @property

@@ -77,7 +77,7 @@ def _target(folder: Path, name: str) -> str:
 
 
 def check_spec(spec: Path, seed: int, device: str, **options: Any) -> None:
-    """``nautilusc check``; the exit code is 1 after a failure."""
+    """``nautilusc check``. Raises Exit with code 1 after a failure, ToolchainError without a requested GPU."""
     from nautilus.check.device import gpu_missing
     from nautilus.check.run import check
 
@@ -95,10 +95,11 @@ def check_spec(spec: Path, seed: int, device: str, **options: Any) -> None:
 
 
 def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: Any) -> None:
-    """``nautilusc bench``: times all specs; the exit code is 1 where a result of ours is wrong."""
+    """``nautilusc bench``: times all specs. Raises Exit with code 1 where a result of ours is wrong, and UsageError."""
     from nautilus.bench import bench as benching
     from nautilus.bench.table import as_dict, text
 
+    against = benching.PEERS if against == ("all",) else against
     if unknown := [name for name in against if name not in benching.PEERS]:
         raise click.UsageError(f"--against: unknown peer {unknown[0]!r}; peers: {', '.join(benching.PEERS)}")
     settings = benching.Settings(
@@ -129,7 +130,7 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
 def tune_specs(
     specs: tuple[Path, ...], trials: int, timeout: float, measure: str, seed: int, **options: Any
 ) -> None:  # fmt: skip
-    """``nautilusc tune``: prints a result for every spec; the exit code is that of the first failure."""
+    """``nautilusc tune``: prints a result for every spec. Raises Exit with the code of the first failure."""
     from nautilus.tune.command import Options, report, tune_one
     from nautilus.tune.types import Settings
 
@@ -176,7 +177,7 @@ def at_level(request: Request, level: int, options: dict[str, Any]) -> Request:
 
 
 def tune_now(request: Request, options: dict[str, Any]) -> None:
-    """``-O3``: search on the local GPU; the compilation then uses the result in the database."""
+    """``-O3``: search on the local GPU, whose result the compilation then uses. Raises ToolchainError and Exit."""
     from nautilus.tune.command import Options, tune_one
     from nautilus.tune.types import Settings
 

@@ -170,6 +170,7 @@ def _write(entry: Entry, asked: Asked, options: dict[str, Any]) -> None:
 
 
 def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
+    """The files, summary and messages of ``spec`` for each architecture that is asked for. Raises UsageError."""
     from nautilus.cli.request import make_request
     from nautilus.export.outputs import outputs
     from nautilus.passes.dumps import stage_of
@@ -222,7 +223,7 @@ def compiled_entry(spec: Path, asked: Asked, options: dict[str, Any]) -> Entry:
 def run_and_build(
     request: Request, options: dict[str, Any], how: How, *more: Instrument
 ) -> tuple[Result, Compiled | None]:
-    """Compile under the instruments that the options ask for, and show warnings.
+    """Compile under the instruments that the options ask for, and show warnings. Raises UsageError.
 
     ``how``: as far as the request says; the same, with a kernel that ptxas accepts; up to the cubin.  ``more``: further
     instruments.

@@ -15,11 +15,10 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -52,6 +51,29 @@ EXIT_CODES = {
     "5": "the budget is spent without a result", "70": "internal error", "128 + n": "stopped by signal n",
 }  # fmt: skip
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Ending:
+    """Ends the process with ``code`` without the last steps of the interpreter, which free every object one by one.
+
+    They take a tenth of a short compilation.  The interpreter calls it after it has waited for other threads, and after
+    every function that was registered later.
+    """
+
+    code: int | None = None
+
+    def __call__(self) -> None:
+        if self.code is None:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                if stream is not None:
+                    stream.flush()
+        os._exit(self.code)
+
+
+_ENDING = _Ending()
+atexit.register(_ENDING)
 
 
 class _Main(click.Group):
@@ -177,7 +199,7 @@ def run_command(**options: Any) -> None:
     "--against",
     callback=names,
     metavar="PEER,...",
-    default="cudnn,fa2,fa3,flex,cublas,torch,compile",
+    default="all",
     show_default=True,
     help="Peers; missing or inapplicable ones are listed with the reason.",
 )
@@ -456,21 +478,5 @@ def entry() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:  # respects nohup
             signal.signal(number, terminate)
     answered = completed(cli)
-    code = main() if answered is None else answered
-    _leave(code)
-
-
-def _leave(code: int) -> NoReturn:
-    """End the process without the last steps of the interpreter, which free every object one by one.
-
-    They take a tenth of a short compilation.  Other threads, if there are any, are waited for.
-    """
-    if threading.active_count() == 1:
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                if stream is not None:
-                    stream.flush()
-        os._exit(code)
-    gc.freeze()
-    sys.exit(code)
+    _ENDING.code = main() if answered is None else answered
+    sys.exit(_ENDING.code)

@@ -26,6 +26,7 @@ class Message:
     word: str = ""
 
     def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON data."""
         return asdict(self)
 
 

@@ -73,6 +73,7 @@ def _dims(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...])
 
 
 def pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """NAME=VALUE options by name. Raises BadParameter for another form."""
     found: dict[str, str] = {}
     for value in values:
         name, equals, right = value.partition("=")
@@ -83,6 +84,7 @@ def pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...])
 
 
 def identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
+    """A name in C; empty for None. Raises BadParameter for another word."""
     if value is not None and not (value.isidentifier() and value.isascii()):
         raise click.BadParameter(f"{value!r} is no name in C")
     return value or ""
@@ -194,10 +196,12 @@ def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def names(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
+    """The words of a list with commas, each once."""
     return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
 
 
 def ordinals(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
+    """The device numbers of a list with commas. Raises BadParameter for anything else."""
     parts = [part.strip() for part in value.split(",")]
     if not all(part.isdigit() for part in parts) or len(set(parts)) < len(parts):
         raise click.BadParameter(f"{value!r} is not a list of device numbers such as 0,1")

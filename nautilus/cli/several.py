@@ -29,7 +29,7 @@ _OF_ONE_SPEC = {"name": "--name", "report": "--report", "trace": "--trace", "dum
 
 
 def for_each(specs: Sequence[Path], run: Callable[[Path], None]) -> None:
-    """``run`` of every spec; the errors of one do not stop the others.  The exit code is that of the first failure."""
+    """``run`` of every spec; errors of one do not stop the others. Raises Exit with the code of the first failure."""
     if len(specs) == 1:
         run(specs[0])
         return

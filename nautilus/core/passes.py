@@ -20,9 +20,13 @@ class Pass(Protocol):
     """A pass of a pipeline."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name in dumps and on the command line."""
+        ...
 
-    def apply(self, module: Any) -> Any: ...
+    def apply(self, module: Any) -> Any:
+        """The module after the pass; the same object where nothing changed."""
+        ...
 
 
 class CertifyingPass(ABC, Generic[Module]):

@@ -48,10 +48,12 @@ class DType(enum.Enum):
 
     @property
     def is_float(self) -> bool:
+        """Whether the type is one of floats."""
         return FORMATS[self].kind == "float"
 
     @property
     def is_int(self) -> bool:
+        """Whether the type is one of signed or unsigned integers."""
         return FORMATS[self].kind in ("int", "uint")
 
     @property

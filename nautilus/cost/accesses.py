@@ -84,6 +84,7 @@ class PlainLoads:
         return around
 
     def leave(self, around: dict[object, float]) -> None:
+        """End a body; ``around``: the result of ``enter``."""
         self._near = around
 
     def add(self, buffer: Buffer, op: GlobalLoad, times: float) -> float:

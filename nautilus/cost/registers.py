@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator
 from math import prod
 
 from nautilus.core.ops import declaration
-from nautilus.cost.work import is_split_k_block
+from nautilus.ma_tile.analysis.consumers import is_split_k_block
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, RolesOp

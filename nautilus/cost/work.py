@@ -22,8 +22,9 @@ from nautilus.core.types import DType
 from nautilus.cost.accesses import PlainLoads, alone, shares_loads, store_work, with_strides
 from nautilus.cost.combining import awaited_loads, chain, combining
 from nautilus.cost.estimates import choices, estimated, longest, segment_lengths, share_of_one, starts_of, window_ends
-from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, operation, rescales_lazily, squares
+from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, mma_rate, operation, rescales_lazily, squares
 from nautilus.cost.reads import Access, Reads, both_ends
+from nautilus.ma_tile.analysis.consumers import is_split_k_block
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.analysis.repeated_values import repeated_values
 from nautilus.ma_tile.analysis.sectors import ENDS
@@ -151,6 +152,7 @@ class Counter:
         self.private = 1  # consumers with a pipeline of their own, each a slice of one buffer
 
     def run(self) -> Work:
+        """The work of the kernel for each tile."""
         roles = [r for op in self.kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
         consumers = [r for r in roles if not r.single]
         if is_split_k_block(self.kernel):
@@ -219,6 +221,7 @@ class Counter:
         return longest(e, env, self.segments, self.windows, starts=name in self.starts)
 
     def block(self, body: tuple[MemOp, ...], times: Any, env: dict[str, Any]) -> None:
+        """Count the ops of ``body``, which runs ``times`` for each tile where variables have values ``env``."""
         around = self.plain.enter()
         for op in body:
             match op:
@@ -260,6 +263,7 @@ class Counter:
         return np.asarray(estimated(cond, env), dtype=np.float64)
 
     def loop(self, op: ma.ForOp, times: Any, env: dict[str, Any]) -> None:
+        """Count a loop at its middle iteration, multiplied by its trip count."""
         low, high = estimated(op.lo, env), estimated(op.hi, env)
         trips = np.maximum(np.asarray(high, np.float64) - np.asarray(low, np.float64), 0.0)
         if not np.any(trips):  # flags are taken as 0
@@ -297,6 +301,7 @@ class Counter:
 
     # -- leaves ---------------------------------------------------------------------------------
     def leaf(self, op: MemOp, times: Any, env: dict[str, Any]) -> None:
+        """Count an op without ops inside. Raises TypeError for one that has no cost."""
         c = self.counts
         match op:
             case MmaOp():
@@ -372,14 +377,14 @@ class Counter:
         c = self.counts
         c.flops = c.flops + times * flops
         if op.instr in WGMMA:
-            c.wgmma = c.wgmma + times * flops / _rate(dtype)
+            c.wgmma = c.wgmma + times * flops / mma_rate(dtype)
             if not op.is_async:
                 c.drains = c.drains + times
             return
         if op.instr in MMA:
             parts = MMA[op.instr].parts
             products = parts * (parts + 1) // 2
-            c.warp_mma = c.warp_mma + times * products * flops / _rate(dtype)
+            c.warp_mma = c.warp_mma + times * products * flops / mma_rate(dtype)
             rows, columns = self.split(op, 0), self.split(op, 1)
             fetched = (m * columns if isinstance(op.a, Slot) else 0) + (n * rows if isinstance(op.b, Slot) else 0)
             c.shared = c.shared + times * float(fetched * k * dtype.bytes)
@@ -389,6 +394,7 @@ class Counter:
         self.elementwise(times, flops / 2 / 32 * 1.2)
 
     def depth_of(self, op: MmaOp) -> tuple[int, DType]:
+        """The contracted elements of an MMA, and their type."""
         for side in (op.a, op.b):
             axes = side.type.axes if isinstance(side, Frag) else self.smem[side.buffer].axes
             dtype = side.type.dtype if isinstance(side, Frag) else self.smem[side.buffer].dtype
@@ -403,6 +409,7 @@ class Counter:
         return prod(x.size for x in layout.warp if x.axis == axis)
 
     def combine(self, op: ma.ReduceOp | ma.ScanOp, times: Any) -> None:
+        """Count a reduction or a scan."""
         found = combining(op, self.kernel.layouts)
         self.elementwise(times, self.warps * found.slots)
         if found.shuffles and self.depth:
@@ -410,21 +417,25 @@ class Counter:
         self.counts.barriers = self.counts.barriers + times * found.barriers
 
     def elementwise(self, times: Any, slots: float) -> None:
+        """Add warp instructions, covered or exposed."""
         if self.flight:
             self.counts.issue_under = self.counts.issue_under + times * slots
         else:
             self.counts.issue = self.counts.issue + times * slots
 
     def special(self, times: Any, results: float) -> None:
+        """Add results of the special-function unit, covered or exposed."""
         if self.flight:
             self.counts.special_under = self.counts.special_under + times * results
         else:
             self.counts.special = self.counts.special + times * results
 
     def registers(self, f: Frag) -> int:
+        """Registers of a thread for ``f``."""
         return self.kernel.layouts[f.layout].registers
 
     def through_shared(self, f: Frag, vec: int, times: Any) -> None:
+        """Count the bytes of ``f`` in shared memory, and its instructions of ``vec`` elements."""
         count = self.registers(f)
         self.counts.shared = self.counts.shared + times * float(count * f.type.dtype.bytes * 32 * self.warps)
         self.elementwise(times, self.warps * count / max(1, vec))
@@ -454,6 +465,7 @@ class Counter:
         return 1.0 if mask is None else 1.0 * np.maximum(estimated(mask, env), estimated(mask, middle))
 
     def tma_load(self, op: ma.TmaLoad, times: Any, env: dict[str, Any]) -> None:
+        """Count a TMA load and its pipeline."""
         self.copied(op.slot, op.buffer, op.index, times, env, 1.0)
         s = self.smem[op.slot.buffer]
         rows = prod(a.size for a in s.axes) * s.dtype.bytes / (op.slot.swizzle or s.axes[-1].size * s.dtype.bytes)
@@ -465,6 +477,7 @@ class Counter:
             self.pipeline(op.slot, self.depths.get(op.mbar[0], 1), pipeline in self.late)
 
     def pipeline(self, slot: Slot, stages: int, late: bool) -> None:
+        """Record the pipeline of ``slot``; ``late``: its stages are released one iteration later."""
         if self.depth and slot.buffer not in self.pipelines:
             s = self.smem[slot.buffer]
             self.iteration_bytes += s.bytes / max(1, stages)
@@ -474,6 +487,7 @@ class Counter:
     def copied(
         self, slot: Slot, buffer: str, index: tuple[Expr, ...], times: Any, env: dict[str, Any], share: Any
     ) -> None:
+        """Count the bytes of a copy to ``slot``, of which ``share`` are not masked."""
         s = self.smem[slot.buffer]
         size = prod(a.size for a in s.axes) * s.dtype.bytes
         self.counts.read = self.counts.read + times * size * share
@@ -482,19 +496,4 @@ class Counter:
         self.reads.add(buffer, index, {a.name: a.size for a in s.axes}, env)
 
 
-def is_split_k_block(kernel: MemKernel) -> bool:
-    """Whether warps compute partial results that their own block combines (pass ``combine-in-block``)."""
-    roles = [r for op in kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
-    alike = len(roles) == 1 and roles[0].consumers > 1 and not roles[0].single
-    return alike and not isinstance(kernel.body[-1], ma.RolesOp)
-
-
-def _rate(dtype: DType) -> float:
-    """MMA operations a cycle and multiprocessor for elements of ``dtype``, relative to 4096 for 16-bit elements.
-
-    Those of f64 take what single warps reach of a 10th part: 67 TFLOP/s on an H200, by its data sheet.
-    """
-    return 4096.0 / 10 if dtype is DType.F64 else 4096.0 * 2 / max(dtype.bytes, 1)
-
-
-__all__ = ["Access", "Counter", "Counts", "Work", "count", "estimated", "is_split_k_block"]
+__all__ = ["Access", "Counter", "Counts", "Work", "count", "estimated"]

@@ -12,183 +12,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import product
 
-from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.cuda.atomics import ATOMICS
 from nautilus.cuda.text.functions import ATAN2, BINADE, BYTE_TO_F32, DIV_BY, HYPOT, POW
-from nautilus.cuda.text.matrix import mma, mma_f64, wgmma
-
-
-@dataclass(frozen=True, slots=True)
-class Helper:
-    """A device function's text and the helpers that it calls."""
-
-    text: str
-    needs: tuple[str, ...] = ()
-
-
-def _unary(name: str, ptx: str, comment: str) -> Helper:
-    body = f'float y; asm("{ptx} %0, %1;" : "=f"(y) : "f"(x)); return y;'
-    return Helper(f"// {comment}\n__device__ __forceinline__ float {name}(float x) {{ {body} }}")
-
-
-def _binary(name: str, ptx: str, says: str) -> Helper:
-    body = f'float y; asm("{ptx} %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y;'
-    return Helper(f"// {says}\n__device__ __forceinline__ float {name}(float a, float b) {{ {body} }}")
-
-
-def _matrix(name: str, ptx: str, a: int, b: int, acc: str, reg: str) -> Helper:
-    return Helper(mma(name, ptx, a, b, acc, reg))
-
-
-def _ldmatrix(name: str, count: int, trans: bool) -> Helper:
-    """Each lane gives the shared address of one 16-byte row of an 8x8 matrix of 16-bit elements."""
-    outs = ", ".join(f'"=r"(d[{i}])' for i in range(count))
-    regs = ", ".join(f"%{i}" for i in range(count))
-    suffix = ".trans" if trans else ""
-    return Helper(
-        f"__device__ __forceinline__ void {name}(u32* d, u32 address) {{\n"
-        f'    asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{suffix}.shared.b16 {{{regs}}}, [%{count}];"\n'
-        f'                 : {outs} : "r"(address));\n}}'
-    )
-
-
-def _load_pinned(size: int) -> Helper:
-    """Zeros if inactive.  Volatile: the compiler does not move it, which keeps the live range of its result short."""
-    word, count = {8: ("uint2", 2), 16: ("uint4", 4)}.get(size, ("u32", 1))
-    ptx = f"ld.global.nc{f'.v{count}' if count > 1 else ''}.{ {1: 'u8', 2: 'u16'}.get(size, 'u32') }"
-    fields = [f"y.{f}" for f in "xyzw"[:count]] if count > 1 else ["y"]
-    outs = ", ".join(f'"=&r"({f})' for f in fields)
-    zero = " ".join(f"mov.u32 %{i}, 0;" for i in range(count))
-    target = ", ".join(f"%{i}" for i in range(count))
-    target = f"{{{target}}}" if count > 1 else target
-    return Helper(
-        f"__device__ __forceinline__ {word} load_pinned_{size}(const void* p, bool wanted) {{\n"
-        f"    {word} y;\n"
-        f'    asm volatile("{{ .reg .pred w; setp.ne.u32 w, %{count + 1}, 0; {zero} "\n'
-        f'                 "@w {ptx} {target}, [%{count}]; }}" : {outs} : "l"(p), "r"((u32)wanted));\n'
-        "    return y;\n}"
-    )
-
-
-def _from_float8(form: str) -> Helper:
-    """Exact: through a pair of halves."""
-    return Helper(
-        f"__device__ __forceinline__ float {form}_to_f32(unsigned char x) {{\n"
-        f'    u32 pair; asm("cvt.rn.f16x2.{form}x2 %0, %1;" : "=r"(pair) : "h"((u16)x));\n'
-        "    return f16_to_f32((u16)pair);\n}",
-        ("f16_to_f32",),
-    )
-
-
-def _element_from_float8(form: str) -> Helper:
-    return Helper(
-        f"// Element i of four; the compiler finds the conversion that two neighbours have in common.\n"
-        f"__device__ __forceinline__ float {form}_to_f32_of(u32 four, int i) {{\n"
-        f'    u32 y; asm("cvt.rn.f16x2.{form}x2 %0, %1;" : "=r"(y) : "h"(half_of(four, i / 2)));\n'
-        f"    return f16_to_f32(half_of(y, i % 2));\n}}",
-        ("f16_to_f32", "half_of"),
-    )
-
-
-def _fma_pair(form: str) -> Helper:
-    return Helper(
-        f"__device__ __forceinline__ u32 fma_{form}x2(u32 a, u32 b, u32 c) "
-        f'{{ u32 y; asm("fma.rn.{form}x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c)); return y; }}'
-    )
-
-
-def _e2m1_bits(form: str, shift: int, mask: int) -> Helper:
-    """The sign stays where a float has it, the bits after it move to the last exponent and the first mantissa bits."""
-    return Helper(
-        "// The halves of byte i as two floats, smaller by a power of two.\n"
-        f"__device__ __forceinline__ u32 e2m1_bits_{form}(u32 four, int i) {{\n"
-        "    const u32 top = __byte_perm(four << 4, four, 0x4400 + 0x1111 * i);\n"
-        f"    return (top & 0x80008000u) | ((top >> {shift}) & {mask << 16 | mask:#010x}u);\n}}"
-    )
-
-
-def _to_float8(form: str, limit: str, compare: str, bits: str, what: str) -> Helper:
-    """To nearest; the instruction alone would give the largest finite number for what is beyond it."""
-    return Helper(
-        f"// To nearest, ties to even; {what} beyond the largest number.\n"
-        f"__device__ __forceinline__ unsigned char f32_to_{form}(float x) {{\n"
-        f'    u16 pair; asm("cvt.rn.satfinite.{form}x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));\n'
-        f"    return fabsf(x) {compare.strip()} {limit} ? (pair & 0x80) | {bits} : pair;\n}}"
-    )
-
-
-def _cp_async(size: int) -> Helper:
-    """Global to shared; an inactive copy writes zeros (source size 0) and reads nothing."""
-    cache = "cg" if size == 16 else "ca"
-    return Helper(
-        f"__device__ __forceinline__ void cp_async_{size}(u32 shared, const void* global, bool active) {{\n"
-        f'    asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"\n'
-        f'                 :: "r"(shared), "l"(global), "r"(active ? {size} : 0) : "memory");\n}}'
-    )
-
-
-def _swizzle(width: int, xor: str) -> Helper:
-    shift = {128: 7, 64: 6, 32: 5}[width]
-    return Helper(
-        f"// Byte offset in a tile cut into slabs of {width}-byte rows whose 16-byte chunks are permuted by the row.\n"
-        f"template <int ROWS> __device__ __forceinline__ u32 swizzle_{width}(int row, int byte) {{\n"
-        f"    return (byte >> {shift}) * (ROWS * {width}) + row * {width}"
-        f" + ((byte & {width - 1}) ^ (({xor}) << 4));\n}}"
-    )
-
-
-def _asm(name: str, params: str, ptx: str, operands: str, comment: str = "") -> Helper:
-    """A function of one volatile instruction that orders memory."""
-    head = f"// {comment}\n" if comment else ""
-    body = f'asm volatile("{ptx}" :: {operands} : "memory");'
-    return Helper(f"{head}__device__ __forceinline__ void {name}({params}) {{ {body} }}")
-
-
-def _tma(rank: int) -> dict[str, Helper]:
-    """TMA copies of ``rank`` axes; coordinates innermost first."""
-    params = ", ".join(f"int c{i}" for i in range(rank))
-    values = ", ".join(f'"r"(c{i})' for i in range(rank))
-    load = ", ".join(f"%{i + 3}" for i in range(rank))
-    store = ", ".join(f"%{i + 2}" for i in range(rank))
-    tensor = f"cp.async.bulk.tensor.{rank}d"
-    return {
-        f"tma_load_{rank}d": Helper(
-            f"__device__ __forceinline__ void tma_load_{rank}d("
-            f"u32 shared, const TensorMap* map, u32 bar, {params}) {{\n"
-            f'    asm volatile("{tensor}.shared::cluster.global.mbarrier::complete_tx::bytes "\n'
-            f'                 "[%0], [%1, {{{load}}}], [%2];"\n'
-            f'                 :: "r"(shared), "l"(map), "r"(bar), {values} : "memory");\n}}',
-            ("tensor_map",),
-        ),
-        f"tma_load_{rank}d_multicast": Helper(
-            f"// Copies to the same offset in each block of the cluster with a bit in `blocks`, with its barrier.\n"
-            f"__device__ __forceinline__ void tma_load_{rank}d_multicast("
-            f"u32 shared, const TensorMap* map, u32 bar, {params}, u16 blocks) {{\n"
-            f'    asm volatile("{tensor}.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "\n'
-            f'                 "[%0], [%1, {{{load}}}], [%2], %{rank + 3};"\n'
-            f'                 :: "r"(shared), "l"(map), "r"(bar), {values}, "h"(blocks) : "memory");\n}}',
-            ("tensor_map",),
-        ),
-        f"tma_store_{rank}d": Helper(
-            f"__device__ __forceinline__ void tma_store_{rank}d(const TensorMap* map, u32 shared, {params}) {{\n"
-            f'    asm volatile("{tensor}.global.shared::cta.bulk_group [%0, {{{store}}}], [%1];"\n'
-            f'                 :: "l"(map), "r"(shared), {values} : "memory");\n}}',
-            ("tensor_map",),
-        ),
-    }
-
-
-def _stmatrix(count: int) -> Helper:
-    """Each lane gives the shared address of one 16-byte row of an 8x8 matrix of 16-bit elements."""
-    ins = ", ".join(f'"r"(s[{i}])' for i in range(count))
-    regs = ", ".join(f"%{i + 1}" for i in range(count))
-    return Helper(
-        f"__device__ __forceinline__ void stmatrix_x{count}(u32 address, const u32* s) {{\n"
-        f'    asm volatile("stmatrix.sync.aligned.m8n8.x{count}.shared.b16 [%0], {{{regs}}};"\n'
-        f'                 :: "r"(address), {ins} : "memory");\n}}'
-    )
-
+from nautilus.cuda.text.helpers import (
+    Helper,
+    asm,
+    binary,
+    cp_async,
+    e2m1_bits,
+    element_from_float8,
+    fma_pair,
+    from_float8,
+    ldmatrix,
+    load_pinned,
+    matrix,
+    stmatrix,
+    swizzle,
+    tma,
+    to_float8,
+    unary,
+)
+from nautilus.cuda.text.matrix import mma_f64, wgmma
 
 _IF_NAN = "NaN if either operand is NaN (fmaxf and fminf return the other operand)."
 #: functions of two values of one type; quotients round towards minus infinity, and shifts take any amount
@@ -202,14 +47,14 @@ _BODIES = {
 }
 
 HELPERS: Mapping[str, Helper] = {
-    "exp2_approx": _unary("exp2_approx", "ex2.approx.ftz.f32", "2^x to 2 ulp; 0 for -inf."),
-    "log2_approx": _unary("log2_approx", "lg2.approx.ftz.f32", "log2(x), near 1 to 2^-22."),
-    "rcp_approx": _unary("rcp_approx", "rcp.approx.ftz.f32", "1/x to 1 ulp."),
-    "rsqrt_approx": _unary("rsqrt_approx", "rsqrt.approx.ftz.f32", "1/sqrt(x) to 2 ulp."),
-    "tanh_approx": _unary("tanh_approx", "tanh.approx.f32", "tanh(x) to a relative 2^-11."),
-    "div_approx": _binary("div_approx", "div.full.f32", "a / b to 2 ulp, without a branch."),
-    "max_nan": _binary("max_nan", "max.NaN.f32", _IF_NAN),
-    "min_nan": _binary("min_nan", "min.NaN.f32", _IF_NAN),
+    "exp2_approx": unary("exp2_approx", "ex2.approx.ftz.f32", "2^x to 2 ulp; 0 for -inf."),
+    "log2_approx": unary("log2_approx", "lg2.approx.ftz.f32", "log2(x), near 1 to 2^-22."),
+    "rcp_approx": unary("rcp_approx", "rcp.approx.ftz.f32", "1/x to 1 ulp."),
+    "rsqrt_approx": unary("rsqrt_approx", "rsqrt.approx.ftz.f32", "1/sqrt(x) to 2 ulp."),
+    "tanh_approx": unary("tanh_approx", "tanh.approx.f32", "tanh(x) to a relative 2^-11."),
+    "div_approx": binary("div_approx", "div.full.f32", "a / b to 2 ulp, without a branch."),
+    "max_nan": binary("max_nan", "max.NaN.f32", _IF_NAN),
+    "min_nan": binary("min_nan", "min.NaN.f32", _IF_NAN),
     "max_nan_f64": Helper(
         "__device__ __forceinline__ double max_nan_f64(double a, double b) "
         "{ return a > b || a != a || (a == b && !signbit(a)) ? a : b; }"
@@ -274,26 +119,26 @@ HELPERS: Mapping[str, Helper] = {
         "__device__ __forceinline__ u32 pack_bf16(float low, float high) "
         '{ u32 y; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low)); return y; }'
     ),
-    "e4m3_to_f32": _from_float8("e4m3"),
-    "e5m2_to_f32": _from_float8("e5m2"),
-    "f32_to_e4m3": _to_float8("e4m3", "464.0f", "> ", "0x7f", "NaN"),
-    "f32_to_e5m2": _to_float8("e5m2", "61440.0f", ">=", "0x7c", "infinity"),
+    "e4m3_to_f32": from_float8("e4m3"),
+    "e5m2_to_f32": from_float8("e5m2"),
+    "f32_to_e4m3": to_float8("e4m3", "464.0f", "> ", "0x7f", "NaN"),
+    "f32_to_e5m2": to_float8("e5m2", "61440.0f", ">=", "0x7c", "infinity"),
     "half_of": Helper(
         "// One 16-bit half of a packed register.\n"
         "__device__ __forceinline__ u16 half_of(u32 pair, int high) { return high ? pair >> 16 : pair & 0xffffu; }"
     ),
-    **{f"{form}_to_f32_of": _element_from_float8(form) for form in ("e4m3", "e5m2")},
+    **{f"{form}_to_f32_of": element_from_float8(form) for form in ("e4m3", "e5m2")},
     "byte_of": Helper(
         "__device__ __forceinline__ unsigned char byte_of(u32 four, int i) { return (four >> (8 * i)) & 0xffu; }"
     ),
     **{name: Helper(text) for name, text in BYTE_TO_F32.items()},
-    **{f"fma_{t}x2": _fma_pair(t) for t in ("f16", "bf16")},
+    **{f"fma_{t}x2": fma_pair(t) for t in ("f16", "bf16")},
     "nibble_bits": Helper(
         "// The halves of byte i as the low bits, inverted where EXPONENT has them, of floats with its upper bits.\n"
         "template <u32 EXPONENT> __device__ __forceinline__ u32 nibble_bits(u32 four, int i) {\n"
         "    return (__byte_perm(four, four >> 4, 0x4400 + 0x1111 * i) & 0x000f000fu) ^ EXPONENT;\n}"
     ),
-    **{f"e2m1_bits_{t}": _e2m1_bits(t, *at) for t, at in {"f16": (3, 0x0E00), "bf16": (6, 0x01C0)}.items()},
+    **{f"e2m1_bits_{t}": e2m1_bits(t, *at) for t, at in {"f16": (3, 0x0E00), "bf16": (6, 0x01C0)}.items()},
     "pack_bytes": Helper(
         "__device__ __forceinline__ u32 pack_bytes(int a, int b, int c, int d) "
         "{ return (a & 0xff) | (b & 0xff) << 8 | (c & 0xff) << 16 | (u32)(d & 0xff) << 24; }"
@@ -324,13 +169,13 @@ HELPERS: Mapping[str, Helper] = {
         "    for (int i = 0; i < 4; ++i) w[i] = (u32)(((u64)w[i + 1] << 32 | w[i]) >> bits);\n"
         "    return make_uint4(w[0], w[1], w[2], w[3]);\n}"
     ),
-    "swizzle_128": _swizzle(128, "row & 7"),
-    "swizzle_64": _swizzle(64, "(row >> 1) & 3"),
-    "swizzle_32": _swizzle(32, "(row >> 2) & 1"),
-    **{f"load_pinned_{size}": _load_pinned(size) for size in (1, 2, 4, 8, 16)},
-    "cp_async_4": _cp_async(4),
-    "cp_async_8": _cp_async(8),
-    "cp_async_16": _cp_async(16),
+    "swizzle_128": swizzle(128, "row & 7"),
+    "swizzle_64": swizzle(64, "(row >> 1) & 3"),
+    "swizzle_32": swizzle(32, "(row >> 2) & 1"),
+    **{f"load_pinned_{size}": load_pinned(size) for size in (1, 2, 4, 8, 16)},
+    "cp_async_4": cp_async(4),
+    "cp_async_8": cp_async(8),
+    "cp_async_16": cp_async(16),
     "cp_async_commit": Helper(
         '__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }'
     ),
@@ -343,16 +188,16 @@ HELPERS: Mapping[str, Helper] = {
         "__device__ __forceinline__ void named_barrier(int id, int threads) "
         '{ asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }'
     ),
-    "grid_wait": _asm(
+    "grid_wait": asm(
         "grid_wait", "", "griddepcontrol.wait;", "", "Earlier launches have ended, and what they wrote is visible."
     ),
-    "launch_dependents": _asm("launch_dependents", "", "griddepcontrol.launch_dependents;", ""),
-    "named_arrive": _asm(
+    "launch_dependents": asm("launch_dependents", "", "griddepcontrol.launch_dependents;", ""),
+    "named_arrive": asm(
         "named_arrive", "int id, int threads", "bar.arrive %0, %1;", '"r"(id), "r"(threads)', "Arrives without waiting."
     ),
     "tensor_map": Helper("struct __align__(64) TensorMap { unsigned long long opaque[16]; };"),
-    **{name: h for rank in range(1, 6) for name, h in _tma(rank).items()},
-    "tma_commit": _asm("tma_commit", "", "cp.async.bulk.commit_group;", ""),
+    **{name: h for rank in range(1, 6) for name, h in tma(rank).items()},
+    "tma_commit": asm("tma_commit", "", "cp.async.bulk.commit_group;", ""),
     "tma_wait_read": Helper(
         "// At most this thread's PENDING youngest groups of stores still read shared memory.\n"
         "template <int PENDING> __device__ __forceinline__ void tma_wait_read() "
@@ -362,12 +207,12 @@ HELPERS: Mapping[str, Helper] = {
         "template <int PENDING> __device__ __forceinline__ void tma_wait() "
         '{ asm volatile("cp.async.bulk.wait_group %0;" :: "n"(PENDING) : "memory"); }'
     ),
-    "fence_proxy": _asm("fence_proxy", "", "fence.proxy.async.shared::cta;", ""),
-    "mbarrier_init": _asm(
+    "fence_proxy": asm("fence_proxy", "", "fence.proxy.async.shared::cta;", ""),
+    "mbarrier_init": asm(
         "mbarrier_init", "u32 bar, int arrivals", "mbarrier.init.shared::cta.b64 [%0], %1;", '"r"(bar), "r"(arrivals)'
     ),
-    "fence_mbarrier_init": _asm("fence_mbarrier_init", "", "fence.mbarrier_init.release.cluster;", ""),
-    "mbarrier_arrive": _asm("mbarrier_arrive", "u32 bar", "mbarrier.arrive.shared::cta.b64 _, [%0];", '"r"(bar)'),
+    "fence_mbarrier_init": asm("fence_mbarrier_init", "", "fence.mbarrier_init.release.cluster;", ""),
+    "mbarrier_arrive": asm("mbarrier_arrive", "u32 bar", "mbarrier.arrive.shared::cta.b64 _, [%0];", '"r"(bar)'),
     "mbarrier_arrive_at": Helper(
         "// Arrives at the barrier at this offset in block `rank` of the cluster.\n"
         "__device__ __forceinline__ void mbarrier_arrive_at(u32 bar, u32 rank) {\n"
@@ -382,10 +227,10 @@ HELPERS: Mapping[str, Helper] = {
         '    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(here), "r"(rank));\n'
         "    return there;\n}"
     ),
-    "cluster_arrive": _asm("cluster_arrive", "", "barrier.cluster.arrive;", "", "Releases what this thread wrote."),
-    "cluster_arrive_relaxed": _asm("cluster_arrive_relaxed", "", "barrier.cluster.arrive.relaxed;", ""),
-    "cluster_wait": _asm("cluster_wait", "", "barrier.cluster.wait;", "", "For all threads of the cluster."),
-    "mbarrier_expect": _asm(
+    "cluster_arrive": asm("cluster_arrive", "", "barrier.cluster.arrive;", "", "Releases what this thread wrote."),
+    "cluster_arrive_relaxed": asm("cluster_arrive_relaxed", "", "barrier.cluster.arrive.relaxed;", ""),
+    "cluster_wait": asm("cluster_wait", "", "barrier.cluster.wait;", "", "For all threads of the cluster."),
+    "mbarrier_expect": asm(
         "mbarrier_expect",
         "u32 bar, int bytes",
         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;",
@@ -410,8 +255,8 @@ HELPERS: Mapping[str, Helper] = {
         "template <int COUNT> __device__ __forceinline__ void registers_more() "
         '{ asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(COUNT)); }'
     ),
-    "wgmma_fence": _asm("wgmma_fence", "", "wgmma.fence.sync.aligned;", ""),
-    "wgmma_commit": _asm("wgmma_commit", "", "wgmma.commit_group.sync.aligned;", ""),
+    "wgmma_fence": asm("wgmma_fence", "", "wgmma.fence.sync.aligned;", ""),
+    "wgmma_commit": asm("wgmma_commit", "", "wgmma.commit_group.sync.aligned;", ""),
     "wgmma_wait": Helper(
         "// At most this warpgroup's PENDING youngest groups of MMAs are incomplete.\n"
         "template <int PENDING> __device__ __forceinline__ void wgmma_wait() "
@@ -436,18 +281,18 @@ HELPERS: Mapping[str, Helper] = {
         "    constexpr u64 layout = (u64)(LEADING >> 4) << 16 | (u64)(STRIDE >> 4) << 32 | mode << 62;\n"
         "    return (u64)((address & 0x3ffffu) >> 4) | layout;\n}"
     ),
-    "stmatrix_x4": _stmatrix(4),
-    "stmatrix_x2": _stmatrix(2),
-    "ldmatrix_x4": _ldmatrix("ldmatrix_x4", 4, trans=False),
-    "ldmatrix_x4_trans": _ldmatrix("ldmatrix_x4_trans", 4, trans=True),
-    "ldmatrix_x2": _ldmatrix("ldmatrix_x2", 2, trans=False),
-    "ldmatrix_x2_trans": _ldmatrix("ldmatrix_x2_trans", 2, trans=True),
-    "mma_m16n8k16_f16": _matrix("mma_m16n8k16_f16", "m16n8k16.row.col.f32.f16.f16.f32", 4, 2, "float", "f"),
-    "mma_m16n8k16_bf16": _matrix("mma_m16n8k16_bf16", "m16n8k16.row.col.f32.bf16.bf16.f32", 4, 2, "float", "f"),
+    "stmatrix_x4": stmatrix(4),
+    "stmatrix_x2": stmatrix(2),
+    "ldmatrix_x4": ldmatrix("ldmatrix_x4", 4, trans=False),
+    "ldmatrix_x4_trans": ldmatrix("ldmatrix_x4_trans", 4, trans=True),
+    "ldmatrix_x2": ldmatrix("ldmatrix_x2", 2, trans=False),
+    "ldmatrix_x2_trans": ldmatrix("ldmatrix_x2_trans", 2, trans=True),
+    "mma_m16n8k16_f16": matrix("mma_m16n8k16_f16", "m16n8k16.row.col.f32.f16.f16.f32", 4, 2, "float", "f"),
+    "mma_m16n8k16_bf16": matrix("mma_m16n8k16_bf16", "m16n8k16.row.col.f32.bf16.bf16.f32", 4, 2, "float", "f"),
     "mma_m16n8k8_f64": Helper(mma_f64("mma_m16n8k8_f64")),
-    "mma_m16n8k8_tf32": _matrix("mma_m16n8k8_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32", 4, 2, "float", "f"),
+    "mma_m16n8k8_tf32": matrix("mma_m16n8k8_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32", 4, 2, "float", "f"),
     **{
-        name: _matrix(name, f"m16n8k32.row.col.{sums}.{a}.{b}.{sums}", 4, 2, c, register)
+        name: matrix(name, f"m16n8k32.row.col.{sums}.{a}.{b}.{sums}", 4, 2, c, register)
         for sums, c, register, types in (("f32", "float", "f", ("e4m3", "e5m2")), ("s32", "int", "r", ("s8", "u8")))
         for a, b in product(types, repeat=2)
         for name in (f"mma_m16n8k32_{a}" + f"_{b}" * (a != b),)

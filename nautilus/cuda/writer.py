@@ -155,14 +155,17 @@ class Writer:
 
     @property
     def lane(self) -> str:
+        """The variable that holds the lane of the thread."""
         return self.value("lane")
 
     @property
     def warp(self) -> str:
+        """The variable that holds the warp of the thread in its role."""
         return self.value("warp")
 
     @property
     def block(self) -> str:
+        """The variable that holds the number of the block."""
         return self.value("block")
 
     @property
@@ -176,9 +179,11 @@ class Writer:
         return self.value("smem")
 
     def layout(self, frag: ma.Frag) -> FragLayout:
+        """The layout of ``frag``."""
         return self.all_layouts[frag.layout]
 
     def array(self, frag: ma.Frag) -> RegisterArray:
+        """The C array that holds ``frag``."""
         return register_array(frag.type.dtype, self.layout(frag).registers)
 
     def declare(self, frag: ma.Frag) -> str:
@@ -329,6 +334,7 @@ class Writer:
         return frag.name in self.owned and self.uses[frag.name] == 1 and name not in self.aliased
 
     def zero(self, dtype: DType) -> str:
+        """The literal 0 of ``dtype``."""
         return literal(0 if not dtype.is_float else 0.0, dtype)
 
 

@@ -27,6 +27,7 @@ class Document:
 
     @property
     def source(self) -> Source:
+        """The text with its name, for spans."""
         return Source(self.name, self.text)
 
     @property

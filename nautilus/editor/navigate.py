@@ -45,7 +45,7 @@ def renameable(document: Document, line: int, column: int) -> Occurrence:
     if found is None or found.entity.kind in ("built-in", "type", "unknown"):
         raise InputError("only names that the spec declares can be renamed")
     if any(d.severity is Severity.ERROR for d in document.analysis.diagnostics):
-        raise InputError("a spec with errors cannot be renamed in: the meaning of its names is not known")
+        raise InputError("no name of a spec with errors can be changed, because the meaning of its names is not known")
     own = [o for o in document.occurrences if o.entity == found.entity]
     if not any(o.role != "uses" for o in own):
         raise InputError(f"'{found.entity.name}' is a function of the prelude")

@@ -155,6 +155,7 @@ class Session:
         )  # fmt: skip
 
     def hover(self, params: Any) -> Any:
+        """What is known of the name at a position, with the kernels; None where there is none."""
         own = self.document(params.text_document.uri)
         given = str(self.options.get("arch"))
         found = hover(own, *self._place(params), lambda: kernels(own, given if given in TARGETS else DEFAULT_TARGET))
@@ -163,13 +164,16 @@ class Session:
         return self.lsp.Hover(self._markdown(found.text), self._range(found.span))
 
     def definition(self, params: Any) -> Any:
+        """The place that defines the name at a position."""
         return self._locations(definitions(self.document(params.text_document.uri), *self._place(params)))
 
     def references(self, params: Any) -> Any:
+        """Every place of the name at a position."""
         own = self.document(params.text_document.uri)
         return self._locations(references(own, *self._place(params), params.context.include_declaration))
 
     def completion(self, params: Any) -> Any:
+        """The words that may stand at a position."""
         known = self.lsp.CompletionItemKind
         kinds = {
             "keyword": known.Keyword, "type": known.TypeParameter, "function": known.Function,
@@ -186,9 +190,11 @@ class Session:
         return self.lsp.MarkupContent(self.lsp.MarkupKind.Markdown, text) if text else None
 
     def prepare(self, params: Any) -> Any:
+        """The range of the name at a position, which may be renamed. Raises where it may not."""
         return self._range(renameable(self.document(params.text_document.uri), *self._place(params)).span)
 
     def rename(self, params: Any) -> Any:
+        """The edits that give the name at a position another name."""
         uri = params.text_document.uri
         spans = rename(self.document(uri), *self._place(params), params.new_name)
         return self.lsp.WorkspaceEdit({uri: [self.lsp.TextEdit(self._range(s), params.new_name) for s in spans]})

@@ -31,6 +31,7 @@ from nautilus.core.expr.nodes import (
     children,
     free_vars,
     loads,
+    replaced,
     rewrite,
     walk,
     with_children,
@@ -157,7 +158,7 @@ def _whole(spec: Spec, left: Mapping[str, Mapping[int, Array]]) -> tuple[Assumpt
 def _is_of_elements(f: Assumption, e: Load) -> bool:
     """Whether ``f`` says of every element ``e`` of a tensor, by itself, that something holds."""
     variables = [i.name for i in e.index if isinstance(i, Var)]
-    alone = rewrite(f.condition, lambda n: Const(0, n.dtype) if n == e else None)
+    alone = replaced(f.condition, e, Const(0, e.dtype))
     others = any(isinstance(n, Load | Var) for n in walk(alone))
     return not others and sorted(variables) == sorted(a.name for a in f.axes) and len(variables) == len(e.index)
 

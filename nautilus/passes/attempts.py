@@ -28,11 +28,17 @@ class Resources(Protocol):
     """What an assembler says of a kernel: its symbol, registers a thread, bytes a thread stored by spills."""
 
     @property
-    def kernel(self) -> str: ...
+    def kernel(self) -> str:
+        """The symbol of the kernel."""
+        ...
     @property
-    def registers(self) -> int: ...
+    def registers(self) -> int:
+        """Registers of a thread."""
+        ...
     @property
-    def spill_stores(self) -> int: ...
+    def spill_stores(self) -> int:
+        """Bytes that a thread stores by spills."""
+        ...
 
 
 @dataclass
@@ -47,6 +53,7 @@ class Repeated:
     planned: Schedule | None = None
 
     def after(self, record: Record) -> None:
+        """Raise the earlier failure where the schedule is complete and has not changed."""
         if record.base != PLANNED:
             return
         self.planned = record.context.schedule

@@ -126,6 +126,7 @@ class Variants:
 
     @property
     def all(self) -> tuple[Variant, ...]:
+        """All variants, the one for unaligned inputs last."""
         return self.sized if self.unaligned is None else (*self.sized, self.unaligned)
 
     def text(self) -> list[str]:

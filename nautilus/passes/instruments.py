@@ -36,6 +36,7 @@ class Verify:
     """Runs the level's verifier after every step that changed the module."""
 
     def after(self, record: Record) -> None:
+        """Raise VerifyError where the module of ``record`` is not legal."""
         if record.stage.verify and record.changed:
             load(record.stage.verify)(record.module)
 
@@ -50,6 +51,7 @@ class VerifyLater:
     records: list[Record] = field(default_factory=list)
 
     def after(self, record: Record) -> None:
+        """Keep ``record``, and verify the last MA-tile module."""
         if record.number == 0:  # of the last attempt
             self.records.clear()
         self.records.append(record)
@@ -74,6 +76,7 @@ class Print:
     texts: list[str] = field(default_factory=list)
 
     def after(self, record: Record) -> None:
+        """Keep the text of the module if its step is selected."""
         if record.number == 0:
             self.texts.clear()
         own = {record.name, record.base} if record.base != record.name else {record.name, f"{record.name}-1"}
@@ -104,6 +107,7 @@ class DumpDir:
     last: Record | None = None
 
     def after(self, record: Record) -> None:
+        """Write the module of ``record``; files of an earlier attempt are removed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if record.number == 0:
             self.last = None
@@ -126,6 +130,7 @@ class Time:
     records: list[tuple[str, float]] = field(default_factory=list)
 
     def after(self, record: Record) -> None:
+        """Keep the seconds of the step."""
         self.records.append((f"{record.stage.name}/{record.name}", record.seconds))
 
     def report(self) -> str:

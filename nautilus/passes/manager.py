@@ -29,7 +29,7 @@ from nautilus.core.records.memo import Results, Same, first_equal
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.ir.traverse import warpgroup_plan_of
 from nautilus.passes.loading import bind, load, load_pass
-from nautilus.passes.pipelines import PassSpec, Stage
+from nautilus.passes.pipelines import Only, PassSpec, Stage
 from nautilus.passes.recurrences import decide_between, derive_between, has_recurrences
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -58,10 +58,12 @@ class Context:
 
     @property
     def target(self) -> str:
+        """The architecture, under the name that passes use."""
         return self.arch
 
     @property
     def strict(self) -> bool:
+        """Whether no rounding may be inserted."""
         return self.precision == "strict"
 
 
@@ -89,7 +91,9 @@ class Record:
 class Instrument(Protocol):
     """An observer of steps. It may raise an exception to stop the compilation."""
 
-    def after(self, record: Record) -> None: ...
+    def after(self, record: Record) -> None:
+        """Observe the step ``record``, which has run."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +148,12 @@ class Step:
 
 def _may_change(spec: PassSpec, module: Any, schedule: Schedule | None) -> bool:
     """Whether the pass may change ``module``; one that may not is not loaded."""
-    if spec.of_recurrences:
-        return has_recurrences(module)
-    return not spec.of_warpgroups or any(warpgroup_plan_of(schedule, k) is not None for k in module.kernels)
+    match spec.only:
+        case Only.RECURRENCES:
+            return has_recurrences(module)
+        case Only.WARPGROUPS:
+            return any(warpgroup_plan_of(schedule, k) is not None for k in module.kernels)
+    return True
 
 
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})

@@ -8,37 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from enum import Enum
 from typing import Any
 
 from nautilus.core.records import dataclass
 
 _SCALAR = "nautilus.scalar.passes"
-_RECURRENCES = f"{_SCALAR}.recurrences."  # the folder of passes on recurrences
-_WARPGROUPS = frozenset({
-    "register-operands", "chunk-epilogue", "tma-stores", "stage-stores", "stage-loads", "pipeline-mma",
-    "specialise-warps", "async-mma", "multicast-loads", "persistent-grid", "ping-pong",
-})  # fmt: skip
+_MA_TILE = "nautilus.ma_tile.passes"
+
+
+class Only(Enum):
+    """The kernels that a pass may change, where these are not all: it is loaded for modules with such kernels alone."""
+
+    RECURRENCES = "recurrences"
+    WARPGROUPS = "kernels whose plan is for the engine ``warpgroup``"
 
 
 @dataclass(frozen=True, slots=True)
 class PassSpec:
     """A pass: its name, its class as ``"module:Class"``, and options that override those of the context.
 
-    ``of_recurrences``: it changes no program without recurrences, so that it is loaded for the others alone.
-    ``of_warpgroups``: it changes no kernel whose plan is for another engine than ``warpgroup``, likewise.
+    ``only``: the kernels that the pass may change; None: any.
     """
 
     name: str
     target: str
     options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def of_recurrences(self) -> bool:
-        return self.target.startswith(_RECURRENCES)
-
-    @property
-    def of_warpgroups(self) -> bool:
-        return self.name in _WARPGROUPS
+    only: Only | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +73,24 @@ class Stage:
         return names[names.index(name) - 1]
 
 
-def _passes(folder: str, *passes: str | PassSpec) -> tuple[PassSpec, ...]:
+def _passes(folder: str, *passes: str | PassSpec, only: Only | None = None) -> tuple[PassSpec, ...]:
     """Passes of ``folder``, each ``"module:Class"``, named after its module with hyphens, or with options."""
 
     def spec(text: str) -> PassSpec:
         module = text.partition(":")[0].rpartition(".")[2]
-        return PassSpec(module.replace("_", "-"), f"{folder}.{text}")
+        return PassSpec(module.replace("_", "-"), f"{folder}.{text}", only=only)
 
     return tuple(spec(p) if isinstance(p, str) else p for p in passes)
+
+
+def _recurrences(*passes: str) -> tuple[PassSpec, ...]:
+    """Passes of Scalar IR that change recurrences alone."""
+    return _passes(f"{_SCALAR}.recurrences", *passes, only=Only.RECURRENCES)
+
+
+def _warpgroups(*passes: str) -> tuple[PassSpec, ...]:
+    """Passes of MA-tile IR that change kernels for warpgroups alone."""
+    return _passes(_MA_TILE, *passes, only=Only.WARPGROUPS)
 
 
 SPEC = Stage(
@@ -99,10 +105,9 @@ SCALAR = Stage(
     lower="nautilus.scalar.lowering:lower",
     passes=_passes(
         _SCALAR,
-        "recurrences.unroll_recurrences:UnrollRecurrences",
-        *("recurrences.scan_recurrences:ScanRecurrences", "recurrences.join_recurrences:JoinRecurrences"),
-        *("recurrences.chunk_matrix_states:ChunkMatrixStates", "recurrences.chunk_recurrences:ChunkRecurrences"),
-        "recurrences.chunk_filters:ChunkFilters",
+        *_recurrences("unroll_recurrences:UnrollRecurrences", "scan_recurrences:ScanRecurrences"),
+        *_recurrences("join_recurrences:JoinRecurrences", "chunk_matrix_states:ChunkMatrixStates"),
+        *_recurrences("chunk_recurrences:ChunkRecurrences", "chunk_filters:ChunkFilters"),
         "simplify:Simplify",
         *("inline:Inline", "simplify:Simplify", "results.choose_terms:ChooseTerms"),
         "results.unroll_reductions:UnrollReductions",
@@ -130,7 +135,7 @@ SCALAR = Stage(
         *("operands.mark_undefined:MarkUndefined", "results.tile_columns:TileColumns", "dead:Dead", "pack:Pack"),
         *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
         *("reorder:Reorder", "rolling_update:RollingUpdate", "partition:Partition"),
-        "recurrences.tile_recurrences:TileRecurrences",
+        *_recurrences("tile_recurrences:TileRecurrences"),
     ),
     verify="nautilus.scalar.verify:verify",
     format="nautilus.scalar.text:format_program",
@@ -168,24 +173,22 @@ MA_TILE = Stage(
     ".ma",
     lower="nautilus.ma_tile.lowering.lower:lower",
     passes=_passes(
-        "nautilus.ma_tile.passes",
+        _MA_TILE,
         "epilogue.defer_reductions:DeferReductions",
         "copies.pipeline_copies:PipelineCopies",
         "copies.double_buffer_fragments:DoubleBufferFragments",
         "copies.prefetch_fragments:PrefetchFragments",
-        *("mma.load_ahead:LoadAhead", "mma.register_operands:RegisterOperands"),
-        "epilogue.chunk_epilogue:ChunkEpilogue",
-        "epilogue.tma_stores:TmaStores",
-        "epilogue.stage_stores:StageStores",
-        "copies.stage_loads:StageLoads",
-        "mma.pipeline_mma:PipelineMma",
+        "mma.load_ahead:LoadAhead",
+        *_warpgroups("mma.register_operands:RegisterOperands", "epilogue.chunk_epilogue:ChunkEpilogue"),
+        *_warpgroups("epilogue.tma_stores:TmaStores", "epilogue.stage_stores:StageStores"),
+        *_warpgroups("copies.stage_loads:StageLoads", "mma.pipeline_mma:PipelineMma"),
         "mma.fold_infinities:FoldInfinities",
-        "copies.specialise_warps:SpecialiseWarps",
+        *_warpgroups("copies.specialise_warps:SpecialiseWarps"),
         "mma.zero_accumulators:ZeroAccumulators",
-        "mma.async_mma:AsyncMma",
-        "copies.multicast_loads:MulticastLoads",
-        *("grid.persistent_grid:PersistentGrid", "grid.block_scatters:BlockScatters"),
-        "mma.ping_pong:PingPong",
+        *_warpgroups("mma.async_mma:AsyncMma", "copies.multicast_loads:MulticastLoads"),
+        *_warpgroups("grid.persistent_grid:PersistentGrid"),
+        "grid.block_scatters:BlockScatters",
+        *_warpgroups("mma.ping_pong:PingPong"),
         "copies.vector_steps:VectorSteps",
         *("copies.prefetch_steps:PrefetchSteps", "copies.stage_steps:StageSteps"),
         "finalise.fold_selects:FoldSelects",

@@ -42,11 +42,11 @@ from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.targets.limits import Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
-LONG = 1 << 20  # elements of a loop whose length is known only at launch, at most
+LONG = 1 << 20  # largest number of elements of a loop whose length is known only at launch
 OUTSTANDING = 8 << 20  # bytes of loads at any time that saturate the memory
 HALF = 0.9  # share of the bandwidth that half of these bytes reach
 STEPS = 4  # least loop steps of a chunk that prefetches
-CHUNK = 1024  # least elements of a batch-invariant chunk
+CHUNK = 1024  # least number of elements of a batch-invariant chunk
 MOST = 16  # most batch-invariant chunks
 COLUMNS = 64, 256  # fewest and most columns of a product that a tile has because reductions read them as a group
 

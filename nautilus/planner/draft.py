@@ -39,6 +39,7 @@ class Draft:
 
     @property
     def defs(self) -> tuple[Def, ...]:
+        """The definitions of the kernel with unified axes."""
         return self.unified.defs
 
     def extent(self, axis: str) -> int:
@@ -47,9 +48,11 @@ class Draft:
         return e if isinstance(e, int) else min(at_most(e), LONG)
 
     def reducers(self, axis: str) -> tuple[Def, ...]:
+        """The definitions that reduce over ``axis``."""
         return tuple(d for d in self.defs if any(a.name == axis for a in d.red))
 
     def holders(self, axis: str) -> tuple[Def, ...]:
+        """The definitions that have ``axis``."""
         return tuple(d for d in self.defs if d.axis(axis) is not None)
 
     def cut_by(self, axis: str) -> Chunks | None:
@@ -66,6 +69,7 @@ class Draft:
         return max((prod(self.extent(a.name) for a in d.red) for d in self.defs), default=1)
 
     def tile(self, axis: str) -> int:
+        """Elements of the tile along ``axis``; 1 where none is chosen."""
         return self.roles[axis].tile if axis in self.roles else 1
 
     def volume(self, skip: frozenset[str] = frozenset()) -> int:

@@ -49,7 +49,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 LONG = 64  # terms of reductions whose running results a block should not compute one after another
 LONGER = 4096  # LONG for reductions whose results another reduction combines
-FEW_ROWS = 64  # rows of a product that is bound by memory, at most
+FEW_ROWS = 64  # largest number of rows of a product that is bound by memory
 MOST_TERMS = 1 << 18  # terms of sums over memory that a block computes before it multiplies them: about 10 microseconds
 ACCUMULATORS = 384  # columns of sums in a tile of 128 rows: two warpgroups then have 192 registers a thread for them
 PARTS = 1 << 18  # results in chunks, whose combination takes longer than the launch of one more kernel
@@ -310,17 +310,12 @@ def _combines_tiles(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether ``reader`` reduces results of ``d`` over groups of columns of a product, which no tile has all of."""
     if not (d.is_reduction and reader.is_reduction):
         return False
-    read = {x for x, e in zip(_index_of(d), _read_at(reader, d), strict=True) if e in {Var(x.name) for x in reader.red}}
+    read = {x for x, e in zip(d.index, _read_at(reader, d), strict=True) if e in {Var(x.name) for x in reader.red}}
     over = [a for a in d.par if Var(a.name) in read]
     columns = prod(size(a) or SHORT for a in (*over, *d.red))
     found = ((ld, defs[ld.buffer]) for ld in d.reads() if ld.buffer in defs)
     products = (ld for ld, made in found if dot_of(made) is not None and chunks_of(made) is None)
     return columns >= SPREAD and any({a.name for a in over} & free_vars(ld) for ld in products)
-
-
-def _index_of(d: Def) -> tuple[Expr, ...]:
-    """The element that ``d`` stores, whose axes may be digits of an axis of its tensor."""
-    return tuple(Var(a.name) for a in d.par) if d.at is None else d.at
 
 
 def _read_at(reader: Def, d: Def) -> tuple[Expr, ...]:

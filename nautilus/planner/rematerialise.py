@@ -29,7 +29,7 @@ from nautilus.scalar.passes.pack import Pack
 
 LARGE = 8 << 20  # bytes: two microseconds to write and two for each read
 MOST = 4  # definitions that are candidates
-READERS = 8  # kernels that read one of them, at most
+READERS = 8  # largest number of kernels that read one of them
 
 
 def copies(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[CopyPlan, ...]:

@@ -18,7 +18,7 @@ from nautilus.planner.kernels import unfused
 from nautilus.remarks.remark import Facts, Kind, Remark
 from nautilus.targets.rates import machine
 
-SHARE = 0.1  # share of the predicted time that storing and reading the tensor once takes at least
+SHARE = 0.1  # least share of the predicted time that storing and reading the tensor once takes
 
 
 def remarks(facts: Facts) -> Iterator[Remark]:

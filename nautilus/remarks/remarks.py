@@ -30,6 +30,7 @@ class Watch:
     seen: dict[str, Any] = field(default_factory=dict)
 
     def after(self, record: Record) -> None:
+        """Keep the module of ``record`` if remarks are made from it."""
         if record.stage is SCALAR and record.name in (_CHOSEN, _ORDERED, _PLANNED):
             self.seen[record.name] = record.module
 

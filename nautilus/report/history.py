@@ -32,6 +32,7 @@ class History:
     _last: str = ""
 
     def after(self, record: Record) -> None:
+        """Keep the difference that the step ``record`` made."""
         if record.number == 0:
             self.changes, self.steps = [], 0
         self.steps += 1

@@ -41,6 +41,7 @@ class Argument:
 
     @property
     def bytes(self) -> int:
+        """Bytes of the buffer, gaps between its rows included."""
         count = prod(self.shape) if self.strides is None else span(self.shape, self.strides)
         return count * self.dtype.bytes
 
@@ -68,6 +69,7 @@ class Plan:
     launches: tuple[Launch, ...]
 
     def by_role(self, *roles: str) -> tuple[Argument, ...]:
+        """The arguments of ``roles``, in order."""
         return tuple(a for a in self.arguments if a.role in roles)
 
 

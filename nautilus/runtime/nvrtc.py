@@ -42,6 +42,7 @@ class Resources:
     shared_bytes: int
 
     def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON data."""
         return asdict(self)
 
 

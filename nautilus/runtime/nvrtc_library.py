@@ -24,6 +24,7 @@ class NvrtcLibrary:
         library.nvrtcGetErrorString.restype = c_char_p
 
     def version(self) -> tuple[int, int]:
+        """The major and the minor version."""
         major, minor = c_int(), c_int()
         self._library.nvrtcVersion(byref(major), byref(minor))
         return major.value, minor.value
@@ -55,6 +56,7 @@ class NvrtcLibrary:
         return getattr(self._library, f"nvrtcGet{what}")(program, room), room.raw
 
     def destroy(self, program: c_void_p) -> None:
+        """Free ``program``."""
         self._library.nvrtcDestroyProgram(byref(program))
 
 

@@ -65,10 +65,12 @@ class Kind(enum.Enum):
 
     @property
     def is_tile(self) -> bool:
+        """Whether the loop is inside of a tile."""
         return self in (Kind.TILE, Kind.TILE_RED)
 
     @property
     def is_reduction(self) -> bool:
+        """Whether iterations only update."""
         return self in (Kind.RED, Kind.TILE_RED)
 
 
@@ -153,7 +155,7 @@ class Kernel:
 
 @part("program $name {$buffers $params $facts $kernels}")
 class Program(HasBuffers):
-    """A whole spec at the Scalar level. ``buffers`` in argument order: inputs, outputs, temps."""
+    """A whole spec at the Scalar level. ``buffers`` are in argument order: inputs, outputs, temps."""
 
     name: str = declare(NAME)
     buffers: tuple[Buffer, ...] = declare(BUFFERS)

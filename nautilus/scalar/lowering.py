@@ -88,7 +88,7 @@ def _params(spec: Spec) -> list[ScalarParam]:
 
 
 def _multiple(p: Param) -> Expr:
-    """``p`` is a multiple of what the kernels rely on."""
+    """The condition that ``p`` is a multiple of what the kernels rely on."""
     rest = Op("mod", (p, Const(p.multiple, p.dtype)), p.dtype)
     return Op("eq", (rest, Const(0, p.dtype)), DType.BOOL)
 
@@ -256,7 +256,7 @@ class _Lowering:
         around = [c for part in path for c in conjuncts(part)]
         near = [c for c in around if free_vars(c) <= names]
         far = [c for c in around if not free_vars(c) <= names]
-        # A condition over further variables gives the temp their dimensions: only where that is the proof.
+        # A condition over further variables gives the temp their dimensions, so it is added only where it is the proof.
         if far and certainly_in_range(e.body, self.shapes, inner, (*near, *far, *own)):
             for c in list(far):
                 rest = [f for f in far if f is not c]
@@ -298,7 +298,7 @@ class _Lowering:
 
 
 def _without_rounding(d: Definition) -> Expr:
-    """The definition's expression without the final conversion that its store does anyway."""
+    """The definition's expression without the final conversion, which its store does."""
     e = d.expr
     if isinstance(e, Op) and e.op == "cast" and d.dtype is e.dtype and e.args[0].dtype is e.dtype.compute:
         return e.args[0]

@@ -109,7 +109,7 @@ def _declarations(p: Program) -> Iterator[Offence]:
 
 
 def _support(b: Buffer, inputs: Set[str]) -> Iterator[Offence]:
-    """The support of a buffer: a condition on a place in a temp, and on elements of inputs."""
+    """The rules of the support of a buffer: a condition on a place in a temp, and on elements of inputs."""
     if b.support is None:
         return
     if b.space is not Space.TEMP:
@@ -250,7 +250,7 @@ def _writes(p: Program) -> Iterator[Offence]:
 
 
 def _atomics(p: Program) -> Iterator[Offence]:
-    """A scattered buffer: its initial value, its only statement, and where that stands."""
+    """The rules of a scattered buffer: its initial value, its only statement, and where that stands."""
     for k in p.kernels:
         found = list(statements(k.body))
         for b in k.locals:
@@ -308,7 +308,7 @@ def _one_writer(p: Program) -> Iterator[Offence]:
 
 
 def _initialised(p: Program) -> Iterator[Offence]:
-    """In program order: a store before the first update or read, in the kernel that writes.
+    """Reads and updates before the first store, in program order, in the kernel that writes.
 
     What a step of a recurrence reads in global memory, a store in the same sequential loop writes.
     """

@@ -25,7 +25,7 @@ WARPS: Final = 60e12  # the same by warps (10 to 120 in 14 convolutions)
 WARPS_F32: Final = 24e12  # of f32 by warps, where places have unit steps (22 to 45 in 16 convolutions)
 WARPS_F32_APART: Final = 14e12  # and where they have not, or loops are short (5 to 20 in 7 convolutions)
 LINE: Final = 16  # elements of the shortest line of a box
-WHOLE: Final = 0.85  # share of a tile that boxes of several axes fill, about
+WHOLE: Final = 0.85  # approximate share of a tile that boxes of several axes fill
 TRANSPOSED: Final = 1.3  # time of stores whose order is not that of the loads, relative
 LAUNCHES: Final = 6e-6  # seconds of the kernels that store windows
 

@@ -67,6 +67,7 @@ class Outcome:
     code: int
 
     def line(self) -> str:
+        """The result as one line of JSON."""
         return json.dumps(self.about)
 
     @property

@@ -100,8 +100,10 @@ def _carried_out(request: Request, watch: Watch) -> Result | None:
 
 
 def _fault(done: Lowered, compiled: Result | None, schedule: Schedule) -> str | None:
-    """Why ``schedule``, which gave ``done``, is refused; the compilation has the last word, because ptxas may find
-    registers that the rules do not count on."""
+    """Why ``schedule``, which gave ``done``, is refused; None where it is not.
+
+    The compilation decides, because ptxas may find registers that the rules do not count on.
+    """
     if compiled is None or compiled.unchecked or compiled.context.schedule != schedule:
         return done.fault or (compiled.ptxas_failure if compiled is not None else "") or None
     return compiled.ptxas_failure or None

@@ -23,6 +23,7 @@ class ProgressLines:
         self.shown: tuple[float | None, str] | None = None
 
     def update(self, p: Progress) -> None:
+        """Print ``p`` if it is news, or if enough time has passed."""
         now, news = time.monotonic(), (p.best, p.phase)
         if news == self.shown and now - self.last < _EVERY:
             return
@@ -51,6 +52,7 @@ class ProgressBar:
         self.task = self.bar.add_task(label, total=None, news="")
 
     def update(self, p: Progress) -> None:
+        """Show ``p`` in the bar."""
         news = describe(p, time.monotonic() - self.started, counts=False)
         self.bar.update(self.task, total=p.trials, completed=min(p.done, p.trials), news=news)
 
@@ -59,6 +61,7 @@ class NoProgress:
     """Displays nothing."""
 
     def update(self, p: Progress) -> None:
+        """Ignore ``p``."""
         del p
 
 

@@ -81,7 +81,11 @@ class Progress:
 
 
 class ProgressListener(Protocol):
-    def update(self, progress: Progress) -> None: ...
+    """A display of the progress of a search."""
+
+    def update(self, progress: Progress) -> None:
+        """Show ``progress``."""
+        ...
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pytest
 import nautilus
 from nautilus.api import arrays
 from nautilus.api.kernel import Kernel
-from nautilus.api.signature import check_tensor, numbers_of, value
+from nautilus.api.signature import _TYPES, check_tensor, numbers_of, value
 from nautilus.core.errors import InputError
 from nautilus.export import cache
 from nautilus.runtime.cuda_driver import Driver
@@ -225,3 +225,12 @@ def test_arrays_without_elements_have_no_address(
     ctypes.CDLL(None).fflush(None)
     lines = capfd.readouterr().out.splitlines()
     assert {word for line in lines for word in ("5", "7", "9") if f"stream {word} " in line} == {"5", "9"}
+
+
+def test_every_element_type_has_arrays() -> None:
+    """An integer of the same width may hold the bits of a type that few libraries have."""
+    assert {n: {f"{kind}{bits}" for kind, bits in kinds} for n, kinds in _TYPES.items()} == {
+        "f64": {"f64"}, "f32": {"f32"}, "tf32": {"f32"}, "f16": {"f16"}, "bf16": {"b16", "u16"},
+        "f8e4m3": {"e4m38", "u8"}, "f8e5m2": {"e5m28", "u8"}, "i64": {"i64"}, "i32": {"i32"}, "i16": {"i16"},
+        "i8": {"i8"}, "u8": {"u8"}, "bool": {"B8", "u8"},
+    }  # fmt: skip

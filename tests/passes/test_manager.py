@@ -16,7 +16,7 @@ from nautilus.passes.dumps import read_header
 from nautilus.passes.instruments import DumpDir, Print, Time, Verify
 from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.manager import Context, Pipeline, Record, forget_trials, steps
-from nautilus.passes.pipelines import _WARPGROUPS, STAGES
+from nautilus.passes.pipelines import MA_TILE, STAGES, Only
 from tests.shipped import SPECS
 
 from . import fake
@@ -185,11 +185,12 @@ def test_passes_of_warpgroups_change_no_other_kernel() -> None:
 
     class Tries:
         def after(self, record: Record) -> None:
-            if record.spec is not None and record.spec.of_warpgroups:
+            if record.spec is not None and record.spec.only is Only.WARPGROUPS:
                 one: Any = load_pass(record.spec.name, record.spec.target)
                 assert one(schedule=record.context.schedule).apply(record.module) is record.module
                 tried.append(record.name)
 
     for path in (SPECS[0], next(p for p in SPECS if p.stem == "softmax")):
         compile_file(Request(path, "sm_80"), [Tries()])
-    assert len(tried) == 2 * len(_WARPGROUPS) and set(tried) == _WARPGROUPS
+    marked = {p.name for p in MA_TILE.passes if p.only is Only.WARPGROUPS}
+    assert marked and len(tried) == 2 * len(marked) and set(tried) == marked

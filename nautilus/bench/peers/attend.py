@@ -18,7 +18,7 @@ from nautilus.bench.contenders import NotApplicable
 from nautilus.bench.peers.algebra import SIZE, Found, inlined, strip_casts, template, unify
 from nautilus.bench.peers.text import number, operation
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, rewrite, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, replaced, walk
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
@@ -188,7 +188,7 @@ def _inner_extent(e: Expr, column: str) -> int:
 
 def _around(e: Expr, core: Reduce) -> Expr:
     """``e`` with the contraction replaced by :data:`SCORE`."""
-    return rewrite(e, lambda n: Var(SCORE, DType.F32) if n == core else None)
+    return replaced(e, core, Var(SCORE, DType.F32))
 
 
 def _scaled(e: Expr) -> tuple[Expr, float]:
@@ -207,7 +207,7 @@ def _scaled(e: Expr) -> tuple[Expr, float]:
             scale /= by
         else:
             return e, scale
-        e = rewrite(e, lambda n, use=use: Var(SCORE, DType.F32) if n == use else None)  # type: ignore[misc]
+        e = replaced(e, use, Var(SCORE, DType.F32))
 
 
 def _is_score(e: Expr) -> bool:

@@ -54,6 +54,7 @@ class Setting:
 
     @property
     def arguments(self) -> Tensors:
+        """The input tensors in the order of the spec."""
         return tuple(self.tensors[t.name] for t in self.spec.inputs)
 
 

@@ -38,4 +38,5 @@ def operation(op: str, args: Sequence[str], constant: Sequence[bool]) -> str:
 
 
 def is_number(e: object) -> bool:
+    """Whether ``e`` is a literal."""
     return isinstance(e, Const)

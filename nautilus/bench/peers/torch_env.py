@@ -76,6 +76,7 @@ def to_numpy(torch: Any, tensor: Any, dtype: DType) -> Array:
 
 
 def torch_type(torch: Any, dtype: DType) -> Any:
+    """The type of module ``torch`` for elements of ``dtype``."""
     return getattr(torch, TYPES[dtype].removeprefix("torch."))
 
 

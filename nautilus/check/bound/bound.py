@@ -71,6 +71,7 @@ class Bound:
 
     @property
     def text(self) -> str:
+        """The bound as text for messages and comments."""
         if self.relative == 0.0:
             off = "1 off" if self.one_off else "another one"
             return "exact" + (f", but {off} where computed numbers tie" if self.ties else "")

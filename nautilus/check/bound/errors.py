@@ -24,6 +24,7 @@ from nautilus.check.bound.orders import (
     multiplications,
     partial_sums,
 )
+from nautilus.check.bound.program import narrow_only
 from nautilus.check.compare import spacing
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
 from nautilus.core.expr.products import factors
@@ -108,7 +109,7 @@ def roundings(
     """What follows from the structure of ``spec``, and from the ``schedule`` of its kernels."""
     fast = precision == "fast"
     parts = fast and schedule.decompose_operands
-    return Roundings(fast, parts, terms or {}, _narrow_only(spec), _computed(spec), cuts=cuts(spec, schedule))
+    return Roundings(fast, parts, terms or {}, narrow_only(spec), _computed(spec), cuts=cuts(spec, schedule))
 
 
 def _computed(spec: Spec) -> frozenset[str]:
@@ -168,18 +169,9 @@ def _keeps(target: DType, source: DType) -> bool:
 
 
 def _scales(e: Op) -> bool:
-    """A product with a power of two, or a quotient by one."""
+    """Whether ``e`` is a product with a power of two, or a quotient by one."""
     scales = e.args if e.op == "mul" else e.args[1:] if e.op == "div" else ()
     return any(a.value and np.frexp(abs(float(a.value)))[0] == 0.5 for a in scales if isinstance(a, Const))
-
-
-def _narrow_only(spec: Spec) -> frozenset[str]:
-    """The definitions on which only outputs of at most 16 bits depend (``vr_tile.passes.hardware_math``)."""
-    wide = {d.name for d in spec.definitions if d.is_output and not (d.stored.is_float and d.stored.bits <= 16)}
-    for d in reversed(spec.definitions):
-        if d.name in wide:
-            wide |= {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
-    return frozenset(d.name for d in spec.definitions) - wide
 
 
 @cache
@@ -281,10 +273,11 @@ class Rounding(Evaluator):
         return flat.reshape(x.shape)
 
     def unit(self, dtype: DType) -> float:
+        """The unit roundoff of operations on ``dtype``; that of f64 for an interpreter over the reals."""
         return U64 if self.probe.reals else unit(dtype.compute)
 
     def floor(self, dtype: DType) -> float:
-        """Results of smaller magnitude than this may become 0."""
+        """The magnitude below which results of ``dtype`` may become 0."""
         return 0.0 if self.probe.reals or dtype.compute is not DType.F32 else 2.0**-126
 
     def stored(self, made: Array) -> Array:
@@ -302,6 +295,7 @@ class Rounding(Evaluator):
 
     # ---- operations
     def compute(self, e: Expr) -> Value:
+        """The value of ``e`` with the error of its own rounding."""
         value = super().compute(e)
         if isinstance(e, Const) and e.dtype.is_float and round_to(value.array, e.dtype.compute) != value.array:
             return Value(self.moved(value.array, self.unit(e.dtype)), value.names)
@@ -311,6 +305,7 @@ class Rounding(Evaluator):
         return value if made is value.array else Value(made, value.names)
 
     def operation(self, e: Op, value: Value) -> Array:
+        """The result ``value`` of the operation ``e`` with its error."""
         x, dtype = value.array, e.dtype
         if e.op in ("cast", "narrow"):
             return self.converted(e, x)
@@ -375,13 +370,16 @@ class Rounding(Evaluator):
         return self.flipped(x, spacing(x, target)) if self.computed(e.args[0]) else x
 
     def flipped_integers(self, x: Array, target: DType) -> Array:
+        """Floats ``x`` rounded to the integer type ``target``, a few of them to the other neighbour."""
         return round_to(self.flipped(x.astype(np.float64), np.ones(())), target)
 
     # ---- reductions
     def terms(self, e: Reduce, found: int) -> int:
+        """The terms of the sum ``e`` at full size, of which ``found`` are evaluated."""
         return max(found, self.how.terms.get((self.d.name, tuple(a.name for a in e.axes)), 0))
 
     def combined(self, e: Reduce, terms: Array, axes: tuple[int, ...]) -> Array:
+        """The reduction ``e`` of ``terms`` over ``axes`` with the errors of its additions or products."""
         if not e.dtype.is_float or e.op not in ("sum", "prod"):
             return super().combined(e, terms, axes)
         count = self.terms(e, int(np.prod([terms.shape[a] for a in axes], dtype=np.int64)))
@@ -403,6 +401,7 @@ class Rounding(Evaluator):
         return self.in_range(e, value, sums, terms)
 
     def product(self, e: Reduce, left: Array, right: Array) -> Array:
+        """The sum of products ``e`` of two batches of matrices with the errors of its additions."""
         if not e.dtype.is_float:
             return super().product(e, left, right)
         depth = left.shape[2]

@@ -42,7 +42,7 @@ _NODES: Final = 16  # operations of a definition that count as one
 _GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed indices only
 _LONGEST: Final = 1 << 14  # terms of a sum in the sampled evaluation
 _ROWS: Final = 16  # sets of inputs for rows without conditions, which all have the same terms
-_SHORT_ROW: Final = 64  # terms of a row without conditions, at least
+_SHORT_ROW: Final = 64  # least number of terms of a row without conditions
 _TERMS: Final = 32  # terms along an axis that sums keep
 _FEWEST: Final = 4  # the same where sums of sums over several axes exceed the budget by far
 _SHORTER: Final = 4  # the part of the budget with which shorter sums are compared
@@ -76,7 +76,7 @@ class _Task:
     inputs: int = 1
 
     def alone(self, names: Collection[str]) -> _Task:
-        """The same for the outputs ``names`` alone."""
+        """The task of the outputs ``names`` alone."""
         return replace(self, program=replace(self.program, outputs=_named(self.program, names)))
 
     def cut(
@@ -469,6 +469,7 @@ def work(spec: Spec) -> int:
 
 
 def volume(shape: Sequence[int | Param]) -> int:
+    """The number of elements along the dimensions of ``shape`` whose sizes are known."""
     return prod(n for n in shape if isinstance(n, int))
 
 

@@ -123,6 +123,7 @@ class Parts:
 
     @staticmethod
     def of(module: object) -> Parts:
+        """The parts of ``module``, a module or a kernel of any level."""
         names: set[str] = set()
         expressions: set[Expr] = set()
         places: dict[str, tuple[str, ...]] = {}

@@ -32,7 +32,7 @@ class Memory:
     name: str
     dtype: DType
     shape: tuple[int, ...]
-    tracked: bool = True  # whether residues are
+    tracked: bool = True  # whether residues are tracked
     real: Array = field(init=False)  # integers and bools: the values
     u: Array | None = field(init=False)
     v: Array | None = field(init=False)

@@ -106,7 +106,7 @@ class Constants:
         self._unknown(LOG2E)
 
     def number(self, c: float) -> Number:
-        """Constant ``c``."""
+        """The number of the constant ``c``."""
         u, v = self.residues(c)
         return Number(np.asarray(self._real(float(c))), np.asarray(u), np.asarray(v), float(c))
 
@@ -117,6 +117,7 @@ class Constants:
         return c * (1.0 + distance * random.Random(f"{seed} {c}").gauss(0.0, 1.0))
 
     def residues(self, c: float) -> tuple[int, int]:
+        """The residues of the constant ``c`` mod P and mod Q."""
         if c not in self.known:
             self.known[c] = self._found(c)
         return self.known[c]
@@ -238,16 +239,19 @@ def _sparse(count: int) -> Iterator[tuple[int, ...]]:
 
 
 def add(a: Number, b: Number) -> Number:
+    """``a + b``."""
     u = _of(lambda x, y: (x + y) % P, a.u, b.u)
     return number(a.real + b.real, u, _of(lambda x, y: (x + y) % Q, a.v, b.v))
 
 
 def negative(a: Number) -> Number:
+    """``-a``."""
     out = number(-a.real, _of(lambda x: (P - x) % P, a.u), _of(lambda x: (Q - x) % Q, a.v))
     return replace(out, held=a.held)
 
 
 def multiply(a: Number, b: Number) -> Number:
+    """``a * b``."""
     u = _of(lambda x, y: x * y % P, a.u, b.u)
     return number(a.real * b.real, u, _of(lambda x, y: x * y % Q, a.v, b.v))
 
@@ -260,6 +264,7 @@ def reciprocal(a: Number) -> Number:
 
 
 def divide(a: Number, b: Number) -> Number:
+    """``a / b``."""
     found = multiply(a, reciprocal(b))
     return number(a.real / b.real, found.u, found.v)
 
@@ -283,7 +288,7 @@ def _plain(x: Value) -> Array:
 
 
 def equal(a: Number, b: Number) -> Array:
-    """Equality: of the residues where the reals cannot tell, else of the reals."""
+    """Whether elements are equal: by their residues where the reals do not decide, else by the reals."""
     close = np.abs(a.real - b.real) <= 1e-9 * np.maximum(np.abs(a.real), np.abs(b.real))
     same = True if a.u is None or b.u is None else a.u == b.u
     return np.asarray(np.where(np.isfinite(a.real) & np.isfinite(b.real) & close, same, a.real == b.real))

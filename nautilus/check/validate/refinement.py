@@ -148,7 +148,7 @@ def _mostly_finite(found: Results | Exception) -> bool:
 
 
 def compare(old: Memory, new: Memory, near: Memory | None = None) -> Verdict:
-    """``new`` against ``old``; the detail of a refutation starts with the index.
+    """The verdict on ``new`` against ``old``; the detail of a refutation starts with the index.
 
     ``near``: the result ``old`` on inputs that differ by roundings, which tells where large terms cancel.
     """

@@ -37,7 +37,7 @@ class Given:
 
     arrays: Mapping[str, Array]
     params: Mapping[str, int | float | bool]
-    tracked: bool = True  # whether residues are
+    tracked: bool = True  # whether residues are tracked
 
 
 def memories(module_buffers: Sequence[Buffer], given: Given) -> dict[str, Memory]:

@@ -39,6 +39,7 @@ def completed(cli: click.Command) -> int | None:
 
 
 def complete_arch(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """The architectures that begin with ``begun``, for the shell."""
     from nautilus.targets.records import TARGETS
 
     return [name for name in TARGETS if name.startswith(begun)]

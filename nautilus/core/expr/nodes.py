@@ -373,6 +373,11 @@ def rewrite(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     return done[id(e)]
 
 
+def replaced(e: Expr, old: Expr, new: Expr) -> Expr:
+    """``e`` with ``new`` in the place of each part that equals ``old``."""
+    return rewrite(e, lambda n: new if n == old else None)
+
+
 def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
     """Replace index variables by name. Bound names of a Reduce must not occur in ``env``."""
     if env.keys().isdisjoint(free_vars(e)):

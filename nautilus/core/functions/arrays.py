@@ -54,6 +54,7 @@ def shift_right(a: Array, n: Array) -> Array:
 
 
 def rsqrt(x: Array) -> Array:
+    """``1 / sqrt(x)``."""
     return np.asarray(1.0 / np.sqrt(x))
 
 
@@ -65,6 +66,7 @@ def binade(x: Array) -> Array:
 
 
 def rcp(x: Array) -> Array:
+    """``1 / x``."""
     return np.asarray(1.0 / x)
 
 
@@ -74,10 +76,12 @@ def div_by(x: Array, y: Array, z: Array) -> Array:
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
+    """``a * b + c``."""
     return np.asarray(a * b + c)
 
 
 def exp10(x: Array) -> Array:
+    """``10 ** x``."""
     return np.asarray(np.power(10.0, x))
 
 

@@ -32,14 +32,17 @@ def outward(a: Interval, exact: bool = False) -> Interval:
 
 
 def add(a: Interval, b: Interval) -> Interval:
+    """The interval of a sum."""
     return a[0] + b[0], a[1] + b[1]
 
 
 def neg(a: Interval) -> Interval:
+    """The interval of ``-x``."""
     return -a[1], -a[0]
 
 
 def sub(a: Interval, b: Interval) -> Interval:
+    """The interval of a difference."""
     return add(a, neg(b))
 
 
@@ -49,21 +52,25 @@ def times(x: float, y: float) -> float:
 
 
 def mul(a: Interval, b: Interval) -> Interval:
+    """The interval of a product."""
     corners = [times(x, y) for x in a for y in b]
     return min(corners), max(corners)
 
 
 def rcp(a: Interval) -> Interval:
+    """The interval of ``1 / x``."""
     if a[0] <= 0 <= a[1]:
         return EVERYTHING if a[0] < 0 else (0.0, INF) if a[1] == INF or a[1] == 0 else (1 / a[1], INF)
     return 1 / a[1], 1 / a[0]
 
 
 def div(a: Interval, b: Interval) -> Interval:
+    """The interval of a quotient."""
     return mul(a, rcp(b))
 
 
 def fma(a: Interval, b: Interval, c: Interval) -> Interval:
+    """The interval of ``x * y + z``."""
     return add(mul(a, b), c)
 
 
@@ -74,6 +81,7 @@ def magnitude(a: Interval) -> Interval:
 
 
 def square(a: Interval) -> Interval:
+    """The interval of ``x * x``."""
     lo, hi = magnitude(a)
     return times(lo, lo), times(hi, hi)
 
@@ -90,10 +98,12 @@ def power(a: Interval, n: int) -> Interval:
 
 
 def least(a: Interval, b: Interval) -> Interval:
+    """The interval of the lesser number."""
     return min(a[0], b[0]), min(a[1], b[1])
 
 
 def greatest(a: Interval, b: Interval) -> Interval:
+    """The interval of the greater number."""
     return max(a[0], b[0]), max(a[1], b[1])
 
 
@@ -151,34 +161,42 @@ def _end(f: Callable[[float], float], x: float, default: float) -> float:
 
 
 def exp(x: float) -> float:
+    """``e ** x``; 0 of -inf."""
     return 0.0 if x == -INF else math.exp(x)
 
 
 def exp2(x: float) -> float:
+    """``2 ** x``; 0 of -inf."""
     return 0.0 if x == -INF else 2.0**x
 
 
 def exp10(x: float) -> float:
+    """``10 ** x``; 0 of -inf."""
     return 0.0 if x == -INF else 10.0**x
 
 
 def sigmoid(x: float) -> float:
+    """``1 / (1 + exp(-x))``."""
     return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
 def log(x: float) -> float:
+    """The natural logarithm; inf of inf."""
     return INF if x == INF else math.log(x)
 
 
 def log2(x: float) -> float:
+    """The logarithm to base 2; inf of inf."""
     return INF if x == INF else math.log2(x)
 
 
 def sqrt(a: Interval) -> Interval:
+    """The interval of a square root, whose argument is at least 0."""
     return math.sqrt(max(a[0], 0.0)), math.sqrt(max(a[1], 0.0))
 
 
 def rsqrt(a: Interval) -> Interval:
+    """The interval of ``1 / sqrt(x)``."""
     return rcp(sqrt(a))
 
 
@@ -190,6 +208,7 @@ def tan(a: Interval) -> Interval:
 
 
 def hypot(a: Interval, b: Interval) -> Interval:
+    """The interval of ``sqrt(x * x + y * y)``."""
     x, y = magnitude(a), magnitude(b)
     return math.hypot(x[0], y[0]), math.hypot(x[1], y[1])
 
@@ -201,12 +220,13 @@ def fmod(a: Interval, b: Interval) -> Interval:
 
 
 def bit_and(a: Interval, b: Interval) -> Interval:
-    """At most every operand that is not negative."""
+    """The interval of ``x & y``, which is at most every operand that is not negative."""
     tops = [x[1] for x in (a, b) if x[0] >= 0]
     return (0.0, min(tops)) if tops else (bit_xor(a, b)[0], max(a[1], b[1]))
 
 
 def bit_or(a: Interval, b: Interval) -> Interval:
+    """The interval of ``x | y``."""
     lo, hi = bit_xor(a, b)
     return (max(a[0], b[0]) if lo >= 0 else lo), hi
 
@@ -220,16 +240,18 @@ def bit_xor(a: Interval, b: Interval) -> Interval:
 
 
 def bit_not(a: Interval) -> Interval:
+    """The interval of ``~x``."""
     return -1 - a[1], -1 - a[0]
 
 
 def shift_left(a: Interval, n: Interval) -> Interval:
-    """Without the bits that leave the type; 0 where ``n`` is no number of bits."""
+    """The interval of ``x << n`` without the bits that leave the type; 0 where ``n`` is no number of bits."""
     lo, hi = mul(a, (2.0 ** min(max(n[0], 0.0), 64.0), 2.0 ** min(max(n[1], 0.0), 64.0)))
     return (lo, hi) if n[0] >= 0 and n[1] < 32 else (min(lo, 0.0), max(hi, 0.0))
 
 
 def shift_right(a: Interval, n: Interval) -> Interval:
+    """The interval of ``x >> n``."""
     if not (n[0] >= 0 and math.isfinite(n[1])):
         return min(a[0], 0.0), max(a[1], -1.0)
     ends = [x if not math.isfinite(x) else float(int(x) >> int(min(k, 64))) for x in a for k in n]

@@ -46,6 +46,7 @@ class Linear:
         return Linear({a: c * k for a, c in self.terms.items()}, self.const * k) if k else ZERO
 
     def shift(self, k: int) -> Linear:
+        """The form plus the constant ``k``."""
         return Linear(self.terms, self.const + k)
 
     def __hash__(self) -> int:

@@ -130,7 +130,7 @@ class _Simplifier:
         self.facts = facts
         self._depth = depth  # of facts used to bound an atom of a fact
         self._done: dict[int, tuple[Expr, Expr]] = {}  # by id; the node is kept alive
-        self._linears: dict[int, tuple[Expr, Linear]] = {}  # the linear forms, likewise
+        self._linears: dict[int, tuple[Expr, Linear]] = {}  # the linear forms, by identity too
         self._under: dict[tuple[Expr, int], _Simplifier] = {}  # by the further condition and that depth
         self._known: dict[tuple[Expr, int], Interval] = {}  # of atoms, by how deep in facts they are asked for
         self._intervals: dict[tuple[object, ...], Interval] = {}  # of terms without their constant, by that depth too

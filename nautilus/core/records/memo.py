@@ -68,6 +68,7 @@ class Results:
         self.found: dict[object, Any] = {}
 
     def keep(self, key: object, result: Any) -> None:
+        """Keep ``result`` for ``key``, and drop the oldest result where there are too many."""
         if len(self.found) >= self.most:
             del self.found[next(iter(self.found))]  # the oldest one
         self.found[key] = result

@@ -31,6 +31,7 @@ class Declaration:
     low: int | None
     high: int | None
     read_by: tuple[str, ...]
+    newer: bool
 
 
 def option(
@@ -41,14 +42,16 @@ def option(
     low: int | None = None,
     high: int | None = None,
     read_by: tuple[str, ...] = (),
+    newer: bool = False,
 ) -> Declaration:
     """The declaration of a field, for its annotation.
 
     ``meaning`` is one plain sentence.  ``values``: the allowed ones, where the type (a ``Literal``) does not list them.
     ``low`` and ``high`` bound integers, and each entry of a tuple of integers.  ``read_by`` names passes, or stages
-    such as ``ma-tile`` for a lowering.
+    such as ``ma-tile`` for a lowering.  ``newer``: the field is newer than the first rows of the tuning database, so
+    the hash of a schedule leaves out its default.
     """
-    return Declaration(meaning, unit, values, low, high, read_by)
+    return Declaration(meaning, unit, values, low, high, read_by, newer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Option:
     low: int | None
     high: int | None
     read_by: tuple[str, ...]
+    newer: bool
     is_tag: bool  # says which member of a union the record is
 
     @property
@@ -113,4 +117,4 @@ def _resolved(cls: type[Any], f: Field[Any], hint: Any) -> Option:
     kind, d = get_args(hint)[0], declared[0]
     values = get_args(kind) if get_origin(kind) is Literal else d.values
     default = f.default if f.default_factory is MISSING else f.default_factory()
-    return Option(f.name, kind, default, d.meaning, d.unit, values, d.low, d.high, d.read_by, not f.init)
+    return Option(f.name, kind, default, d.meaning, d.unit, values, d.low, d.high, d.read_by, d.newer, not f.init)

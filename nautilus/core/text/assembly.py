@@ -354,6 +354,7 @@ class Forms:
 
     @property
     def value(self) -> Form:
+        """The text form of the level's values."""
         assert self._of is not None
         return form_of(self._of)
 

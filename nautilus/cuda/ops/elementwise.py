@@ -33,6 +33,7 @@ def count_uses(body: tuple[ma.MemOp, ...]) -> Counter[str]:
 
 
 def is_packed(w: Writer, frag: ma.Frag) -> bool:
+    """Whether a register of ``frag`` holds two elements."""
     return w.array(frag).pack > 1
 
 

@@ -115,6 +115,7 @@ def _arrive_everywhere(w: Writer, op: ma.MbarArrive) -> None:
 
 
 def print_expect(w: Writer, op: ma.MbarExpect) -> None:
+    """Print the arrival that expects bytes of TMA loads."""
     with issuing(w):
         w.line(f"{w.speller.use('mbarrier_expect')}({barrier_address(w, op.mbar, op.stage)}, {op.bytes});")
 

@@ -27,16 +27,22 @@ class Definition(Protocol):
     """A statement of the spec."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The tensor that it defines."""
+        ...
     @property
-    def span(self) -> Span: ...
+    def span(self) -> Span:
+        """Its place in the spec."""
+        ...
 
 
 class Spec(Protocol):
     """An object with statements, such as a Spec."""
 
     @property
-    def definitions(self) -> Sequence[Definition]: ...
+    def definitions(self) -> Sequence[Definition]:
+        """The statements, in order of dependence."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,12 @@ class Operator:
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
+        """The input buffers in the order of the arguments."""
         return tuple(b for b in self.module.buffers if b.space is Space.INPUT)
 
     @property
     def outputs(self) -> tuple[Buffer, ...]:
+        """The output buffers in the order of the results."""
         return tuple(b for b in self.module.buffers if b.space is Space.OUTPUT)
 
     @property
@@ -95,6 +97,7 @@ def parameters(op: Operator, tensor: str) -> str:
 
 
 def literal(value: Any) -> str:
+    """``value`` as a Python expression."""
     infinite = isinstance(value, float) and (value != value or value in (float("inf"), float("-inf")))
     return f'float("{value}")' if infinite else repr(value)
 

@@ -42,6 +42,7 @@ class Expander:
 
     # ---- variables
     def fresh(self, name: str, span: Span, written: Size | None = None, inherit: Bound | None = None) -> Bound:
+        """A new index variable that messages call ``name``; ``written``: its range, if the spec gives one."""
         bound = Bound(name, Var(f"%{len(self._bound)}", DType.I32, span), span, written, inherit)
         self._bound[bound.var.name] = bound
         self.names[bound.var.name] = name

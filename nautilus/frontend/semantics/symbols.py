@@ -43,6 +43,7 @@ class Size:
     known: bool = True  # False: an error was reported where the size is written
 
     def agrees(self, other: Size) -> bool:
+        """Whether both may be the range of one index variable."""
         if not (self.known and other.known):
             return True
         if self.dim is not None and other.dim is not None:
@@ -114,9 +115,11 @@ class Symbols:
             self.errors.append(diagnostic)
 
     def error(self, code: str, message: str, span: Span, hint: str | None = None, *notes: Note) -> None:
+        """Report an error at ``span``."""
         self.report(Diagnostic(code, message, span, notes, hint))
 
     def warn(self, code: str, message: str, span: Span) -> None:
+        """Report a warning at ``span``."""
         self.report(Diagnostic(code, message, span, severity=Severity.WARNING))
 
     def function_hint(self, name: str) -> str | None:
@@ -251,6 +254,7 @@ class Symbols:
         return Size(extent, None, known)
 
     def shape(self, nodes: Sequence[ast.Expr], name: str, span: Span) -> tuple[Size, ...]:
+        """The sizes of tensor ``name``. Raises Fault for one that is no size, and for too many elements."""
         sizes = tuple(self.size(n) for n in nodes)
         self.check_elements(sizes, name, span)
         return sizes

@@ -64,10 +64,12 @@ def number(value: int | float | bool, span: Span = NO_SPAN) -> Const:
 
 
 def is_true(e: Expr) -> bool:
+    """Whether ``e`` is the literal true."""
     return isinstance(e, Const) and e.value is True
 
 
 def is_false(e: Expr) -> bool:
+    """Whether ``e`` is the literal false."""
     return isinstance(e, Const) and e.value is False
 
 
@@ -166,6 +168,7 @@ def logic(op: str, a: Expr, b: Expr, span: Span) -> Expr:
 
 
 def condition(e: Expr, what: str, span: Span) -> Expr:
+    """``e``, which ``what`` needs as a condition. Raises Fault where it is no bool."""
     if e.dtype is not DType.BOOL:
         raise Fault("N0402", f"{what} needs a condition, but got {e.dtype}", span, "compare it, as in 'x != 0'")
     return e

@@ -86,6 +86,7 @@ class TreeBuilder:
 
     # ---- expressions
     def number(self, c: list[Any]) -> ast.Num:
+        """A number, ``true``, ``false`` or ``inf``. Raises SyntaxFault for one that is too large."""
         token = c[0]
         match token.type:
             case "INT":
@@ -99,56 +100,69 @@ class TreeBuilder:
         return ast.Num(value, self._span(token))
 
     def name(self, c: list[Any]) -> ast.Name:
+        """A name as an expression."""
         return self._name(c[0])
 
     def paren(self, c: list[Any]) -> ast.Expr:
+        """The expression in parentheses."""
         inner: ast.Expr = c[1]
         return inner
 
     def unary(self, c: list[Any]) -> ast.Unary:
+        """An operator in front of an expression."""
         span = self._join(c)
         return ast.Unary(str(c[0]), c[1], span, _height(span, c[1]))
 
     def chain(self, c: list[Any]) -> ast.Chain:
+        """Expressions between operators of one precedence, left to right."""
         span = self._join(c)
         return ast.Chain(tuple(str(t) for t in c[1::2]), tuple(c[::2]), span, _height(span, *c[::2]))
 
     def compare(self, c: list[Any]) -> ast.Compare:
+        """A chain of comparisons."""
         span = self._join(c)
         return ast.Compare(tuple(str(t) for t in c[1::2]), tuple(c[::2]), span, _height(span, *c[::2]))
 
     def ternary(self, c: list[Any]) -> ast.Ternary:
+        """``a if c else b``."""
         span = self._join(c)
         return ast.Ternary(c[0], c[2], c[4], span, _height(span, c[0], c[2], c[4]))
 
     def cmp_op(self, c: list[Any]) -> Any:
+        """A comparison operator."""
         return c[0]
 
     shift_op = add_op = mul_op = cmp_op
 
     def call_args(self, c: list[Any]) -> Args:
+        """Arguments in parentheses."""
         return Args(tuple(x for x in c[1:-1:2]), self._join(c))
 
     def item(self, c: list[Any]) -> tuple[ast.Expr, ast.Expr | Ends | None]:
+        """An item in brackets: an expression, with its range or its ends."""
         if len(c) == 5:
             return (c[0], Ends(c[2], c[4], self._join(c[2:])))
         return (c[0], c[2] if len(c) == 3 else None)
 
     def bracket(self, c: list[Any]) -> Bracket:
+        """Items in brackets, with the condition after ``|``."""
         items = tuple(x for x in c if isinstance(x, tuple))
         bar = any(getattr(x, "type", "") == "BAR" for x in c)
         return Bracket(items, c[-2] if bar else None, self._join(c))
 
     def index(self, c: list[Any]) -> ast.Index:
+        """An element of a tensor."""
         span = self._join(c)
         items = self._indices(c[1], "an index", _INDEX_HINT)
         return ast.Index(self._name(c[0]), items, span, _height(span, *items))
 
     def call_expr(self, c: list[Any]) -> ast.Call:
+        """A call with arguments alone."""
         span = self._join(c)
         return ast.Call(self._name(c[0]), c[1].values, span, _height(span, *c[1].values))
 
     def bound_call(self, c: list[Any]) -> ast.BoundCall:
+        """A reduction, or a call that binds index variables."""
         span = self._join(c)
         binders, cond = self._binders(c[1]), self._condition(c[1])
         kids = (*c[2].values, cond, *(b.range for b in binders))
@@ -188,14 +202,17 @@ class TreeBuilder:
 
     # ---- statements (a list of statements is returned as one group where the form allows several)
     def dim_item(self, c: list[Any]) -> ast.Dim:
+        """One name of a ``dim`` statement."""
         runtime = len(c) >= 3 and getattr(c[2], "type", "") == "RUNTIME"
         value = c[2] if len(c) == 3 and not runtime else None
         return ast.Dim(self._name(c[0]), value, runtime, c[4] if len(c) == 5 else None, self._join(c))
 
     def const_item(self, c: list[Any]) -> ast.Const:
+        """One name of a ``const`` statement."""
         return ast.Const(self._name(c[0]), c[2], self._join(c))
 
     def tensor(self, c: list[Any]) -> tuple[Any, ...]:
+        """The parts of a tensor declaration: name, type, shape, span and strided axes."""
         shape: tuple[ast.Expr, ...] = ()
         if len(c) >= 4:
             shape = self._indices(c[3], "a shape", "a shape is a list of sizes")
@@ -203,23 +220,28 @@ class TreeBuilder:
         return (self._name(c[0]), self._name(c[2]), shape, self._join(c), strided)
 
     def scalar_item(self, c: list[Any]) -> ast.ScalarDecl:
+        """One name of a ``scalar`` statement."""
         default = c[4] if len(c) == 5 else None
         return ast.ScalarDecl(self._name(c[0]), self._name(c[2]), default, self._join(c))
 
     def group(self, c: list[Any]) -> tuple[Any, ...]:
+        """The items of a statement with commas."""
         return tuple(c[1::2])
 
     dim_stmt = const_stmt = scalar_stmt = group
 
     def input_stmt(self, c: list[Any]) -> tuple[ast.TensorDecl, ...]:
+        """An ``input`` or ``output`` statement."""
         return tuple(ast.TensorDecl(c[0].type == "OUTPUT", *parts) for parts in c[1::2])
 
     output_stmt = input_stmt
 
     def params(self, c: list[Any]) -> Args:
+        """The parameters of a function."""
         return Args(tuple(self._name(t) for t in c[1:-1:2]), self._join(c))
 
     def def_stmt(self, c: list[Any]) -> tuple[ast.Function]:
+        """A ``def`` statement. Raises SyntaxFault for an index variable with a range."""
         indices: tuple[ast.Name, ...] = ()
         cond: ast.Name | None = None
         if isinstance(c[2], Bracket):
@@ -236,12 +258,15 @@ class TreeBuilder:
         return (ast.Function(self._name(c[1]), indices, cond, params, c[-1], self._join(c)),)
 
     def include_stmt(self, c: list[Any]) -> tuple[ast.Include]:
+        """An ``include`` statement."""
         return (ast.Include(str(c[1])[1:-1], self._span(c[1])),)
 
     def assume_stmt(self, c: list[Any]) -> tuple[ast.Assume]:
+        """An ``assume`` statement."""
         return (ast.Assume(c[1], self._join(c)),)
 
     def define_stmt(self, c: list[Any]) -> tuple[ast.Define]:
+        """A definition. Raises SyntaxFault for a condition, and for a range with two ends."""
         dtype = None
         if getattr(c[1], "type", "") == "COLON":
             dtype = self._name(c[2])

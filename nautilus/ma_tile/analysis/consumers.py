@@ -33,3 +33,10 @@ def has_warpgroups(kernel: ma.MemKernel) -> bool:
 def uses_wgmma(kernel: ma.MemKernel) -> bool:
     """Whether an op of the kernel is a wgmma."""
     return any(isinstance(op, ma.MmaOp) and op.instr in WGMMA for op in ma.walk_ops(kernel.body))
+
+
+def is_split_k_block(kernel: ma.MemKernel) -> bool:
+    """Whether warps compute partial results that their own block combines (pass ``combine-in-block``)."""
+    roles = [r for op in kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
+    alike = len(roles) == 1 and roles[0].consumers > 1 and not roles[0].single
+    return alike and not isinstance(kernel.body[-1], ma.RolesOp)

@@ -53,14 +53,17 @@ class TmaPipeline:
 
     @property
     def state(self) -> PipelineState:
+        """The state of one side of the pipeline."""
         return PipelineState(self.name, self.depth)
 
     @property
     def stage(self) -> Expr:
+        """The variable of the stage."""
         return Var(self.state.stage)
 
     @property
     def phase(self) -> Expr:
+        """The variable of the phase."""
         return Var(self.state.phase)
 
     def stage_of(self, buffer: str, consumer: Expr) -> Expr:

@@ -151,6 +151,7 @@ class BlockRun:
 
     # -- control flow -------------------------------------------------------------------------
     def program(self, ctx: Context, body: tuple[MemOp, ...]) -> Program:
+        """The steps of ``body``, which yield where an actor may wait. Raises errors that name the op."""
         for op in body:
             try:
                 handler = _DATA.get(type(op))

@@ -130,6 +130,8 @@ class TmaStore:
 
 @op(MA, "tma.commit", Effect.COMMIT)
 class TmaCommit:
+    """Ends a group of TMA stores."""
+
     span: Span = SPAN
 
 
@@ -179,16 +181,22 @@ class MatrixStore:
 
 @op(MA, "fence.proxy", Effect.FENCE)
 class ProxyFence:
+    """Makes writes of threads to shared memory visible to TMA and wgmma."""
+
     span: Span = SPAN
 
 
 @op(MA, "wg.fence", Effect.FENCE)
 class WgFence:
+    """Orders accesses to registers before the wgmma after it."""
+
     span: Span = SPAN
 
 
 @op(MA, "wg.commit", Effect.COMMIT)
 class WgCommit:
+    """Ends a group of asynchronous wgmma."""
+
     span: Span = SPAN
 
 

@@ -80,6 +80,7 @@ class FragLayout:
 
     @cached_property
     def warps(self) -> int:
+        """The number of warps."""
         return prod(m.size for m in self.warp)
 
     @cached_property

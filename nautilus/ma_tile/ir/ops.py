@@ -166,6 +166,8 @@ class MapOp(CommonMap[Frag]):
 
 @op(MA, "reduce $combiner $arg over $axes( scratch $scratch)?( into $into)?")
 class ReduceOp:
+    """``combiner`` over ``axes``; ``scratch``: shared memory for results of warps; ``into``: the axis of parts."""
+
     result: Frag = declare(RESULT)
     combiner: str = declare(COMBINER)
     arg: Frag = declare(OPERAND)
@@ -177,6 +179,8 @@ class ReduceOp:
 
 @op(MA, "convert $arg( $copy)?( interleaved $interleaved)?")
 class ConvertOp:
+    """``arg`` in the element type and the layout of ``result``; ``copy``: in registers of its own."""
+
     result: Frag = declare(RESULT)
     arg: Frag = declare(OPERAND)
     copy: bool = declare(flag("copy"), default=False)
@@ -186,6 +190,8 @@ class ConvertOp:
 
 @op(MA, "undefined")
 class UndefinedOp:
+    """Registers without a value."""
+
     result: Frag = declare(RESULT)
     span: Span = SPAN
 
@@ -228,6 +234,8 @@ class GlobalStore:
 
 @op(MA, "ld.shared $slot vec $vec")
 class SharedLoad:
+    """Loads a stage of shared memory to registers, ``vec`` elements with each instruction."""
+
     result: Frag = declare(RESULT)
     slot: Slot = declare(READ_SLOT)
     vec: int = declare(INTEGER, default=1)
@@ -273,18 +281,22 @@ class AsyncCopy:
 
 @op(MA, "cp.commit", Effect.COMMIT)
 class AsyncCommit:
+    """Ends a group of ``cp.async`` copies."""
+
     span: Span = SPAN
 
 
 @op(MA, "cp.wait $pending", Effect.WAIT)
 class AsyncWait:
+    """Wait until at most ``pending`` groups of ``cp.async`` copies are incomplete."""
+
     pending: int = declare(INTEGER)
     span: Span = SPAN
 
 
 @op(MA, "barrier( $number(, $threads)?)?", Effect.ARRIVE, Effect.WAIT)
 class Barrier:
-    """All threads of the block (``threads`` None), or ``threads`` threads on named barrier ``number``."""
+    """A barrier of all threads of the block (``threads`` None), or of ``threads`` threads, named ``number``."""
 
     number: Expr = declare(CLOSED_EXPR, default=_ZERO)
     threads: int | None = declare(INTEGER, default=None)
@@ -304,6 +316,8 @@ class MbarArrive:
 
 @op(MA, "mbar.wait $mbar[$stage] parity $parity", Effect.WAIT)
 class MbarWait:
+    """Wait until the phase of ``parity`` of the mbarrier is complete."""
+
     mbar: str = declare(BARRIER)
     stage: Expr = declare(EXPR)
     parity: Expr = declare(EXPR)
@@ -338,6 +352,8 @@ class MmaOp:
 
 @op(MA, "if $cond {$body}")
 class IfOp:
+    """Runs ``body`` where the uniform ``cond`` holds."""
+
     cond: Expr = declare(EXPR)
     body: tuple[MemOp, ...] = declare(REGION)
     span: Span = SPAN
@@ -372,6 +388,8 @@ class Role:
 
 @op(MA, "roles {$roles}")
 class RolesOp:
+    """Ranges of warps that run their own code, ``roles``, at the same time."""
+
     roles: tuple[Role, ...] = declare(FieldRole(Kind.PARTS, syntax.parts(Role, "role")))
     span: Span = SPAN
 

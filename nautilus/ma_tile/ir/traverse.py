@@ -61,6 +61,7 @@ class Touch:
 
     @property
     def all(self) -> tuple[Slot, ...]:
+        """All slots, in the order of the fields."""
         return (*self.reads, *self.writes, *self.copies)
 
 

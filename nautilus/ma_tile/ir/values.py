@@ -54,10 +54,12 @@ class Smem:
 
     @property
     def stage_bytes(self) -> int:
+        """Bytes of one stage."""
         return self.layout().bytes
 
     @property
     def bytes(self) -> int:
+        """Bytes of all stages."""
         return self.stages * self.stage_bytes
 
     def overlaps(self, other: Smem) -> bool:

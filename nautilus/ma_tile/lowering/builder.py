@@ -23,6 +23,7 @@ class Builder:
 
     @property
     def depth(self) -> int:
+        """The number of loops around the position."""
         return len(self.blocks) - 1
 
     def emit(self, op: MemOp, depth: int | None = None) -> None:

@@ -39,6 +39,7 @@ class DotPlan:
 
     @property
     def is_matrix(self) -> bool:
+        """Whether the result has rows and columns."""
         return bool(self.m and self.n)
 
 

@@ -199,6 +199,7 @@ class Lowering(ABC):
         """The buffer through which warps that split an axis exchange ``count`` values of ``out`` a thread."""
 
     def read(self, entry: Entry, slot: Slot, layout: FragLayout) -> Frag:
+        """The value of ``entry``, which ``slot`` holds, in registers of ``layout``."""
         out = self.b.frag(entry.value.name, entry.value.type, layout)
         buffer = self.b.smem[slot.buffer]
         self.b.emit(ma.SharedLoad(out, slot, shared_vec(layout, buffer.axes, buffer.dtype)), entry.depth)

@@ -206,7 +206,7 @@ class _WarpLowering(Lowering):
         return slot
 
     def load_bytes(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
-        """In loops through shared memory, so that copies run ahead of the work on the bytes."""
+        """The bytes in registers; in loops they go through shared memory, so that copies run ahead of the work."""
         copy = plan_copy(op, self.buffers[op.buffer], self.refs, self.b.warps, self.mapping.vector_bytes)
         if depth == 0 or not copy.asynchronous:
             return super().load_bytes(op, layout, depth)

@@ -91,11 +91,11 @@ class _WarpgroupLowering(Lowering):
         }
 
     def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
-        """Refused: consumers would have to wait for each other."""
+        """Raises ScheduleError, because consumers would have to wait for each other."""
         raise ScheduleError(f"%{entry.value.name} would move between threads of a consumer", kernel=self.kernel.name)
 
     def scratch(self, out: Frag, count: int) -> str:
-        """Refused, likewise."""
+        """Raises ScheduleError, because warps of a consumer would have to wait for each other."""
         raise ScheduleError(f"%{out.name} is combined along rows, between warps of a consumer", kernel=self.kernel.name)
 
     def lazy(self, op: vr.MapOp) -> bool:
@@ -106,7 +106,7 @@ class _WarpgroupLowering(Lowering):
         return super().lazy(op) or len(forms(op.result, self.defs)) > 1 or op.result.name in self.moved
 
     def store(self, op: vr.StoreOp) -> None:
-        """From fragments; what every consumer has the same, the first one stores."""
+        """Store from fragments; the first consumer stores what all consumers have."""
         store = self.global_store(op, self.any_form(op.value))
         if self.plan.consumers == 1 or self.plan.divided in op.value.type.names:
             self.b.emit(store)

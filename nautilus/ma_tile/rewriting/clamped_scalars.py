@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import COMPARISONS, Expr, Op, Param, Ref, Var, children, rewrite, walk
+from nautilus.core.expr.nodes import COMPARISONS, Expr, Op, Param, Ref, Var, children, replaced, rewrite, walk
 from nautilus.core.index.linear import divided
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.ops import Kind, map_fields, regions
@@ -62,7 +62,7 @@ def _clamped(kernel: MemKernel, p: Param, grid: Ranges) -> MemKernel:
         return kernel
 
     def rule(op: MemOp) -> tuple[MemOp, ...]:
-        new: MemOp = map_fields(op, {Kind.EXPR: lambda e: _with(e, p, chosen[e]) if e in chosen else e})
+        new: MemOp = map_fields(op, {Kind.EXPR: lambda e: replaced(e, p, chosen[e]) if e in chosen else e})
         return (new,)
 
     return replace(kernel, decode=(*kernel.decode, *made), body=rebuild(kernel.body, rule))
@@ -76,10 +76,6 @@ def _loop_bounds(kernel: MemKernel) -> set[Expr]:
 def _sides(kernel: MemKernel, p: Param, limit: int, known: Ranges) -> tuple[set[Expr], set[Expr]]:
     """The expressions of ``kernel`` that have one value where ``p`` is ``limit`` or more, and -``limit`` or less."""
     return _constant_in(kernel, p, (limit, None), known), _constant_in(kernel, p, (None, -limit), known)
-
-
-def _with(e: Expr, p: Param, v: Expr) -> Expr:
-    return rewrite(e, lambda n: v if n == p else None)
 
 
 def _named(e: Expr, p: Param) -> Expr:

@@ -26,6 +26,7 @@ class Renaming:
     variables: Mapping[str, Expr] = field(default_factory=dict)
 
     def frag(self, f: Frag) -> Frag:
+        """``f`` under its name in the copy."""
         return self.frags.get(f.name, f)
 
     def expr(self, e: Expr) -> Expr:
@@ -56,6 +57,7 @@ class Renaming:
         return new
 
     def ops(self, body: Iterable[MemOp]) -> tuple[MemOp, ...]:
+        """``body`` with the names of the copy."""
         return tuple(self.op(x) for x in body)
 
 
@@ -74,6 +76,7 @@ class Names:
         return replace(like, name=fresh(f"{like.name}_{suffix}", self.frags))
 
     def variable(self, name: str) -> str:
+        """A name for a variable, like ``name``, that is in use from now on."""
         return fresh(name, self.variables)
 
 

@@ -61,6 +61,7 @@ class Refused:
     refusals: tuple[Refusal, ...]
 
     def after(self, record: Record) -> None:
+        """Raise the error of a kernel that is planned as ptxas has refused it."""
         schedule = record.context.schedule
         if record.base == PLANNED and schedule is not None:
             found = _found(schedule, self.refusals, record.context.fallbacks.spilling)

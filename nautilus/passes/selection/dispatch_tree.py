@@ -48,11 +48,17 @@ class Candidate:
 class Times(Protocol):
     """Predicted times of candidates, by their numbers."""
 
-    def of(self, n: int, sizes: Point) -> float: ...
+    def of(self, n: int, sizes: Point) -> float:
+        """Seconds of candidate ``n`` at ``sizes``; inf where it is not legal."""
+        ...
 
-    def log(self, n: int, sizes: Point) -> float: ...
+    def log(self, n: int, sizes: Point) -> float:
+        """The logarithm of these seconds."""
+        ...
 
-    def most(self, n: int, size: str) -> int: ...
+    def most(self, n: int, size: str) -> int:
+        """The largest value of ``size`` at which candidate ``n`` is legal."""
+        ...
 
 
 class Predicted:
@@ -64,9 +70,11 @@ class Predicted:
         self.registers = [tuple(estimate_registers(k, limits(arch)) for k in c.module.kernels) for c in candidates]
 
     def of(self, n: int, sizes: Point) -> float:
+        """Seconds of candidate ``n`` at ``sizes``; inf where it is not legal."""
         return exp(self.log(n, sizes))
 
     def log(self, n: int, sizes: Point) -> float:
+        """The logarithm of these seconds."""
         key = (n, tuple(sizes.values()))
         if key not in self.known:
             c = self.candidates[n]

@@ -36,7 +36,7 @@ from nautilus.scalar.analysis.derived_names import GRID, blocks
 from nautilus.targets.limits import Limits
 
 CLUSTERS = (2, 4, 8)  # blocks; the largest portable cluster has eight
-ROWS = 64  # rows of the tile of a short product, at most
+ROWS = 64  # largest number of rows of the tile of a short product
 _SMALL = 8 << 10  # bytes of shared memory for barriers and for what the combination needs
 
 

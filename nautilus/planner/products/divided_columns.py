@@ -27,7 +27,7 @@ from nautilus.scalar.analysis.derived_names import TILE
 from nautilus.targets.limits import WGMMA_ROWS, Limits
 
 HELD = 256  # elements of an axis that registers hold without division
-WIDEST = 1024  # columns of accumulators, and elements of that contraction, of one tile of :data:`SINGLE` rows, at most
+WIDEST = 1024  # most columns of accumulators, and elements of that contraction, of one tile of :data:`SINGLE` rows
 SINGLE = 16
 COLUMNS, DEEPEST = 512, 576  # most columns of accumulators, and most elements of the contraction of the first product
 WARPGROUPS = 2  # warpgroups of a block

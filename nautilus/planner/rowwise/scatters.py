@@ -27,7 +27,7 @@ from nautilus.scalar.passes.axes.scatter import (
 from nautilus.scalar.rewriting import find_defs
 from nautilus.targets.rates import Machine, machine
 
-MARGIN = 1.25  # times that the masked form takes longer, at least
+MARGIN = 1.25  # least quotient of the times of the masked form and of the scatter
 _TEST = 4.0  # issue slots of a term that is tested for one element
 LINE = 32  # elements of 4 bytes on a line of memory
 _ATOMIC = 20.0  # cycles of a multiprocessor for the atomic operations of a warp, 4 bytes each

@@ -34,7 +34,7 @@ from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 
 LONGEST = 2048  # terms of a row on average; longer ones have the rules of dense rows
 ELEMENTS = 2048  # elements of a tile
-OVERLAPPING = 64  # terms of a tile of rows that may overlap, at least
+OVERLAPPING = 64  # least number of terms of a tile of rows that may overlap
 COLUMNS = 128  # columns of a tile
 UNEQUAL, WIDEST = 4, 512  # average lengths of a row in a step, and its terms at most where the average is lower
 LEAST = 8  # terms of a tile

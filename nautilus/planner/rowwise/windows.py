@@ -32,14 +32,14 @@ from nautilus.targets.limits import VECTOR_BYTES
 
 MAX_TERMS = 64  # terms that a thread holds in registers
 MOST_TERMS = 1024  # terms of a window whose lines are a loop
-LINE_TERMS = 16  # most terms of a window that a thread holds whole
+LINE_TERMS = 16  # largest number of terms of a window that a thread holds whole
 LEAST_TERMS = 9  # terms of a window, at least, for a kernel of its own where rows of its results are reduced
 MAX_STEP = 4  # elements between the windows of neighbouring threads; further apart they share few sectors
-RESULTS = 1024  # most results of a block
-LANES = 32  # results along the last axis, which neighbouring threads have, at least
+RESULTS = 1024  # largest number of results of a block
+LANES = 32  # least number of results along the last axis, which neighbouring threads have
 LINES = 8  # results along another axis at least: neighbours share most of their windows there
-BLOCK_TERMS = 16384  # most terms of a block
-VECTORS = 4  # vectors of channels of neighbouring threads, at least
+BLOCK_TERMS = 16384  # largest number of terms of a block
+VECTORS = 4  # least number of vectors of channels of neighbouring threads
 HELD = 128  # terms of the windows of one thread along vectors
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
 

@@ -63,6 +63,7 @@ class NoMemory(GlobalMemory):
         """Nothing has been accessed."""
 
     def element(self, name: str, index: tuple[Array, ...]) -> Array:
+        """Zeros in the shape of ``index``."""
         return np.zeros(np.broadcast_shapes(*(np.shape(i) for i in index)), np.int64)
 
 
@@ -149,6 +150,7 @@ class TimedRun(BlockRun):
         self.scheduler = _InTime(self)  # type: ignore[assignment]
 
     def at(self, actor: Actor) -> _Progress:
+        """The progress of ``actor``."""
         return self.progress[id(actor)]
 
     # -- slices -------------------------------------------------------------------------------
@@ -169,9 +171,11 @@ class TimedRun(BlockRun):
 
     # -- what the interpreter calls -----------------------------------------------------------
     def integer(self, ctx: Context, e: Expr, what: str) -> int:
+        """The estimated integer ``e``."""
         return int(np.asarray(estimated(e, self.variables(ctx))).flat[0])
 
     def program(self, ctx: Context, body: tuple[ma.MemOp, ...]) -> Program:
+        """The steps of ``body`` in predicted time, which yield where an actor waits."""
         here = self.at(ctx.actor)
         for op in body:
             match op:

@@ -66,13 +66,16 @@ class Def:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
+        """The parallel axes, then the reduced ones."""
         return self.par + self.red
 
     @property
     def is_reduction(self) -> bool:
+        """Whether the definition is a reduction."""
         return self.op is not None
 
     def axis(self, name: str) -> Axis | None:
+        """The axis called ``name``; None where there is none."""
         return next((a for a in self.axes if a.name == name), None)
 
     def reads(self) -> tuple[Load, ...]:

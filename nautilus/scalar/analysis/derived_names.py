@@ -74,6 +74,7 @@ def has_tile(axis: AxisPlan) -> bool:
 
 
 def blocks(extent: int, tile: int) -> int:
+    """Tiles of ``tile`` elements along an axis of ``extent``, rounded up."""
     return -(-extent // tile)
 
 

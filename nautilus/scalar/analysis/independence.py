@@ -23,7 +23,7 @@ from nautilus.core.index.simplify import affine, bounds
 from nautilus.core.text.expressions import format_expr
 from nautilus.scalar.ir import Kind, Loop
 
-MOST_VALUES = 4096  # values of a remainder that are enumerated, at most
+MOST_VALUES = 4096  # largest number of values of a remainder that are enumerated
 PARALLEL = frozenset({Kind.GRID, Kind.PAR, Kind.TILE})
 
 
@@ -153,7 +153,7 @@ def _digit_sums(
 
 
 def _multiple(part: Linear, form: Linear, ranges: Mapping[str, tuple[int, int]]) -> int:
-    """How often ``form`` has the terms of the sum ``part``, which are never negative; 0 where it has not."""
+    """How often ``form`` has the terms of the sum ``part``, which are never negative; 0 where it lacks them."""
     for a, c in part.terms.items():
         if not isinstance(a, Var) or c < 0 or ranges.get(a.name, (-1, 0))[0] < 0:
             return 0

@@ -19,12 +19,18 @@ Term = tuple[Expr, Expr | None]
 
 
 def number(value: float, dtype: DType = DType.F32) -> Const:
+    """The float constant ``value`` of type ``dtype``."""
     return Const(float(value), dtype)
 
 
 def op(name: str, *args: Expr) -> Op:
     """A float operation of the type of its last argument."""
     return Op(name, args, args[-1].dtype)
+
+
+def multiplied(a: Expr, b: Expr) -> Expr:
+    """``a * b`` in the type of both."""
+    return op("mul", a, b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,7 @@ class Lin:
         return Lin(tuple((t, n) for t, n in total.items() if n != 0.0))
 
     def times(self, n: float) -> Lin:
+        """The form times the number ``n``."""
         return Lin(tuple((t, m * n) for t, m in self.terms if m * n != 0.0))
 
     def scaled(self, by: Expr) -> Lin:
@@ -47,6 +54,7 @@ class Lin:
         return Lin(tuple(((a, by if s is None else op("mul", s, by)), n) for (a, s), n in self.terms))
 
     def key(self) -> frozenset[tuple[Term, float]]:
+        """The terms without an order: equal forms have equal keys."""
         return frozenset(self.terms)
 
 
@@ -67,11 +75,13 @@ class Prod:
         return Prod(tuple((a, p) for a, p in powers.items() if p), tuple((b, e) for b, e in exps.items() if e.terms))
 
     def power(self, n: int) -> Prod:
+        """The product to the power ``n``."""
         if n == 0:
             return Prod()
         return Prod(tuple((a, p * n) for a, p in self.powers), tuple((b, e.times(n)) for b, e in self.exponents))
 
     def key(self) -> tuple[frozenset[tuple[Expr, int]], frozenset[tuple[str, frozenset[tuple[Term, float]]]]]:
+        """The factors and exponents without an order: equal products have equal keys."""
         return frozenset(self.powers), frozenset((b, e.key()) for b, e in self.exponents)
 
     @property

@@ -52,6 +52,7 @@ class Windows:
 
     @property
     def elements(self) -> int:
+        """The number of elements of the temp."""
         return prod(self.shape)
 
 

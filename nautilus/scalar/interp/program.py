@@ -40,7 +40,7 @@ __all__ = ["ScalarRunError", "run_program"]
 _POINTS = 1 << 20  # points of one statement that are evaluated at once
 _MATRIX = 1 << 24  # elements of one factor or result of a contraction
 _LOCALS = 1 << 18  # elements of all locals of the blocks that run at once
-_BIG_TILE = 256  # points of a statement from which a Python iteration is cheap in comparison
+_BIG_TILE = 256  # points of a statement beside which a Python iteration takes little time
 
 
 def run_program(

@@ -29,7 +29,7 @@ Mask = tuple[Array, ...]  # a conjunction, which is combined on demand
 
 
 class ScalarRunError(RuntimeError):
-    """A program that cannot run: an access outside a buffer, an element never written, a missing input."""
+    """A program that cannot run: an access outside a buffer, an element that is never written, a missing input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ class Memory:
 
     @staticmethod
     def fresh(name: str, shape: tuple[int, ...], dtype: DType, own: tuple[Range, ...] = ()) -> Memory:
+        """A buffer of ``shape`` in which no element is written; ``own``: the ranges that it is private to."""
         kind = working(dtype)
         fill: Any = np.nan if kind is np.float64 else False if kind is np.bool_ else np.iinfo(np.int64).min
         shape = (*(r.n for r in own), *shape)
@@ -126,6 +127,7 @@ class Space:
 
     @property
     def points(self) -> int:
+        """The number of points."""
         return prod(a.n for a in self.axes)
 
     # -- expressions ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``dead``: temps without readers leave the program, with the kernels that only compute such temps."""
+"""``dead``: temps without readers are removed, with the kernels that only compute such temps."""
 
 from __future__ import annotations
 

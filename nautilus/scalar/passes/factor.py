@@ -1,4 +1,4 @@
-"""``factor``: what a sum multiplies or divides every element by leaves the sum.
+"""``factor``: factors and divisors that do not depend on the summed axes leave the sum.
 
 ``sum_j(x_j * f / g)`` is ``sum_j(x_j) * f / g`` where ``f`` and ``g`` do not depend on ``j``.  Over an
 empty domain the left side is 0 whatever ``f`` and ``g`` are, while the right side can be ``0 / 0``.
@@ -20,7 +20,7 @@ proved not to overflow.
 
 Factors that are read leave :data:`CHAIN` sums in a row, and the next one over their elements keeps its own.  In a chain
 of normalised products, ``y = A x; x = y / norm(y)`` step after step, the sums would else grow without bound, and so
-would the factors that each of them owes to all sums before it.  A function between two sums ends a chain, as the
+would the factors that each of them takes from all sums before it.  A function between two sums ends a chain, as the
 exponential of a softmax does.
 
 The sum keeps its name where it is a temp, and its readers take the factor; an output's sum moves into
@@ -193,7 +193,7 @@ def _product(factors: Sequence[Expr], dtype: DType) -> Expr:
 
 
 def certainly_finite(e: Expr) -> bool:
-    """A finite number, whatever the inputs: literals and integer parameters only; a scalar of floats may be inf."""
+    """Whether ``e`` is finite whatever the inputs are: it has no tensor, and no scalar of floats, which may be inf."""
     return all(
         (isinstance(n, Param) and n.dtype.is_int) or (isinstance(n, Const) and abs(n.value) < float("inf")) or _tame(n)
         for n in walk(e)
@@ -201,7 +201,7 @@ def certainly_finite(e: Expr) -> bool:
 
 
 def _tame(n: Expr) -> bool:
-    """Operations that keep reasonable finite numbers finite."""
+    """Whether ``n`` is an operation that keeps numbers of usual magnitude finite."""
     return isinstance(n, Op) and n.op in ("neg", "mul", "add", "sub", "cast", "abs", "min", "max")
 
 

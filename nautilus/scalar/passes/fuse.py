@@ -122,6 +122,7 @@ class _Emitter:
 
 
 def fuse_kernel(program: Program, plan: KernelPlan, defs: dict[str, Def], kept: frozenset[str]) -> Kernel:
+    """The kernel of ``plan``; ``kept``: definitions that stay in memory. Raises ScheduleError."""
     unified = group(plan, defs, tuple(p.name for p in program.params), kept)
     _check_order(plan, unified)
     inside = frozenset(ld.buffer for d in unified.defs for ld in d.reads())

@@ -1,19 +1,19 @@
 """``inline``: an elementwise temp is computed again by each of its readers.
 
-Copied, never moved: the kernel that defines the temp stays as it is (``dead`` removes it once nothing
-reads it), so a reader that is not rewritten never sees half-finished values.  A temp of a storage
+The value is copied, never moved: the kernel that defines the temp stays as it is (``dead`` removes it once nothing
+reads it), so a reader that is not rewritten sees complete values.  A temp of a storage
 type rounds: its copy is under a ``cast`` to that type.  Inlining an update may bring a ``select``
 into it, which becomes its guard (:mod:`nautilus.scalar.analysis.masking`).
 
-Which temps: those that the schedule names, or, where it leaves the choice open, every one that does not
-make an expression larger than :data:`LIMIT` nodes, counted as it prints (every level of text is a tree).
-A temp that is read in windows, such as the state before in each step of a stencil, is computed once for each element
-of a window: it stays in memory where it is made from more than :data:`READS` tensors of its own shape.  So does a temp
-of 16 bits that is made from more than :data:`READS` elements at positions that are read or computed from what is read,
-such as those between which a deformable convolution interpolates, where each is an operand of :data:`AGAIN` terms of a
-product: the loop of the product would wait for two loads, one after the other, in each step.  And so does a temp of
-16 bits with an exponential of a running result in each element, such as a product of decays, where each is an operand
-of :data:`AGAIN` terms: an exponential for each tile costs more than the element in memory.
+The schedule names the temps.  Where it leaves the choice open, they are all that do not make an expression larger than
+:data:`LIMIT` nodes, counted as it prints (every level of text is a tree).  A temp that is read in windows, such as the
+state before in each step of a stencil, is computed once for each element of a window: it stays in memory where it is
+made from more than :data:`READS` tensors of its own shape.  So does a temp of 16 bits that is made from more than
+:data:`READS` elements at positions that are read or computed from what is read, such as those between which a
+deformable convolution interpolates, where each is an operand of :data:`AGAIN` terms of a product: the loop of the
+product would wait for two loads, one after the other, in each step.  And so does a temp of 16 bits with an exponential
+of a running result in each element, such as a product of decays, where each is an operand of :data:`AGAIN` terms: an
+exponential for each tile costs more than the element in memory.
 """
 
 from __future__ import annotations

@@ -350,10 +350,10 @@ def _typed(e: Expr) -> DType | None:
 
 
 def _qualifies(d: Def, parts: Sequence[Expr], k: int, grouped: bool) -> bool:
-    """Factor ``k`` is a tensor, the others are computed, and together they make a matrix product.
+    """Whether factor ``k`` is a tensor, the others are computed, and together they make a matrix product.
 
-    That is: both sides have a parallel axis of their own, or one has and the other one is shared by groups of points
-    (``grouped``) or by those whose index names it (``W[expert[t], k, n]``), and they share a reduced one.
+    They do where both sides have a parallel axis of their own, or one has and the other one is shared by groups of
+    points (``grouped``) or by those whose index names it (``W[expert[t], k, n]``), and they share a reduced one.
     """
     met, others = _tensor(parts[k]), [p for n, p in enumerate(parts) if n != k]
     if met is None or not others or (len(others) == 1 and not _computed(others[0], met)):
@@ -367,7 +367,7 @@ def _qualifies(d: Def, parts: Sequence[Expr], k: int, grouped: bool) -> bool:
 
 
 def _computed(e: Expr, met: DType) -> bool:
-    """Not narrowed already, and no tensor but one of bf16 that meets f16, or one of 8 bits that meets 16 bits.
+    """Whether ``e`` is computed and not narrowed yet, or a tensor of bf16 that meets f16, or of 8 bits that meets 16.
 
     What the spec rounds to the type that it meets stays as it is, as a tensor of that type does.
     """

@@ -1,6 +1,6 @@
 """``pack``: splits an axis into groups of a fixed size, so that a group can form the rows of a tile.
 
-Several rows of a grid that read the same streamed operand belong into one tile.  If ``h`` is read only as ``h // 8``
+Several rows of a grid that read the same streamed operand belong in one tile.  If ``h`` is read only as ``h // 8``
 (eight query heads that share a key head), ``h = 8 * h_group + h_member`` turns the index of that operand into
 ``h_group``; the operand does not depend on ``h_member``, which becomes rows of the MMA.  The pass only rewrites
 definitions; the planner chooses the tile axes from the operands.
@@ -34,7 +34,7 @@ from nautilus.scalar.rewriting import axis_assumptions, fresh_name, kernel_of
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Cut the axes that ``schedule.packs`` names; no schedule, or none named: nothing happens."""
+    """Cut the axes that ``schedule.packs`` names; without a schedule, or a name in it, the program stays."""
 
     schedule: Schedule | None = None
 

@@ -12,8 +12,8 @@ block mixed and none dead.
 
 A loop of one iteration whose position depends on outer variables (a chunk of one tile) is replaced by its body.
 
-Where all lasting statements hold in every n-th block only, ``var % n == r``, the loop visits only these (interleaved
-chunks).
+Where the guards of all statements whose effect lasts hold in every n-th block only, ``var % n == r``, the loop visits
+only these (interleaved chunks).
 
 Statements without a guard have an effect in every block, unless the iteration provably changes
 nothing when no guarded statement runs: ``rolling_update`` repairs by ``r_new``, which then is ``r``.
@@ -259,7 +259,7 @@ def _trips(loop: Loop) -> int:
 
 
 def _ranges(loop: Loop, visit: Span, inside: Span, bare: set[Expr], ranges: Ranges) -> Iterable[Loop]:
-    """Mixed, full, mixed; a range that is certainly empty is left out.
+    """The loops over a mixed, a full and a mixed range, without those that are certainly empty.
 
     Each range begins where the one before it ends, the full one also where it is empty: passes that let the loops share
     a pipeline of copies take the next block of one loop from the next loop.
@@ -286,7 +286,7 @@ def _nonempty(loop: Loop, ranges: Ranges) -> tuple[Loop, ...]:
 
 
 def _atoms(guard: Expr | None) -> tuple[Expr, ...]:
-    """The conjuncts of a guard, looking inside ``select(bound, inner, false)``."""
+    """The conjuncts of a guard, with those inside of ``select(bound, inner, false)``."""
     out: list[Expr] = []
     for c in conjuncts(guard):
         match c:

@@ -33,7 +33,7 @@ class Reorder:
     name = "reorder"
 
     def apply(self, program: Program) -> Program:
-        """Raises ScheduleError where a loop nest cannot be interchanged."""
+        """The program in tiled form. Raises ScheduleError where a loop nest cannot be interchanged."""
         kernels = tuple(reorder_kernel(k, plan_of(self.schedule, k.name)) for k in program.kernels)
         return replace(program, kernels=kernels)
 
@@ -59,6 +59,7 @@ class _Context:
 
 
 def reorder_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
+    """``kernel`` in tiled form. Raises ScheduleError where loops do not interchange."""
     chain, body = grid_chain(kernel)
     inner = {a.name for a in plan.axes if a.role == "grid" and has_tile(a)}
     outer = tuple(loop for loop in chain if loop.var not in inner)
@@ -86,7 +87,7 @@ def _names(s: Store | Update, locals_: dict[str, tuple[str, ...]]) -> set[str]:
 
 
 def _dependence(body: tuple[Stmt, ...], rows: tuple[Loop, ...], locals_: frozenset[str]) -> dict[str, tuple[str, ...]]:
-    """The row variables that each local varies with; a fixed point is one pass, operands come first."""
+    """The row variables that each local varies with, found in one pass because operands are written first."""
     found: dict[str, tuple[str, ...]] = dict.fromkeys(locals_, ())
     for _, s in statements(body):
         if s.buffer in locals_:

@@ -67,6 +67,7 @@ class RollingUpdate(CertifyingPass[Program]):
 
 
 def roll_kernel(kernel: Kernel, plan: KernelPlan, used: list[tuple[str, Repair]]) -> Kernel:
+    """``kernel`` with one loop for each phase; ``used`` gets its repairs. Raises ScheduleError."""
     chain, body = grid_chain(kernel)
     locals_ = {b.name: b for b in kernel.locals}
     phase = phase_of(plan, frozenset(locals_))

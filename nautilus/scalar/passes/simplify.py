@@ -1,7 +1,7 @@
-"""``simplify``: indices, guards and values in canonical form, nothing moved between statements.
+"""``simplify``: indices, guards and values get canonical form, and nothing moves between statements.
 
-Indices and guards by :mod:`nautilus.core.index.simplify` under the ranges of the loops around (a guard that
-always holds goes away), values by ``simplify_value`` (a division by a number becomes a product) and
+Indices and guards are simplified by :mod:`nautilus.core.index.simplify` under the ranges of the loops around (a guard
+that always holds is removed), values by ``simplify_value`` (a division by a number becomes a product) and
 ``bit_fields``.
 A value is simplified knowing its guard, and so is the position of a store.  The position of an update keeps the form
 of that of the store which initialises it.  A ``select`` with the identity inside an update becomes its

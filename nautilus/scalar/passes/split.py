@@ -38,7 +38,7 @@ class Split:
     name = "split"
 
     def apply(self, program: Program) -> Program:
-        """Raises ScheduleError where a tile does not fit its axis."""
+        """The program with tiles. Raises ScheduleError where a tile does not fit its axis."""
         kernels = tuple(split_kernel(k, plan_of(self.schedule, k.name)) for k in program.kernels)
         return replace(program, kernels=kernels)
 
@@ -53,7 +53,7 @@ class _Context:
     simplified: frozenset[Expr] = frozenset()  # conditions of statements that are simplified: equal ones stay equal
 
     def ragged(self, axis: str) -> bool:
-        """Whether a tile may run past the end of ``axis``; one tile for the whole axis does where the axis is empty."""
+        """Whether a tile may run past the end of ``axis``; the only tile of an axis does where the axis is empty."""
         p, extent = self.plan.axis(axis), self.extents[axis]
         if p.role == "tile" and isinstance(extent, Param) and extent.least < p.tile:
             return True
@@ -72,6 +72,7 @@ class _Context:
 
 
 def split_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
+    """``kernel`` with the tiles of ``plan``. Raises ScheduleError for a tile that does not fit."""
     extents = _extents(kernel)
     for a in plan.axes:
         extent = extents.get(a.name)

@@ -1,4 +1,4 @@
-"""``split_k_update``: long reductions in independent chunks, combined afterwards (Neptune, algorithm 2).
+"""``split_k_update``: long reductions run in independent chunks, whose results are combined (Neptune, algorithm 2).
 
 A reduction ``R = op_j f(x_j)`` that the schedule cuts becomes two definitions, a partial result for each
 chunk ``s`` of the axis and their combination::
@@ -51,7 +51,7 @@ from nautilus.scalar.rewriting import fresh_name, kernel_of
 
 @dataclass(frozen=True, slots=True)
 class SplitKUpdate(CertifyingPass[Program]):
-    """Cut the reductions that ``schedule.splits`` names; no schedule, or none named: nothing happens."""
+    """Cut the reductions that ``schedule.splits`` names; without a schedule, or a name in it, the program stays."""
 
     schedule: Schedule | None = None
 
@@ -187,7 +187,7 @@ def _expanded(e: Expr, axis: str, mine: dict[str, _Cut], unified: Unified) -> Ex
         if d is None or d.is_reduction or d.guard is not None or d.axis(axis) is None or not _aligned(n, d):  # type: ignore[arg-type]
             return None
         value = _expanded(d.value, axis, mine, unified)
-        # One of a storage type rounds, which no repair is proved for.
+        # A value of a storage type rounds, and no repair is proved for that.
         return value if value.dtype is n.dtype and any(ld.buffer in mine for ld in loads(value)) else None
 
     return rewrite(e, rule)

@@ -1,4 +1,4 @@
-"""Helpers of the algebraic passes: mapping statements, assumptions about loops, definitions back to kernels."""
+"""Helpers of the algebraic passes, which map statements, find assumptions about loops, and make kernels."""
 
 from __future__ import annotations
 

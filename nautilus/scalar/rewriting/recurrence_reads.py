@@ -43,6 +43,7 @@ class Steps:
 
     @property
     def outer(self) -> frozenset[str]:
+        """The variables of the independent axes and of the steps."""
         return frozenset(loop.var for loop in (*self.shared, self.step))
 
     def own(self, d: Def) -> tuple[Axis, ...]:
@@ -62,6 +63,7 @@ class Steps:
         return all(self.names[ld.buffer] in done for ld in self.reads(d) if self.back(ld) == 0)
 
     def source(self, ld: Load) -> Def:
+        """The definition of the element that ``ld`` reads."""
         return self.made[self.names[ld.buffer]]
 
     def back(self, ld: Load) -> int:

@@ -300,7 +300,7 @@ class _Emitter:
         return None if d.guard is None else self.put(d, d.guard)
 
     def shifted(self, d: Def) -> Sequence[Stmt]:
-        """The step becomes an earlier one: the oldest first."""
+        """The statements by which the step becomes an earlier one, the oldest first."""
         out: list[Stmt] = []
         for n in range(self.depth(d), 0, -1):
             store = Store(self.local(d.name, n), self.at(d), self.whole(d, n - 1), self.guarded(d), d.span)

@@ -16,6 +16,7 @@ from typing import Any
 from nautilus import __version__
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
+from nautilus.core.schedule.options import is_record, options_of
 from nautilus.core.schedule.plans import VERSION
 from nautilus.frontend.spec import Spec
 
@@ -34,12 +35,13 @@ class Key:
 
     @property
     def hash(self) -> str:
-        """16 hexadecimal digits."""
+        """The hash of the key, 16 hexadecimal digits."""
         parts = [self.family, sorted(self.sizes.items()), self.arch, self.precision]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     @property
     def text(self) -> str:
+        """The sizes as text, ``?`` for one that is known only at launch."""
         return ",".join(f"{n}={'?' if v is None else v}" for n, v in self.sizes.items())
 
 
@@ -51,18 +53,20 @@ def key_of(spec: Spec, arch: str, precision: str) -> Key:
 def schedule_hash(schedule: Schedule) -> str:
     """12 hexadecimal digits that are equal for equal schedules.
 
-    The default of an option that is younger than the format is left out, so that the hashes of stored rows stay.
+    The default of an option that is newer than the first rows is left out, so that the hashes of stored rows stay.
     """
-    fields = asdict(schedule)
-    if schedule.decompose_operands:
-        del fields["decompose_operands"]
-    for name in ("copies", "scatters"):
-        if not fields[name]:
-            del fields[name]
-    if schedule.narrow_to_bytes is None:
-        del fields["narrow_to_bytes"]
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_hashed(schedule), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _hashed(x: Any) -> Any:
+    """The part of a schedule that decides its hash, as JSON data."""
+    if isinstance(x, tuple):
+        return [_hashed(v) for v in x]
+    if not is_record(type(x)):
+        return x
+    options = ((o, getattr(x, o.name)) for o in options_of(type(x)))
+    return {o.name: _hashed(v) for o, v in options if not o.newer or v not in (o.default, ())}
 
 
 @dataclass(frozen=True, slots=True)

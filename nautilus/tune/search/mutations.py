@@ -34,6 +34,7 @@ class Effect:
 
     @property
     def change(self) -> Change:
+        """The change, with its value as text."""
         return self.name, repr(self.value)
 
     @property

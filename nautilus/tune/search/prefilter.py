@@ -52,10 +52,12 @@ class ScoredPoint:
 
     @cached_property
     def structure(self) -> str:
+        """The kernels and the organisation of their blocks as text."""
         return structure_of(self.schedule)
 
     @cached_property
     def grouping(self) -> str:
+        """The grouping of definitions into kernels as text."""
         return grouping_of(self.schedule)
 
 

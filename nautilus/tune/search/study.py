@@ -102,7 +102,7 @@ def open_storage(url: str) -> Any:
         return _server(o, url)
     except InputError:
         raise
-    except Exception as error:  # drivers of databases raise their own
+    except Exception as error:  # drivers of databases raise their own errors
         raise InputError(f"--storage {_without_password(url)}: {_summary(error)}") from error
 
 
@@ -152,7 +152,7 @@ def _server(o: Any, url: str) -> Any:
 
 
 def _sqlite(o: Any, url: str) -> Any:
-    """SQLite in WAL mode: a trial is some twenty commits, and several processes write."""
+    """A storage on SQLite in WAL mode, because a trial is some twenty commits, and several processes write."""
     from sqlalchemy import event
 
     def make() -> Any:
@@ -246,6 +246,7 @@ class Study:
         self._release_orphans()
 
     def refresh(self) -> None:
+        """Read the trials of all processes."""
         self._trials = _retry(lambda: self._study.get_trials(deepcopy=False))
 
     def _release_orphans(self) -> None:
@@ -406,6 +407,7 @@ class Study:
         _retry(lambda: self._study.set_user_attr(name, value))
 
     def attribute(self, name: str) -> Any:
+        """The attribute ``name`` of the study; None where it is not set."""
         return _retry(lambda: self._study.user_attrs).get(name)
 
 

@@ -30,10 +30,14 @@ class Choice(Protocol):
     """A choice of the space that :mod:`nautilus.tune.space.schedules` makes."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the choice."""
+        ...
 
     @property
-    def values(self) -> tuple[Any, ...]: ...
+    def values(self) -> tuple[Any, ...]:
+        """Its values, in a fixed order."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class SearchSpace:
 
     @property
     def hash(self) -> str:
-        """8 hexadecimal digits."""
+        """A hash of the choices and their values, 8 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()[:8]
 
     def drafted(self, values: Mapping[str, Any]) -> tuple[Schedule | None, str]:

@@ -1,8 +1,8 @@
 """Which definitions become one kernel: the default rule's groups, and groups cut or merged.
 
-A cut keeps dependence order: what a reduction needs on one side, the rest on the other; ``apart`` cuts after every
-reduction.  A group is written as its definitions, groups are separated by bars, and each is planned by the default
-rules, so that a cut group is what it would be as a spec of its own.
+A cut keeps dependence order, with what a reduction needs on one side and the rest on the other; ``apart`` cuts after
+every reduction.  A group is written as its definitions, groups are separated by bars, and each is planned by the
+default rules, so that a cut group is what it would be as a spec of its own.
 """
 
 from __future__ import annotations

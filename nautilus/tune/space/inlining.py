@@ -33,7 +33,7 @@ class Origin:
 
 
 def ways(found: Origin | None) -> tuple[str, ...]:
-    """What may be done about inlining: the rule, or one definition kept in memory."""
+    """The ways to inline: the rule, or one definition kept in memory."""
     return (RULE, *(_MATERIALISE + name for name in (found.inline[:_MOST] if found is not None else ())))
 
 

@@ -100,7 +100,7 @@ class Variant:
 
     @property
     def fallbacks(self) -> Fallbacks:
-        """Kernels whose products are by single warps have no more conservative plan."""
+        """The fallbacks of the kernels whose products are by single warps: none is more conservative."""
         return Fallbacks.of({k.name: WITHOUT for k in self.base.kernels if k.mapping.engine == "warp"})
 
 
@@ -125,7 +125,7 @@ class Space:
 
     @property
     def inline(self) -> tuple[str, ...]:
-        """What may be done about inlining."""
+        """The ways to inline, as values of ``inline``."""
         return inlining.ways(self.trials.origin)
 
     @property
@@ -220,12 +220,12 @@ def _variant(trials: TrialLowering, base: Schedule, way: _Way) -> Variant:
 
 
 def _prefix(way: _Way) -> str:
-    """Of the names of choices, which are listed for the rules' packs only."""
+    """The prefix of the names of choices, which are listed for the rules' packs only."""
     return "interleaved." if isinstance(way, Cut) else "split." if way > 1 else ""
 
 
 def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str, fixed: bool) -> KernelSpace:
-    """``fixed``: the plan follows from other choices."""
+    """The space of the kernel ``plan``; ``fixed``: the plan follows from other choices."""
     unified = fusion.unified_of(program, plan.ops)
     plans: dict[str, KernelPlan] = {plan.mapping.engine: plan}
     if plan.mapping.engine == "warpgroup":
@@ -321,7 +321,7 @@ def _of_program(trials: TrialLowering, found: Schedule) -> Schedule:
 
 
 def _kept(space: Space, name: str) -> Point | Refused:
-    """``name`` in memory, as a kernel of its own; the rest by the rules, without splits."""
+    """The schedule with ``name`` in memory, as a kernel of its own, and the rest by the rules, without splits."""
     assert space.trials.origin is not None
     try:
         program, inline = inlining.program_with(space.trials.origin, name)

@@ -1,4 +1,4 @@
-"""Split-K for kernels of few blocks: into how many chunks, and which reductions together.
+"""Split-K for kernels of few blocks: the numbers of chunks, and the reductions that are split together.
 
 Chunks go to other blocks, or are interleaved between the warps of a block and groups of them (``planner.streaming``).
 
@@ -111,7 +111,7 @@ def block_text(cut: Cut) -> str:
 
 
 def rounds(size: int, cut: Cut) -> int:
-    """Iterations of every warp, were there one group."""
+    """The iterations of every warp if there is one group."""
     return blocks(size, cut.warps * cut.step)
 
 

@@ -108,7 +108,7 @@ def combined_in_block(plan: KernelPlan, shape: KernelShape) -> list[TuningParame
 
 
 def combined_in_cluster(plan: KernelPlan) -> list[TuningParameter]:
-    """Of blocks that combine their partial results in a cluster: all but the cluster follows from the split."""
+    """The parameters of blocks that combine in a cluster; all but its size follows from the split."""
     return [mapping_parameter("cluster", plan, (_mapping(plan).cluster, 1))]
 
 
@@ -119,7 +119,7 @@ def _hopper(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
 
 
 def _rescale_parameters(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
-    """When running results are rescaled."""
+    """The parameters of the rescaling of running results; none without them."""
     return [kernel_parameter("rescale_policy", plan, RESCALE_POLICIES)] if shape.repaired else []
 
 

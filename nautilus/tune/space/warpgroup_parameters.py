@@ -105,7 +105,7 @@ def _blocks(shape: KernelShape) -> list[str]:
 
 
 def most_stages(plan: KernelPlan, shape: KernelShape) -> int:
-    """As many stages as shared memory holds beside the epilogue's buffers, at most 8."""
+    """The most stages that shared memory holds beside the epilogue's buffers, at most 8."""
     m = _mapping(plan)
     rows, columns = plan.axis(str(shape.row)).tile, plan.axis(str(shape.column)).tile * shape.gemms
     step = plan.axis(str(shape.loop)).tile * shape.bytes
@@ -146,7 +146,7 @@ def divided_registers(warpgroups: int, low: int) -> tuple[int, int]:
 
 
 def _epilogue(plan: KernelPlan, ways: tuple[str, ...]) -> TuningParameter:
-    """How results are stored, and in which chunks: ``tma/64`` is the epilogue tma with 64 store_columns."""
+    """The parameter of the epilogue and of its chunks: ``tma/64`` is the epilogue tma with 64 store_columns."""
     m = _mapping(plan)
     now = m.epilogue if m.epilogue == "direct" else f"{m.epilogue}/{m.store_columns}"
 
@@ -306,5 +306,5 @@ def _finalised_back_to_back(plan: KernelPlan, m: WarpgroupPlan, shape: KernelSha
 
 
 def _persistent(m: WarpgroupPlan) -> str:
-    """Pingpong tile scheduling needs a persistent grid."""
+    """The option ``persistent`` of ``m``: pingpong tile scheduling needs a persistent grid."""
     return "static" if m.tile_scheduling == _PINGPONG and m.persistent == "none" else m.persistent

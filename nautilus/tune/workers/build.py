@@ -50,6 +50,7 @@ class Built:
 
     @property
     def hash(self) -> str:
+        """The hash of the schedule."""
         return schedule_hash(self.schedule)
 
 

@@ -69,10 +69,12 @@ class Limit:
     taken: list[float] = field(default_factory=list)
 
     def observe(self, seconds: float) -> None:
+        """Note that a job took ``seconds``."""
         self.taken.append(seconds)
 
     @property
     def seconds(self) -> float:
+        """The time limit of the next job."""
         if len(self.taken) < 3:
             return self.ceiling
         slow = sorted(self.taken)[int(0.9 * (len(self.taken) - 1))]
@@ -168,6 +170,7 @@ class Pool(Generic[T]):
 
     @property
     def free(self) -> int:
+        """The number of workers without a job."""
         return len(self.workers) - len(self.busy)
 
     def begin(self, label: T, job: Any, limit: float | None = None) -> None:
@@ -189,6 +192,7 @@ class Pool(Generic[T]):
         return out
 
     def close(self) -> None:
+        """Kill all workers and drop their jobs."""
         for worker in self.workers:
             worker.close()
         self.busy.clear()

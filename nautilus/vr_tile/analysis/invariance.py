@@ -47,13 +47,15 @@ class Form:
     weights: tuple[tuple[str, float], ...] = ()
 
     def weight(self, name: str) -> float:
+        """The weight of reference ``name``; 0 for one that has no effect."""
         return dict(self.weights).get(name, 0.0)
 
     def times(self, k: float) -> Form:
+        """The form of ``k`` times the value."""
         return made(self.kind, {n: w * k for n, w in self.weights})
 
     def renamed(self, old: str, new: str) -> Form:
-        """With ``new`` for ``old``."""
+        """The form with the reference ``new`` in place of ``old``."""
         return Form(self.kind, tuple(sorted((new if n == old else n, w) for n, w in self.weights)))
 
 
@@ -112,9 +114,11 @@ class Forms:
     problems: list[str] = field(default_factory=list)
 
     def of(self, v: Value) -> Form:
+        """The form of ``v``."""
         return self.forms.get(v.name, FIXED)
 
     def number(self, v: Value) -> float | None:
+        """The number that ``v`` is, if it is a constant."""
         op = self.defs.get(v.name)
         return float(op.value) if isinstance(op, ConstOp) else None
 

@@ -105,6 +105,7 @@ class Builder(Emitter):
         raise InternalError(f"no VR-tile form of {e!r}")
 
     def local(self, name: str) -> Value:
+        """The value of local ``name``. Raises InternalError before its first store."""
         if name not in self.env:
             raise InternalError(f"local {name} is read before it is written")
         return self.env[name]

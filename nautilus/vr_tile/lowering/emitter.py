@@ -39,9 +39,11 @@ class Emitter:
         return TileType(dtype, tuple(self.axes[n] for n in chosen))
 
     def emit(self, op: TileOp) -> None:
+        """Append ``op`` to the block."""
         self.out.append(op)
 
     def const(self, value: int | float | bool, t: TileType, hint: str = "") -> Value:
+        """A tile of type ``t`` whose elements are ``value``."""
         v = self.fresh(t, hint)
         self.emit(ConstOp(v, value, self.span))
         return v
@@ -54,6 +56,7 @@ class Emitter:
         return v
 
     def reduce(self, combiner: str, arg: Value, axes: Sequence[str], hint: str = "") -> Value:
+        """``arg`` reduced by ``combiner`` over those of ``axes`` that it has."""
         over = tuple(n for n in arg.type.names if n in axes)
         v = self.fresh(self.type(arg.type.dtype, set(arg.type.names) - set(over)), hint)
         self.emit(ReduceOp(v, combiner, arg, over, self.span))
@@ -69,6 +72,7 @@ class Emitter:
     def dot(
         self, a: Value, b: Value, acc: Value | None, axes: Sequence[str], hint: str = "", mask: Value | None = None
     ) -> Value:
+        """The sum of ``a * b`` over ``axes`` where ``mask`` holds, plus ``acc``."""
         names = {*a.type.names, *b.type.names} - set(axes)
         v = self.fresh(self.type(a.type.dtype.compute, names), hint)
         ordered = tuple(n for n in self.axes if n in axes)
@@ -76,6 +80,7 @@ class Emitter:
         return v
 
     def select(self, cond: Value, a: Value, b: Value, hint: str = "") -> Value:
+        """``a`` where ``cond`` holds, ``b`` elsewhere."""
         return self.map("select", (cond, a, b), a.type.dtype, hint)
 
     def spread(self, v: Value, names: Iterable[str], hint: str = "") -> Value:

@@ -32,7 +32,7 @@ def each_op(op: TileOp, change: Callable[[TileOp], TileOp]) -> TileOp:
 
 
 def rename_expr(e: Expr, env: Env) -> Expr:
-    """Refs replaced by name."""
+    """``e`` with refs replaced by name."""
 
     def rule(n: Expr) -> Expr | None:
         return Ref(env[n.name].name, n.dtype, n.span) if isinstance(n, Ref) and n.name in env else None
@@ -97,6 +97,7 @@ class Peephole(Emitter):
                 self.types |= {arg.name: arg.type for arg, _ in op.carried}
 
     def emit(self, op: TileOp) -> None:
+        """Append ``op`` and note the values that it defines."""
         self.out.append(op)
         made = {r.name: op for r in results(op)}
         self.defs |= made
@@ -116,14 +117,16 @@ class Peephole(Emitter):
         return op.value if isinstance(op, ConstOp) else None
 
     def shared(self, v: Value) -> bool:
-        """``v`` has several readers (a value made by the pass itself has one until it replaces another)."""
+        """Whether ``v`` has several readers; a value made by the pass itself has one until it replaces another."""
         return self.uses[v.name] > 1
 
     def run(self, rule: Callable[[Peephole, TileOp], Value | None]) -> TileKernel:
+        """The kernel rewritten by ``rule``; the same object where nothing changed."""
         body = self.block(self.kernel.body, rule)
         return self.kernel if body == self.kernel.body else replace(self.kernel, body=body)
 
     def block(self, body: tuple[TileOp, ...], rule: Callable[[Peephole, TileOp], Value | None]) -> tuple[TileOp, ...]:
+        """``body`` rewritten by ``rule``, loops included."""
         outer, self.out = self.out, []
         outside, self.here = self.here, set()
         for old in body:

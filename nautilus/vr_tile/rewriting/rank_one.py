@@ -28,7 +28,7 @@ _AGAIN = frozenset({"cast", "narrow", "and", "or", "not"})
 
 
 def rank_one(e: Emitter, op: DotOp, defs: Mapping[str, TileOp], var: str) -> Value:
-    """Emit ``op``, whose mask is not None, as a loop over ``var``; its result.
+    """The result of ``op``, whose mask is not None, emitted as a loop over ``var``.
 
     A factor that was narrowed for matrix units has its value before that, because inf times a factor that is too small
     for the narrow type is not NaN.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from nautilus.core.schedule import Schedule
+from nautilus.core.schedule.options import options_of
 from nautilus.frontend.semantics.check import load_text
 from nautilus.tune.database.rows import Key, key_of, parse, schedule_hash
 from tests.tune import toy
@@ -60,6 +62,17 @@ def test_equal_schedules_have_equal_hashes() -> None:
     a = Schedule(inline=("P",))
     assert schedule_hash(a) == schedule_hash(Schedule.from_json(a.to_json()))
     assert schedule_hash(a) != schedule_hash(replace(a, factor=False))
+
+
+def test_a_newer_option_leaves_the_hashes_of_stored_schedules() -> None:
+    """The default of such an option is no part of a hash; another value is."""
+    newer = [o for o in options_of(Schedule) if o.newer]
+    assert {"copies", "decompose_operands"} <= {o.name for o in newer}
+    a = Schedule(inline=())
+    known = {o.name: getattr(a, o.name) for o in options_of(Schedule) if not o.newer} | {"inline": [], "kernels": []}
+    text = json.dumps(known, sort_keys=True, separators=(",", ":"))
+    assert schedule_hash(a) == hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert schedule_hash(replace(a, decompose_operands=False)) != schedule_hash(a)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from nautilus.check.compare import norm, without_largest
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 
-#: The share of elements, and of inputs, that a figure leaves out.  There may be none without so few elements, as where
-#: one in twenty has no value on one side of a rounding.
+#: The shares of elements, and the share of inputs, that a figure may leave out.  The first share that gives a figure is
+#: taken: where one element in twenty has no value on one side of a rounding, a smaller share gives none.
 ELEMENTS: Final = (1 / 100, 1 / 20, 1 / 4)
 INPUTS: Final = 1 / 16
-_LEAST: Final = 4  # elements that are left out, where the output has so many
+_LEAST: Final = 4  # least number of elements that are left out, where the output has so many
 _MARGIN: Final = 1.1  # factor between what was found and what is stated
 _DECIDES: Final = 2.0  # the figure with the largest errors, in units of that without them
 

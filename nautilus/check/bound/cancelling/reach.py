@@ -237,6 +237,7 @@ class Sites:
         return min((s.distances.size for s in self.all() if s.total == total), default=0)
 
     def all(self) -> Iterator[Site]:
+        """Every site with what all runs recorded there."""
         for key, parts in self.distances.items():
             power, one_sided, unit, names = self.facts[key]
             total = prod(self.sizes[key[0]].get(n, 1) for n in names)

@@ -1,7 +1,7 @@
 """The bounds of outputs that need a recurrence.
 
-A recurrence may amplify the error of each step in all later ones, so no short evaluation says what its last step is
-worth.  The program therefore runs at full length of its sums, and for up to :data:`_MOST` steps, at a few positions of
+A recurrence may amplify the error of each step in all later ones, so no short evaluation gives the error of its last
+step.  The program therefore runs at full length of its sums, and for up to :data:`_MOST` steps, at a few positions of
 the independent axes.  The figure is the one of the first :data:`_FIRST` steps under all choices of errors, times the
 growth of the error, relative to the values, under one choice over all steps.  Where a recurrence has more steps, the
 growth between the last two measured numbers of steps continues: as a power of the steps, or exponentially where it is
@@ -278,7 +278,7 @@ class _Sample:
 
     @staticmethod
     def of(known: _Known, given: Sequence[InputSet], small: Spec) -> _Sample:
-        """Of ``small``, which is the program at a few positions, on the inputs ``given``."""
+        """The sample of ``small``, which is the program at a few positions, on the inputs ``given``."""
         rows, count = known.few.rows, len(given)
         arrays = _joined(count, [{n: x for n, x in g.arrays.items() if n not in rows} for g in given])
         program = _on_inputs(wide(small), count, rows)

@@ -26,8 +26,8 @@ from nautilus.frontend.spec import Definition, Spec
 from nautilus.planner.rowwise.segments import ends_of, follow
 
 Lengths = Mapping[tuple[str, tuple[str, ...]], int]
-_UNEVEN: Final = 8  # times the average number of terms of an element
-_LEAST: Final = 1024  # terms of an element that are taken at least
+_UNEVEN: Final = 8  # quotient of the terms of a long row and of an average one
+_LEAST: Final = 1024  # least number of terms of a long row
 
 
 def lengths(spec: Spec) -> dict[tuple[str, tuple[str, ...]], int]:
@@ -36,12 +36,12 @@ def lengths(spec: Spec) -> dict[tuple[str, tuple[str, ...]], int]:
 
 
 def averages(spec: Spec) -> dict[tuple[str, tuple[str, ...]], int]:
-    """The same, where conditions share terms between elements on average."""
+    """The number of terms of every reduction, of which conditions admit an average share."""
     return {(d.name, names(e)): -(-count(e) // _shares(d, e)) for d, e in _reductions(spec)}
 
 
 def chains(spec: Spec) -> dict[tuple[str, tuple[str, ...]], int]:
-    """The same, for an element that has many terms."""
+    """The number of terms of every reduction, as an element with many of them has."""
     most = {key: max(_LEAST, _UNEVEN * n) for key, n in averages(spec).items()}
     return {key: min(n, most[key]) for key, n in lengths(spec).items()}
 

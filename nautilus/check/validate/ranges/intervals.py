@@ -29,12 +29,12 @@ def outward(lo: float, hi: float, error: float = _STEP) -> Interval:
 
 
 def joined(a: Interval, b: Interval) -> Interval:
-    """The values of both."""
+    """The least interval with the values of both."""
     return min(a[0], b[0]), max(a[1], b[1])
 
 
 def met(a: Interval, b: Interval) -> Interval:
-    """The values that are in both; ``a`` where there are none, because one of them then is of no finite value."""
+    """The interval of values in both; ``a`` where there are none, because one of them then is of no finite value."""
     found = max(a[0], b[0]), min(a[1], b[1])
     return found if found[0] <= found[1] else a
 
@@ -44,43 +44,48 @@ def _times(x: float, y: float) -> float:
 
 
 def add(a: Interval, b: Interval) -> Interval:
+    """The interval of a sum."""
     return outward(a[0] + b[0], a[1] + b[1])
 
 
 def negative(a: Interval) -> Interval:
+    """The interval of ``-x``."""
     return -a[1], -a[0]
 
 
 def multiply(a: Interval, b: Interval) -> Interval:
+    """The interval of a product."""
     corners = [_times(x, y) for x in a for y in b]
     return outward(min(corners), max(corners))
 
 
 def divide(a: Interval, b: Interval) -> Interval:
-    """A quotient; everything where the divisor may be 0."""
+    """The interval of a quotient; everything where the divisor may be 0."""
     if b[0] <= 0.0 <= b[1]:
         return EVERYTHING
     return multiply(a, outward(1.0 / b[1], 1.0 / b[0]))
 
 
 def magnitude(a: Interval) -> Interval:
+    """The interval of ``|x|``."""
     least = 0.0 if a[0] <= 0.0 <= a[1] else min(abs(a[0]), abs(a[1]))
     return least, max(abs(a[0]), abs(a[1]))
 
 
 def square(a: Interval) -> Interval:
+    """The interval of ``x * x``."""
     lo, hi = magnitude(a)
     return max(0.0, outward(lo * lo, hi * hi)[0]), outward(lo * lo, hi * hi)[1]
 
 
 def repeated(a: Interval, count: float) -> Interval:
-    """A sum of at most ``count`` values, whose roundings add up."""
+    """The interval of a sum of at most ``count`` values, whose roundings add up."""
     lo, hi = _times(min(a[0], 0.0), count), _times(max(a[1], 0.0), count)
     return outward(lo, hi, min(1.0, _STEP * max(count, 1.0)))
 
 
 def _rising(f: Callable[[float], float], least: float = -_INF) -> Callable[[Interval], Interval]:
-    """A monotonic function on arguments of at least ``least``."""
+    """The rule of a function that never falls, on arguments of at least ``least``."""
 
     def at(x: float) -> float:
         try:

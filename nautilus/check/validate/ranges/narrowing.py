@@ -183,7 +183,7 @@ class _Ranges:
         return intervals.met(intervals.outward(lo, hi, 2.0**-e.dtype.mantissa), whole)
 
     def scaled(self, x: Expr, factor: Expr) -> Interval:
-        """The last relation: ``x`` times ``c / binade(m)``."""
+        """The interval of ``x`` times ``c / binade(m)``, by the last relation."""
         match factor:
             case Op(op="div", args=(Const(value=c), Op(op="binade", args=(m,)))) if c > 0:
                 size = Op("abs", (x,), x.dtype)

@@ -310,8 +310,8 @@ def _read_off(old: _Copy, new: _Copy) -> dict[str, Expr]:
 
 
 def _likelihood(found: Mapping[str, Expr]) -> tuple[int, int, int]:
-    """Least for the likeliest of several readings: few numbers, few expressions that two variables share, and then many
-    variables that are themselves.
+    """A key that is least for the likeliest of several readings, which has few numbers, few expressions that two
+    variables share, and then many variables that are themselves.
 
     Of ``r < 3 and c < 3``, each part has the form of the other one, ``j < 17`` has that of ``i0 * 8 + i < 17``, and
     ``u <= t`` has that of ``t <= u + 4``.

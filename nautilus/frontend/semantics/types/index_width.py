@@ -129,7 +129,7 @@ def _remainder(a: Range, b: Range) -> Range:
 
 
 def _power(a: Range, n: Range) -> Range:
-    """Of magnitudes: the sign of an odd power is not followed. More than i64 holds where the exponent is large."""
+    """The range of a power from the magnitudes of ``a``, for both signs; beyond i64 where the exponent is large."""
     top = max(abs(a[0]), abs(a[1]), 1)
     most = top ** min(max(n[1], 0), 64)
     return (0 if a[0] >= 0 else -most), most

@@ -113,7 +113,7 @@ class GlobalMemory:
                 ok = ok | ~mask
             if not ok.all():
                 written = owner is not None and owner[place][~ok].any()
-                how = "another thread of this launch wrote" if written else "nobody wrote"
+                how = "another thread of this launch wrote" if written else "no thread wrote"
                 kind = "global-race" if written else "uninitialised"
                 raise Fault(kind, f"reads an element of {name} that {how}")
         out: Array = self.values[name][place]
@@ -123,7 +123,7 @@ class GlobalMemory:
         """One element that stands there before the launch. Raises Fault."""
         place = self.place(name, index, None, ())
         if name in self.owner and not self.ready[name][place].all():
-            raise Fault("uninitialised", f"a let reads an element of {name} that nobody wrote before this launch")
+            raise Fault("uninitialised", f"a let reads an element of {name} that no thread wrote before this launch")
         found: Array = self.values[name][place]
         return found.astype(np.int64)
 

@@ -53,6 +53,7 @@ class Actor:
 
     @property
     def threads(self) -> int:
+        """The number of threads."""
         return 1 if self.single else 32 * self.warps
 
 

@@ -33,11 +33,12 @@ _ZERO = integer(0)
 
 @dataclass(frozen=True, slots=True)
 class AwaitCopies:
-    """No options."""
+    """The pass ``await-copies``, which has no options."""
 
     name = "await-copies"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose TMA loads are issued first and waited for later."""
         limit = limits(module.target).smem_block
         return each_kernel(module, lambda k: checked(new, limit) if (new := await_copies(k)) is not k else k)
 

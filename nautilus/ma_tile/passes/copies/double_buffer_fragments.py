@@ -63,6 +63,8 @@ class DoubleBufferFragments:
     reorders = True  # one MMA for each slice of k
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose MMA loops carry the fragments of the next iteration."""
+
         def one(k: MemKernel) -> MemKernel:
             plan = warp_plan_of(self.schedule, k)
             wanted = plan is not None and plan.double_buffer_fragments

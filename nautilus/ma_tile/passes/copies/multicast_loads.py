@@ -45,6 +45,8 @@ class MulticastLoads:
     name = "multicast-loads"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose kernels share loads in clusters.  Raises ScheduleError where a plan does not fit."""
+
         def one(k: MemKernel) -> MemKernel:
             plan = warpgroup_plan_of(self.schedule, k)
             if plan is None:

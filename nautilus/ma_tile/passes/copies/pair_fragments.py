@@ -16,11 +16,12 @@ from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
 
 @dataclass(frozen=True, slots=True)
 class PairFragments:
-    """No options."""
+    """The pass ``pair-fragments``, which has no options."""
 
     name = "pair-fragments"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with one ldmatrix for two neighbouring fragments."""
         return each_kernel(module, _kernel)
 
 

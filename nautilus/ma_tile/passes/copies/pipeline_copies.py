@@ -75,6 +75,8 @@ class PipelineCopies:
     name = "pipeline-copies"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose loops copy the operands of later iterations."""
+
         def one(k: MemKernel) -> MemKernel:
             plan = warp_plan_of(self.schedule, k)
             if plan is None:

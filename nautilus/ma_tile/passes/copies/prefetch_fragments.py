@@ -24,6 +24,8 @@ class PrefetchFragments:
     name = "prefetch-fragments"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose fragments are loaded some k-steps before their use."""
+
         def one(k: MemKernel) -> MemKernel:
             plan = warp_plan_of(self.schedule, k)
             if plan is None:

@@ -61,9 +61,9 @@ from nautilus.ma_tile.rewriting.renaming import Names, Renaming, with_variables
 from nautilus.targets.limits import limits
 from nautilus.targets.rates import machine
 
-LOADED = 96  # registers of a thread for the elements of later steps, at most
+LOADED = 96  # largest number of registers of a thread for the elements of later steps
 COMPUTED = 1024  # registers of the results of all ops in the steps that are unrolled together: what hides a latency
-NEEDED = 64 << 10  # outstanding bytes of a multiprocessor, at most
+NEEDED = 64 << 10  # most outstanding bytes of a multiprocessor
 _MOST = 64  # steps
 
 _STEP = (
@@ -80,6 +80,7 @@ class PrefetchSteps:
     name = "prefetch-steps"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose loops of steps load elements ahead."""
         return each_kernel(module, lambda k: _kernel(k, module.target, self.steps))
 
 

@@ -98,6 +98,7 @@ class SpecialiseWarps:
     name = "specialise-warps"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with a producer and consumers.  Raises ScheduleError where a kernel has no such form."""
         target = limits(module.target)
 
         def one(k: MemKernel) -> MemKernel:

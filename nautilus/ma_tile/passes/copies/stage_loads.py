@@ -78,6 +78,7 @@ class StageLoads:
     name = "stage-loads"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose elementwise tiles go through shared memory."""
         limit = self.limit if self.limit is not None else limits(module.target).smem_block
 
         def one(k: MemKernel) -> MemKernel:

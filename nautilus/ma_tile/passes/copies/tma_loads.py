@@ -63,6 +63,7 @@ class TmaLoads:
     name = "tma-loads"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with TMA loads in place of ``cp.async``."""
         target = limits(module.target)
         buffers = {b.name: b for b in module.buffers}
 

@@ -67,7 +67,7 @@ from nautilus.ma_tile.rewriting.renaming import Names, Renaming, layout_name, un
 
 ROW = 64  # bytes of a row in an iteration: two sectors
 VECTOR = 16  # bytes of an instruction
-COMPUTED = 512  # registers of the results of all ops in the steps of an iteration, at most
+COMPUTED = 512  # largest number of registers of the results of all ops in the steps of an iteration
 _LOOPS = 2  # `prefetch-steps` has the iterations whose elements are loaded already in a loop of their own
 LEAST = 4  # vectors of a loop that is worth the rewrite
 
@@ -80,6 +80,7 @@ class VectorSteps:
     name = "vector-steps"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose loops access the elements of several steps at once."""
         buffers = {b.name: b for b in module.buffers}
         return each_kernel(module, lambda k: _kernel(k, buffers, self.steps, room(module.target)))
 

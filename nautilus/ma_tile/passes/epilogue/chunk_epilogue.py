@@ -74,6 +74,8 @@ class ChunkEpilogue:
     name = "chunk-epilogue"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose epilogues process chunks of columns."""
+
         def one(k: MemKernel) -> MemKernel:
             plan = warpgroup_plan_of(self.schedule, k)
             if plan is None:

@@ -39,12 +39,13 @@ _Part = Callable[[Frag], Frag]
 
 @dataclass(frozen=True, slots=True)
 class DeferReductions:
-    """No options."""
+    """The pass ``defer-reductions``, which has no options."""
 
     name = "defer-reductions"
     reorders = True
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose loops combine lanes and warps after the last iteration."""
         return each_kernel(module, defer)
 
 

@@ -95,6 +95,7 @@ class StageStores:
     name = "stage-stores"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose accumulators are stored by rows."""
         limit = self.limit if self.limit is not None else limits(module.target).smem_block
 
         def one(k: MemKernel) -> MemKernel:

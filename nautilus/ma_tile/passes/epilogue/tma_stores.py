@@ -76,6 +76,7 @@ class TmaStores:
     name = "tma-stores"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with TMA stores of accumulators.  Raises ScheduleError where a plan does not fit."""
         limit = self.limit if self.limit is not None else limits(module.target).smem_block
 
         def one(k: MemKernel) -> MemKernel:

@@ -37,6 +37,7 @@ class AllocateShared:
     name = "allocate-shared"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with offsets.  Raises ScheduleError where the buffers exceed the limit."""
         limit = self.limit if self.limit is not None else limits(module.target).smem_block
         return each_kernel(module, lambda k: checked(allocate(k), limit))
 

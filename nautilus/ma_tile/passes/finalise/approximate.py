@@ -40,6 +40,7 @@ class Approximate:
     name = "approximate"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with instructions in place of exact functions."""
         if self.precision != "fast":
             return module
         quotients = {k.name: _quotients(k) for k in module.kernels}

@@ -16,11 +16,12 @@ from nautilus.ma_tile.ir.traverse import bound, buffers_of, defined, each_kernel
 
 @dataclass(frozen=True, slots=True)
 class DeadFragments:
-    """No options."""
+    """The pass ``dead-fragments``, which has no options."""
 
     name = "dead-fragments"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` without dead fragments."""
         return each_kernel(module, clean)
 
 

@@ -54,11 +54,12 @@ _MANY = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ElideWaits:
-    """No options."""
+    """The pass ``elide-waits``, which has no options."""
 
     name = "elide-waits"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` without synchronisation that never blocks."""
         return each_kernel(module, elided)
 
 

@@ -19,11 +19,12 @@ from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
 
 @dataclass(frozen=True, slots=True)
 class FoldSelects:
-    """No options."""
+    """The pass ``fold-selects``, which has no options."""
 
     name = "fold-selects"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` without choices that ranges decide."""
         return each_kernel(module, lambda k: replace(k, body=rebuild(k.body, _folded)))
 
 

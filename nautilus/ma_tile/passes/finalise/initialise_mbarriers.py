@@ -16,11 +16,12 @@ from nautilus.ma_tile.ir.traverse import each_kernel
 
 @dataclass(frozen=True, slots=True)
 class InitialiseMbarriers:
-    """No options."""
+    """The pass ``initialise-mbarriers``, which has no options."""
 
     name = "initialise-mbarriers"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose kernels initialise their mbarriers."""
         return each_kernel(module, initialised)
 
 

@@ -50,11 +50,12 @@ _PLAIN = (ConstOp, ConvertOp, GlobalLoad, GlobalStore, IndexOp, MapOp, ParamOp, 
 
 @dataclass(frozen=True, slots=True)
 class LimitUnrolling:
-    """No options."""
+    """The pass ``limit-unrolling``, which has no options."""
 
     name = "limit-unrolling"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose loops say how far they are unrolled."""
         return each_kernel(module, _kernel)
 
 

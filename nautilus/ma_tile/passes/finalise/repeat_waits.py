@@ -18,11 +18,12 @@ from nautilus.ma_tile.ir.traverse import each_kernel
 
 @dataclass(frozen=True, slots=True)
 class RepeatWaits:
-    """No options."""
+    """The pass ``repeat-waits``, which has no options."""
 
     name = "repeat-waits"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with repeated waits."""
         return each_kernel(module, _kernel)
 
 

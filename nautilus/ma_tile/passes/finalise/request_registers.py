@@ -16,11 +16,12 @@ from nautilus.targets.limits import Limits, limits
 
 @dataclass(frozen=True, slots=True)
 class RequestRegisters:
-    """No options."""
+    """The pass ``request-registers``, which has no options."""
 
     name = "request-registers"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose roles take or release registers."""
         target = limits(module.target)
         return each_kernel(module, lambda k: _kernel(k, target))
 

@@ -16,11 +16,12 @@ from nautilus.ma_tile.rewriting.renaming import each_block
 
 @dataclass(frozen=True, slots=True)
 class SinkIndices:
-    """No options."""
+    """The pass ``sink-indices``, which has no options."""
 
     name = "sink-indices"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose positions are computed at their first use."""
         return each_kernel(module, lambda k: replace(k, body=each_block(k.body, sink)))
 
 

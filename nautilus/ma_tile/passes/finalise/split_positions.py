@@ -17,11 +17,12 @@ from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
 
 @dataclass(frozen=True, slots=True)
 class SplitPositions:
-    """No options."""
+    """The pass ``split-positions``, which has no options."""
 
     name = "split-positions"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with functions of positions in two terms."""
         return each_kernel(module, _kernel)
 
 

@@ -65,11 +65,12 @@ _DEPTH = 12
 
 @dataclass(frozen=True, slots=True)
 class Synchronize:
-    """No options."""
+    """The pass ``synchronize``, which has no options."""
 
     name = "synchronize"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with the waits and barriers that it needs."""
         return each_kernel(module, synchronize)
 
 
@@ -131,18 +132,22 @@ class State:
     open: Accesses = NONE
 
     def join(self, other: State) -> State:
+        """The state after either of two paths."""
         n = max(len(self.groups), len(other.groups))
         pad = [(*s.groups, *([NONE] * (n - len(s.groups)))) for s in (self, other)]
         groups = tuple(a | b for a, b in zip(*pad, strict=True))
         return State(self.written | other.written, self.read | other.read, groups, self.open | other.open)
 
     def rename(self, var: str, to: Linear, stages: Mapping[str, int]) -> State:
+        """The state with ``to`` in place of the loop variable ``var``; ``stages`` by buffer."""
+
         def f(xs: Accesses) -> Accesses:
             return frozenset(y for x in xs for y in x.rename(var, to, stages[x.buffer]))
 
         return State(f(self.written), f(self.read), tuple(map(f, self.groups)), f(self.open))
 
     def commit(self) -> State:
+        """The state after the open copies are committed as a group."""
         groups = [self.open, *self.groups]
         if len(groups) > _DEPTH:
             groups = [*groups[: _DEPTH - 1], frozenset[Access]().union(*groups[_DEPTH - 1 :])]
@@ -151,10 +156,12 @@ class State:
         return replace(self, groups=tuple(groups), open=NONE)
 
     def wait(self, pending: int) -> State:
+        """The state after a wait until at most ``pending`` groups are incomplete."""
         done = frozenset[Access]().union(*self.groups[pending:])
         return replace(self, written=self.written | done, groups=self.groups[:pending])
 
     def barrier(self) -> State:
+        """The state after a barrier of all threads."""
         return State(groups=self.groups, open=self.open)
 
 

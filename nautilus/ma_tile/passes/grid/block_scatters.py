@@ -46,7 +46,7 @@ from nautilus.targets.limits import limits
 BYTES = 33792  # bytes of the elements of a block, at most: several blocks then share a multiprocessor
 TERMS = 4  # terms that a block combines, at least, for each element that it then combines with memory
 RUNTIME_TILES = 8  # tiles of a block, at least, where their number is known only at launch
-BLOCKS = 8  # blocks of a multiprocessor, at most
+BLOCKS = 8  # largest number of blocks of a multiprocessor
 FEWEST = 0.5  # blocks for each multiprocessor
 _ALIGNED = 16  # bytes
 
@@ -59,6 +59,7 @@ class BlockScatters:
     name = "block-scatters"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose blocks combine scatters in shared memory."""
         count = self.multiprocessors or limits(module.target).multiprocessors
         buffers = {b.name: b for b in module.buffers}
         return each_kernel(module, lambda k: _in_blocks(k, buffers, count))

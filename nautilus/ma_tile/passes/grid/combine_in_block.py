@@ -67,6 +67,7 @@ class CombineInBlock:
     name = "combine-in-block"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with the combines in the blocks of partial results.  Raises ScheduleError."""
         target = limits(module.target)
         for a in module.kernels:
             plan = warp_plan_of(self.schedule, a)

@@ -65,6 +65,7 @@ class CombineInCluster:
     name = "combine-in-cluster"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with the combines in the clusters of partial results.  Raises ScheduleError."""
         target = limits(module.target)
         for a in module.kernels:
             size = self._size(warp_plan_of(self.schedule, a))

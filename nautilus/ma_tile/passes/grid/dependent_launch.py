@@ -41,6 +41,7 @@ class DependentLaunch:
     name = "dependent-launch"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose launches overlap where the target permits it."""
         target = limits(module.target)
         if not target.warpgroup or any(p.device for p in module.params):
             return module  # blocks beyond a size in device memory end before they wait

@@ -58,6 +58,7 @@ class PersistentGrid:
     name = "persistent-grid"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` with persistent kernels.  Raises ScheduleError where a plan does not fit."""
         target = limits(module.target)
         if self.multiprocessors is not None:
             target = replace(target, multiprocessors=self.multiprocessors)

@@ -78,6 +78,8 @@ class AsyncMma:
     name = "async-mma"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose warpgroup MMAs are asynchronous."""
+
         def one(k: MemKernel) -> MemKernel:
             plan = warpgroup_plan_of(self.schedule, k)
             if plan is None:

@@ -51,11 +51,12 @@ _LEAST = {"max": -math.inf, "min": math.inf}
 
 @dataclass(frozen=True, slots=True)
 class FoldInfinities:
-    """No options."""
+    """The pass ``fold-infinities``, which has no options."""
 
     name = "fold-infinities"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` without arithmetic on infinite constants."""
         return each_kernel(module, fold)
 
 

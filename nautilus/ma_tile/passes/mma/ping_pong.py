@@ -36,6 +36,8 @@ class PingPong:
     name = "ping-pong"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose consumers issue MMAs in order.  Raises ScheduleError where a plan does not fit."""
+
         def one(k: MemKernel) -> MemKernel:
             plan = warpgroup_plan_of(self.schedule, k)
             if plan is None:

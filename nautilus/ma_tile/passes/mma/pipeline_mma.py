@@ -90,6 +90,8 @@ class PipelineMma:
     name = "pipeline-mma"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose loops run MMAs one iteration ahead.  Raises ScheduleError where one cannot."""
+
         def one(k: MemKernel) -> MemKernel:
             plan = warpgroup_plan_of(self.schedule, k)
             if plan is None:

@@ -39,6 +39,8 @@ class RegisterOperands:
     name = "register-operands"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose invariant left operands are in registers."""
+
         def one(k: MemKernel) -> MemKernel:
             plan = warpgroup_plan_of(self.schedule, k)
             if plan is None:

@@ -29,11 +29,12 @@ from nautilus.ma_tile.rewriting.renaming import Names, uniform_ranges
 
 @dataclass(frozen=True, slots=True)
 class ZeroAccumulators:
-    """No options."""
+    """The pass ``zero-accumulators``, which has no options."""
 
     name = "zero-accumulators"
 
     def apply(self, module: MemModule) -> MemModule:
+        """``module`` whose MMAs start from zero."""
         return each_kernel(module, zero_accumulators)
 
 

@@ -98,12 +98,12 @@ class Judge:
         x, y = _alike(x, y)
         valid = conjunction((*x.valid, *y.valid)) or TRUE
         if op in ("eq", "ne"):
-            apart = _logic("or", _compare("lt", x.high, y.low), _compare("lt", y.high, x.low))
-            same = _logic("and", _compare("le", x.high, y.low), _compare("le", y.high, x.low))
+            apart = _logic("or", calc("lt", x.high, y.low), calc("lt", y.high, x.low))
+            same = _logic("and", calc("le", x.high, y.low), calc("le", y.high, x.low))
             possible, certain = (negated(apart), same) if op == "eq" else (negated(same), apart)
         else:
-            possible = negated(_compare("le" if op == "lt" else "lt", y.high, x.low))
-            certain = _compare(op, x.high, y.low)
+            possible = negated(calc("le" if op == "lt" else "lt", y.high, x.low))
+            certain = calc(op, x.high, y.low)
         return Verdict(_logic("or", negated(valid), possible), _logic("and", valid, certain))
 
     def _moves(self, e: Expr) -> bool:
@@ -142,7 +142,7 @@ class Judge:
         if made is None or not values:
             return made
         least, most = (Const(n, DType.I64) for n in integer_limits(e.dtype))
-        fits = _compare("le", least, made.low), _compare("le", made.high, most)
+        fits = calc("le", least, made.low), calc("le", made.high, most)
         return _Bounds(made.low, made.high, (*made.valid, *fits))
 
 
@@ -195,10 +195,6 @@ def _keeps_bits(e: Expr) -> bool:
 
 def _op(name: str, *args: Expr) -> Expr:
     return Op(name, args, args[0].dtype)
-
-
-def _compare(name: str, a: Expr, b: Expr) -> Expr:
-    return Op(name, (a, b), DType.BOOL)
 
 
 def _logic(op: str, a: Expr, b: Expr) -> Expr:

@@ -1,9 +1,16 @@
-"""Results of products whose last axis in memory numbers matrices, so that the elements of different ones alternate."""
+"""Results of products whose last axis in memory numbers matrices, so that the elements of different ones alternate.
+
+``store-results``, ``order-results`` and the planner decide here whether a copy in another order is worth its time.
+"""
 
 from __future__ import annotations
 
-from nautilus.core.expr.nodes import Var
+from collections.abc import Collection, Iterable, Sequence
+from itertools import takewhile
+
+from nautilus.core.expr.nodes import Axis, Var
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.targets import matrix_rates
@@ -55,20 +62,37 @@ def alternating(found: Matrices, r: Def) -> Order | None:
     if here[-1] in inside:
         return None
     ordered = sorted(here, key=lambda x: (x in inside, here.index(x)))
-    last = max(here.index(x) for x in inside)
     places = tuple(map(here.index, ordered))
-    run = points(r.par[last + 1 :])
-    return Order(tuple(map(names.index, ordered)), places, places[: len(here) - len(inside)], run)
+    return Order(tuple(map(names.index, ordered)), places, places[: len(here) - len(inside)], run_of(r.par, inside))
 
 
 def is_worth(found: Matrices, r: Def) -> bool:
     """Whether ``r`` is stored faster by way of a temp with one matrix after another."""
     order = alternating(found, r)
-    if order is None:
-        return False
-    sides = [points(a for a in found.of.par if a.name in x) for x in (found.rows, found.columns)]
-    elements = points(r.par)
-    return min(sides) >= matrix_rates.SIDE and matrix_rates.turns(elements, r.buffer.dtype.bytes, order.run)
+    large = order is not None and smallest_side(found.of.par, found.rows, found.columns) >= matrix_rates.SIDE
+    return order is not None and large and is_copy_faster(r.par, r.buffer.dtype, order.run)
+
+
+def run_of(axes: Sequence[Axis], inside: Collection[str]) -> int:
+    """The number of neighbours in memory that belong to different matrices; 1 where neighbours belong to one matrix.
+
+    ``axes``: of the elements; ``inside``: the names of those of a matrix.
+    """
+    return points(takewhile(lambda a: a.name not in inside, reversed(axes)))
+
+
+def smallest_side(axes: Iterable[Axis], *sides: Collection[str]) -> int:
+    """The least number of rows or columns of a matrix, whose ``sides`` are some of ``axes`` each."""
+    every = tuple(axes)
+    return min(points(a for a in every if a.name in names) for names in sides)
+
+
+def is_copy_faster(axes: Iterable[Axis], dtype: DType, run: int) -> bool:
+    """Whether a kernel that brings elements into another order takes less time than it saves.
+
+    ``axes``: of all elements, which have type ``dtype`` in memory; ``run``: that of :func:`run_of`.
+    """
+    return matrix_rates.turns(points(axes), dtype.bytes, run)
 
 
 def _places(d: Def, r: Def) -> list[str] | None:

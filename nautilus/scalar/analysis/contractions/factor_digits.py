@@ -38,7 +38,7 @@ def separating_digit(d: Def, axis: Axis) -> int | None:
 def _multiplies(d: Def, x: Expr, y: Expr, axis: str, size: int) -> bool:
     """Whether ``x`` and ``y`` are the factors of a matrix product if ``axis`` is two axes.
 
-    Small groups of which one factor has the number alone are no reason: ``pack`` decides on them.
+    Small groups whose number only one factor has do not suffice: ``pack`` decides on them.
     """
     if size < GROUP and shared_group(x, y, axis) is not None:
         return False

@@ -1,4 +1,4 @@
-"""A predicted time for each sum of a contraction, from its operations and bytes: what an order is chosen by.
+"""The predicted time of each sum of a contraction, from its operations and bytes, by which an order is chosen.
 
 Only ratios matter: an order is taken where it is predicted to be clearly faster.
 """

@@ -9,6 +9,8 @@ from typing import Protocol
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, loads, walk
 from nautilus.core.expr.products import strip_conversions, strip_lossless_conversions
+from nautilus.core.records import dataclass
+from nautilus.core.source import Span
 
 _BELOW = {"lt": (0, 1), "le": (0, 1), "gt": (1, 0), "ge": (1, 0)}  # positions of the lesser and of the greater side
 
@@ -17,17 +19,35 @@ class Promise(Protocol):
     """A condition that holds at all values of its axes."""
 
     @property
-    def axes(self) -> tuple[Axis, ...]: ...
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes of which the condition holds at all values."""
+        ...
 
     @property
-    def condition(self) -> Expr: ...
+    def condition(self) -> Expr:
+        """The condition, a bool over the axes."""
+        ...
 
 
 class Promises(Protocol):
     """What has promises: a Spec."""
 
     @property
-    def facts(self) -> Sequence[Promise]: ...
+    def facts(self) -> Sequence[Promise]:
+        """All promises, in the order of the spec."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Definition ``name`` is computed as it is written because of values that ``inputs`` may hold, such as inf.
+
+    A promise that they hold none would make it clearly faster.  ``inputs`` are inputs and scalars.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    span: Span
 
 
 def finite_inputs(spec: Promises | None) -> frozenset[str]:

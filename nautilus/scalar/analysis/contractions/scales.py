@@ -36,6 +36,7 @@ class ScaledProduct:
 
     @property
     def element(self) -> Op:
+        """The product times its scale."""
         return Op("mul", (self.product, self.scale), DType.F32, self.product.span)
 
 
@@ -89,7 +90,7 @@ def _inner(parts: Sequence[Expr], d: Def) -> Axis | None:
     names = {a.name: a for a in d.red}
     places = [p.args[0].index for p in parts if isinstance(p, Op) and isinstance(p.args[0], Load) and _byte(p)]
     last = {index[-1:] for index in places}
-    found = next(iter(last)) if len(places) == 2 and len(last) == 1 else ()  # nor has a number without axes one
+    found = next(iter(last)) if len(places) == 2 and len(last) == 1 else ()  # a number without axes has none
     return names.get(found[0].name) if found and isinstance(found[0], Var) else None
 
 

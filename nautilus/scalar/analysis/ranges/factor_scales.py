@@ -23,7 +23,7 @@ FITS_F16 = 65504.0 * (1 + 2.0**-13)  # rounding errors of f32 below 2^-13 do not
 _MOST_SHIFT = 4  # bits of a constant scale: a small factor loses as many
 _TOP = 2.0**14  # a scaled factor of f16 is below twice this
 _SMALL = 512.0  # the largest magnitude of probabilities, integers of 8 bits and f8e4m3, that a scale need not know
-_LARGE = 2.0**17  # likewise beside scales of a streamed factor: a 16-bit number, or a difference of two
+_LARGE = 2.0**17  # the same beside scales of a streamed factor: of a 16-bit number, or of a difference of two
 _SHARE = 16  # elements of a streamed factor for each of its scales, and scales for each maximum of them
 _DEPTH = 16  # definitions that are followed from one to the next
 

@@ -117,6 +117,7 @@ class Abstraction:
         self.read: list[set[float | None]] = [set() for _ in running]
 
     def __call__(self, e: Expr) -> Expr:
+        """``e`` with symbols for running values and for the largest parts without them."""
         match e:
             case Load() if e in self._running:
                 self.read[self._running[e]].add(None)

@@ -13,7 +13,7 @@ from nautilus.core.expr.build import number
 from nautilus.core.expr.nodes import Const, Expr, Op
 from nautilus.core.types import DType
 
-LEAST: Final = 2.0**-100  # of the magnitude of a product of factors that are not 0, which does not underflow
+LEAST: Final = 2.0**-100  # least magnitude of a product of factors that are not 0: it does not underflow
 
 
 def exponent(e: Expr) -> Expr | None:

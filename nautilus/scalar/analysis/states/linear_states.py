@@ -39,6 +39,7 @@ class State:
 
     @property
     def name(self) -> str:
+        """The tensor of the state."""
         return self.store.buffer
 
     def factor(self, x: Expr) -> Expr:
@@ -74,6 +75,7 @@ class Filter:
 
     @property
     def name(self) -> str:
+        """The tensor of the results."""
         return self.store.buffer
 
     @property

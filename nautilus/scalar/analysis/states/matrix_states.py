@@ -104,6 +104,7 @@ class MatrixState:
 
     @property
     def readers(self) -> tuple[Reader, ...]:
+        """The members that read the state."""
         return tuple(m for m in self.members if isinstance(m, Reader))
 
 

@@ -1,4 +1,4 @@
-"""``add-unit-axes``: two products in a row of a matrix and a vector get an axis of one element, as their rows.
+"""``add-unit-axes``: two consecutive products of a matrix and a vector get an axis of one element, as their rows.
 
 One query for each head of keys is the product of a matrix and a vector, and so is what follows it::
 
@@ -36,8 +36,8 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import all_defs, kernel_of
 
-LONG = 256  # elements of the axis along which the matrices are streamed, at least
-HELD = 1024  # elements of their other axes, at most
+LONG = 256  # elements of the shortest axis along which matrices are streamed
+HELD = 1024  # largest number of elements of their other axes
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ TILE = 16384  # elements of a chunk, over all reduced axes and operands, that a 
 SHORTEST = 64  # elements of a chunk along the axis that is cut
 RESIDENT = machine(DEFAULT_TARGET).multiprocessors  # blocks that are resident together, one for each of them
 _MOST_AXES = 4  # axes of a sum whose orders are tried
-CACHED = 40 << 20  # bytes of their elements that stay in the L2 of an H200
+CACHED = 40 << 20  # bytes of the elements of resident blocks that stay in the L2 of an H200
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 TILE = 8192  # elements of an axis that fits in one tile
 FILL = 264  # chunks that fill the GPU: two blocks for each multiprocessor of an H200
 SHORTEST, LONGEST = 512, 4096  # elements of a chunk along contiguous memory
-SHORT = 32  # elements of an axis that is not worth a rewrite
+SHORT = 32  # elements of the longest axis for which a rewrite saves no time
 BOUND = 1 << 20  # elements, up to which an axis of a size known at launch has as many chunks as it may need
 COLUMN, COLUMN_TILE = 64, 128  # elements of a chunk across contiguous memory, and of an axis that is not cut
 COLUMN_ROW = 2048  # elements of an axis across contiguous memory that a block holds in registers for several columns

@@ -62,8 +62,8 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
 RUN = 1024  # terms that follow each other and have one copy
 LINES = 1024  # lines of 128 bytes over which atomic operations spread without waiting for each other
-MEET = 64  # terms of an element for each of its copies, at least
-FEWEST = 4  # copies that are worth a reduction over them
+MEET = 64  # least number of terms of an element for each of its copies
+FEWEST = 4  # least number of copies that justify a reduction over them
 SHARED = 33792  # bytes of a result that a block has in shared memory
 MANY = 1 << 18  # terms for which all multiprocessors have blocks that combine enough of them
 EACH = 96  # terms of an element, so that each of these blocks has at least one
@@ -77,7 +77,7 @@ _INF, _MINUS_INF = 1, 1 << 31  # what a term of this value counts where the larg
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Scatter the reductions that ``schedule`` names; no schedule, or None there: none."""
+    """Scatter the reductions that ``schedule`` names; none without a schedule, or where it names none."""
 
     schedule: Schedule | None = None
 
@@ -108,7 +108,10 @@ def in_one_pass(d: Def) -> bool:
 
 
 def expected(axes: Iterable[Axis]) -> int:
-    """The elements along ``axes``: a scatter of few terms costs some launches, the masked form of many any time."""
+    """The elements along ``axes``, where a size that is known only at launch counts as large.
+
+    A scatter of few terms takes a few launches longer, and the masked form of many terms may take any time.
+    """
     return prod(large(a.extent) for a in axes)
 
 

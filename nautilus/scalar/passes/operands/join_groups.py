@@ -31,14 +31,13 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import BYTES, DType
-from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs
+from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.scales import DEPTH, scaled_product
 from nautilus.scalar.analysis.definitions import Def, rename_axes, size
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.operands.join_digits import with_joint_digits
-from nautilus.scalar.passes.operands.order_contractions import Fenced
 from nautilus.scalar.rewriting import find_defs, kernel_of
 
 

@@ -32,11 +32,10 @@ from nautilus.core.index.simplify import TRUE
 from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
-from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.orders import Ordered, has_orders, least, ordered, product, seconds
 from nautilus.scalar.analysis.contractions.price import Price
-from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs
+from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.terms import Operand, may_enter, terms, with_own_axes
 from nautilus.scalar.analysis.contractions.trees import Sum, points
 from nautilus.scalar.analysis.definitions import Def
@@ -69,7 +68,7 @@ class OrderContractions(CertifyingPass[Program]):
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with cheaper sums, and a certificate for each one that was rewritten."""
         certificates: list[Certificate] = []
-        given, program = program, Dead().apply(program)  # what has no reader any more is no reader
+        given, program = program, Dead().apply(program)  # a definition that nothing reads counts as no reader
         defs = find_defs(program)
         for name in reversed([*defs]):  # readers before what they read
             d = defs.get(name)
@@ -81,15 +80,6 @@ class OrderContractions(CertifyingPass[Program]):
                 program = Dead().apply(made[0])
                 defs = find_defs(program)
         return (program if certificates else given), tuple(reversed(certificates))
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """Sum ``name`` keeps its order because ``inputs`` may hold inf; another order would be clearly faster."""
-
-    name: str
-    inputs: tuple[str, ...]
-    span: Span
 
 
 def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
@@ -139,7 +129,7 @@ def _rewritten(
         orders.append(order)
     gone = frozenset(entered)
     before = sum(seconds(x, gone, shapes, rates) for x in (*entered.values(), d))
-    # The sum may be part of the kernel of what it reads, which is one launch less.
+    # The sum may be part of the kernel of what it reads, which saves a launch.
     spared = rates.launch * bool(entered)
     if sum(o.seconds for o in orders) >= _GAIN * (before - spared):
         return None
@@ -147,7 +137,7 @@ def _rewritten(
 
 
 def _paired(program: Program, d: Def) -> tuple[Program, Certificate] | None:
-    """``program`` where ``d`` multiplies the two sides of a matrix product of f32, the smaller ones that there are.
+    """``program`` where ``d`` multiplies the two smallest sides of a matrix product of f32.
 
     None where it does so already, or is no such product.
     """

@@ -27,7 +27,7 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
 @dataclass(frozen=True, slots=True)
 class Rematerialise:
-    """Copy what ``schedule.copies`` names; no schedule, or none named: nothing happens."""
+    """Copy what ``schedule.copies`` names; without a schedule, or a name in it, the program stays."""
 
     schedule: Schedule | None = None
 

@@ -20,12 +20,11 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, rewrite
 from nautilus.core.expr.products import factors, matrix_products, product_of
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
-from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs
+from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.terms import MOST_TERMS
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import certainly_finite, inner_sum, with_inner_sum
-from nautilus.scalar.passes.operands.order_contractions import Fenced
 from nautilus.scalar.rewriting import find_defs, fresh_name
 
 

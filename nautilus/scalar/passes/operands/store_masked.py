@@ -43,7 +43,7 @@ _POINTS = 64  # positions along an axis at which a condition is evaluated
 
 @dataclass(frozen=True, slots=True)
 class StoreMasked:
-    """``arch``: the target; others than those with warpgroup MMAs load masked tiles as well as others."""
+    """Store masked operands.  ``arch``: the target; without warpgroup MMAs, masked tiles load as fast."""
 
     arch: str = DEFAULT_TARGET
 

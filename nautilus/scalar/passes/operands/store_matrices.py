@@ -46,7 +46,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 @dataclass(frozen=True, slots=True)
 class StoreMatrices:
-    """``arch``: the target, whose rates decide."""
+    """Store operands as matrices.  ``arch``: the target, whose rates decide."""
 
     arch: str = DEFAULT_TARGET
 

@@ -49,12 +49,15 @@ from nautilus.targets.records import DEFAULT_TARGET
 from nautilus.targets.window_rates import WHOLE
 
 _ROWS, _COLUMNS = 128, 16  # rows and columns of the smallest product
-_AGAIN = 64  # terms for each element of the plain operand, at least
+_AGAIN = 64  # least number of terms for each element of the plain operand
 
 
 @dataclass(frozen=True, slots=True)
 class StoreShifted:
-    """``arch``: the target; ``schedule`` and ``precision`` may forbid parts of operands."""
+    """Store the operands of shifted products.
+
+    ``arch``: the target; ``schedule`` and ``precision`` may forbid parts of operands.
+    """
 
     arch: str = DEFAULT_TARGET
     precision: str = "fast"

@@ -53,12 +53,12 @@ from nautilus.targets.limits import VECTOR_BYTES, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 _MOST_RED = 6  # contracted axes, of which every subset is priced
-_MOST_POINTS = 4096  # points of conditions that are counted, at most
+_MOST_POINTS = 4096  # largest number of points of conditions that are counted
 
 
 @dataclass(frozen=True, slots=True)
 class StoreWindows:
-    """``arch``: the target; ``schedule`` and ``precision`` may forbid parts of operands of f32."""
+    """Store windows.  ``arch``: the target; ``schedule`` and ``precision`` may forbid parts of operands of f32."""
 
     arch: str = DEFAULT_TARGET
     precision: str = "fast"
@@ -112,6 +112,7 @@ class Convolution:
 
     @property
     def dtype(self) -> DType:
+        """The element type of the operand that is read in windows."""
         return self.load.dtype
 
 

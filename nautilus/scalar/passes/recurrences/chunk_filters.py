@@ -8,7 +8,7 @@ before it, whose matrix ``G`` is known when the coefficients are::
     Y[n, m] = r[n, m] + sum_j(G[m, j] * Y[n - 1, j])       the states at the ends of chunks, one after another
     y[n * C + c]      each chunk by itself, from Y[n - 1]: the steps as they were
 
-When it is right.  Elements of ``G`` and of the matrices of all steps of a chunk are at most :data:`MOST` in magnitude,
+Legality.  Elements of ``G`` and of the matrices of all steps of a chunk are at most :data:`MOST` in magnitude,
 so that results are at most a little larger than those of the steps, and errors are amplified as the steps amplify
 them.  What an infinite state becomes is found by running the steps (:func:`from_infinity`): an element of ``G`` that
 keeps it infinite has that sign and is ``LEAST`` at least, and a state of which the steps make NaN is subtracted from
@@ -41,7 +41,7 @@ MOST = 1024.0  # largest magnitude of what a step adds for each unit of the stat
 
 @dataclass(frozen=True, slots=True)
 class ChunkFilters(CertifyingPass[Program]):
-    """``length``: the steps of a chunk of any filter that is longer (for tests); 0: what the rule says."""
+    """Cut linear filters into chunks of ``length`` steps, of any filter that is longer (for tests); 0: by the rule."""
 
     length: int = 0
 

@@ -36,7 +36,7 @@ What a step adds may read the state before it, as in the delta rule: ``u`` is th
 (:mod:`nautilus.scalar.rewriting.states.corrections`), which is triangular, and one chunk after another finds its
 corrections and the state after it by products of matrices.  Everything else is the same with ``w`` in place of ``u``.
 
-When it is right.
+Legality.
 
 * ``|a| <= 1`` is proved, as in ``chunk-recurrences``, and ``a = exp(w)`` by its form, or ``w = log(abs(a))``
   (:mod:`nautilus.scalar.analysis.states.exponents`).  ``G`` is the exponential of a difference of running sums of ``w``
@@ -58,7 +58,7 @@ When it is right.
 
 ``S0`` is stored as bf16 where ``q`` is, as ``narrow`` would round it in the product.
 
-When it is faster.  The rule compares the time of the kernels, by their bytes and products, with that of the steps.
+Profitability.  The rule compares the time of the kernels, by their bytes and products, with that of the steps.
 Where rows decay by different factors, operands are those of bf16: with others the planner would compute the sums for
 pairs of steps again for each tile of columns.
 """
@@ -89,15 +89,15 @@ from nautilus.scalar.analysis.states.recurrences import form_of
 from nautilus.scalar.analysis.states.references import below_reference, expanded
 from nautilus.scalar.analysis.states.row_scales import without_row_scales
 from nautilus.scalar.analysis.states.step_products import LEAST, fits
+from nautilus.scalar.analysis.symbolic import multiplied
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
-from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, Fenced, bounded, chunk_length, sized
+from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, FencedSteps, bounded, chunk_length, sized
 from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.rewriting.states.chunks import (
     ZERO,
     Found,
     StateChunks,
-    multiplied,
     short_type,
     short_types,
     volume,
@@ -106,16 +106,16 @@ from nautilus.scalar.rewriting.states.last import reads_last
 from nautilus.scalar.rewriting.states.pairs import BLOCK
 from nautilus.targets.memory_rates import LAUNCH
 
-MOST: Final = 128.0  # of the magnitude of an exponent: exp(-128) is 0 in f32
+MOST: Final = 128.0  # largest magnitude of an exponent: exp(-128) is 0 in f32
 LENGTHS: Final = (64, 128, 256)  # steps of a chunk, of which the rule takes the best
 GAIN: Final = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
 ELEMENT: Final = 2.3e-6  # microseconds of a step of an element of a state, where all multiprocessors have steps (H200)
-_LEAST_AXIS = 16  # elements of rows and columns, at least
-_MOST_AXIS = 512  # elements of an axis, at most: a kernel of two products has them in a tile
-_MOST_COLUMNS = 256  # beside sums for pairs of steps, which are in the loop of the product after them where it is wider
+_LEAST_AXIS = 16  # elements of the shortest axis of rows or columns
+_MOST_AXIS = 512  # elements of the longest axis: a kernel of two products has them in a tile
+_MOST_COLUMNS = 256  # columns beside sums for pairs of steps, which the loop of a wider product would compute again
 _SHORT_FLOPS, _LONG_FLOPS = 4.0e8, 4.0e7  # operations in a microsecond, of 16 bits and of f32
 _EXPONENTIALS = 2.1e6  # exponentials in a microsecond, each with its sum and product
-_KERNELS = 7  # launches, about
+_KERNELS = 7  # approximate number of launches
 _BLOCKS = 132  # blocks that run at the same time, each with 64 columns of a state
 _CHUNK, _LONG_CHUNK = 1.0, 4.0  # microseconds of the products of a chunk in a block, of 16 bits and of f32
 
@@ -151,7 +151,7 @@ class ChunkMatrixStates(CertifyingPass[Program]):
         return program, tuple(certificates)
 
 
-def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
+def fenced(program: Program, spec: Promises | None) -> tuple[FencedSteps, ...]:
     """The recurrences that would run in chunks if no element of some inputs were infinite."""
     out = []
     inputs = {b.name for b in program.buffers if b.space is Space.INPUT}
@@ -165,7 +165,7 @@ def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
         for n in sorted(needed):
             needed -= {n} if matrix_recurrence(program, k, spec, needed - {n}) is not None else set()
         m = found.state
-        out.append(Fenced(m.name, tuple(sorted(needed)), volume((m.time,)), length, m.span))
+        out.append(FencedSteps(m.name, tuple(sorted(needed)), m.span, volume((m.time,)), length))
     return tuple(out)
 
 

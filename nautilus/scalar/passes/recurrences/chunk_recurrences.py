@@ -10,7 +10,7 @@ maps ``h -> f * h + r`` of the state before them::
 
 Only the states at the ends of chunks are computed in another order.
 
-When it is right.  ``|a| <= 1`` has to be proved, from the value ranges of expressions, from facts of the spec
+Legality.  ``|a| <= 1`` has to be proved, from the value ranges of expressions, from facts of the spec
 (``assume 0 <= gamma <= 1``), or because ``a`` is relative to a running maximum
 (:mod:`nautilus.scalar.analysis.states.references`).  Then ``|f| <= 1``, and every intermediate is at most the sum of
 the magnitudes of the terms of ``h``, so that nothing overflows that did not before, and errors are not amplified.  A
@@ -19,7 +19,7 @@ what the change adds is too small to matter beside the state.  A step that leave
 inf and NaN: a flag says that a chunk has such a step.  Integers have none of that: they wrap, with the same result in
 any order.
 
-When it is faster.  A step costs :data:`STEP` microseconds at least, whatever the number of positions, and all tensors
+Profitability.  A step costs :data:`STEP` microseconds at least, whatever the number of positions, and all tensors
 are read twice.  The rule compares both with the time of the recurrence as it is.
 """
 
@@ -54,7 +54,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.contractions.promises import Promises, promised_ranges
+from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, steps_back
@@ -65,14 +65,14 @@ from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update,
 from nautilus.scalar.rewriting import find_defs, fresh_name, map_statements
 from nautilus.targets.memory_rates import LAUNCH
 
-STEP = 0.05  # microseconds of a step of a recurrence, at least
+STEP = 0.05  # least microseconds of a step of a recurrence
 RATE = 4.0e6  # bytes of memory in a microsecond
 GAIN = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
 LINES = 64  # steps whose elements are whole lines of memory
 END = 4  # steps of a chunk in the time of a step over the ends of chunks, whose few positions hide no latency
-MOST = 1 << 26  # steps at most where their number is known only at launch: the chunks are those of the bound
-CHUNKS = 4096  # chunks at most of such steps
+MOST = 1 << 26  # largest number of steps where their number is known only at launch: the chunks are those of the bound
+CHUNKS = 4096  # largest number of chunks of such steps
 _ENDS = 6
 _ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
 
@@ -112,20 +112,14 @@ class ChunkRecurrences(CertifyingPass[Program]):
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
-    """A recurrence that would run in chunks of ``length`` steps if a promise about ``inputs`` were made.
+class FencedSteps(Fenced):
+    """A recurrence of ``steps`` steps that would run in chunks of ``length`` steps under a promise about inputs."""
 
-    They are inputs and scalars.
-    """
-
-    name: str
-    inputs: tuple[str, ...]
     steps: int
     length: int
-    span: Span
 
 
-def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
+def fenced(program: Program, spec: Promises | None) -> tuple[FencedSteps, ...]:
     """The recurrences that a promise about inputs and scalars would cut into chunks."""
     out = []
     for k in program.kernels:
@@ -140,7 +134,8 @@ def fenced(program: Program, spec: Promises | None) -> tuple[Fenced, ...]:
         unit = given | dict.fromkeys(names, (-1.0, 1.0))
         if open_ and all(bounded(program, form, s, unit) for s in open_):
             (first, *_) = open_
-            out.append(Fenced(first.name, tuple(sorted(names)), extent(form.step) or 0, length, first.store.span))
+            steps = extent(form.step) or 0
+            out.append(FencedSteps(first.name, tuple(sorted(names)), first.store.span, steps, length))
     return tuple(out)
 
 
@@ -460,9 +455,11 @@ class ChunkKernels:
 
     # -- loops ------------------------------------------------------------------------------------
     def loop(self, name: str, count: int, kind: Kind) -> Loop:
+        """A loop over ``count`` iterations without a body."""
         return Loop(name, integer(0), integer(count), kind, (), self.form.step.span)
 
     def nest(self, outer: Sequence[Loop], step: str, count: int, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """``body`` in ``count`` steps that run in order, under the loops ``outer``."""
         whole: tuple[Stmt, ...] = (replace(self.loop(step, count, Kind.SEQ), body=body),)
         for x in reversed(outer):
             whole = (replace(x, body=whole),)
@@ -482,11 +479,8 @@ def _kept(factor: Expr, before: Expr) -> Expr:
     if dtype.is_int or (isinstance(factor, Const) and abs(factor.value) == 1):
         return product
 
-    def compare(op: str, a: Expr, b: Expr) -> Expr:
-        return Op(op, (a, b), DType.BOOL)
-
-    small = compare("lt", Op("abs", (product,), dtype), least)
-    both = calc("and", compare("ne", factor, zero), compare("ne", before, zero))
-    negative = compare("ne", compare("lt", factor, zero), compare("lt", before, zero))
+    small = calc("lt", Op("abs", (product,), dtype), least)
+    both = calc("and", calc("ne", factor, zero), calc("ne", before, zero))
+    negative = calc("ne", calc("lt", factor, zero), calc("lt", before, zero))
     kept = calc("select", negative, Const(-LEAST, dtype), least)
     return calc("select", calc("and", small, both), kept, product)

@@ -6,7 +6,7 @@ The recurrence ``h[t] = h[t - 1] + x[t]`` with ``h[0] = x[0]`` is ``h[t] = sum[u
 
     for t:  h[t] = c if t == 0 else op(h[t - 1], x[t])      h[t] = op[u | u <= t](c if u == 0 else x[u])
 
-When it is right.  The recurrence has one tensor, which is written once a step in the type in which it is computed, so
+Legality.  The recurrence has one tensor, which is written once a step in the type in which it is computed, so
 that no step rounds.  A step reads the element of the step before at its own position, and combines it with a value that
 reads no element of the tensor; the first step has a value of its own, or the term ``x[0]``.  Every partial result is
 at most the sum of the magnitudes of the terms of ``h[t]``, so that sums overflow only where these do.  A product of

@@ -1,4 +1,4 @@
-"""``tile-recurrences``: the kernel of a recurrence in tiled form (``scalar.ir``).
+"""``tile-recurrences``: the kernel of a recurrence gets tiled form (``scalar.ir``).
 
 :mod:`nautilus.scalar.analysis.states.recurrences` says what such a kernel is.
 
@@ -60,8 +60,8 @@ from nautilus.scalar.rewriting import map_kernels, map_statements, with_body
 from nautilus.scalar.rewriting.recurrence_reads import Steps
 from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip
 
-LANES = 128  # elements at once
-AT_ONCE = 8  # terms of a reduction
+LANES = 128  # elements that the lanes of a nest compute at once
+AT_ONCE = 8  # terms of a reduction that a lane combines at once
 _EARLIER = "__earlier"  # after the name of a tensor of the recurrence, where a nest reads it; see _suffix
 
 

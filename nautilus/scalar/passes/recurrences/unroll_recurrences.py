@@ -12,7 +12,7 @@ numbers of steps, so that each read is of one definition; a condition excludes e
 step is a number.  No sum of floats reads a tensor of less than 32 bits: a product with one may be rounded
 (``narrow``), and the stated bound of a recurrence is one without such roundings.
 
-When it is faster.  A step in one block costs :data:`POINT` microseconds for each element and :data:`TERM` for each term
+Profitability.  A step in one block costs :data:`POINT` microseconds for each element and :data:`TERM` for each term
 of a reduction; a kernel costs :data:`LAUNCH`, and its elements are spread over :data:`BLOCKS` blocks.  The rates are
 those that the cost model predicts for stencils and for products with vectors.
 """

@@ -227,8 +227,8 @@ def _is_alone(ld: Load, d: Def, defs: Mapping[str, Def]) -> bool:
 def _has_less(ld: Load, a: Axis, asked: frozenset[str], d: Def, defs: Mapping[str, Def]) -> bool:
     """Whether the elements of ``ld`` for chosen indices alone are fewer than those for all indices, and take less time.
 
-    They do not in a product of few rows with matrices of which all are chosen: it reads each of them once either way.
-    Nor are more rows than ``sort-rows`` sorts a product of matrices.
+    They take as long in a product of few rows with matrices of which all are chosen, which reads each matrix once
+    either way, and with more rows than ``sort-rows`` sorts, because those are no product of matrices.
     """
     if prod(at_most(x.extent) for x in d.axes if x.name in asked) > MOST:
         return False
@@ -362,5 +362,5 @@ def _with(e: Expr, put: Mapping[Load, Expr], at: Mapping[str, Expr]) -> Expr:
 
 
 def _in_type(extent: Extent, dtype: DType) -> Expr | int:
-    """``extent`` in the type ``dtype``, in which a number is any way."""
+    """``extent`` in the type ``dtype``; a number has every type."""
     return extent if isinstance(extent, int) or dtype is extent.dtype else Op("cast", (extent,), dtype)

@@ -30,14 +30,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, replaced, substitute
 from nautilus.core.index.divisors import divisor
 from nautilus.core.index.sizes import extent_expr, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.alternating import is_copy_faster, run_of, smallest_side
 from nautilus.scalar.analysis.contractions.crossing import crosses, numbering, product_axes
 from nautilus.scalar.analysis.contractions.scales import matrix_part
-from nautilus.scalar.analysis.definitions import Def, points
+from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs, turned
@@ -126,8 +127,8 @@ def _is_large(d: Def) -> bool:
     """Whether the matrices of ``d`` are large enough for matrix instructions."""
     found = product_axes(d)
     assert found is not None
-    sides = [points(a for a in d.axes if a.name in x) for x in (found.rows, found.columns)]
-    return min(*sides, points(d.red)) >= matrix_rates.SIDE
+    side = smallest_side(d.axes, found.rows, found.columns, [a.name for a in d.red])
+    return side >= matrix_rates.SIDE
 
 
 def _value(d: Def, reader: Def, at: Sequence[str]) -> Expr | None:
@@ -161,7 +162,7 @@ def _ordered(program: Program, found: _Crossed) -> Program:
     places = (*(n for n in every if n != last), *(n for n in every if n == last))
     if not found.read_apart and (last is None or not found.stored_apart):
         return program if d.buffer.space is Space.OUTPUT else _rounding(program, found)[0]
-    if last is None and not _turns(found):
+    if last is None and not _is_worth(found):
         return program
     if d.buffer.space is Space.OUTPUT and last is not None:
         return _copied(program, d, places, dict(zip((r.name for r in found.readers), found.at, strict=True)))
@@ -177,11 +178,12 @@ def _ordered(program: Program, found: _Crossed) -> Program:
     return program
 
 
-def _turns(found: _Crossed) -> bool:
+def _is_worth(found: _Crossed) -> bool:
     """Whether a kernel that brings the elements into another order takes less time than it saves."""
     axes = found.of.par
-    elements, run = points(axes), nominal(axes[-1].extent)
-    return matrix_rates.turns(elements, found.dtype.bytes, run)
+    names = ((found.made, [a.name for a in found.made.par]), *zip(found.readers, found.at, strict=True))
+    inside = [[a.name for a, x in zip(axes, at, strict=True) if x not in numbering(d)] for d, at in names]
+    return is_copy_faster(axes, found.dtype, max(run_of(axes, x) for x in inside))
 
 
 def _common(found: _Crossed) -> int | None:
@@ -232,8 +234,7 @@ def _copied(program: Program, d: Def, places: Sequence[int], at: Mapping[str, Se
 def _reading(reader: Def, factor: Expr | None, buffer: Buffer, at: Sequence[str]) -> Def:
     """``reader`` with an element of ``buffer`` in the place of ``factor``."""
     assert factor is not None
-    new = _element(buffer, at)
-    return replace(reader, value=rewrite(reader.value, lambda e: new if e == factor else None))
+    return replace(reader, value=replaced(reader.value, factor, _element(buffer, at)))
 
 
 def _element(buffer: Buffer, at: Sequence[str]) -> Expr:

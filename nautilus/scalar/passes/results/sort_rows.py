@@ -49,7 +49,7 @@ from nautilus.core.expr.nodes import (
     free_vars,
     identity,
     loads,
-    rewrite,
+    replaced,
     substitute,
 )
 from nautilus.core.expr.products import factors, strip_conversions
@@ -64,11 +64,11 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, put_defs
 
-LEAST = 1 << 28  # bytes that rows read again: the order and the copies take as long as 2^27 of them
+LEAST = 1 << 28  # least bytes that rows read again: the order and the copies take as long as 2^27 bytes
 GROUP = 16  # rows of one MMA
 LONG = 1 << 10  # rows above which those before each row are counted in chunks
 CHUNK = 1 << 8  # rows of a chunk
-MOST = 1 << 18  # rows
+MOST = 1 << 18  # largest number of rows that are sorted
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _with_all_rows(program: Program, d: Def, keys: dict[tuple[Expr, Expr], Load]
         made.append(replace(key, value=index, guard=None))
         keys[found.index, d.guard] = Load(key.name, key.index, DType.I32, d.span)
     whole = _named(program, d, "all", d.value.dtype, d.par, made)
-    value = _with(d.value, found.index, keys[found.index, d.guard])
+    value = replaced(d.value, found.index, keys[found.index, d.guard])
     made.append(replace(whole, red=d.red, op=d.op, value=value, guard=None))
     read = make("select", d.guard, Load(whole.name, whole.index, d.value.dtype, d.span), identity("sum", d.value.dtype))
     program = put_defs(program, d.name, (*made, replace(d, op=None, red=(), value=read, guard=None)))
@@ -192,17 +192,12 @@ def _chosen(program: Program, d: Def) -> _Chosen | None:
             continue
         ((index, count),) = gathered
         rows = tuple(a for a in d.par if a.name in free_vars(index))
-        matrix = _with(element, index, Var(""))
+        matrix = replaced(element, index, Var(""))
         made = _Chosen(rows, index, count if isinstance(count, int) else 0, parts[1 - n], matrix)
         known = all(size(a) is not None for a in d.axes if (a,) != rows)
         if known and _fits(d, made) and _is_worth(d, made, strip_conversions(element).dtype):
             return made
     return None
-
-
-def _with(e: Expr, old: Expr, new: Expr) -> Expr:
-    """``e`` with ``new`` in the place of ``old``."""
-    return rewrite(e, lambda x: new if x == old else None)
 
 
 def _fits(d: Def, c: _Chosen) -> bool:

@@ -35,7 +35,7 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, in_two_steps, put_defs
 
-MOST = 16  # partial sums of an element: more take longer to store than the products take
+MOST = 16  # largest number of partial sums of an element: more take longer to store than the products take
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,20 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children, free_vars, rewrite, substitute, walk
+from nautilus.core.expr.nodes import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Var,
+    children,
+    free_vars,
+    replaced,
+    rewrite,
+    substitute,
+    walk,
+)
 from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -101,7 +114,7 @@ def _table(e: Expr, d: Def) -> _Table | None:
         remainder = _remainder(value, a)
         period = remainder.args[1] if remainder is not None else None
         if remainder is not None and isinstance(period, Const):
-            value = _replaced(value, remainder, Var(a.name))
+            value = replaced(value, remainder, Var(a.name))
             a = replace(a, extent=int(period.value))
         axes.append(a)
         index.append(remainder or Var(a.name))
@@ -116,12 +129,8 @@ def _remainder(e: Expr, a: Axis) -> Op | None:
     if len(found) != 1:
         return None
     (n,) = found
-    rest = _replaced(e, n, Const(0, n.dtype))
+    rest = replaced(e, n, Const(0, n.dtype))
     return n if isinstance(n.args[1], Const) and a.name not in free_vars(rest) else None
-
-
-def _replaced(e: Expr, old: Expr, new: Expr) -> Expr:
-    return rewrite(e, lambda n: new if n == old else None)
 
 
 def _bytes(d: Def, buffers: Mapping[str, Buffer]) -> int:

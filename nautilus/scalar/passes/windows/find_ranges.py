@@ -59,9 +59,9 @@ from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, k
 BLOCK = 64  # rows, and elements of the reduced axis; tiles of rows are multiples of it, or divide it
 LEAST = 16  # blocks along the reduced axis
 WORK = 64  # terms of the largest reduction for each evaluation of the condition
-CERTAIN = 0.25  # share of elements that are admitted anyway, above which a range is mostly the whole axis
+CERTAIN = 0.25  # share of elements that are admitted in any case, above which a range is mostly the whole axis
 _POINTS = 32  # positions along an axis at which a condition is evaluated
-TERMS = 1 << 33  # terms of the largest reduction, at least: the kernels before it take too long beside fewer
+TERMS = 1 << 33  # least number of terms of the largest reduction: the kernels before it take too long beside fewer
 LAST = (1 << 25) - 1  # block that begins beyond the largest size
 BOUND = 1 << 20  # elements, up to which an axis of a size known at launch has as many blocks as it may need
 
@@ -84,7 +84,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class FindRanges:
-    """Find the range of every condition for which that pays, or of ``every`` condition."""
+    """Find the range of every condition where that is predicted to save time, or of ``every`` condition."""
 
     every: bool = False
 
@@ -171,19 +171,19 @@ def _pays(members: Sequence[_Member], terms: float) -> bool:
 
 
 def _terms(members: Sequence[_Member], defs: Mapping[str, Def]) -> float:
-    """The terms of the largest of ``members`` and of what they read that their condition may admit, about."""
+    """The approximate terms of the largest of ``members`` and of what they read that their condition may admit."""
     read = (ld.buffer for m in members for ld in loads(m.d.value) if m.reduced.name in free_vars(ld))
     found = [m.d for m in members] + [defs[name] for name in read if name in defs]
     return max(points(d.axes) for d in found) * _possible_share(members[0])
 
 
 def _certain_share(m: _Member) -> float:
-    """The share of elements that the condition admits whatever the tensors hold, about."""
+    """The approximate share of elements that the condition admits whatever the tensors hold."""
     return _share(m, FALSE)
 
 
 def _possible_share(m: _Member) -> float:
-    """The share of elements that the condition may admit, about."""
+    """The approximate share of elements that the condition may admit."""
     return _share(m, TRUE)
 
 

@@ -101,7 +101,7 @@ def _nested(program: Program, d: Def, t: Axis) -> tuple[Def, ...]:
     made: list[Def] = []
 
     def reduction(level: Def | None, axes: tuple[Axis, ...], terms: int, first: int, suffix: str) -> Def:
-        """Over ``terms`` results of ``level``, or elements of ``d``, from the place ``first`` on."""
+        """The reduction over ``terms`` results of ``level``, or elements of ``d``, from the place ``first`` on."""
         step = 1 if level is None else BASE ** (made.index(level) + 1)
         place = simplify(calc("add", calc("add", Var(t.name), first), calc("mul", Var(u.name), step)))
         name = fresh_name(program, f"{d.name}_{suffix}", taken)

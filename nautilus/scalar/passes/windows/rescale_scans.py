@@ -1,4 +1,4 @@
-"""``rescale-scans``: running sums relative to a running extreme, in chunks.
+"""``rescale-scans``: running sums relative to a running extreme are found in chunks.
 
 The element of a running sum of exponentials depends on the result, because their reference is the extreme so far::
 
@@ -30,7 +30,19 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
+from nautilus.core.expr.nodes import (
+    Axis,
+    Expr,
+    Load,
+    Op,
+    Var,
+    free_vars,
+    identity,
+    loads,
+    replaced,
+    rewrite,
+    substitute,
+)
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -83,7 +95,7 @@ class _Scan:
     reverse: bool = False
 
     def ordered(self, *pair: Expr) -> tuple[Expr, ...]:
-        """``pair``, of which the first is passed first, from the smaller one on."""
+        """``pair``, where the scan passes the first one first, with the smaller one first."""
         return pair[::-1] if self.reverse else pair
 
     def reference(self, extreme: Expr) -> Expr:
@@ -116,7 +128,7 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
         return None
     names = dict(zip((a.name for a in of.axes), (a.name for a in (*d.par, u)), strict=False))
     mine = rename_axes(of, names) if len(of.par) == len(d.par) else of
-    rest = rewrite(d.value, lambda n: identity("sum", n.dtype) if n == load else None)
+    rest = replaced(d.value, load, identity("sum", load.dtype))
     if mine.guard != d.guard or mine.axes != (*d.par, u) or t.name in free_vars(rest) | free_vars(mine.value):
         return None
     found = derive(d.value, (), "sum", (Running(load, of.op, mine.value, ()),), frozenset({u.name}))
@@ -136,7 +148,7 @@ def _chunked(program: Program, d: Def, scan: _Scan, chunk: int) -> tuple[Def, ..
     before = Axis(fresh_name(program, f"{u.name}_before", {*taken, number.name}), number.extent, u.span)
 
     def extreme(at: Expr) -> Expr:
-        """The extreme over chunk ``at`` and what is before it; over less, where there is no such chunk."""
+        """The extreme over chunk ``at`` and all before it, or over what there is where there is no such chunk."""
         last = calc("add", calc("mul", at, chunk), 0 if scan.reverse else chunk - 1)
         place = calc("max", calc("min", last, n - 1), 0)
         return replace(scan.load, index=tuple(place if a is t else Var(a.name) for a in d.par))

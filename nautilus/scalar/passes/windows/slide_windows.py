@@ -31,7 +31,7 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, put_defs
 
-PART = 4  # times that an axis is longer than the window, at least
+PART = 4  # least quotient of the lengths of an axis and of the window
 
 
 @dataclass(frozen=True, slots=True)

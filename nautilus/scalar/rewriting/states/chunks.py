@@ -19,6 +19,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, reads_of
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader
+from nautilus.scalar.analysis.symbolic import multiplied
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, statements
 from nautilus.scalar.rewriting import fresh_name, kernel_of
 from nautilus.scalar.rewriting.states.corrections import Corrections
@@ -75,6 +76,7 @@ def _halves(e: Expr) -> frozenset[DType]:
 
 
 def volume(axes: Sequence[Axis]) -> int:
+    """The number of points of those ``axes`` whose extents are known."""
     return prod(a.extent for a in axes if isinstance(a.extent, int))
 
 
@@ -355,7 +357,7 @@ class StateChunks:
         return Load(made.name, tuple(Var(a.name) for a in par), self.dtype, m.span)
 
     def inside_of_pairs(self, r: Reader) -> Expr:
-        """The same where the products of pairs of steps of each chunk are stored."""
+        """What :meth:`inside` gives, where the products of pairs of steps of each chunk are stored."""
         m, t, source = self.m, Var(self.t), Var(self.source)
         chunk, place = calc("floordiv", t, self.length), calc("mod", t, self.length)
         s = calc("add", calc("mul", chunk, self.length), source)
@@ -412,6 +414,7 @@ class StateChunks:
 
     # -- buffers, definitions and loops -----------------------------------------------------------
     def axis(self, name: str, extent: int) -> Axis:
+        """A new axis."""
         return Axis(name, extent, self.m.span)
 
     def made(self, suffix: str, axes: Sequence[Axis], dtype: DType = DType.F32) -> Buffer:
@@ -486,10 +489,6 @@ class StateChunks:
 
 def _name(x: Reader | Def) -> str:
     return x.target.name if isinstance(x, Reader) else x.name
-
-
-def multiplied(a: Expr, b: Expr) -> Expr:
-    return Op("mul", (a, b), a.dtype)
 
 
 def _total(parts: Sequence[Expr]) -> Expr:

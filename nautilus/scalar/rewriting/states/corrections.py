@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from nautilus.scalar.rewriting.states.chunks import StateChunks
 
 BLOCK: Final = 16  # rows of a block of the matrix whose inverse has a recurrence of its own
-MOST: Final = 2.0**120  # of the magnitude of elements of the matrix and of its inverse
+MOST: Final = 2.0**120  # largest magnitude of elements of the matrix and of its inverse
 
 
 class Corrections:
@@ -91,7 +91,7 @@ class Corrections:
 
     # -- the matrix and its inverse ---------------------------------------------------------------
     def matrix(self) -> Buffer:
-        """``L``."""
+        """The matrix ``L`` of the system of equations (module docstring)."""
         c, m = self.c, self.m
         o, s = Var(c.place), Var(c.source)
         t, at = (self.position(Var(c.chunk), x) for x in (o, s))
@@ -279,7 +279,7 @@ class Corrections:
         decay = None if c.by_row else c.behind(t, c.last(n))
         change_of = right = self.read(change, at)
         state = self.rounded(self.read(entry, here))
-        early: list[Def] = []  # first in a step, so that the loads of their parts are
+        early: list[Def] = []  # first in a step, so that the parts are loaded first
         if decay is not None:
             early.append(self.element_of(c.made("fade", steps), steps, decay))
             right = product_of([self.read(early[-1].buffer, at), right])
@@ -327,6 +327,7 @@ class Corrections:
 
     # -- definitions ------------------------------------------------------------------------------
     def read(self, b: Buffer, index: Sequence[Expr]) -> Expr:
+        """The element of ``b`` at ``index``."""
         return self.c.element(b, index)
 
     def rounded(self, e: Expr) -> Expr:
@@ -340,9 +341,11 @@ class Corrections:
     def sum_of(
         self, b: Buffer, par: Sequence[Axis], red: Sequence[Axis], value: Expr, guard: Expr | None = None
     ) -> Def:
+        """The sum of ``value`` over ``red``, stored in ``b``."""
         return Def(b.name, b, tuple(par), tuple(red), "sum", value, guard, self.m.span)
 
     def element_of(self, b: Buffer, par: Sequence[Axis], value: Expr) -> Def:
+        """The elementwise ``value``, stored in ``b``."""
         return Def(b.name, b, tuple(par), (), None, value, None, self.m.span)
 
     def recurrence(self, defs: Sequence[Def], shared: Sequence[Axis], step: Axis, reverse: bool = False) -> None:

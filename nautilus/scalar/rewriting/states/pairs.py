@@ -43,7 +43,7 @@ class Pairs:
         self.block = f"{c.place}_block"
 
     def value(self) -> Expr:
-        """The product of the steps at the places ``place`` and ``source``, the later one first; of no use elsewhere."""
+        """The product of the steps at the places ``place`` and ``source``, of which the first is the later one."""
         c = self.c
         if not c.by_row:
             return self.read(self.plain(), (Var(c.place), Var(c.source)))
@@ -112,14 +112,17 @@ class Pairs:
 
     # -- definitions ------------------------------------------------------------------------------
     def blocks(self, size: int) -> Axis:
+        """The axis of the blocks of ``size`` steps of a chunk."""
         return self.c.axis(self.block, self.c.length // size)
 
     def sums(self, suffix: str, axes: Sequence[Axis], parts: Sequence[Expr], guard: Expr | None) -> Buffer:
+        """The sums over rows of the product of ``parts``, in a new tensor over chunks and ``axes``."""
         c = self.c
         par = (*self.m.outer, c.axis(c.chunk, c.count), *axes)
         return c.define(f"{self.name}_{suffix}", par, product_of(list(parts)), self.m.rows, guard)
 
     def read(self, b: Buffer, index: Sequence[Expr]) -> Expr:
+        """The element of ``b`` in this chunk at ``index``."""
         return self.c.element(b, (*self.outer, Var(self.c.chunk), *index))
 
 
