@@ -70,6 +70,10 @@ evaluated element.  The figure is then that of dense rows, if that is larger, an
 long as an average row, or 1024 (:mod:`nautilus.check.bound.sums.admitted`).  A size that is known only at launch counts
 as 1024, or its bound.
 
+Decisions.  Where an output of floats depends on integers or bools about which comparisons of computed floats decide, as
+the share of right ``argmax`` does, the figure is that without ties, and the statement says so
+(:mod:`nautilus.check.bound.decisions`).  ``check`` and ``bench`` compare each element with its own error.
+
 Recurrences.  The error of a step is amplified by the steps after it, which is evaluated over all steps.  Where it grows
 so much that a bound would excuse wrong results, the bound is that of a single step from the state that the result shows
 before it, or that of the first steps, or there is none (:mod:`nautilus.check.bound.recurrences.recurrent`).

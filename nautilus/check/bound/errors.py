@@ -263,8 +263,10 @@ class Rounding(Evaluator):
         most = float(small.max())
         if not most <= LARGEST:  # of an f32 operation
             x = np.where(small > LARGEST, np.copysign(np.inf, x), x)
-        if float(small.min()) * relative < least:
-            size = np.where(small == 0.0, 0.0, np.maximum(relative * small, least))
+        if float(np.fmin.reduce(small, axis=None)) * relative < least:  # of numbers, where some are NaN
+            if self.probe.coherent:  # such a number may be 0, whose product with inf is NaN
+                x = np.where(small < least, 0.0, x)
+            size = np.where(x == 0.0, 0.0, np.maximum(relative * small, least))
             if most <= LARGEST:
                 return np.asarray(x + size * xi)
             return np.where(np.isfinite(x), x + np.where(np.isfinite(size), size, 0.0) * xi, x)
@@ -274,7 +276,7 @@ class Rounding(Evaluator):
         """``x`` with a few elements moved by ``step`` up or down: what lies close to a tie may round either way."""
         if self.probe.coherent or self.probe.reals or not x.size:
             return x
-        flat = np.array(x, np.float64).reshape(-1)  # a scalar too has one element to index
+        flat = np.array(x, np.float64).reshape(-1)
         at = self.rng.integers(0, x.size, 1 + x.size // _FLIPS)
         steps = np.broadcast_to(step, x.shape).reshape(-1)[at]
         flat[at] += steps * self.rng.choice([-1.0, 1.0], at.size) * (flat[at] != 0.0)
@@ -358,7 +360,7 @@ class Rounding(Evaluator):
         if not source.is_float:
             return x
         if not target.is_float:
-            return x if target is DType.BOOL or not self.computed(e) else self.flipped_integers(x, target)
+            return x if target is DType.BOOL or not self.computed(e) else round_to(self.flipped(x, np.ones(())), target)
         if e.op == "narrow":
             exact = _selects({}, e.args[0], target) or (target is DType.BF16 and in_bf16(e.args[0]))
             if self.probe.reals or exact:
@@ -373,9 +375,6 @@ class Rounding(Evaluator):
         if target is DType.F32:
             return self.moved(x, U32)
         return self.flipped(x, spacing(x, target)) if self.computed(e.args[0]) else x
-
-    def flipped_integers(self, x: Array, target: DType) -> Array:
-        return round_to(self.flipped(x.astype(np.float64), np.ones(())), target)
 
     # ---- reductions
     def terms(self, e: Reduce, found: int) -> int:
