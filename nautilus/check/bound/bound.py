@@ -81,7 +81,7 @@ class Bound:
     def text(self) -> str:
         if self.relative == 0.0:
             off = "1 off" if self.one_off else "another one"
-            return "exact" + (f", but {off} where computed numbers tie" if self.ties else "")
+            return "exact" + (f", but {off} where computed numbers tie" if self.ties or self.decided else "")
         if self.too_large:
             return "not bounded, because a step of its recurrence is too large to be evaluated"
         if self.cancels:

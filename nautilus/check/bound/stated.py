@@ -10,8 +10,9 @@ from math import isfinite
 import numpy as np
 
 from nautilus.check.bound.bound import Bound
-from nautilus.check.bound.decisions import is_decided
-from nautilus.check.bound.errors import inexact, roundings, rounds_at_store
+from nautilus.check.bound.cancelling.decisions import is_decided
+from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.exactness import inexact, rounds_at_store
 from nautilus.check.bound.program import grows_in_chunks, has_recurrences, in_chunks, rounded
 from nautilus.check.bound.sampling import figures
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, walk

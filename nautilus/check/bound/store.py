@@ -8,6 +8,7 @@ from math import hypot
 import numpy as np
 
 from nautilus.check.bound.errors import unit
+from nautilus.check.bound.exactness import rounds_at_store
 from nautilus.check.compare import norm, spacing
 from nautilus.core.expr.nodes import Op
 from nautilus.core.numerics import Array
@@ -16,8 +17,14 @@ from nautilus.frontend.spec import Spec, Tensor
 
 
 def last_unit(spec: Spec, t: Tensor) -> float:
-    """The unit roundoff of the last rounding of output ``t``; an output of f64 may be computed in f32."""
-    e = spec.definition(t.name).expr
+    """The unit roundoff of the last rounding of output ``t``; an output of f64 may be computed in f32.
+
+    It is 0 where the values are already numbers of the type, as those that a maximum chooses.
+    """
+    d = spec.definition(t.name)
+    if d.stored.bits <= 16 and not rounds_at_store(spec, d):
+        return 0.0
+    e = d.expr
     while isinstance(e, Op) and e.op == "cast" and e.dtype is DType.F64:
         e = e.args[0]
     return max(unit(t.dtype), unit(e.dtype.compute) if e.dtype.is_float else 0.0)
@@ -28,7 +35,9 @@ def last_rounding(spec: Spec, t: Tensor, values: Sequence[Array]) -> float:
 
     It is the unit roundoff, and more where many elements are denormal numbers of the type.
     """
+    if (last := last_unit(spec, t)) == 0.0:
+        return 0.0
     errors = [np.where(x == 0.0, 0.0, np.minimum(0.5 * spacing(x, t.dtype), np.abs(x))) for x in values]
     size = hypot(*map(norm, values))
     denormal = hypot(*map(norm, errors)) / size if size > 0.0 else 0.0
-    return max(last_unit(spec, t), denormal if denormal > 1.01 * unit(t.dtype) else 0.0)
+    return max(last, denormal if denormal > 1.01 * unit(t.dtype) else 0.0)

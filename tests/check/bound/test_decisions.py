@@ -27,6 +27,12 @@ def test_the_statement_names_decisions_of_computed_floats(output: str, body: str
     assert bound.decided and "numbers tie" in bound.text
 
 
+def test_rows_that_a_decision_chooses_are_exact_without_ties() -> None:
+    body = "p[b] = argmin[c](S[b, c])\nY[b, d] = f16(label[p[b]] % 8)\n"
+    bound = stated(load_text(f"{_HEAD}output Y: f16[B, D]\n{_SCORES}{body}"))["Y"]
+    assert bound.text == "exact, but another one where computed numbers tie"
+
+
 @pytest.mark.parametrize(("output", "body"), [
     ("Y: f32[B, C]", "Y[b, c] = S[b, c] if S[b, c] > 0.0 else 0.01 * S[b, c]\n"),  # continuous at the border
     ("Y: f32[B]", "Y[b] = logsumexp[c](S[b, c])\n"),

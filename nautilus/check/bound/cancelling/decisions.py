@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nautilus.check.bound.errors import inexact
+from nautilus.check.bound.exactness import inexact
 from nautilus.core.expr.nodes import COMPARISONS, Expr, Load, Op, Reduce, children, walk
 from nautilus.frontend.spec import Spec
 
