@@ -9,7 +9,7 @@ from functools import cache
 from itertools import count as numbers
 from itertools import pairwise
 from math import prod, sqrt
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -52,7 +52,7 @@ _MEAN = 3.0
 _REGULAR = 0.25
 _RUN = 4  # neighbours among equal or ordered elements that have one error
 _PARTS = 8  # prefixes of a sum that are evaluated
-_FLIPS = 1024  # one element in so many of a typed intermediate is taken to round to the other neighbour
+FLIPS: Final = 1024  # one element in so many of a typed intermediate is taken to round to the other neighbour
 _ANY = Schedule()
 _DISCONTINUOUS = frozenset({"floor", "ceil", "round", "sign", "floordiv"})
 
@@ -214,7 +214,7 @@ class Rounding(Evaluator):
         if self.probe.coherent or self.probe.reals or not x.size:
             return x
         flat = np.array(x, np.float64).reshape(-1)
-        at = self.rng.integers(0, x.size, 1 + x.size // _FLIPS)
+        at = self.rng.integers(0, x.size, 1 + x.size // FLIPS)
         steps = np.broadcast_to(step, x.shape).reshape(-1)[at]
         flat[at] += steps * self.rng.choice([-1.0, 1.0], at.size) * (flat[at] != 0.0)
         return flat.reshape(x.shape)

@@ -39,22 +39,31 @@ def rounds_at_store(spec: Spec, d: Definition) -> bool:
     return not selects({x.name: x for x in spec.definitions}, d.expr, d.stored)
 
 
-def selects(made: Mapping[str, Definition], e: Expr, dtype: DType) -> bool:
-    """Whether every value of ``e`` is one of elements of type ``dtype``, with another sign at most."""
+def copies(spec: Spec, d: Definition) -> bool:
+    """Whether every value of ``d`` is one of elements of inputs, or a number, with another sign at most."""
+    return selects({x.name: x for x in spec.definitions}, d.expr, d.stored, of_inputs=True)
+
+
+def selects(made: Mapping[str, Definition], e: Expr, dtype: DType, of_inputs: bool = False) -> bool:
+    """Whether every value of ``e`` is one of elements of type ``dtype``, with another sign at most.
+
+    ``of_inputs``: of elements that were not rounded to it before.
+    """
     match e:
         case Load():
             known = made.get(e.buffer)
-            return keeps(dtype, e.dtype) or (known is not None and selects(made, known.expr, dtype))
+            found = known is not None and selects(made, known.expr, dtype, of_inputs)
+            return found or (keeps(dtype, e.dtype) and not (of_inputs and known is not None))
         case Const(value=value):
             return float(round_to(np.asarray(float(value)), dtype)) == float(value)
         case Op(op="cast", args=(x,)):
-            return keeps(dtype, e.dtype) or selects(made, x, dtype)
+            return (keeps(dtype, e.dtype) and not of_inputs) or selects(made, x, dtype, of_inputs)
         case Op(op="select", args=(_, a, b)) | Op(op="max" | "min", args=(a, b)):
-            return selects(made, a, dtype) and selects(made, b, dtype)
+            return selects(made, a, dtype, of_inputs) and selects(made, b, dtype, of_inputs)
         case Op(op="neg" | "abs", args=(a,)):
-            return selects(made, a, dtype)
+            return selects(made, a, dtype, of_inputs)
         case Reduce(op="max" | "min", body=body):
-            return FORMATS[dtype].infinite and selects(made, body, dtype)
+            return FORMATS[dtype].infinite and selects(made, body, dtype, of_inputs)
     return False
 
 

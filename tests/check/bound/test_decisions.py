@@ -28,8 +28,8 @@ def test_the_statement_names_decisions_of_computed_floats(output: str, body: str
 
 
 def test_rows_that_a_decision_chooses_are_exact_without_ties() -> None:
-    body = "p[b] = argmin[c](S[b, c])\nY[b, d] = f16(label[p[b]] % 8)\n"
-    bound = stated(load_text(f"{_HEAD}output Y: f16[B, D]\n{_SCORES}{body}"))["Y"]
+    body = "p[b] = argmin[c](S[b, c])\nY[b, d] = E[p[b], d]\n"
+    bound = stated(load_text(f"{_HEAD}input E: f16[C, D]\noutput Y: f16[B, D]\n{_SCORES}{body}"))["Y"]
     assert bound.text == "exact, but another one where computed numbers tie"
 
 
