@@ -60,7 +60,7 @@ PEER_SLACK = 4.0
 COLUMNS = 512
 _LARGEST = float(np.finfo(np.float32).max)
 _MARGIN = 2.0**6  # how much earlier or later the range of f32 may end for partial sums
-_TIES = 1 / 200  # allowed share of different integers where computed floats decide them
+_TIES = 1 / 200  # allowed share of elements that differ where computed floats decide about them
 _MOVED = 1e-4  # allowed share of the terms of counts that computed floats put elsewhere
 T = TypeVar("T")
 #: evaluates every output of the spec in float64 (integers: int64); returns None where the spec cannot be translated
@@ -88,7 +88,7 @@ class References:
     """The references: sampled rows in float64, and all elements (``whole``) where PyTorch is installed.
 
     ``single``: the reference of outputs whose bound is that of single steps.  ``each``: the allowed errors of the
-    elements of sampled rows, for outputs whose stated bound leaves the largest errors out.  ``overflow``: a definition
+    elements of sampled rows, for outputs whose elements are judged alone.  ``overflow``: a definition
     has values beyond the range of f32.  ``undecided``: the elements of sampled rows that depend on where it ends.
     """
 
@@ -149,8 +149,8 @@ def _of_each(
     spec: Spec, chosen: Chosen, raw: Mapping[str, Array], scalars: Mapping[str, float | int | bool],
     bounds: Mapping[str, Bound],
 ) -> dict[str, Array]:  # fmt: skip
-    """The allowed errors of the elements of sampled rows whose largest errors are without a bound."""
-    if not any(b.left_out for b in bounds.values()):
+    """The allowed errors of the elements of sampled rows, for outputs whose elements are judged alone."""
+    if not any(b.by_element for b in bounds.values()):
         return {}
     types = {t.name: t.dtype for t in spec.inputs}
     cut = restrict(rounded(spec), chosen)
@@ -212,18 +212,21 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, want: Array, s
     if bound.steps is not None:
         got, want = (_first_steps(cut.outputs[name], bound.steps, x) for x in (got, want))
     got = np.where(overflown(got, want, dtype), want, got)
-    if name in known.each and (wrong := within(got, want, 0.0, slack * known.each[name])) is not None:
-        return Verdict(False, wrong.measured, slack * bound.relative, f"{name}, sampled rows: {wrong.text}")
-    error = _error(got, want, bound)
     allowed = slack * bound.relative
+    if name in known.each:
+        wrong = within(got, want, 0.0, slack * known.each[name])
+        if wrong is not None or bound.decided:  # of which the norm says nothing where a number ties
+            text = f"{name}, sampled rows: {wrong.text}" if wrong else ""
+            return Verdict(wrong is None, wrong.measured if wrong else 0.0, allowed, text)
+    error = _error(got, want, bound)
     detail = "" if error <= allowed else f"{name}, sampled rows: relative error {error:.1e}, allowed {allowed:.1e}"
     return Verdict(error <= allowed, error, allowed, detail)
 
 
 def _error(got: Array, want: Array, bound: Bound) -> float:
     """The relative error of which ``bound`` is one."""
-    if bound.left_out:
-        return without_largest(differences(got, want), want, bound.left_out)
+    if bound.by_element:
+        return without_largest(differences(got, want), want, max(bound.left_out, _TIES if bound.decided else 0.0))
     return relative(got, want)
 
 
@@ -276,7 +279,7 @@ def _everything(
     name: str, dtype: DType, raw: Array, want: Array, bound: Bound, slack: float, count: bool = False
 ) -> Verdict:
     flat, ref = raw.reshape(-1), want.reshape(-1)
-    if bound.left_out:
+    if bound.by_element:
         error, allowed = _error(from_storage(flat, dtype), ref, bound), slack * bound.relative
         said = f"{name}: relative error {error:.1e} without the largest, allowed {allowed:.1e}"
         detail = "" if error <= allowed else said

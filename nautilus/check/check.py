@@ -210,13 +210,9 @@ class Check:
         """Comparisons on ``given``, which end where the inputs turn out to be outside the stated range."""
         try:
             yield
-        except OutOfRange:
-            self.out_of_range(given.kind, given.seed)
-
-    def out_of_range(self, kind: str, seed: int) -> None:
-        """Report that inputs of ``kind`` are outside the stated range."""
-        why = "these inputs are outside the stated range: an intermediate result leaves the range of its type"
-        self.add("result", "inputs", "skip", why, kind=kind, seed=seed)
+        except OutOfRange as why:
+            text = f"these inputs are outside the stated range: {why}"
+            self.add("result", "inputs", "skip", text, kind=given.kind, seed=given.seed)
 
     # -- both sides of every step --------------------------------------------------------------
     def steps(self, given: InputSet, ref: Reference | None) -> None:

@@ -54,7 +54,7 @@ KINDS = (
 RANDOM = frozenset({"random", "large-logits", "tiny", "huge", "masked", "unmasked", "garbage"})
 
 _SATURATING = frozenset({"tanh", "sigmoid", "erf"})  # functions with the same value for all large arguments
-_MOST_POINTS = 1 << 24  # points of a definition that are all looked at for the kind garbage
+MOST_POINTS = 1 << 24  # points of a definition that are all looked at for the elements that it needs
 _SMALL = 100  # bound of integers in arithmetic alone; 8-bit integers use their whole range
 
 
@@ -95,8 +95,7 @@ def kinds(spec: Spec) -> tuple[str, ...]:
     if not has_float:
         skipped |= {"large-logits", "tiny"}
     conditions = any(_is_condition(e) for d in spec.definitions for e in walk(d.expr))
-    sized = at_sizes(spec, spec.samples(77))
-    if not has_float or not conditions or max(map(_points, sized.definitions), default=0) > _MOST_POINTS:
+    if not has_float or not conditions or points(spec, spec.samples(77)) > MOST_POINTS:
         skipped.add("garbage")
     return tuple(k for k in KINDS if k not in skipped)
 
@@ -151,8 +150,12 @@ def generate(
     return InputSet(kind, seed, arrays, numbers, known)
 
 
+def points(spec: Spec, sizes: Mapping[str, int]) -> int:
+    """Points of the largest index space of a definition of ``spec`` with its reductions."""
+    return max(map(_points, at_sizes(spec, sizes).definitions), default=0)
+
+
 def _points(d: Definition) -> int:
-    """Points of the index space of a definition with its reductions."""
     return prod(_extent(a) for a in (*d.axes, *(a for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)))
 
 

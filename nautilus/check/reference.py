@@ -30,18 +30,19 @@ from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.each import of_each
 from nautilus.check.bound.errors import Probe, roundings
 from nautilus.check.bound.overflow import overflows
-from nautilus.check.bound.probes import PROBES, Effect, errors, largest, margin, moves, probes
+from nautilus.check.bound.probes import DECIDING, PROBES, Effect, errors, largest, margin, moves, probes
 from nautilus.check.bound.program import in_chunks, rounded
 from nautilus.check.bound.recurrences.recurrent import LIMIT, following_outputs
 from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.sampling import wide
 from nautilus.check.bound.store import last_unit
 from nautilus.check.compare import floor, norm
-from nautilus.check.inputs import InputSet
+from nautilus.check.inputs import MOST_POINTS, InputSet, points
 from nautilus.core.numerics import Array, eval_op
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.needed import needed
 from nautilus.frontend.spec import Spec, Tensor
 
 #: Errors of either sign, of which one moves a number that lies at a tie of a rounding across it, and common ones.
@@ -49,9 +50,6 @@ _REALS = (*(Probe(0, False, size, reals=True) for size in (8.0, -8.0)), Probe(1,
 
 #: Errors of at most this share of an output are roundings: those of the coarsest type, f4e2m1, are smaller.
 _LARGE = 0.25
-
-#: Errors that move a computed number across a value at which an integer or a bool changes, if it is close to it.
-_DECIDING = tuple(Probe(n, False, 4.0) for n in range(10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ class Effects:
 
 
 class OutOfRange(Exception):
-    """The inputs are outside the stated range."""
+    """The inputs are outside the stated range, for the reason that is the argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +134,14 @@ class Reference:
 
     ``quick``: by output, with the error that the stated bound alone allows; ``effects``: finds the rest once.
     ``undecided``: finds the elements of integers and bools about which the roundings decide on these inputs.
+    ``outside``: finds the tensors of which the Spec needs elements that are none, so that its result has no value.
     """
 
     quick: Mapping[str, Target]
     bounds: Mapping[str, Bound]
     effects: Callable[[], Effects]
     undecided: Callable[[], Mapping[str, Array]]
+    outside: Callable[[], frozenset[str]]
 
     def target(self, name: str, got: Mapping[str, Array]) -> Target:
         """What output ``name`` of the result ``got`` is compared with.
@@ -161,8 +161,10 @@ class Reference:
 
     def needs_range(self) -> None:
         """Raise OutOfRange where nothing is stated about a result on these inputs."""
+        if outside := self.outside():
+            raise OutOfRange(f"the spec reads elements of {', '.join(sorted(outside))} that are outside of it")
         if not self.in_range:
-            raise OutOfRange
+            raise OutOfRange("an intermediate result leaves the range of its type")
 
     @property
     def allowed(self) -> dict[str, float]:
@@ -209,13 +211,20 @@ def reference(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> R
         quick[t.name] = target if useful else replace(target, allowed=0.0)
     return Reference(
         quick, bounds, cache(lambda: _effects_of(made, given, bounds, values)),
-        cache(lambda: _undecided(made, given, values)),
+        cache(lambda: _undecided(made, given, values)), cache(lambda: _outside(made.spec, given)),
     )  # fmt: skip
 
 
 def _undecided(made: Compiled, given: InputSet, values: Mapping[str, Array]) -> Mapping[str, Array]:
     how = roundings(made.program, made.precision)
-    return moves(made.program, given.arrays, given.scalars, given.sizes, how, values, _DECIDING)
+    return moves(made.program, given.arrays, given.scalars, given.sizes, how, values, DECIDING)
+
+
+def _outside(spec: Spec, given: InputSet) -> frozenset[str]:
+    if points(spec, given.sizes) > MOST_POINTS:
+        return frozenset()
+    with np.errstate(all="ignore"):
+        return needed(spec, given.arrays, {**given.scalars, **given.sizes}).outside
 
 
 def _effects_of(
@@ -236,6 +245,8 @@ def _effects_of(
         targets |= {n: replace(targets[n], allowed=own[n].allowed, each=own[n].each) for n in single}
     noise = {t.name: 2.0 * reals[t.name].norm if t.dtype.is_float else 0.0 for t in spec.outputs}  # of both
     ok = all(isfinite(x.allowed) for x in targets.values()) and not any(_overflows(t, values) for t in spec.outputs)
+    if ok and not all(np.isfinite(x).all() for x in values.values()):  # NaN may be that of another overflow
+        ok = not overflows(spec, given.arrays, given.scalars, given.sizes)
     return Effects(targets, noise, ok, made, given, bounds, single)
 
 
@@ -250,7 +261,7 @@ def _drawn(
     spec: Spec, given: InputSet, values: Mapping[str, Array], bounds: Mapping[str, Bound]
 ) -> tuple[Probe, ...]:  # fmt: skip
     fewest = min((values[t.name].size for t in spec.outputs if t.dtype.is_float), default=1)
-    chosen = probes(fewest, any(b.left_out for b in bounds.values()))
+    chosen = probes(fewest, bounds.values())
     if not given.regular:
         return chosen
     alone = (p for p in chosen if not p.coherent)  # neighbours of different signs are rounded apart from each other
@@ -262,7 +273,7 @@ def _target(spec: Spec, t: Tensor, values: Array, bound: Bound, effect: Effect |
     want = eval_op("cast", [values], t.dtype)
     if not t.dtype.is_float:
         return Target(values, want, 0.0)
-    if bound.left_out and effect is not None:
+    if bound.by_element and effect is not None:
         return _target_of_each(t, values, want, bound, effect.each)
     part = bound.cut(want)
     least = floor(t.dtype) * sqrt(max(1, part.size))

@@ -24,10 +24,14 @@ from nautilus.frontend.values import Value, line_up, union
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """By tensor: the elements that some result needs, and those that some point leaves out by a false condition."""
+    """By tensor: the elements that some result needs, and those that some point leaves out by a false condition.
+
+    ``outside``: the tensors of which a result needs an element that is none, so that it has no value.
+    """
 
     read: Mapping[str, Array]
     skipped: Mapping[str, Array]
+    outside: frozenset[str]
 
 
 def needed(spec: Spec, inputs: Mapping[str, Array], params: Mapping[str, Any]) -> Needed:
@@ -40,12 +44,13 @@ def needed(spec: Spec, inputs: Mapping[str, Array], params: Mapping[str, Any]) -
     evaluate_all(spec.definitions, buffers, params, exactly)
     read = {name: np.zeros(x.shape, bool) for name, x in buffers.items()}
     skipped = {name: np.zeros(x.shape, bool) for name, x in buffers.items()}
+    outside: set[str] = set()
     for d in reversed(spec.definitions):
         whole = d.is_output or d.recurrence is not None
         at = np.ones(buffers[d.name].shape, bool) if whole else read[d.name]
         run = Evaluator(d, buffers, params)
-        _Visit(run, read, skipped).visit(d.expr, Value(at, tuple(a.name for a in d.axes)))
-    return Needed(read, skipped)
+        _Visit(run, read, skipped, outside).visit(d.expr, Value(at, tuple(a.name for a in d.axes)))
+    return Needed(read, skipped, frozenset(outside))
 
 
 def with_garbage(
@@ -78,6 +83,7 @@ class _Visit:
     run: Evaluator
     read: dict[str, Array]
     skipped: dict[str, Array]
+    outside: set[str]
 
     def visit(self, e: Expr, where: Value) -> None:
         """Note the loads of ``e``, which is evaluated at the points ``where``."""
@@ -118,9 +124,12 @@ class _Visit:
         names = union((*index, where), self.run.order)
         shape = tuple(len(self.run.ranges[n]) for n in names)
         holds = np.broadcast_to(line_up(where, names, self.run.order), shape)
-        at = tuple(
-            np.broadcast_to(np.clip(line_up(v, names, self.run.order), 0, size - 1), shape)
-            for v, size in zip(index, self.read[e.buffer].shape, strict=True)
-        )
+        places = [np.broadcast_to(line_up(v, names, self.run.order), shape) for v in index]
+        sizes = self.read[e.buffer].shape
+        if any(np.any(holds & ((x < 0) | (x >= size))) for x, size in zip(places, sizes, strict=True)):
+            self.outside.add(e.buffer)
+        if 0 in sizes:
+            return
+        at = tuple(np.clip(x, 0, size - 1) for x, size in zip(places, sizes, strict=True))
         self.read[e.buffer][tuple(i[holds] for i in at)] = True
         self.skipped[e.buffer][tuple(i[~holds] for i in at)] = True

@@ -31,10 +31,12 @@ class Resources(Protocol):
     def kernel(self) -> str:
         """The symbol of the kernel."""
         ...
+
     @property
     def registers(self) -> int:
         """Registers of a thread."""
         ...
+
     @property
     def spill_stores(self) -> int:
         """Bytes that a thread stores by spills."""

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from nautilus.check.bound.errors import instruction_error
+from nautilus.check.bound.exactness import instruction_error
 from nautilus.check.validate import numbers
 from nautilus.check.validate.meanings import KNOWN, apply
 from nautilus.check.validate.numbers import Constants, Number

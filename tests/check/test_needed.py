@@ -36,3 +36,24 @@ def test_garbage_leaves_results_finite_that_do_not_need_it() -> None:
         out = run_spec(spec, given.arrays)["O"]
     assert np.isfinite(out).any()
     assert "garbage" not in kinds(load_text("input X: f32[4]\noutput O: f32[4]\nO[i] = X[i] * 2\n"))
+
+
+_PAGES = """dim B = 2, L = 10, P = 4, N = 3
+const TP = L // P
+input K: f32[N, P]
+input page: i32[B, TP]
+input len: i32[B]
+output O: f32[B]
+assume 0 <= len[b] <= L
+O[b] = sum[j: L | j < len[b]](K[page[b, j // P], j % P])
+"""
+
+
+def test_elements_that_are_none_are_outside() -> None:
+    """Where the size of a page does not divide the length, the last page of a whole row is none."""
+    spec = load_text(_PAGES)
+    arrays = {"K": np.ones((3, 4)), "page": np.zeros((2, 2), np.int64)}
+    for most, outside in ((8, set()), (9, {"page"})):
+        assert needed(spec, {**arrays, "len": np.array([0, most])}, {}).outside == outside
+    empty = load_text("dim B = 2, N = runtime\ninput X: f32[N]\noutput O: f32[B]\nO[i: B] = X[i] if i < N else 0.0\n")
+    assert not needed(empty, {"X": np.ones(0)}, {"N": 0}).outside

@@ -8,7 +8,7 @@ import pytest
 from nautilus.check.bound import errors
 from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import InputSet, generate
-from nautilus.check.reference import Compiled, Reference, in_range, reference
+from nautilus.check.reference import Compiled, OutOfRange, Reference, in_range, reference
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 
@@ -208,3 +208,39 @@ def test_errors_of_f64_that_differ_by_element_are_not_lost() -> None:
     made = errors.run(spec, {"X": x}, {}, {}, errors.Roundings(), errors.Probe(0))["Y"]
     assert np.count_nonzero(made != np.exp(x)) > 16
     assert np.abs(made - np.exp(x)).max() < 16 * 2.0**-53
+
+
+def test_elements_outside_of_a_tensor_have_no_value() -> None:
+    """``argmax`` of nothing is no index: the spec then reads outside, for which no kernel is to blame."""
+    spec = load_text(
+        "dim B = 3, V = 9\ninput X: f32[B, V], least: f32[B]\noutput Y: f32[B]\n"
+        "p[b] = argmax[v | X[b, v] >= least[b]](X[b, v])\nY[b] = X[b, p[b]]\n"
+    )
+    x = np.arange(27.0).reshape(3, 9)
+    on(spec, InputSet("some", 0, {"X": x, "least": np.zeros(3)})).needs_range()
+    with pytest.raises(OutOfRange, match="reads elements of X that are outside"):
+        on(spec, InputSet("none", 0, {"X": x, "least": np.full(3, 100.0)})).needs_range()
+
+
+def test_nan_of_the_spec_and_of_an_overflow_are_not_the_same() -> None:
+    """Over the reals the scores are infinite, in f32 the norms are."""
+    spec = load_text(
+        "dim M = 4, N = 8, D = 16\ninput X: bf16[M, D], g: bf16[D], V: bf16[N, D]\noutput O: bf16[M, D]\n"
+        "q: bf16[i, d] = X[i, d] * rsqrt(mean[e](X[i, e] * X[i, e])) * g[d]\n"
+        "O[i, d] = sum[j: N](softmax[j: N](sum[e](q[i, e] * q[i, e]) * V[j, 0]) * V[j, d])\n"
+    )
+    assert not on(spec, generate(spec, "huge", 0)).in_range
+    assert on(spec, generate(spec, "random", 0)).in_range
+
+
+def test_small_numbers_beside_nan_may_be_0() -> None:
+    """Such a probability times inf is NaN, whatever another row holds."""
+    spec = load_text(
+        "dim M = 2, N = 3\ninput X: f32[M, N], V: f32[M, N]\noutput O: f32[M]\n"
+        "O[i] = sum[j](softmax[j](X[i, j]) * V[i, j])\n"
+    )
+    x = np.array([[0.0, -150.0, -1.0], [0.0, np.nan, 0.0]])
+    v = np.array([[1.0, np.inf, 1.0], [1.0, 1.0, 1.0]])
+    assert not on(spec, InputSet("garbage", 0, {"X": x, "V": v})).in_range
+    x[0, 1] = -50.0
+    assert on(spec, InputSet("garbage", 0, {"X": x, "V": v})).in_range

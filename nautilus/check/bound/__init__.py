@@ -28,6 +28,7 @@ unit roundoff of the type in question.
   partial sum with each term, in chains of 128 terms, or in one of 256 (``ma_tile.ir.async_ops``).  Sums of equal or
   ordered terms, which only ``check`` draws, have a quarter of ``u`` more for each term, and four neighbours among such
   elements have one error.
+* Products that are integers which f32 has are exact, and so is a sum of terms of which it has all sums.
 * A product of f32 matrices may be computed in parts of tf32, unless the schedule or the precision forbids it
   (``core.functions.parts``).  A term then has an error of 8 ``u``, and 32 terms at a time are summed in at most 24
   additions that cut off their results, so that a short sum has 12 to 24 ``u`` towards zero.  The model takes 12 ``u``
@@ -69,6 +70,10 @@ Where a condition admits few of the terms, those of a segment or of a key, none 
 evaluated element.  The figure is then that of dense rows, if that is larger, and the chain of a sum is eight times as
 long as an average row, or 1024 (:mod:`nautilus.check.bound.sums.admitted`).  A size that is known only at launch counts
 as 1024, or its bound.
+
+Decisions.  Where an output of floats depends on integers or bools about which comparisons of computed floats decide, as
+the share of right ``argmax`` does, the figure is that without ties, and the statement says so
+(:mod:`nautilus.check.bound.cancelling.decisions`).  ``check`` and ``bench`` compare each element with its own error.
 
 Recurrences.  The error of a step is amplified by the steps after it, which is evaluated over all steps.  Where it grows
 so much that a bound would excuse wrong results, the bound is that of a single step from the state that the result shows

@@ -32,12 +32,14 @@ class Bound:
     """The bound of an output; ``relative`` is 0 for an exact output, and inf where none can be stated.
 
     ``ties``: the output has integers or bools that depend on computed floats.  ``one_off``: these are small integers
-    that a float is rounded to at the end, so that a tie makes a difference of 1.  ``form``: an approximation of the
-    hardware in it differs from the function over the reals.  ``stepwise``: it holds for each step of a recurrence from
-    the state that the result shows before it (:mod:`.recurrences.stepwise`).  ``steps``: it holds for these.
-    ``left_out``: it holds without this share of the largest errors and of the largest values; ``rare_inputs``: it does
-    not hold on this share of the inputs (:mod:`nautilus.check.bound.cancelling`).  ``too_large``: none is stated,
-    because a step of a recurrence takes too long to evaluate.
+    that a float is rounded to at the end, so that a tie makes a difference of 1.  ``decided``: an output of floats
+    depends on comparisons of computed floats, so that it has another value where these tie; the figure is that without
+    ties.  ``form``: an approximation of the hardware in it differs from the function over the reals.  ``stepwise``: it
+    holds for each step of a recurrence from the state that the result shows before it
+    (:mod:`.recurrences.stepwise`).  ``steps``: it holds for these.  ``left_out``: it holds without this share of the
+    largest errors and of the largest values; ``rare_inputs``: it does not hold on this share of the inputs
+    (:mod:`nautilus.check.bound.cancelling`).  ``too_large``: none is stated, because a step of a recurrence takes too
+    long to evaluate.
     """
 
     relative: float
@@ -49,11 +51,17 @@ class Bound:
     left_out: float = 0.0
     rare_inputs: float = 0.0
     too_large: bool = False
+    decided: bool = False
 
     @property
     def step(self) -> float:
         """The largest difference that a tie makes in an integer."""
         return 1.0 if self.one_off else inf
+
+    @property
+    def by_element(self) -> bool:
+        """Whether each element has an allowed error of its own, because a few large errors would hide all others."""
+        return bool(self.left_out) or self.decided
 
     @property
     def grows(self) -> bool:
@@ -74,7 +82,7 @@ class Bound:
         """The bound as text for messages and comments."""
         if self.relative == 0.0:
             off = "1 off" if self.one_off else "another one"
-            return "exact" + (f", but {off} where computed numbers tie" if self.ties else "")
+            return "exact" + (f", but {off} where computed numbers tie" if self.ties or self.decided else "")
         if self.too_large:
             return "not bounded, because a step of its recurrence is too large to be evaluated"
         if self.cancels:
@@ -88,8 +96,11 @@ class Bound:
             said += f" in the first {self.steps.count} of {self.steps.total} steps; later ones are not bounded"
         if self.left_out:
             share = f"{100 * self.left_out:.2g}%"
-            said += f" without the largest {share} of errors and of values, because terms cancel there"
+            why = "terms cancel or computed numbers tie" if self.decided else "terms cancel"
+            said += f" without the largest {share} of errors and of values, because {why} there"
         if self.rare_inputs:
             of = round(1 / self.rare_inputs)
             said += f" on {of - 1} of {of} inputs, and more where terms cancel"
+        if self.decided and not self.left_out:
+            said += ", but another value where computed numbers tie"
         return said

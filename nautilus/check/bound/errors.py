@@ -13,18 +13,19 @@ from typing import Any, Final
 
 import numpy as np
 
+from nautilus.check.bound.exactness import U32, U64, inexact, instruction_error, keeps, rounds_at_store, scales, selects
 from nautilus.check.bound.operands import AROUND, SHORT, WHOLE, multiplies, operand_type, unscaled_factors
-from nautilus.check.bound.orders import (
+from nautilus.check.bound.sums.orders import (
     LARGEST,
     accumulations,
     additions,
     apart,
+    are_whole,
     cuts,
     in_every_order,
     multiplications,
     partial_sums,
 )
-from nautilus.check.bound.program import narrow_only
 from nautilus.check.compare import spacing
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
 from nautilus.core.expr.products import factors
@@ -39,9 +40,6 @@ from nautilus.frontend.spec import Definition, Spec
 from nautilus.frontend.values import Value, line_up
 from nautilus.scalar.analysis.ranges.precision import in_bf16
 
-#: The unit roundoff of f32, and of f64.
-U32: Final = 2.0**-24
-U64: Final = 2.0**-53
 #: What a tensor core cuts off the sum so far at each accumulation, in units of u, and in 8-bit MMAs relative to it.
 _CUT, _SHORT_CUT = 1.0, 2.0**-13
 #: The error of products of f32 in parts: in units of u of a term, and of a short sum.
@@ -54,7 +52,7 @@ _MEAN = 3.0
 _REGULAR = 0.25
 _RUN = 4  # neighbours among equal or ordered elements that have one error
 _PARTS = 8  # prefixes of a sum that are evaluated
-_FLIPS = 1024  # one element in so many of a typed intermediate is taken to round to the other neighbour
+FLIPS: Final = 1024  # one element in so many of a typed intermediate is taken to round to the other neighbour
 _ANY = Schedule()
 _DISCONTINUOUS = frozenset({"floor", "ceil", "round", "sign", "floordiv"})
 
@@ -109,7 +107,7 @@ def roundings(
     """What follows from the structure of ``spec``, and from the ``schedule`` of its kernels."""
     fast = precision == "fast"
     parts = fast and schedule.decompose_operands
-    return Roundings(fast, parts, terms or {}, narrow_only(spec), _computed(spec), cuts=cuts(spec, schedule))
+    return Roundings(fast, parts, terms or {}, _narrow_only(spec), _computed(spec), cuts=cuts(spec, schedule))
 
 
 def _computed(spec: Spec) -> frozenset[str]:
@@ -121,66 +119,13 @@ def _computed(spec: Spec) -> frozenset[str]:
     return frozenset(found)
 
 
-def inexact(e: Expr) -> bool:
-    """Whether evaluating the node ``e`` itself may round."""
-    match e:
-        case Reduce(op=op, dtype=dtype):
-            return dtype.is_float and op in ("sum", "prod")
-        case Op(op="cast" | "narrow", args=(x,), dtype=dtype):
-            return dtype.is_float and not _keeps(dtype, x.dtype)
-        case Op(op=op, dtype=dtype):
-            exact = op in COMPARISONS or instruction_error(op, U32, True) == 0.0 or _scales(e)
-            return dtype.is_float and not exact
-    return False
-
-
-def rounds_at_store(spec: Spec, d: Definition) -> bool:
-    """Whether an output rounds the values of its definition; a cast of the same type is exact."""
-    if not (d.is_output and d.stored.is_float) or _keeps(d.stored, d.expr.dtype):
-        return False
-    return not _selects({x.name: x for x in spec.definitions}, d.expr, d.stored)
-
-
-def _selects(made: Mapping[str, Definition], e: Expr, dtype: DType) -> bool:
-    """Whether every value of ``e`` is one of elements of type ``dtype``, with another sign at most."""
-    match e:
-        case Load():
-            known = made.get(e.buffer)
-            return _keeps(dtype, e.dtype) or (known is not None and _selects(made, known.expr, dtype))
-        case Const(value=value):
-            return float(round_to(np.asarray(float(value)), dtype)) == float(value)
-        case Op(op="cast", args=(x,)):
-            return _keeps(dtype, e.dtype) or _selects(made, x, dtype)
-        case Op(op="select", args=(_, a, b)) | Op(op="max" | "min", args=(a, b)):
-            return _selects(made, a, dtype) and _selects(made, b, dtype)
-        case Op(op="neg" | "abs", args=(a,)):
-            return _selects(made, a, dtype)
-        case Reduce(op="max" | "min", body=body):
-            return FORMATS[dtype].infinite and _selects(made, body, dtype)
-    return False
-
-
-def _keeps(target: DType, source: DType) -> bool:
-    """Whether a conversion to the float type ``target`` is exact."""
-    s, t = FORMATS[source], FORMATS[target]
-    if s.kind == "float":
-        return s.mantissa <= t.mantissa and s.least >= t.least and s.largest <= t.largest
-    return source is DType.BOOL or s.bits - (s.kind == "int") <= t.mantissa + 1
-
-
-def _scales(e: Op) -> bool:
-    """Whether ``e`` is a product with a power of two, or a quotient by one."""
-    scales = e.args if e.op == "mul" else e.args[1:] if e.op == "div" else ()
-    return any(a.value and np.frexp(abs(float(a.value)))[0] == 0.5 for a in scales if isinstance(a, Const))
-
-
-@cache
-def instruction_error(op: str, u: float, fast: bool) -> float:
-    """The largest relative error of the forms of ``op`` in code where the unit roundoff is ``u``."""
-    f = FUNCTIONS[op]
-    if u < U32:
-        return 2.0 * f.ulps[1] * u
-    return 2.0 * u * max([f.ulps[0], *(a.ulps for a in f.approximations if fast)])
+def _narrow_only(spec: Spec) -> frozenset[str]:
+    """The definitions on which only outputs of at most 16 bits depend (``vr_tile.passes.hardware_math``)."""
+    wide = {d.name for d in spec.definitions if d.is_output and not (d.stored.is_float and d.stored.bits <= 16)}
+    for d in reversed(spec.definitions):
+        if d.name in wide:
+            wide |= {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
+    return frozenset(d.name for d in spec.definitions) - wide
 
 
 @cache
@@ -255,8 +200,10 @@ class Rounding(Evaluator):
         most = float(small.max())
         if not most <= LARGEST:  # of an f32 operation
             x = np.where(small > LARGEST, np.copysign(np.inf, x), x)
-        if float(small.min()) * relative < least:
-            size = np.where(small == 0.0, 0.0, np.maximum(relative * small, least))
+        if float(np.fmin.reduce(small, axis=None)) * relative < least:  # of numbers, where some are NaN
+            if self.probe.coherent:  # such a number may be 0, whose product with inf is NaN
+                x = np.where(small < least, 0.0, x)
+            size = np.where(x == 0.0, 0.0, np.maximum(relative * small, least))
             if most <= LARGEST:
                 return np.asarray(x + size * xi)
             return np.where(np.isfinite(x), x + np.where(np.isfinite(size), size, 0.0) * xi, x)
@@ -266,8 +213,8 @@ class Rounding(Evaluator):
         """``x`` with a few elements moved by ``step`` up or down: what lies close to a tie may round either way."""
         if self.probe.coherent or self.probe.reals or not x.size:
             return x
-        flat = np.array(x, np.float64).reshape(-1)  # a scalar too has one element to index
-        at = self.rng.integers(0, x.size, 1 + x.size // _FLIPS)
+        flat = np.array(x, np.float64).reshape(-1)
+        at = self.rng.integers(0, x.size, 1 + x.size // FLIPS)
         steps = np.broadcast_to(step, x.shape).reshape(-1)[at]
         flat[at] += steps * self.rng.choice([-1.0, 1.0], at.size) * (flat[at] != 0.0)
         return flat.reshape(x.shape)
@@ -318,6 +265,8 @@ class Rounding(Evaluator):
             x = eval_op(e.op, [argument + u * self.argument_errors(e.args[0], value.names)], dtype)
         if e.op in _DISCONTINUOUS:
             return self.flipped(x, np.ones(())) if self.computed(e) else x
+        if e.op == "mul" and are_whole(1, x):  # nothing is rounded
+            return x
         error = instruction_error(e.op, u, self.how.fast)
         if error > u:  # a stated maximum: nothing is added to it, and the mean of all elements is smaller
             error = max(u, error / abs(self.probe.size) / (_MEAN if self.probe.coherent else 1.0))
@@ -325,7 +274,7 @@ class Rounding(Evaluator):
             error = max(error, _hardware_error(e.op) / abs(self.probe.size))
         if self.probe.opposed and e.op in ("add", "sub") and self.has_common(e, value):
             return self.offset(x, u)
-        return self.moved(x, error, self.floor(dtype)) if error > 0.0 and not _scales(e) else x
+        return self.moved(x, error, self.floor(dtype)) if error > 0.0 and not scales(e) else x
 
     def has_common(self, e: Op, value: Value) -> bool:
         """Whether many elements of the sum ``e`` have one term in common."""
@@ -353,9 +302,9 @@ class Rounding(Evaluator):
         if not source.is_float:
             return x
         if not target.is_float:
-            return x if target is DType.BOOL or not self.computed(e) else self.flipped_integers(x, target)
+            return x if target is DType.BOOL or not self.computed(e) else round_to(self.flipped(x, np.ones(())), target)
         if e.op == "narrow":
-            exact = _selects({}, e.args[0], target) or (target is DType.BF16 and in_bf16(e.args[0]))
+            exact = selects({}, e.args[0], target) or (target is DType.BF16 and in_bf16(e.args[0]))
             if self.probe.reals or exact:
                 return x
             f = FORMATS[target]
@@ -363,15 +312,11 @@ class Rounding(Evaluator):
             made = self.moved(x, unit(target), max(least, 2.0**-126))
             made = np.where(np.abs(x) < least, 0.0, made)
             return np.where(np.abs(made) > f.largest, np.copysign(np.inf, made), made)
-        if _keeps(target, source):
+        if keeps(target, source):
             return x
         if target is DType.F32:
             return self.moved(x, U32)
         return self.flipped(x, spacing(x, target)) if self.computed(e.args[0]) else x
-
-    def flipped_integers(self, x: Array, target: DType) -> Array:
-        """Floats ``x`` rounded to the integer type ``target``, a few of them to the other neighbour."""
-        return round_to(self.flipped(x.astype(np.float64), np.ones(())), target)
 
     # ---- reductions
     def terms(self, e: Reduce, found: int) -> int:
@@ -383,6 +328,8 @@ class Rounding(Evaluator):
         if not e.dtype.is_float or e.op not in ("sum", "prod"):
             return super().combined(e, terms, axes)
         count = self.terms(e, int(np.prod([terms.shape[a] for a in axes], dtype=np.int64)))
+        if e.op == "sum" and are_whole(count, terms):
+            return super().combined(e, terms, axes)
         if e.op == "prod":
             value = super().combined(e, terms, axes)
             value = self.moved(value, self.unit(e.dtype) * sqrt(multiplications(terms, count)), self.floor(e.dtype))
@@ -404,16 +351,18 @@ class Rounding(Evaluator):
         """The sum of products ``e`` of two batches of matrices with the errors of its additions."""
         if not e.dtype.is_float:
             return super().product(e, left, right)
-        depth = left.shape[2]
+        depth, engine = left.shape[2], self.engine(e)
+        count = self.terms(e, depth)
+        is_short = engine is not None and engine.is_float8 and self.how.fast and not self.probe.reals
+        if not is_short and are_whole(count, left, right):
+            return super().product(e, left, right)
         cuts = np.linspace(0, depth, min(_PARTS, max(depth, 1)) + 1).astype(int)
         parts = (left[:, :, a:b] @ right[:, a:b] for a, b in pairwise(cuts))
-        count = self.terms(e, depth)
-        engine = self.engine(e)
         cut_off = accumulations(engine, count)
         value = self.summed(e, parts, count, cut_off or count, cut_off)
         if engine is None and self.in_parts(e):
             value = self.parted(e, value, (left * left) @ (right * right), count)
-        if engine is not None and engine.is_float8 and self.how.fast and not self.probe.reals:
+        if is_short:
             value = self.short(value, (left * left) @ (right * right), count)
         return self.in_range(e, value, lambda: (left @ right, np.abs(left) @ np.abs(right)), left, right)
 

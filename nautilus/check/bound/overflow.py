@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.check.bound.orders import LARGEST
+from nautilus.check.bound.sums.orders import LARGEST
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType

@@ -21,15 +21,16 @@ from nautilus.frontend.spec import Spec
 PROBES: Final = (*(Probe(n, False, 2.0) for n in range(3)), *(Probe(n, True, 1.25, opposed=n == 1) for n in range(2)))
 #: Those of an output of few elements on given inputs: three errors of a single number may all be small by chance.
 _MORE_PROBES: Final = tuple(Probe(n, False, 2.0) for n in range(3, 12))
+#: Errors that move a computed number across a value at which a decision changes, if it is close to it.
+DECIDING: Final = tuple(Probe(n, False, 4.0) for n in range(10))
 FEW: Final = 64  # outputs of fewer elements are sampled on several inputs
 
 
-def probes(elements: int, single: bool = False) -> tuple[Probe, ...]:
-    """The choices of errors for given inputs, where the smallest output has so many elements.
-
-    ``single``: single elements are judged.
-    """
-    return PROBES + _MORE_PROBES if elements < FEW or single else PROBES
+def probes(elements: int, bounds: Iterable[Bound] = ()) -> tuple[Probe, ...]:
+    """The choices of errors for given inputs, where the smallest output has so many elements, and such ``bounds``."""
+    known = list(bounds)
+    more = _MORE_PROBES if elements < FEW or any(b.by_element for b in known) else ()
+    return PROBES + more + (DECIDING if any(b.decided for b in known) else ())
 
 
 def margin(elements: int) -> float:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from nautilus.check.bound.shared import shared
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, loads, rewrite, substitute, walk
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, loads, rewrite, substitute
 from nautilus.core.index.linear import linear
 from nautilus.core.index.sizes import volume
 from nautilus.core.passes import Pass
@@ -281,12 +281,3 @@ def _definition(d: Def) -> Definition:
     if not is_output and stored is not value.dtype:  # a temporary of a narrower type rounds when it is stored
         value = Op("cast", (value,), stored, d.span)
     return Definition(d.name, stored, d.par, value, is_output, d.span)
-
-
-def narrow_only(spec: Spec) -> frozenset[str]:
-    """The definitions on which only outputs of at most 16 bits depend (``vr_tile.passes.hardware_math``)."""
-    wide = {d.name for d in spec.definitions if d.is_output and not (d.stored.is_float and d.stored.bits <= 16)}
-    for d in reversed(spec.definitions):
-        if d.name in wide:
-            wide |= {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
-    return frozenset(d.name for d in spec.definitions) - wide

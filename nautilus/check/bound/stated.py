@@ -10,7 +10,9 @@ from math import isfinite
 import numpy as np
 
 from nautilus.check.bound.bound import Bound
-from nautilus.check.bound.errors import inexact, roundings, rounds_at_store
+from nautilus.check.bound.cancelling.decisions import is_decided
+from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.exactness import inexact, rounds_at_store
 from nautilus.check.bound.program import grows_in_chunks, has_recurrences, in_chunks, rounded
 from nautilus.check.bound.sampling import figures
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, walk
@@ -58,7 +60,8 @@ def _stated(spec: Spec, precision: str, schedule: Schedule, kernels: frozenset[s
             out[t.name] = Bound(0.0, ties, one_off=ties and _rounds_last(program, t.name, computed))
         else:
             form = precision == "fast" and t.name in found and any(_has_form(d.expr) for d in spec.definitions)
-            out[t.name] = replace(found.get(t.name, Bound(0.0)), form=form)
+            decided = not exact[t.name] and is_decided(program, t.name, computed)
+            out[t.name] = replace(found.get(t.name, Bound(0.0)), form=form, decided=decided)
     return out
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import hypot
+from math import hypot, prod, sqrt
 
 import numpy as np
 
-from nautilus.check.bound.errors import unit
+from nautilus.check.bound.errors import FLIPS, unit
+from nautilus.check.bound.exactness import copies, rounds_at_store
 from nautilus.check.compare import norm, spacing
 from nautilus.core.expr.nodes import Op
 from nautilus.core.numerics import Array
@@ -16,8 +17,17 @@ from nautilus.frontend.spec import Spec, Tensor
 
 
 def last_unit(spec: Spec, t: Tensor) -> float:
-    """The unit roundoff of the last rounding of output ``t``; an output of f64 may be computed in f32."""
-    e = spec.definition(t.name).expr
+    """The unit roundoff of the last rounding of output ``t``; an output of f64 may be computed in f32.
+
+    Where the values are already numbers of the type, as those that a maximum chooses, it is 0 for elements of inputs.
+    Of those that were rounded before, a few are rounded the other way.
+    """
+    d = spec.definition(t.name)
+    if d.stored.bits <= 16 and not rounds_at_store(spec, d):
+        size = prod(n for n in t.shape if isinstance(n, int))
+        few = 2.0 * sqrt(max(1.0 / FLIPS, 1.0 / max(1, size)))
+        return 0.0 if copies(spec, d) else min(1.0, few) * unit(t.dtype)
+    e = d.expr
     while isinstance(e, Op) and e.op == "cast" and e.dtype is DType.F64:
         e = e.args[0]
     return max(unit(t.dtype), unit(e.dtype.compute) if e.dtype.is_float else 0.0)
@@ -28,7 +38,10 @@ def last_rounding(spec: Spec, t: Tensor, values: Sequence[Array]) -> float:
 
     It is the unit roundoff, and more where many elements are denormal numbers of the type.
     """
+    last = last_unit(spec, t)
+    if t.dtype.bits <= 16 and not rounds_at_store(spec, spec.definition(t.name)):
+        return last
     errors = [np.where(x == 0.0, 0.0, np.minimum(0.5 * spacing(x, t.dtype), np.abs(x))) for x in values]
     size = hypot(*map(norm, values))
     denormal = hypot(*map(norm, errors)) / size if size > 0.0 else 0.0
-    return max(last_unit(spec, t), denormal if denormal > 1.01 * unit(t.dtype) else 0.0)
+    return max(last, denormal if denormal > 1.01 * unit(t.dtype) else 0.0)

@@ -200,7 +200,8 @@ class Schedule:
         option(
             "Narrow computed factors to f8e4m3 where they meet a tensor of 8-bit floats, are made from such tensors, "
             "and only outputs of at most 16 bits depend on them; null leaves it to the cost model.",
-            read_by=("narrow",), newer=True,
+            read_by=("narrow",),
+            newer=True,
         ),
     ] = None
     decompose_operands: Annotated[
@@ -209,7 +210,8 @@ class Schedule:
             "Multiply matrices of f32 on matrix units, each operand as the sum of two tf32 numbers or, for warpgroups, "
             "of three bf16 numbers that a kernel stores. The stated error bound includes it. Precision strict never "
             "does so.",
-            read_by=("decompose-operands",), newer=True,
+            read_by=("decompose-operands",),
+            newer=True,
         ),
     ] = True
     version: Annotated[
@@ -229,14 +231,16 @@ class Schedule:
         option(
             "Reductions under an equation with a key whose terms are combined into their elements; null leaves it to "
             "the rule.",
-            read_by=("scatter",), newer=True,
+            read_by=("scatter",),
+            newer=True,
         ),
     ] = None
     copies: Annotated[
         tuple[CopyPlan, ...] | None,
         option(
             "Definitions that some readers compute again, in that order; null leaves it to the cost model.",
-            read_by=("rematerialise",), newer=True,
+            read_by=("rematerialise",),
+            newer=True,
         ),
     ] = None
     batch_invariant: Annotated[

@@ -30,6 +30,7 @@ class Definition(Protocol):
     def name(self) -> str:
         """The tensor that it defines."""
         ...
+
     @property
     def span(self) -> Span:
         """Its place in the spec."""

@@ -67,18 +67,22 @@ class Instruction(Protocol):
     def k(self) -> int:
         """The contracted elements of one instruction."""
         ...
+
     @property
     def pack(self) -> int:
         """The elements of an operand in one register."""
         ...
+
     @property
     def acc(self) -> DType:
         """The element type of accumulators."""
         ...
+
     @property
     def right(self) -> frozenset[DType] | None:
         """The element types of the right operand; None: those of ``operands``."""
         ...
+
     @property
     def operands(self) -> frozenset[DType]:
         """The element types of the left operand."""

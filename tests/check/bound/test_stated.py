@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from nautilus.check.bound.bound import Bound
-from nautilus.check.bound.errors import U32, Probe, roundings, run
+from nautilus.check.bound.errors import Probe, roundings, run
+from nautilus.check.bound.exactness import U32
 from nautilus.check.bound.program import passes, rounded
 from nautilus.check.bound.stated import _stated, stated
 from nautilus.check.compare import relative
@@ -382,3 +383,18 @@ def test_a_loss_over_rows_is_a_sum_of_sums() -> None:
 def test_outputs_without_elements_have_no_work_to_divide_by() -> None:
     text = "dim N = runtime\ninput d: f64[N], a: i64[N]\noutput w: f64[N]\nw[i] = d[i] + atan2(d[i], f64(a[i] % 17))\n"
     assert set(stated(at_sizes(load_spec(text), {"N": 0}))) == {"w"}
+
+
+@pytest.mark.parametrize(("body", "exact"), [
+    ("sum[n](f32(X[b, n] <= 0.5))", True),
+    ("sum[n](f32(K[b, n]) * f32(K[b, n]))", True),
+    ("sum[n](f32(X[b, n] <= 0.5) * 0.3)", False),
+    ("sum[n](f32(X[b, n] <= 0.5) * 524289.0)", False),  # beyond the integers that f32 has
+])  # fmt: skip
+def test_a_sum_of_small_integers_is_exact(body: str, exact: bool) -> None:
+    head = "dim B = 8, N = 64\ninput X: f16[B, N]\ninput K: i8[B, N]\noutput Y: f32[B]\n"
+    program = rounded(load_text(f"{head}Y[b] = {body}\n"))
+    rng = np.random.default_rng(0)
+    given = {"X": rng.standard_normal((8, 64)), "K": rng.integers(-128, 128, (8, 64))}
+    moved = run(program, given, {}, {}, roundings(program), Probe(0, False, 2.0))["Y"]
+    assert np.array_equal(moved, run_spec(program, given)["Y"]) is exact

@@ -43,3 +43,16 @@ def test_zeros_and_values_that_become_zero_have_no_larger_error_than_themselves(
     assert last_rounding(spec, spec.outputs[0], [np.array([0.0, 1e-9])]) == 1.0
     assert last_rounding(spec, spec.outputs[0], [np.array([0.0, 1.0])]) == 2.0**-11
     assert last_rounding(spec, spec.outputs[0], [np.zeros(2)]) == 2.0**-11
+
+
+@pytest.mark.parametrize(("body", "units"), [
+    ("max[k](A[i, k])", 0.0),
+    ("max[k](H[i, k])", 1 / 4),  # one of 64 elements may be rounded the other way
+    ("min(H[i, 0], 0.0625) if A[i, 0] > 0.0 else 0.0", 1 / 4),
+    ("max[k](A[i, k] * 1.1)", 1.0),
+])  # fmt: skip
+def test_what_only_chooses_numbers_of_its_type_is_not_rounded_again(body: str, units: float) -> None:
+    head = "dim M = 64, K = 20\ninput A: f16[M, K]\noutput Y: f16[M]\noutput Z: f16[M]\n"
+    spec = load_spec(f"{head}H: f16[i, k] = A[i, k] * 1.1\nZ[i] = H[i, 1]\nY[i] = {body}\n")
+    assert last_unit(spec, spec.outputs[0]) == units * 2.0**-11
+    assert (stated(spec)["Y"].relative > 0.0) is (units > 0.0)

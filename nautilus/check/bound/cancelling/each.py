@@ -1,4 +1,4 @@
-"""The allowed error of each element of an output whose largest errors are without a bound."""
+"""The allowed error of each element of an output whose largest errors are without a bound, or that decisions change."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def allowed(
     program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, Any], bounds: Mapping[str, Bound], how: Roundings
 ) -> dict[str, Array]:  # fmt: skip
     """The allowed errors of the elements of those outputs of ``program`` whose bound leaves the largest errors out."""
-    left = [t for t in program.outputs if bounds[t.name].left_out]
+    left = [t for t in program.outputs if bounds[t.name].by_element]
     if not left:
         return {}
     values = run_spec(program, arrays, scalars)
-    found = largest(errors(program, arrays, scalars, {}, how, values, probes(0, single=True)))
+    found = largest(errors(program, arrays, scalars, {}, how, values, probes(0, bounds.values())))
     return {t.name: of_each(values[t.name], t.dtype, bounds[t.name], found[t.name].each) for t in left}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from nautilus.check.bound.errors import inexact
+from nautilus.check.bound.exactness import inexact
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, walk
 from nautilus.core.records import dataclass
 from nautilus.frontend.spec import Spec

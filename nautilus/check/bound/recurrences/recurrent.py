@@ -32,11 +32,11 @@ import numpy as np
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.errors import Probe, roundings, run, unit
 from nautilus.check.bound.follows import Along, following
-from nautilus.check.bound.orders import LARGEST
 from nautilus.check.bound.probes import FEW, PROBES, kinds, margin
 from nautilus.check.bound.recurrences.stepwise import stepwise
 from nautilus.check.bound.sampling import INPUTS, RUNTIME, shortened, shorter_sums, volume, wide, work
 from nautilus.check.bound.sums.admitted import lengths
+from nautilus.check.bound.sums.orders import LARGEST
 from nautilus.check.inputs import InputSet, generate, integer_ranges
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Reduce, Var, children, rewrite
 from nautilus.core.numerics import Array, distinct, round_to

@@ -11,16 +11,18 @@ import pytest
 from nautilus.check.certificates.rules import check
 from nautilus.check.inputs import generate
 from nautilus.core.numerics import Array
+from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
-from nautilus.scalar.passes.recurrences.chunk_matrix_states import ChunkMatrixStates
+from nautilus.scalar.passes.recurrences.chunk_matrix_states import ChunkMatrixStates, matrix_recurrence
 from nautilus.scalar.passes.recurrences.join_recurrences import JoinRecurrences
 from nautilus.scalar.passes.recurrences.tile_recurrences import TileRecurrences
 from nautilus.scalar.rewriting.states import chunks
+from nautilus.scalar.rewriting.states.chunks import short_type
 from tests.scalar.expect import sound
 from tests.scalar.passes.recurrences.test_chunk_recurrences import spoilt
 from tests.scalar.programs.specs import agree
@@ -75,6 +77,15 @@ recur {
   w[h, t, e] = sigmoid(beta[h, t]) * (v[h, t, e] - r[h, t, e])
   S[h, t, d, e] = sigmoid(g[h, t, d]) * (S[h, t - 1, d, e] if t > 0 else 0) + k[h, t, d] * w[h, t, e]
   Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])
+}
+"""
+BESIDE = """
+dim H = 2, T = 50, D = 4, E = 3
+input q: f32[H, T, D], k: f32[H, T, D], v: f32[H, T, E], g: f32[H, T], w: f32[H, D]
+output Y: f32[H, T, E]
+recur {
+  Y[h, t, e: E] = sum[d](q[h, t, d] * ((S[h, t - 1, d, e] if t > 0 else 0) + w[h, d] * k[h, t, d] * v[h, t, e])) / 2
+  S[h, t, d, e] = exp(-exp(g[h, t])) * (S[h, t - 1, d, e] if t > 0 else 0) - k[h, t, d] * v[h, t, e]
 }
 """
 CORRECTED = {
@@ -154,8 +165,38 @@ INITIAL = {
         ),
     )
 }
+#: Operands that are rows of 16 bits, each times a number: those of normalised queries and keys.
+NORMALISED = """
+kn[h, t, d] = k[h, t, d] * rsqrt(sum[i: D](k[h, t, i] * k[h, t, i]) + 0.01)
+qn[h, t, d] = q[h, t, d] / sqrt(sum[i: D](q[h, t, i] * q[h, t, i]) + 0.01)
+recur {"""
+SCALED = {
+    f"{name}, with normalised queries and keys of 16 bits": text.replace("q: f32", "q: bf16")
+    .replace("k: f32", "k: bf16").replace("v: f32", "v: bf16")
+    .replace("k[h, t, d] * v", "kn[h, t, d] * v").replace("k[h, t, d] * w", "kn[h, t, d] * w")
+    .replace("sum[d](k[h, t, d]", "sum[d](kn[h, t, d]").replace("sum[d](q[h, t, d]", "sum[d](qn[h, t, d]")
+    .replace("w[h, d] * k[h, t, d]", "w[h, d] * kn[h, t, d]")
+    .replace("\nrecur {", NORMALISED)
+    for name, text in (
+        ("a gate", GATE),
+        ("a scale", GATE.replace("+ k[h, t, d]", "- g[h, t] * k[h, t, d]")),
+        ("a factor of the sum", GATE.replace("S[h, t, d, e])\n", "S[h, t, d, e]) * g[h, t]\n")),
+        ("a sum beside the state", BESIDE),
+        ("a delta rule", DELTA),
+        ("a delta rule, and a state before the first step", INITIAL["a delta rule, and a state before the first step"]),
+    )
+}  # fmt: skip
+_SHORT = SCALED["a gate, with normalised queries and keys of 16 bits"]
+SCALED |= {
+    "a number of a row that is a sum": _SHORT.replace(
+        "kn[h, t, d] = k[h, t, d] * rsqrt(sum[i: D](k[h, t, i] * k[h, t, i]) + 0.01)",
+        "c[h, t] = sum[i: D](k[h, t, i] * k[h, t, i])\nkn[h, t, d] = k[h, t, d] * c[h, t]",
+    ),
+    "keys that are rounded": _SHORT.replace("kn[h, t, d] = ", "kn: f16[h, t, d] = "),
+}
 CASES = {
     **CORRECTED,
+    **SCALED,
     **LAST,
     **INITIAL,
     "a gate": GATE,
@@ -193,15 +234,7 @@ CASES = {
     + "assume 0 <= w[h, d] <= 1\n",
     "a decay of each head": GATE.replace("sigmoid(g[h, t])", "exp(-softplus(g[h, 0]))"),
     "a constant decay, and a scale": GATE.replace("sigmoid(g[h, t])", "0.9").replace("+ k", "- g[h, t] * k"),
-    "a sum beside the state": """
-dim H = 2, T = 50, D = 4, E = 3
-input q: f32[H, T, D], k: f32[H, T, D], v: f32[H, T, E], g: f32[H, T], w: f32[H, D]
-output Y: f32[H, T, E]
-recur {
-  Y[h, t, e: E] = sum[d](q[h, t, d] * ((S[h, t - 1, d, e] if t > 0 else 0) + w[h, d] * k[h, t, d] * v[h, t, e])) / 2
-  S[h, t, d, e] = exp(-exp(g[h, t])) * (S[h, t - 1, d, e] if t > 0 else 0) - k[h, t, d] * v[h, t, e]
-}
-""",
+    "a sum beside the state": BESIDE,
     "rows and columns exchanged, and shared by heads": """
 dim B = 2, T = 50, H = 2, P = 3, N = 4
 input x: f32[B, T, H, P], a: f32[B, T, H], dt: f32[B, T, H], K: f32[B, T, N], C: f32[B, T, N], s: f32[H]
@@ -263,6 +296,15 @@ def test_chunks_are_the_recurrence(name: str, length: int) -> None:
     tiled = TileRecurrences().apply(after)
     sound(tiled)
     agree(spec, tiled, inputs, 1e-5)
+
+
+@pytest.mark.parametrize("name", [n for n in SCALED if n != "keys that are rounded"])
+def test_rows_of_16_bits_are_factors_of_the_products(name: str) -> None:
+    spec = load_text(SCALED[name])
+    program = JoinRecurrences().apply(lower(spec))
+    (found,) = (f for k in program.kernels if (f := matrix_recurrence(program, k, spec)) is not None)
+    beside = "a sum beside" in name  # a number of a row that may be infinite is a factor of that sum too
+    assert short_type(found.state) is (None if beside else DType.BF16)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nautilus.check.bound.orders import additions, apart, cuts, partial_sums
+from nautilus.check.bound.sums.orders import additions, apart, cuts, partial_sums
 from nautilus.core.numerics import Array
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.frontend.semantics.check import load_text

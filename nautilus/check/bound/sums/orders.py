@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import log2
+from math import log2, prod
 from typing import Final
 
 import numpy as np
@@ -25,6 +25,10 @@ _ACCESS: Final = 4
 _WARPS: Final = 4
 #: Elements of a tile for each parallel partial sum.
 _EACH: Final = 64
+#: Integers up to this are numbers of f32.
+_WHOLE: Final = 2.0**24
+#: Elements that are looked at first, of which few are integers where not all are.
+_FIRST: Final = 64
 #: Bytes of an operand's terms in one accumulation of the tensor core.
 _ACCUMULATED: Final = 32
 
@@ -130,3 +134,12 @@ def partial_sums(terms: Array, axes: tuple[int, ...], count: int) -> list[Array]
 def _parts(terms: Array, axes: tuple[int, ...], axis: int, count: int) -> list[Array]:
     places = np.array_split(np.arange(terms.shape[axis]), max(1, min(count, terms.shape[axis])))
     return [reduce_array("sum", np.take(terms, at, axis), axes, DType.F64) for at in places]
+
+
+def are_whole(count: int, *factors: Array) -> bool:
+    """Whether the products of elements of ``factors`` are integers so small that f32 has each sum of ``count`` of them,
+    in any order."""
+    if not all(np.array_equal(x.flat[:_FIRST], np.rint(x.flat[:_FIRST])) for x in factors):
+        return False
+    largest = prod(float(np.max(np.abs(x), initial=0.0)) for x in factors)
+    return largest * count <= _WHOLE and all(np.array_equal(x, np.rint(x)) for x in factors)

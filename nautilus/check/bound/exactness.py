@@ -1,0 +1,90 @@
+"""Which operations, conversions and outputs round, and how far the forms of an operation may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.numerics import round_to
+from nautilus.core.types import FORMATS, DType
+from nautilus.frontend.spec import Definition, Spec
+
+#: The unit roundoff of f32, and of f64.
+U32: Final = 2.0**-24
+U64: Final = 2.0**-53
+
+
+def inexact(e: Expr) -> bool:
+    """Whether evaluating the node ``e`` itself may round."""
+    match e:
+        case Reduce(op=op, dtype=dtype):
+            return dtype.is_float and op in ("sum", "prod")
+        case Op(op="cast" | "narrow", args=(x,), dtype=dtype):
+            return dtype.is_float and not keeps(dtype, x.dtype)
+        case Op(op=op, dtype=dtype):
+            exact = op in COMPARISONS or instruction_error(op, U32, True) == 0.0 or scales(e)
+            return dtype.is_float and not exact
+    return False
+
+
+def rounds_at_store(spec: Spec, d: Definition) -> bool:
+    """Whether an output rounds the values of its definition; a cast of the same type is exact."""
+    if not (d.is_output and d.stored.is_float) or keeps(d.stored, d.expr.dtype):
+        return False
+    return not selects({x.name: x for x in spec.definitions}, d.expr, d.stored)
+
+
+def copies(spec: Spec, d: Definition) -> bool:
+    """Whether every value of ``d`` is one of elements of inputs, or a number, with another sign at most."""
+    return selects({x.name: x for x in spec.definitions}, d.expr, d.stored, of_inputs=True)
+
+
+def selects(made: Mapping[str, Definition], e: Expr, dtype: DType, of_inputs: bool = False) -> bool:
+    """Whether every value of ``e`` is one of elements of type ``dtype``, with another sign at most.
+
+    ``of_inputs``: of elements that were not rounded to it before.
+    """
+    match e:
+        case Load():
+            known = made.get(e.buffer)
+            found = known is not None and selects(made, known.expr, dtype, of_inputs)
+            return found or (keeps(dtype, e.dtype) and not (of_inputs and known is not None))
+        case Const(value=value):
+            return float(round_to(np.asarray(float(value)), dtype)) == float(value)
+        case Op(op="cast", args=(x,)):
+            return (keeps(dtype, e.dtype) and not of_inputs) or selects(made, x, dtype, of_inputs)
+        case Op(op="select", args=(_, a, b)) | Op(op="max" | "min", args=(a, b)):
+            return selects(made, a, dtype, of_inputs) and selects(made, b, dtype, of_inputs)
+        case Op(op="neg" | "abs", args=(a,)):
+            return selects(made, a, dtype, of_inputs)
+        case Reduce(op="max" | "min", body=body):
+            return FORMATS[dtype].infinite and selects(made, body, dtype, of_inputs)
+    return False
+
+
+def keeps(target: DType, source: DType) -> bool:
+    """Whether a conversion to the float type ``target`` is exact."""
+    s, t = FORMATS[source], FORMATS[target]
+    if s.kind == "float":
+        return s.mantissa <= t.mantissa and s.least >= t.least and s.largest <= t.largest
+    return source is DType.BOOL or s.bits - (s.kind == "int") <= t.mantissa + 1
+
+
+def scales(e: Op) -> bool:
+    """A product with a power of two, or a quotient by one."""
+    scales = e.args if e.op == "mul" else e.args[1:] if e.op == "div" else ()
+    return any(a.value and np.frexp(abs(float(a.value)))[0] == 0.5 for a in scales if isinstance(a, Const))
+
+
+@cache
+def instruction_error(op: str, u: float, fast: bool) -> float:
+    """The largest relative error of the forms of ``op`` in code where the unit roundoff is ``u``."""
+    f = FUNCTIONS[op]
+    if u < U32:
+        return 2.0 * f.ulps[1] * u
+    return 2.0 * u * max([f.ulps[0], *(a.ulps for a in f.approximations if fast)])
