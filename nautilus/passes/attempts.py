@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError
+from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError, each_or_failures
 from nautilus.core.fallbacks import Failure, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, recomputed
 from nautilus.cost.registers import kernel_fault
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.analysis.code_size import check_code_size
-from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.manager import Context, Record
 from nautilus.passes.pipelines import PLANNED
@@ -66,11 +66,14 @@ def check_resources(module: MemModule, context: Context, tuned: bool = False) ->
     """
     check_code_size(module, context.fallbacks.last)
     kept = context.fallbacks.last | context.fallbacks.spilling
-    for k in () if tuned else module.kernels:
+
+    def check(k: MemKernel) -> None:
         again = recomputed(k.name, context.schedule) != k.name
         found = None if k.name in kept or again else kernel_fault(k, limits(context.arch))
         if found is not None and not found[0]:
             raise ScheduleError(found[1], kernel=k.name)
+
+    each_or_failures(check, () if tuned else module.kernels)
 
 
 def next_rung(
@@ -79,13 +82,23 @@ def next_rung(
     """``known`` after ``schedule`` failed with ``error``; None where no other plan is left.
 
     ``again``: the last fallback has left the schedule as it was.  A kernel that computes tiles of another one again has
-    the plan of that one.
+    the plan of that one.  The other kernels that failed in the same step take their next plans too.
     """
-    kernel = recomputed(error.kernel, schedule)
-    if not kernel or known.exhausted(kernel):
+    failed: dict[str, ScheduleError | UnsupportedError] = {}
+    for e in (error, *_others(error)):
+        failed.setdefault(recomputed(e.kernel, schedule), e)
+    first = next(iter(failed))
+    if not first or known.exhausted(first):
         return None
-    noted = known if again else known.noting(_failure(error, kernel, known))
-    return noted.after(kernel, error.excess if isinstance(error, ScheduleError) else 0.0, again)
+    for kernel, e in failed.items():
+        if kernel and not known.exhausted(kernel):
+            noted = known if again else known.noting(_failure(e, kernel, known))
+            known = noted.after(kernel, e.excess if isinstance(e, ScheduleError) else 0.0, again)
+    return known
+
+
+def _others(error: ScheduleError | UnsupportedError) -> tuple[ScheduleError, ...]:
+    return error.others if isinstance(error, ScheduleError) else ()
 
 
 def _failure(error: ScheduleError | UnsupportedError, kernel: str, known: Fallbacks) -> Failure:
