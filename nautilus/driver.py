@@ -59,9 +59,7 @@ def compile_variant(request: Request, instruments: Sequence[Instrument] = (), ac
             known = [Refused(refused)] if request.refused else []
             pipeline = Pipeline([*checks, repeated, *known, *instruments])
             start, after = read_input(request, result, pipeline, spec)
-            _run_stages(result, start, after, request.until, pipeline)
-            if MA_TILE.name in result.modules and not request.gives_kernels:
-                check_resources(result.modules[MA_TILE.name], result.context, result.tuned)
+            _run_stages(result, start, after, request.until, pipeline, checked=not request.gives_kernels)
             if accept is not None:
                 accept(result)
             result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
@@ -71,6 +69,10 @@ def compile_variant(request: Request, instruments: Sequence[Instrument] = (), ac
             schedule = repeated.planned if again else result.context.schedule
             refused += refusal(error, result.context.schedule)
             request = next_request(request, result.tuned, error, again, schedule)
+            while not result.tuned and error.kernel not in request.fallbacks.spilling:
+                if not repeated.repeats(error.kernel, request.fallbacks):
+                    break
+                request = next_request(request, False, error, True, repeated.planned)
             spec = result.modules.get(SPEC.name)
             accepted = error.kernel in request.fallbacks.spilling
             repeated = Repeated() if accepted else Repeated(repeated.planned, error)
@@ -137,8 +139,14 @@ def _to_cuda(result: Result, until: str) -> Result | None:
     return whole
 
 
-def _run_stages(result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline) -> None:
-    """Run all steps after pass ``after`` of ``start`` (None: after its lowering), to the last one of ``until``."""
+def _run_stages(
+    result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline, checked: bool = False
+) -> None:  # fmt: skip
+    """Run all steps after pass ``after`` of ``start`` (None: after its lowering), to the last one of ``until``.
+
+    ``checked``: MA-tile IR must have the resources that it needs.  Raises ScheduleError where it has not, before the
+    header of the text, with its error bound, is made.
+    """
     module = result.modules[start.name]
     for stage in STAGES[STAGES.index(start) : STAGE_NAMES.index(until) + 1]:
         todo = steps(stage, after, lowered=True) if stage is start else steps(stage)
@@ -147,3 +155,5 @@ def _run_stages(result: Result, start: Stage, after: str | None, until: str, pip
         except TargetLimitError as error:
             raise error.schedule_error() from error
         result.modules[stage.name] = module
+        if checked and stage is MA_TILE:
+            check_resources(module, result.context, result.tuned)

@@ -17,7 +17,7 @@ from nautilus.core.errors import (
 )
 from nautilus.core.fallbacks import PLAIN, SMALLER, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule, WarpgroupPlan
-from nautilus.driver import Request, build_cubin, compile_file, next_request
+from nautilus.driver import Request, Result, build_cubin, compile_file, next_request
 from nautilus.ma_tile.lowering.lower import lower
 from nautilus.passes.manager import Record
 from nautilus.runtime import nvrtc
@@ -79,10 +79,28 @@ def test_kernels_that_fail_in_a_lowering_are_all_named() -> None:
     result = compile_file(request)
     assert result.context.schedule is not None
     plans = tuple(replace(k, mapping=WarpgroupPlan()) for k in result.context.schedule.kernels)
-    with pytest.raises(ScheduleError, match="right operand, .* that is computed") as error:
+    with pytest.raises(ScheduleError, match=r"right operand, .* that is computed") as error:
         lower(result.modules["vr-tile"], Schedule(kernels=plans), "sm_90a")
     assert [e.kernel for e in (error.value, *error.value.others)] == [k.name for k in plans]
     assert len(plans) == 2
+
+
+def test_a_step_that_changes_no_plan_is_not_compiled() -> None:
+    """sm_80 has no warpgroup MMAs, so the steps for lighter tiles and without these MMAs leave the plan as it is."""
+    attempts = list[Record]()
+
+    class Watch:
+        def after(self, record: Record) -> None:
+            attempts.extend([record] if record.number == 0 else [])
+
+    def refuse(result: Result) -> None:
+        if result.context.fallbacks.steps("P") < SMALLER:
+            raise ScheduleError("too many instructions", kernel="P", excess=4.0)
+
+    text = PRODUCT.replace("__x", "").replace("__y", "")
+    result = compile_file(replace(SPEC, arch="sm_80", text=text, until="ma-tile"), [Watch()], refuse)
+    assert result.context.fallbacks == Fallbacks.of({"P": SMALLER}, {"P": 4.0})
+    assert len(attempts) == 2
 
 
 def test_a_kernel_that_a_given_schedule_leaves_out_falls_back() -> None:

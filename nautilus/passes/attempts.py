@@ -15,8 +15,8 @@ from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.analysis.code_size import check_code_size
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.passes.compilation import Request, Result
-from nautilus.passes.manager import Context, Record
-from nautilus.passes.pipelines import PLANNED
+from nautilus.passes.manager import Context, Record, prepared, steps
+from nautilus.passes.pipelines import PLANNED, SCALAR
 from nautilus.targets.limits import limits
 
 #: Bytes a thread that a kernel may spill without a smaller plan: they are few accesses, which the L1 cache has.
@@ -45,16 +45,34 @@ class Repeated:
     schedule: Schedule | None = None
     error: ScheduleError | UnsupportedError | None = None
     planned: Schedule | None = None
+    before: Record | None = None  # the step in front of the one that the schedule is complete for
 
     def after(self, record: Record) -> None:
         if record.base != PLANNED:
+            self.before = record if self.planned is None else self.before
             return
         self.planned = record.context.schedule
-        planned = () if self.planned is None else self.planned.kernels
-        if self.error is None or all(k.name != recomputed(self.error.kernel, self.planned) for k in planned):
-            return
-        if self.planned == self.schedule:
+        if self.error is not None and self._plans(self.error.kernel) and self.planned == self.schedule:
             raise self.error
+
+    def repeats(self, kernel: str, fallbacks: Fallbacks) -> bool:
+        """Whether the schedule of this attempt, in which ``kernel`` failed, is also that of ``fallbacks``.
+
+        The planner is asked for the kernels alone: what it chose before for this attempt has taken most of the time.
+        """
+        if self.before is None or not self._plans(kernel):
+            return False
+        context = self.before.context
+        context = replace(context, fallbacks=context.fallbacks.joined(fallbacks))
+        step = steps(SCALAR, self.before.name)[0]
+        try:
+            return prepared(step, self.before.module, context).schedule == self.planned
+        except (ScheduleError, UnsupportedError):
+            return False
+
+    def _plans(self, kernel: str) -> bool:
+        planned = () if self.planned is None else self.planned.kernels
+        return any(k.name == recomputed(kernel, self.planned) for k in planned)
 
 
 def check_resources(module: MemModule, context: Context, tuned: bool = False) -> None:
