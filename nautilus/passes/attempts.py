@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError, each_or_failures
-from nautilus.core.fallbacks import Failure, Fallbacks
+from nautilus.core.fallbacks import SMALLER, Failure, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, recomputed
 from nautilus.cost.registers import kernel_fault
@@ -59,8 +59,10 @@ class Repeated:
         """Whether the schedule of this attempt, in which ``kernel`` failed, is also that of ``fallbacks``.
 
         The planner is asked for the kernels alone: what it chose before for this attempt has taken most of the time.
+        Smaller plans differ, and the planner compares them with others, which takes as long.
         """
-        if self.before is None or not self._plans(kernel):
+        smaller = any(step == SMALLER for _, step in fallbacks.taken)
+        if self.before is None or smaller or not self._plans(kernel):
             return False
         context = self.before.context
         context = replace(context, fallbacks=context.fallbacks.joined(fallbacks))
