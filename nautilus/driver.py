@@ -19,7 +19,7 @@ from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedErr
 from nautilus.core.index.simplify import forget
 from nautilus.core.records.stack import with_large_stack
 from nautilus.cuda.module import CudaModule
-from nautilus.passes.attempts import Repeated, Resources, check_resources, next_request, note_spills
+from nautilus.passes.attempts import Repeated, Resources, check_resources, next_attempt, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input
 from nautilus.passes.instruments import Verify, VerifyLater
@@ -65,17 +65,9 @@ def compile_variant(request: Request, instruments: Sequence[Instrument] = (), ac
             result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
             return result
         except (ScheduleError, UnsupportedError) as error:
-            again = error is repeated.error  # before the result has a schedule
-            schedule = repeated.planned if again else result.context.schedule
             refused += refusal(error, result.context.schedule)
-            request = next_request(request, result.tuned, error, again, schedule)
-            while not result.tuned and error.kernel not in request.fallbacks.spilling:
-                if not repeated.repeats(error.kernel, request.fallbacks):
-                    break
-                request = next_request(request, False, error, True, repeated.planned)
+            request, repeated = next_attempt(request, result, repeated, error)
             spec = result.modules.get(SPEC.name)
-            accepted = error.kernel in request.fallbacks.spilling
-            repeated = Repeated() if accepted else Repeated(repeated.planned, error)
             lookup_failure = first_line(error) if result.tuned else lookup_failure
 
 
@@ -144,8 +136,7 @@ def _run_stages(
 ) -> None:  # fmt: skip
     """Run all steps after pass ``after`` of ``start`` (None: after its lowering), to the last one of ``until``.
 
-    ``checked``: MA-tile IR must have the resources that it needs.  Raises ScheduleError where it has not, before the
-    header of the text, with its error bound, is made.
+    ``checked``: the resources of MA-tile IR are, before the header of the text with its error bound is made.
     """
     module = result.modules[start.name]
     for stage in STAGES[STAGES.index(start) : STAGE_NAMES.index(until) + 1]:

@@ -151,6 +151,25 @@ def next_request(
     return replace(request, fallbacks=found)
 
 
+def next_attempt(
+    request: Request, result: Result, repeated: Repeated, error: ScheduleError | UnsupportedError
+) -> tuple[Request, Repeated]:
+    """The request after the attempt ``result`` failed with ``error``, as :func:`next_request` finds it.
+
+    ``repeated``: the instrument of that attempt; also that of the next one.  Steps of the fallbacks that leave the
+    schedule as it is are not compiled.
+    """
+    again = error is repeated.error  # before the result has a schedule
+    schedule = repeated.planned if again else result.context.schedule
+    request = next_request(request, result.tuned, error, again, schedule)
+    while not (result.tuned or error.kernel in request.fallbacks.spilling):
+        if not repeated.repeats(error.kernel, request.fallbacks):
+            break
+        request = next_request(request, False, error, True, repeated.planned)
+    accepted = error.kernel in request.fallbacks.spilling
+    return request, Repeated() if accepted else Repeated(repeated.planned, error)
+
+
 def _left_out(request: Request, kernel: str) -> bool:
     """Whether the schedule that the user gave has no plan of ``kernel``."""
     plans = () if request.schedule is None else request.schedule.kernels
