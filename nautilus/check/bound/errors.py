@@ -58,6 +58,16 @@ _ANY = Schedule()
 _DISCONTINUOUS = frozenset({"floor", "ceil", "round", "sign", "floordiv"})
 
 
+@by_identity(1 << 8)  # the same for all inputs
+def engine_of(e: Reduce) -> DType | None:
+    """The type of both operands if tensor cores may compute the sum of products ``e``, else None."""
+    parts = product_factors(e) or (factors(e.body, AROUND) if multiplies(e) else [])  # 0 under a condition
+    types = [operand_type(f) for f in unscaled_factors(e, parts)]
+    known = [t for t in types if t is not None]
+    short = len(known) == len(types) and all(t.bits <= 16 or t is DType.TF32 for t in known)
+    return max(known, key=lambda t: t.bits) if known and short else None
+
+
 @by_identity(1 << 10)
 def _is_computed(e: Expr, computed: frozenset[str]) -> bool:
     return any(inexact(n) or (isinstance(n, Load) and n.buffer in computed) for n in walk(e))
@@ -237,7 +247,6 @@ class Rounding(Evaluator):
         self.how, self.probe = how, probe
         step = 0 if probe.coherent else params.get(STEP, 0)  # independent errors differ from step to step
         self.rng = np.random.default_rng([probe.seed, zlib.crc32(d.name.encode()), step])
-        self.matrix: dict[int, DType | None] = {}
         self.sums = sums
 
     # ---- errors
@@ -392,8 +401,8 @@ class Rounding(Evaluator):
         parts = partial_sums(terms, axes, _PARTS)
         cut = self.how.cuts.get(self.d.name)
         size = None if cut is None or count <= 1 else apart(terms, axes, parts, count, cut)
-        value = self.summed(e, parts, count, additions(count), accumulations(self.engine(e), count, cut), size)
-        if self.in_parts(e) and self.engine(e) is None:
+        value = self.summed(e, parts, count, additions(count), accumulations(engine_of(e), count, cut), size)
+        if self.in_parts(e) and engine_of(e) is None:
             value = self.parted(e, value, reduce_array("sum", terms * terms, axes, DType.F64), count)
 
         def sums() -> tuple[Array, Array]:
@@ -409,7 +418,7 @@ class Rounding(Evaluator):
         cuts = np.linspace(0, depth, min(_PARTS, max(depth, 1)) + 1).astype(int)
         parts = (left[:, :, a:b] @ right[:, a:b] for a, b in pairwise(cuts))
         count = self.terms(e, depth)
-        engine = self.engine(e)
+        engine = engine_of(e)
         cut_off = accumulations(engine, count)
         value = self.summed(e, parts, count, cut_off or count, cut_off)
         if engine is None and self.in_parts(e):
@@ -447,16 +456,6 @@ class Rounding(Evaluator):
         found = [np.abs(self.value(f).array) for f in factors(e.body, AROUND)]
         largest = [float(np.max(x, initial=0.0, where=np.isfinite(x))) for x in found]
         return sum(prod(largest[:n] + largest[n + 1 :]) for n in range(len(largest)))
-
-    def engine(self, e: Reduce) -> DType | None:
-        """The type of both operands if tensor cores may compute the sum of products ``e``, else None."""
-        if id(e) not in self.matrix:
-            parts = product_factors(e) or (factors(e.body, AROUND) if multiplies(e) else [])  # 0 under a condition
-            types = [operand_type(f) for f in unscaled_factors(e, parts)]
-            known = [t for t in types if t is not None]
-            short = len(known) == len(types) and all(t.bits <= 16 or t is DType.TF32 for t in known)
-            self.matrix[id(e)] = max(known, key=lambda t: t.bits) if known and short else None
-        return self.matrix[id(e)]
 
     def summed(
         self, e: Reduce, parts: Any, count: int, chain: float, cuts: float = 0.0, size: Array | None = None
