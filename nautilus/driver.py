@@ -19,7 +19,7 @@ from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedErr
 from nautilus.core.index.simplify import forget
 from nautilus.core.records.stack import with_large_stack
 from nautilus.cuda.module import CudaModule
-from nautilus.passes.attempts import Repeated, Resources, check_resources, next_request, note_spills
+from nautilus.passes.attempts import Repeated, Resources, check_resources, next_attempt, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input
 from nautilus.passes.instruments import Verify, VerifyLater
@@ -59,21 +59,15 @@ def compile_variant(request: Request, instruments: Sequence[Instrument] = (), ac
             known = [Refused(refused)] if request.refused else []
             pipeline = Pipeline([*checks, repeated, *known, *instruments])
             start, after = read_input(request, result, pipeline, spec)
-            _run_stages(result, start, after, request.until, pipeline)
-            if MA_TILE.name in result.modules and not request.gives_kernels:
-                check_resources(result.modules[MA_TILE.name], result.context, result.tuned)
+            _run_stages(result, start, after, request.until, pipeline, checked=not request.gives_kernels)
             if accept is not None:
                 accept(result)
             result.lookup_failure, result.refused, result.later = lookup_failure, refused, later
             return result
         except (ScheduleError, UnsupportedError) as error:
-            again = error is repeated.error  # before the result has a schedule
-            schedule = repeated.planned if again else result.context.schedule
             refused += refusal(error, result.context.schedule)
-            request = next_request(request, result.tuned, error, again, schedule)
+            request, repeated = next_attempt(request, result, repeated, error)
             spec = result.modules.get(SPEC.name)
-            accepted = error.kernel in request.fallbacks.spilling
-            repeated = Repeated() if accepted else Repeated(repeated.planned, error)
             lookup_failure = first_line(error) if result.tuned else lookup_failure
 
 
@@ -137,8 +131,13 @@ def _to_cuda(result: Result, until: str) -> Result | None:
     return whole
 
 
-def _run_stages(result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline) -> None:
-    """Run all steps after pass ``after`` of ``start`` (None: after its lowering), to the last one of ``until``."""
+def _run_stages(
+    result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline, checked: bool = False
+) -> None:  # fmt: skip
+    """Run all steps after pass ``after`` of ``start`` (None: after its lowering), to the last one of ``until``.
+
+    ``checked``: the resources of MA-tile IR are, before the header of the text with its error bound is made.
+    """
     module = result.modules[start.name]
     for stage in STAGES[STAGES.index(start) : STAGE_NAMES.index(until) + 1]:
         todo = steps(stage, after, lowered=True) if stage is start else steps(stage)
@@ -147,3 +146,5 @@ def _run_stages(result: Result, start: Stage, after: str | None, until: str, pip
         except TargetLimitError as error:
             raise error.schedule_error() from error
         result.modules[stage.name] = module
+        if checked and stage is MA_TILE:
+            check_resources(module, result.context, result.tuned)

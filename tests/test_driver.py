@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, VerifyError, in_kernel
+from nautilus.core.errors import (
+    ScheduleError,
+    TargetLimitError,
+    UnsupportedError,
+    VerifyError,
+    each_or_failures,
+    in_kernel,
+)
 from nautilus.core.fallbacks import PLAIN, SMALLER, WITHOUT, Fallbacks
-from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.driver import Request, build_cubin, compile_file, next_request
+from nautilus.core.schedule import KernelPlan, Schedule, WarpgroupPlan
+from nautilus.driver import Request, Result, build_cubin, compile_file, next_request
+from nautilus.ma_tile.lowering.lower import lower
 from nautilus.passes.manager import Record
 from nautilus.runtime import nvrtc
 
@@ -46,6 +54,53 @@ def test_where_no_step_is_left_the_error_is_the_users(request_: Request) -> None
     with pytest.raises(ScheduleError) as error:
         next_request(request_, False, FAILED)
     assert error.value is FAILED
+
+
+def test_all_kernels_that_fail_in_a_step_fall_back_at_once() -> None:
+    def refuse(name: str) -> str:
+        if name == "fine":
+            return name
+        raise ScheduleError("too wide", kernel=name, excess=2.0 if name == "deep" else 0.0)
+
+    with pytest.raises(ScheduleError) as error:
+        each_or_failures(refuse, ["fine", "out", "last", "deep"])
+    assert (error.value.kernel, [e.kernel for e in error.value.others]) == ("out", ["last", "deep"])
+    known = replace(SPEC, fallbacks=Fallbacks.of({"last": PLAIN, "deep": WITHOUT}))
+    found = next_request(known, False, error.value).fallbacks
+    assert found == Fallbacks.of({"out": 1, "last": PLAIN, "deep": SMALLER}, {"deep": 2.0})
+    assert [f.kernel for f in found.failures] == ["out", "deep"]
+
+
+def test_kernels_that_fail_in_a_lowering_are_all_named() -> None:
+    computed = [f"X{n}: f16[k, j] = exp(B{n}[k, j])\nP{n}[i, j] = sum[k](A[i, k] * X{n}[k, j])" for n in "cd"]
+    tensors = "input A: f16[M, M], Bc: f16[M, M], Bd: f16[M, M]\noutput Pc: f16[M, M], Pd: f16[M, M]"
+    text = "\n".join(["dim M = 256", tensors, *computed])
+    request = replace(SPEC, arch="sm_90a", text=text, until="vr-tile", schedule=Schedule(inline=("Xc", "Xd")))
+    result = compile_file(request)
+    assert result.context.schedule is not None
+    plans = tuple(replace(k, mapping=WarpgroupPlan()) for k in result.context.schedule.kernels)
+    with pytest.raises(ScheduleError, match=r"right operand, .* that is computed") as error:
+        lower(result.modules["vr-tile"], Schedule(kernels=plans), "sm_90a")
+    assert [e.kernel for e in (error.value, *error.value.others)] == [k.name for k in plans]
+    assert len(plans) == 2
+
+
+def test_a_step_that_changes_no_plan_is_not_compiled() -> None:
+    """sm_80 has no warpgroup MMAs, so the steps for lighter tiles and without these MMAs leave the plan as it is."""
+    attempts = list[Record]()
+
+    class Watch:
+        def after(self, record: Record) -> None:
+            attempts.extend([record] if record.number == 0 else [])
+
+    def refuse(result: Result) -> None:
+        if result.context.fallbacks.steps("P") < SMALLER:
+            raise ScheduleError("too many instructions", kernel="P", excess=4.0)
+
+    text = PRODUCT.replace("__x", "").replace("__y", "")
+    result = compile_file(replace(SPEC, arch="sm_80", text=text, until="ma-tile"), [Watch()], refuse)
+    assert result.context.fallbacks == Fallbacks.of({"P": SMALLER}, {"P": 4.0})
+    assert len(attempts) == 2
 
 
 def test_a_kernel_that_a_given_schedule_leaves_out_falls_back() -> None:

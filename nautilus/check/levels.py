@@ -11,17 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nautilus.check.inputs import InputSet
 from nautilus.core.numerics import Array, Mode, eval_op
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.frontend.spec import Spec
 from nautilus.passes.loading import load_pass
 from nautilus.passes.manager import Context, Record, steps
 from nautilus.passes.pipelines import Stage, stage
+
+if TYPE_CHECKING:
+    from nautilus.ma_tile.interp.module import Launches
 
 #: passes that an MA-tile module needs before it can run
 FINISHING = frozenset({"allocate-shared", "synchronize"})
@@ -80,13 +84,15 @@ class Trace:
         self.levels.append(Level(own, record.name, record.module, lowers, subject, record.context, number))
 
 
-def run(level: Level, given: InputSet, mode: Mode) -> dict[str, Array]:
+def run(level: Level, given: InputSet, mode: Mode, known: Launches | None = None) -> dict[str, Array]:
     """Outputs of ``level`` by name.  A Spec always runs over the reals, an MA-tile module in its own types.
 
-    Raises the errors of the interpreter.
+    ``known``: launches of MA-tile modules on ``given``.  Raises the errors of the interpreter.
     """
     with np.errstate(all="ignore"):
-        return _RUNNERS[level.stage](runnable(level), given, mode)
+        if level.stage == "ma-tile":
+            return _run_memory(runnable(level), given, known)
+        return _RUNNERS[level.stage](level.module, given, mode)
 
 
 def output_types(module: Any) -> list[tuple[str, Any]]:
@@ -96,6 +102,7 @@ def output_types(module: Any) -> list[tuple[str, Any]]:
     return [(b.name, b.dtype) for b in module.buffers if b.space.value == "output"]
 
 
+@by_identity(4)
 def runnable(level: Level) -> Any:
     """The module of ``level`` after the remaining passes of :data:`FINISHING`."""
     if level.stage != "ma-tile":
@@ -126,14 +133,14 @@ def _run_tile(module: Any, given: InputSet, mode: Mode) -> dict[str, Array]:
     return _outputs(module, run_module(module, given.arrays, _numbers(given), mode))
 
 
-def _run_memory(module: Any, given: InputSet, mode: Mode) -> dict[str, Array]:
+def _run_memory(module: Any, given: InputSet, known: Launches | None) -> dict[str, Array]:
     from nautilus.ma_tile.interp.module import run_module
 
-    return _outputs(module, run_module(module, given.arrays, _numbers(given), given.seed))
+    return _outputs(module, run_module(module, given.arrays, _numbers(given), given.seed, known))
 
 
 _RUNNERS: Mapping[str, Callable[[Any, InputSet, Mode], dict[str, Array]]] = {
-    "spec": _run_spec, "scalar": _run_scalar, "vr-tile": _run_tile, "ma-tile": _run_memory,
+    "spec": _run_spec, "scalar": _run_scalar, "vr-tile": _run_tile,
 }  # fmt: skip
 
 

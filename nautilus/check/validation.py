@@ -27,6 +27,7 @@ from nautilus.check.validate.sets import block_sets, index_sets
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.numerics import Array
+from nautilus.ma_tile.interp.module import Launches
 
 STAGES = ("scalar", "vr-tile")
 
@@ -80,9 +81,14 @@ def same_bits(
     known = [level for level in levels if level.stage == "ma-tile"]
     started = thread_time()
     before: list[Outputs | str] = []
+    launches = [Launches() for _ in sets]
     for level in known:
         late = thread_time() - started > seconds
-        after: list[Outputs | str] = [_outputs(level, x) for x in sets] if not late else ["the interpreter is too slow"]
+        after: list[Outputs | str] = (
+            [_outputs(level, x, made) for x, made in zip(sets, launches, strict=True)]
+            if not late
+            else ["the interpreter is too slow"]
+        )
         if before:
             pairs = list(zip(before, after, sets, strict=False))
             found = [_compared(a, b, x) for a, b, x in pairs]
@@ -92,10 +98,10 @@ def same_bits(
         before = before if late else after
 
 
-def _outputs(level: Level, given: InputSet) -> Outputs | str:
-    """The outputs of ``level``, or why there are none."""
+def _outputs(level: Level, given: InputSet, launches: Launches) -> Outputs | str:
+    """The outputs of ``level``, or why there are none; most passes change few kernels, and the others run once."""
     try:
-        return interpreters.run(level, given, "typed")
+        return interpreters.run(level, given, "typed", launches)
     except UnsupportedError as error:
         return f"the interpreter: {error}"
     except Exception as error:

@@ -14,10 +14,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span, excerpt
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Severity(enum.Enum):
@@ -211,10 +214,12 @@ class ScheduleError(NautilusError):
     ``kernel`` names the kernel that fails, as the schedule does (empty: no single one).  ``field`` names the field
     of the schedule or the part of the IR (empty: none).  ``excess`` is the ratio of the resource that it needs to what
     there is (0: not known).  ``span`` is the place in the spec of what is refused, and ``obstacle`` the reason as data
-    (None: only the message says it).  Callers use these fields, not the message.
+    (None: only the message says it).  ``others`` are the failures of other kernels in the same step
+    (:func:`each_or_failures`).  Callers use these fields, not the message.
     """
 
     exit_code = 4
+    others: tuple[ScheduleError, ...] = ()
 
     def __init__(
         self, reason: str, field: str = "", *, kernel: str = "", excess: float = 0.0, span: Span = NO_SPAN,
@@ -242,6 +247,24 @@ def in_kernel(name: str) -> Iterator[None]:
     except (ScheduleError, UnsupportedError) as error:
         error.kernel = error.kernel or name
         raise
+
+
+def each_or_failures(change: Callable[[T], U], kernels: Iterable[T]) -> tuple[U, ...]:
+    """``change`` of each of ``kernels``.
+
+    Raises the first ScheduleError, whose ``others`` are those of the kernels after it: all kernels that are refused
+    take their next plans at once, and a program with many of them is not planned again for each.
+    """
+    made, failed = list[U](), list[ScheduleError]()
+    for kernel in kernels:
+        try:
+            made.append(change(kernel))
+        except ScheduleError as error:
+            failed.append(error)
+    if failed:
+        failed[0].others = tuple(failed[1:])
+        raise failed[0]
+    return tuple(made)
 
 
 class ToolchainError(NautilusError):

@@ -104,6 +104,17 @@ class Fallbacks:
         """These fallbacks with the definitions ``names`` stored."""
         return replace(self, stored=self.stored | names)
 
+    def joined(self, other: Fallbacks) -> Fallbacks:
+        """The later step of each kernel in these fallbacks and in ``other``."""
+        names = {*dict(self.taken), *dict(other.taken)}
+        shrunk = {*dict(self.excesses), *dict(other.excesses)}
+        made = Fallbacks.of(
+            {k: max(self.steps(k), other.steps(k)) for k in names},
+            {k: max(self.excess(k), other.excess(k)) for k in shrunk},
+            self.spilling | other.spilling,
+        )
+        return replace(made, stored=self.stored | other.stored, failures=self.failures)
+
     def noting(self, failure: Failure) -> Fallbacks:
         """These fallbacks, with ``failure`` as the last one."""
         return replace(self, failures=(*self.failures, failure))

@@ -446,6 +446,7 @@ def _clipped(position: Array, size: int) -> Array:
     return np.asarray(np.minimum(np.maximum(position, 0), size - 1))  # a third of the time of np.clip on few elements
 
 
+@by_identity(1 << 8)
 def product_factors(e: Reduce) -> list[Expr] | None:
     """The factors of an unconditional sum of products with at least two factors; else None."""
     if e.op != "sum" or e.cond is not None:

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError
-from nautilus.core.fallbacks import Failure, Fallbacks
+from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError, each_or_failures
+from nautilus.core.fallbacks import SMALLER, Failure, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, recomputed
 from nautilus.cost.registers import kernel_fault
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.analysis.code_size import check_code_size
-from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.passes.compilation import Request, Result
-from nautilus.passes.manager import Context, Record
-from nautilus.passes.pipelines import PLANNED
+from nautilus.passes.manager import Context, Record, prepared, steps
+from nautilus.passes.pipelines import PLANNED, SCALAR
 from nautilus.targets.limits import limits
 
 #: Bytes a thread that a kernel may spill without a smaller plan: they are few accesses, which the L1 cache has.
@@ -53,17 +53,37 @@ class Repeated:
     schedule: Schedule | None = None
     error: ScheduleError | UnsupportedError | None = None
     planned: Schedule | None = None
+    before: Record | None = None  # the step in front of the one that the schedule is complete for
 
     def after(self, record: Record) -> None:
         """Raise the earlier failure where the schedule is complete and has not changed."""
         if record.base != PLANNED:
+            self.before = record if self.planned is None else self.before
             return
         self.planned = record.context.schedule
-        planned = () if self.planned is None else self.planned.kernels
-        if self.error is None or all(k.name != recomputed(self.error.kernel, self.planned) for k in planned):
-            return
-        if self.planned == self.schedule:
+        if self.error is not None and self._plans(self.error.kernel) and self.planned == self.schedule:
             raise self.error
+
+    def repeats(self, kernel: str, fallbacks: Fallbacks) -> bool:
+        """Whether the schedule of this attempt, in which ``kernel`` failed, is also that of ``fallbacks``.
+
+        The planner is asked for the kernels alone: what it chose before for this attempt has taken most of the time.
+        Smaller plans differ, and the planner compares them with others, which takes as long.
+        """
+        smaller = any(step == SMALLER for _, step in fallbacks.taken)
+        if self.before is None or smaller or not self._plans(kernel):
+            return False
+        context = self.before.context
+        context = replace(context, fallbacks=context.fallbacks.joined(fallbacks))
+        step = steps(SCALAR, self.before.name)[0]
+        try:
+            return prepared(step, self.before.module, context).schedule == self.planned
+        except (ScheduleError, UnsupportedError):
+            return False
+
+    def _plans(self, kernel: str) -> bool:
+        planned = () if self.planned is None else self.planned.kernels
+        return any(k.name == recomputed(kernel, self.planned) for k in planned)
 
 
 def check_resources(module: MemModule, context: Context, tuned: bool = False) -> None:
@@ -75,11 +95,14 @@ def check_resources(module: MemModule, context: Context, tuned: bool = False) ->
     """
     check_code_size(module, context.fallbacks.last)
     kept = context.fallbacks.last | context.fallbacks.spilling
-    for k in () if tuned else module.kernels:
+
+    def check(k: MemKernel) -> None:
         again = recomputed(k.name, context.schedule) != k.name
         found = None if k.name in kept or again else kernel_fault(k, limits(context.arch))
         if found is not None and not found[0]:
             raise ScheduleError(found[1], kernel=k.name)
+
+    each_or_failures(check, () if tuned else module.kernels)
 
 
 def next_rung(
@@ -88,13 +111,23 @@ def next_rung(
     """``known`` after ``schedule`` failed with ``error``; None where no other plan is left.
 
     ``again``: the last fallback has left the schedule as it was.  A kernel that computes tiles of another one again has
-    the plan of that one.
+    the plan of that one.  The other kernels that failed in the same step take their next plans too.
     """
-    kernel = recomputed(error.kernel, schedule)
-    if not kernel or known.exhausted(kernel):
+    failed: dict[str, ScheduleError | UnsupportedError] = {}
+    for e in (error, *_others(error)):
+        failed.setdefault(recomputed(e.kernel, schedule), e)
+    first = next(iter(failed))
+    if not first or known.exhausted(first):
         return None
-    noted = known if again else known.noting(_failure(error, kernel, known))
-    return noted.after(kernel, error.excess if isinstance(error, ScheduleError) else 0.0, again)
+    for kernel, e in failed.items():
+        if kernel and not known.exhausted(kernel):
+            noted = known if again else known.noting(_failure(e, kernel, known))
+            known = noted.after(kernel, e.excess if isinstance(e, ScheduleError) else 0.0, again)
+    return known
+
+
+def _others(error: ScheduleError | UnsupportedError) -> tuple[ScheduleError, ...]:
+    return error.others if isinstance(error, ScheduleError) else ()
 
 
 def _failure(error: ScheduleError | UnsupportedError, kernel: str, known: Fallbacks) -> Failure:
@@ -125,6 +158,25 @@ def next_request(
     if found is None:
         raise error
     return replace(request, fallbacks=found)
+
+
+def next_attempt(
+    request: Request, result: Result, repeated: Repeated, error: ScheduleError | UnsupportedError
+) -> tuple[Request, Repeated]:
+    """The request after the attempt ``result`` failed with ``error``, as :func:`next_request` finds it.
+
+    ``repeated``: the instrument of that attempt; also that of the next one.  Steps of the fallbacks that leave the
+    schedule as it is are not compiled.
+    """
+    again = error is repeated.error  # before the result has a schedule
+    schedule = repeated.planned if again else result.context.schedule
+    request = next_request(request, result.tuned, error, again, schedule)
+    while not (result.tuned or error.kernel in request.fallbacks.spilling):
+        if not repeated.repeats(error.kernel, request.fallbacks):
+            break
+        request = next_request(request, False, error, True, repeated.planned)
+    accepted = error.kernel in request.fallbacks.spilling
+    return request, Repeated() if accepted else Repeated(repeated.planned, error)
 
 
 def _left_out(request: Request, kernel: str) -> bool:

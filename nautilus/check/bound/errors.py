@@ -57,6 +57,16 @@ _ANY = Schedule()
 _DISCONTINUOUS = frozenset({"floor", "ceil", "round", "sign", "floordiv"})
 
 
+@by_identity(1 << 8)  # the same for all inputs
+def engine_of(e: Reduce) -> DType | None:
+    """The type of both operands if tensor cores may compute the sum of products ``e``, else None."""
+    parts = product_factors(e) or (factors(e.body, AROUND) if multiplies(e) else [])  # 0 under a condition
+    types = [operand_type(f) for f in unscaled_factors(e, parts)]
+    known = [t for t in types if t is not None]
+    short = len(known) == len(types) and all(t.bits <= 16 or t is DType.TF32 for t in known)
+    return max(known, key=lambda t: t.bits) if known and short else None
+
+
 @by_identity(1 << 10)
 def _is_computed(e: Expr, computed: frozenset[str]) -> bool:
     return any(inexact(n) or (isinstance(n, Load) and n.buffer in computed) for n in walk(e))
@@ -174,7 +184,6 @@ class Rounding(Evaluator):
         self.how, self.probe = how, probe
         step = 0 if probe.coherent else params.get(STEP, 0)  # independent errors differ from step to step
         self.rng = np.random.default_rng([probe.seed, zlib.crc32(d.name.encode()), step])
-        self.matrix: dict[int, DType | None] = {}
         self.sums = sums
 
     # ---- errors
@@ -337,8 +346,8 @@ class Rounding(Evaluator):
         parts = partial_sums(terms, axes, _PARTS)
         cut = self.how.cuts.get(self.d.name)
         size = None if cut is None or count <= 1 else apart(terms, axes, parts, count, cut)
-        value = self.summed(e, parts, count, additions(count), accumulations(self.engine(e), count, cut), size)
-        if self.in_parts(e) and self.engine(e) is None:
+        value = self.summed(e, parts, count, additions(count), accumulations(engine_of(e), count, cut), size)
+        if self.in_parts(e) and engine_of(e) is None:
             value = self.parted(e, value, reduce_array("sum", terms * terms, axes, DType.F64), count)
 
         def sums() -> tuple[Array, Array]:
@@ -351,7 +360,7 @@ class Rounding(Evaluator):
         """The sum of products ``e`` of two batches of matrices with the errors of its additions."""
         if not e.dtype.is_float:
             return super().product(e, left, right)
-        depth, engine = left.shape[2], self.engine(e)
+        depth, engine = left.shape[2], engine_of(e)
         count = self.terms(e, depth)
         is_short = engine is not None and engine.is_float8 and self.how.fast and not self.probe.reals
         if not is_short and are_whole(count, left, right):
@@ -395,16 +404,6 @@ class Rounding(Evaluator):
         found = [np.abs(self.value(f).array) for f in factors(e.body, AROUND)]
         largest = [float(np.max(x, initial=0.0, where=np.isfinite(x))) for x in found]
         return sum(prod(largest[:n] + largest[n + 1 :]) for n in range(len(largest)))
-
-    def engine(self, e: Reduce) -> DType | None:
-        """The type of both operands if tensor cores may compute the sum of products ``e``, else None."""
-        if id(e) not in self.matrix:
-            parts = product_factors(e) or (factors(e.body, AROUND) if multiplies(e) else [])  # 0 under a condition
-            types = [operand_type(f) for f in unscaled_factors(e, parts)]
-            known = [t for t in types if t is not None]
-            short = len(known) == len(types) and all(t.bits <= 16 or t is DType.TF32 for t in known)
-            self.matrix[id(e)] = max(known, key=lambda t: t.bits) if known and short else None
-        return self.matrix[id(e)]
 
     def summed(
         self, e: Reduce, parts: Any, count: int, chain: float, cuts: float = 0.0, size: Array | None = None

@@ -7,6 +7,7 @@ from typing import Final
 from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, free_vars
 from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.index.groups import quotients
+from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 
 #: Terms of a short sum of 8-bit floats.
@@ -19,6 +20,7 @@ WHOLE: Final = 256
 AROUND: Final = frozenset({"cast", "neg", "select"})
 
 
+@by_identity(1 << 8)
 def multiplies(e: Reduce) -> bool:
     """Whether ``e`` is a sum of products of which two factors have an index each that the other lacks."""
     summed = {a.name for a in e.axes}

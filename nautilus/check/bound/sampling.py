@@ -22,7 +22,7 @@ from nautilus.check.bound.sums.admitted import Lengths, averages, chains, length
 from nautilus.check.bound.sums.short_sums import at_full_size
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
-from nautilus.core.expr.nodes import Load, Op, Param, Reduce, free_vars, walk
+from nautilus.core.expr.nodes import Const, Load, Op, Param, Reduce, Var, free_vars, walk
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array, distinct
 from nautilus.core.records import dataclass
@@ -38,6 +38,7 @@ _BUDGET: Final = 1 << 18  # points of the sampled evaluation
 _ELEMENTS: Final = ((8, 16), (4, 8))  # sampled indices of the last axis but one of an output, and of the last one
 _FAR: Final = 16  # the excess over the budget at which sums are shortened by two steps at once
 _WINDOWS: Final = 512  # the excess at which tensors are limited to windows around the sampled elements
+_ROWS_OF_ALL: Final = 32  # the same where they are limited to the rows that are read along one of several axes
 _NODES: Final = 16  # operations of a definition that count as one
 _GATHERED: Final = 1 << 17  # elements of an input, where it is read at computed indices only
 _LONGEST: Final = 1 << 14  # terms of a sum in the sampled evaluation
@@ -354,11 +355,23 @@ def shorter_sums(program: Spec, chosen: Chosen, budget: int, longest: int = _LON
         if 2 * points > before[1]:
             cut, points = before  # the work is not that of sums
             break
-    if points > _WINDOWS * budget:  # nor that of the elements that are wanted, but of windows around them
+    if points > (_ROWS_OF_ALL if _is_plain(program) else _WINDOWS) * budget:  # nor that of the elements that are wanted
         kept = {n: _terms(program, chosen, n, most) for n in sorted(extents) if n > most}
         fewer = restrict(program, chosen, kept, images=True)
         cut = fewer if 2 * work(fewer.spec) <= points else cut
     return cut
+
+
+def _is_plain(program: Spec) -> bool:
+    """Whether every position is an axis or a number, for one output.
+
+    Elsewhere tensors have windows around the elements that are wanted.  A tensor that is read along several axes, such
+    as a matrix and its diagonal, has few other elements than those.  Several outputs are evaluated apart.
+    """
+    if len(program.outputs) > 1:
+        return False
+    loads = (e for d in program.definitions for e in walk(d.expr) if isinstance(e, Load))
+    return all(isinstance(i, Var | Const) for e in loads for i in e.index)
 
 
 def _extents(program: Spec) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import isfinite
@@ -47,11 +47,10 @@ def _stated(spec: Spec, precision: str, schedule: Schedule, kernels: frozenset[s
     wanted = [t for t in spec.outputs if t.dtype.is_float and (not exact[t.name] or t.name in rounded_numbers)]
     chunked = in_chunks(program, spec, precision, schedule)
     grows = chunked is not program and grows_in_chunks(spec)
-    found = _bounds(chunked if grows else program, precision, wanted, schedule)
+    shown = chunked if grows else program
+    found = _bounds(shown, precision, tuple(wanted), _of_roundings(schedule, shown))
     if chunked is not program and not grows:
-        from nautilus.check.bound.recurrences.recurrent import chunk_errors
-
-        more = chunk_errors(chunked, precision, wanted, schedule)
+        more = _chunk_errors(chunked, precision, tuple(wanted), _of_roundings(schedule, chunked))
         found = {n: replace(b, relative=b.relative + more.get(n, 0.0)) for n, b in found.items()}
     out: dict[str, Bound] = {}
     for t in spec.outputs:
@@ -65,7 +64,26 @@ def _stated(spec: Spec, precision: str, schedule: Schedule, kernels: frozenset[s
     return out
 
 
-def _bounds(program: Spec, precision: str, wanted: Sequence[Tensor], schedule: Schedule) -> dict[str, Bound]:
+def _of_roundings(schedule: Schedule, program: Spec) -> Schedule:
+    """What roundings of ``program`` depend on in ``schedule``: others that agree in it have the same errors."""
+    names = {d.name for d in program.definitions}
+    splits = tuple(s for s in schedule.splits or () if s.op in names)
+    return Schedule(decompose_operands=schedule.decompose_operands, splits=splits)
+
+
+@lru_cache(maxsize=64)
+def _chunk_errors(
+    chunked: Spec, precision: str, wanted: tuple[Tensor, ...], schedule: Schedule
+) -> Mapping[str, float]:  # fmt: skip
+    from nautilus.check.bound.recurrences.recurrent import chunk_errors
+
+    return chunk_errors(chunked, precision, wanted, schedule)
+
+
+@lru_cache(maxsize=64)
+def _bounds(
+    program: Spec, precision: str, wanted: tuple[Tensor, ...], schedule: Schedule
+) -> Mapping[str, Bound]:  # fmt: skip
     """The bounds of the outputs ``wanted``, which are floats and not exact."""
     if not has_recurrences(program):
         return figures(program, precision, wanted, schedule) if wanted else {}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from nautilus.core.errors import each_or_failures
 from nautilus.core.expr.nodes import Expr, substitute
 from nautilus.core.expr.nodes import refs as refs_of
 from nautilus.core.index.simplify import simplify
@@ -197,6 +198,7 @@ def warpgroup_plan_of(schedule: Schedule | None, kernel: MemKernel) -> Warpgroup
 
 def each_kernel(module: MemModule, f: Callable[[MemKernel], MemKernel]) -> MemModule:
     """``module`` with every kernel replaced by ``f`` of it."""
-    kernels = tuple(k if (new := f(k)) == k else new for k in module.kernels)
+    made = each_or_failures(f, module.kernels)
+    kernels = tuple(k if new == k else new for k, new in zip(module.kernels, made, strict=True))
     same = all(new is k for new, k in zip(kernels, module.kernels, strict=True))
     return module if same else replace(module, kernels=kernels)

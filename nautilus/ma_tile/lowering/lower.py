@@ -18,7 +18,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.errors import ScheduleError
+from nautilus.core.errors import ScheduleError, each_or_failures
 from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import MappingPlan, Schedule, WarpPlan, mapping_of
 from nautilus.core.tiles import floor_pow2
@@ -37,9 +37,11 @@ STAGED = 3  # quarters of the shared memory of a block that stages of loads and 
 def lower_raw(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
     """Lower without waits, barriers and shared-memory offsets (for the passes that place them)."""
     buffers = {b.name: b for b in module.buffers}
-    kernels = tuple(
-        lower_kernel(k, buffers, mapping_of(schedule, k.name) or unplanned(k), target, strict) for k in module.kernels
-    )
+
+    def lowered(k: TileKernel) -> MemKernel:
+        return lower_kernel(k, buffers, mapping_of(schedule, k.name) or unplanned(k), target, strict)
+
+    kernels = each_or_failures(lowered, module.kernels)
     return MemModule(module.name, target, module.buffers, module.params, kernels, module.facts)
 
 

@@ -22,11 +22,14 @@ from nautilus.scalar.rewriting import axis_assumptions, find_defs, kernel_of
 def viewed(program: Program, size: int) -> Program:
     """``program`` with two dimensions for each one whose positions have two digits, the last of ``size``."""
     defs = find_defs(program)
+    places = _places(defs.values())
     for b in program.buffers:
         for k, extent in enumerate(b.shape):
             if b.space not in (Space.INPUT, Space.OUTPUT) or b.strides is not None or not isinstance(extent, int):
                 continue
             if extent % size or not 1 < size < extent:
+                continue
+            if any(_is_longer(d, index[k], size) for d, index in places.get(b.name, ())):
                 continue
             if (made := _all_with_digits(defs.values(), b.name, k, size)) is not None:
                 shape = (*b.shape[:k], extent // size, size, *b.shape[k + 1 :])
@@ -35,6 +38,22 @@ def viewed(program: Program, size: int) -> Program:
                 kernels = tuple(kernel_of(_ordered(d, new)) for d in made)
                 return viewed(replace(program, buffers=buffers, kernels=kernels), size)
     return program
+
+
+def _places(defs: Iterable[Def]) -> dict[str, list[tuple[Def, tuple[Expr, ...]]]]:
+    """By tensor, the definitions that read or write it, with the indices."""
+    found: dict[str, list[tuple[Def, tuple[Expr, ...]]]] = {}
+    for d in defs:
+        found.setdefault(d.name, []).append((d, d.index))
+        for ld in d.reads():
+            found.setdefault(ld.buffer, []).append((d, ld.index))
+    return found
+
+
+def _is_longer(d: Def, e: Expr, size: int) -> bool:
+    """Whether the position ``e`` is an axis of ``d`` with more than ``size`` elements, whose digits are computed."""
+    found = (axis.extent for axis in d.axes if isinstance(e, Var) and axis.name == e.name)
+    return any(isinstance(n, int) and n > size for n in found)
 
 
 def _all_with_digits(defs: Iterable[Def], buffer: str, k: int, size: int) -> list[Def] | None:

@@ -257,6 +257,7 @@ def test_inputs_of_few_elements_are_evaluated_at_once(monkeypatch: pytest.Monkey
     assert len(runs) < 10
     monkeypatch.setattr(recurrent, "_FEW_POINTS", 0)
     stated_module._stated.cache_clear()
+    stated_module._bounds.cache_clear()
     alone = stated(spec)
     assert len(runs) > 30
     for name in ("y", "h"):
@@ -269,6 +270,7 @@ def test_single_steps_of_few_elements_are_evaluated_at_once(monkeypatch: pytest.
     together = stated(spec)["h"]
     monkeypatch.setattr(recurrent, "_FEW_POINTS", 0)
     stated_module._stated.cache_clear()
+    stated_module._bounds.cache_clear()
     alone = stated(spec)["h"]
     assert together.stepwise and alone.stepwise and 0.6 < together.relative / alone.relative < 1.6
 

@@ -61,6 +61,17 @@ def test_sums_keep_their_terms_where_fewer_save_no_work() -> None:
     assert terms >= sampling._TERMS
 
 
+def test_a_matrix_and_its_diagonal_are_those_of_the_sampled_rows() -> None:
+    text = (
+        "dim N = 8192, F = 4096\ninput x: f32[N, F]\noutput corr: f32[F, F]\n"
+        "cov[f, g] = sum[n](x[n, f] * x[n, g])\n"
+        "corr[f, g] = cov[f, g] * rsqrt(cov[f, f] * cov[g, g])\n"
+    )
+    program = rounded(load_text(text, "corr"), "fast", Schedule())
+    whole, _ = sampling._cut(program, sampling._BUDGET)
+    assert sampling.work(whole) < sampling._BUDGET
+
+
 def test_fewer_inputs_where_no_cut_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of windows keep their terms, and so does a mean over their difference, whose terms may cancel."""
     text = (

@@ -9,7 +9,7 @@ from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import Probe, roundings, run
 from nautilus.check.bound.exactness import U32
 from nautilus.check.bound.program import passes, rounded
-from nautilus.check.bound.stated import _stated, stated
+from nautilus.check.bound.stated import _bounds, _stated, stated
 from nautilus.check.compare import relative
 from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array
@@ -124,6 +124,7 @@ def test_integers_that_computed_floats_decide_may_tie() -> None:
 def test_the_figure_is_reproducible() -> None:
     first = bound(MIXED.format(o="f16"))
     _stated.cache_clear()
+    _bounds.cache_clear()
     assert bound(MIXED.format(o="f16")) == first
 
 

@@ -10,7 +10,7 @@ Base addresses are aligned to 256 bytes, as the allocator gives them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.interp.state.values import Fault, encode, register_type, round_registers
 from nautilus.ma_tile.ir.layout import Ints
 from nautilus.ma_tile.ir.ops import MemModule
+
+State: TypeAlias = "dict[str, tuple[bytes, bytes]]"  # of each tensor that kernels write: values, and which are written
 
 
 class GlobalMemory:
@@ -65,6 +67,16 @@ class GlobalMemory:
         for name, owner in self.owner.items():
             self.ready[name] |= owner != 0
             owner[:] = 0
+
+    def state(self) -> State:
+        """What the launches so far have written, between two launches."""
+        return {name: (self.values[name].tobytes(), self.ready[name].tobytes()) for name in self.owner}
+
+    def restore(self, state: State) -> None:
+        """Make what was written that of ``state``, between two launches."""
+        for name, (values, ready) in state.items():
+            self.values[name][:] = np.frombuffer(values, self.values[name].dtype)
+            self.ready[name][:] = np.frombuffer(ready, np.bool_)
 
     def meet(self, threads: range) -> None:
         """All ``threads``, those of one block, are at a barrier."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import permutations
 
 import numpy as np
@@ -13,7 +13,7 @@ from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var, free_vars, walk
 from nautilus.core.index.alternatives import alternatives
-from nautilus.core.index.linear import Linear, build, divided
+from nautilus.core.index.linear import Interval, Linear, build, divided
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.simplify import simplify
 from nautilus.core.index.sizes import nominal_size
@@ -53,6 +53,12 @@ def _dominates(a: Linear, b: Linear, op: str, ranges: Ranges) -> bool:
 
 def never_positive(x: Linear, ranges: Ranges) -> bool:
     """Whether ``x <= 0`` for all values of its variables; distinguishes the cases of a min, a max or a select."""
+    return _never_positive(tuple(x.terms.items()), x.const, tuple(ranges.items()))
+
+
+@lru_cache(maxsize=1 << 15)  # the cases of nested selects meet in the same differences
+def _never_positive(terms: tuple[tuple[Expr, int], ...], const: int, known: tuple[tuple[str, Interval], ...]) -> bool:
+    x, ranges = Linear(dict(terms), const), dict(known)
     _, hi = bounds(x, ranges)
     if hi is not None and hi <= 0:
         return True
