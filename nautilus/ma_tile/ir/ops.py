@@ -226,12 +226,15 @@ class GlobalStore:
     scratch: str | None = declare(SCRATCH, default=None)
 
 
-@op(MA, "ld.shared $slot vec $vec")
+@op(MA, "ld.shared $slot( from $start)? vec $vec")
 class SharedLoad:
+    """``start``: where the part that is loaded begins along the first axis of the buffer."""
+
     result: Frag = declare(RESULT)
     slot: Slot = declare(READ_SLOT)
     vec: int = declare(INTEGER, default=1)
     span: Span = SPAN
+    start: int | None = declare(INTEGER, default=None)
 
 
 @op(MA, "ld.matrix $slot at $axis $start( $paired)?")
@@ -246,15 +249,19 @@ class MatrixLoad:
     span: Span = SPAN
 
 
-@op(MA, "st.shared $slot( block $block)?, $value vec $vec")
+@op(MA, "st.shared $slot( from $start)?( block $block)?, $value vec $vec")
 class SharedStore:
-    """``block``: the destination block of the cluster; None: this block."""
+    """``block``: the destination block of the cluster; None: this block.
+
+    ``start``: where the part that is stored begins along the first axis of the buffer; None: the value is a whole tile.
+    """
 
     slot: Slot = declare(WRITE_SLOT)
     value: Frag = declare(OPERAND)
     vec: int = declare(INTEGER, default=1)
     block: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
+    start: int | None = declare(INTEGER, default=None)
 
 
 @op(MA, "cp.async $slot, $buffer[$index]( where $mask)? vec $vec threads $threads( mbar $mbar)?")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import prod
 
 from nautilus.core.expr.nodes import Load, Var, free_vars
+from nautilus.core.index.groups import count_elements
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, MappingPlan, WarpgroupPlan, WarpPlan
 from nautilus.planner.products.dots import Dot
@@ -98,7 +99,7 @@ def _streamed(defs: Iterable[Def], loop: str, held: Mapping[str, int]) -> int:
 
 
 def _row(ld: Load, held: Mapping[str, int]) -> int:
-    return ld.dtype.bytes * prod(held[x] for x in free_vars(ld) if x in held)
+    return ld.dtype.bytes * count_elements(ld, held)
 
 
 def sizes(

@@ -48,13 +48,13 @@ type, for f16 only above 2^-14; below that the error is 2^-25.  Under a scale fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, free_vars, loads, walk
+from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, free_vars, loads, substitute, walk
 from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.groups import in_groups, named_group, shared_group
@@ -69,6 +69,7 @@ from nautilus.scalar.analysis.ranges.byte_factors import with_byte_factors
 from nautilus.scalar.analysis.ranges.factor_scales import FITS_F16, Scale, scale_of
 from nautilus.scalar.analysis.ranges.precision import (
     SHORT,
+    feeding,
     feeding_wide_outputs,
     in_bf16,
     is_streamed,
@@ -230,7 +231,7 @@ def _beside(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def], to_bytes: 
     """The product of a tensor and a computed factor, which becomes narrow; None where ``pair`` is something else."""
     for n in (1, 0):
         tensor, factor = pair[n], pair[1 - n]
-        met = _tensor(tensor)
+        met = _tensor(tensor) or _typed(tensor)
         if met is None or not _computed(factor, met):
             continue
         short = to_bytes and met.is_float8 and _is_of_bytes(d, factor, tensor, defs)
@@ -292,7 +293,9 @@ def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed 
     own = [frozenset((x - y) & par | x & red) for x, y in (used, used[::-1])]
     made_from = [sources(side, tile, defs) for side, tile in zip(pair, own, strict=True)]
     types = {ld.dtype for found in made_from for ld in found}
-    target = DType.BF16 if in_bf16(*pair) or (DType.BF16 in types and DType.F16 not in types) else DType.F16
+    plain = in_bf16(*pair) or (DType.BF16 in types and DType.F16 not in types)
+    again = any(_is_rounded_elsewhere(d, side, defs) for side in pair)
+    target = DType.BF16 if plain or again else DType.F16
     if not all(made_from) or any(_tensor(side) is not None or _typed(side) is not None for side in pair):
         return None
     (left, one), (right, other) = (_side(d, side, target, defs) for side in pair)
@@ -301,6 +304,30 @@ def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed 
             return None
         left, right = (Side(side, DType.TF32) for side in pair)
     return Narrowed(d, (left, right), (0, 1), tuple(("from", found[0]) for found in made_from), f"{one}; {other}")
+
+
+def _is_rounded_elsewhere(d: Def, factor: Expr, defs: Mapping[str, Def]) -> bool:
+    """Whether ``factor`` is rounded to bf16 for another product, and only outputs of bf16 or 8 bits depend on ``d``.
+
+    Both products then read one tensor, such as latent vectors that are keys and values.
+    """
+    if d.name in feeding(defs, lambda dtype: dtype is not DType.BF16 and not dtype.is_float8):
+        return False
+    return any(_in_order(e) == _in_order(factor) for x in defs.values() if x.op == "sum" for e in _in_bf16(x))
+
+
+def _in_bf16(d: Def) -> Iterator[Expr]:
+    """The factors of the terms of ``d`` that are rounded to bf16."""
+    for e in factors(d.value):
+        match e:
+            case Op(op="cast", args=(Op(op="narrow", dtype=DType.BF16, args=(x,)),)):
+                yield x
+
+
+def _in_order(e: Expr) -> Expr:
+    """``e`` with its axes named in the order in which they occur."""
+    names = dict.fromkeys(n.name for n in walk(e) if isinstance(n, Var))
+    return substitute(e, {name: Var(f"axis {n}") for n, name in enumerate(names)})
 
 
 def widened(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:

@@ -1,0 +1,142 @@
+"""Right operands of warpgroup MMAs that are made from loads elementwise, such as a dequantised tile.
+
+Warpgroup MMAs read right operands from shared memory.  Each consumer computes its own part of the tile, in pieces of a
+few rows: a piece passes through registers beside the accumulators, which leave few.  The lowering
+(:mod:`nautilus.ma_tile.lowering.warpgroup`) loads what the pieces are made from, and stores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import prod
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Expr, Ref, Var, rewrite
+from nautilus.core.records import dataclass
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
+from nautilus.ma_tile.ir.instruction_tables import WGMMA, operand_types
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.lowering.dots import DotPlan, as_operand
+from nautilus.ma_tile.lowering.layouts import spread
+from nautilus.ma_tile.lowering.operands.computed_operands import users
+from nautilus.ma_tile.lowering.staging import ordered
+from nautilus.targets.limits import VECTOR_BYTES
+from nautilus.vr_tile import ir as vr
+from nautilus.vr_tile.ir import TileKernel, Value
+
+REGISTERS = 32  # elements of a piece that a thread has
+PIECE = "_from_"  # between the name of a value and where its piece begins
+_LEAVES = vr.LoadOp | vr.ConstOp | vr.IndexOp | vr.ParamOp
+
+
+@dataclass(frozen=True, slots=True)
+class MadeTile:
+    """The part of a tile that a consumer makes: ``axes`` in shared memory, in pieces of ``rows`` along the first one.
+
+    ``vec``: elements along the last axis that a thread stores at once.
+    """
+
+    axes: tuple[TileAxis, TileAxis]
+    rows: int
+    vec: int
+
+    def layout(self, warps: int) -> FragLayout:
+        """The layout of a piece."""
+        return spread((TileAxis(self.axes[0].name, self.rows), self.axes[1]), self.vec, warps)
+
+
+def made_tiles(
+    kernel: TileKernel, dots: Mapping[str, DotPlan], defs: Mapping[str, vr.TileOp], buffers: Mapping[str, Buffer],
+    refs: RefAxes,
+) -> dict[str, MadeTile]:  # fmt: skip
+    """The values of ``kernel`` that are such operands; ``dots``: their products."""
+    out: dict[str, MadeTile] = {}
+    for op in vr.walk_ops(kernel.body):
+        if isinstance(op, vr.DotOp) and (instr := WGMMA.get(dots[op.result.name].instr)) is not None:
+            v = as_operand(op.a if dots[op.result.name].swap else op.b, defs, operand_types(instr, "b"))
+            chain = list(_chain(v, defs))
+            if isinstance(defs.get(v.name), vr.MapOp) and all(isinstance(x, vr.MapOp | _LEAVES) for x in chain):
+                found = _tile(v, chain, buffers, refs)
+                out |= {} if found is None else {v.name: found}
+    return out
+
+
+def delayed(kernel: TileKernel, made: Mapping[str, MadeTile], defs: Mapping[str, vr.TileOp]) -> frozenset[str]:
+    """The values that only the tiles of ``made`` are made from, which are computed in pieces."""
+    readers, found, todo = users(kernel), set(made), list(made)
+    while todo:
+        op = defs.get(todo.pop())
+        for a in op.args if isinstance(op, vr.MapOp) else ():
+            mine = all(isinstance(r, vr.MapOp) and r.result.name in found for r in readers.get(a.name, ()))
+            if a.name not in found and mine:
+                found.add(a.name)
+                todo.append(a.name)
+    return frozenset(found)
+
+
+def _chain(v: Value, defs: Mapping[str, vr.TileOp]) -> Iterator[vr.TileOp | None]:
+    """The ops that ``v`` is made by, through elementwise work."""
+    op = defs.get(v.name)
+    yield op
+    for a in op.args if isinstance(op, vr.MapOp) else ():
+        yield from _chain(a, defs)
+
+
+def _tile(v: Value, chain: list[vr.TileOp | None], buffers: Mapping[str, Buffer], refs: RefAxes) -> MadeTile | None:
+    """How a consumer makes ``v``; None where it is no matrix of whole vectors."""
+    names = v.type.names
+    loads = [op for op in chain if isinstance(op, vr.LoadOp) and set(op.result.type.names) == set(names)]
+    last = next((x for op in loads if (x := contiguous_axis(buffers[op.buffer], op.index, names, refs))), None)
+    axes = ordered(v.type.axes, last)
+    vec = VECTOR_BYTES // v.type.dtype.bytes
+    if last is None or len(axes) != 2 or axes[1].size % vec:
+        return None
+    threads, rows = 32 * GROUP_WARPS, axes[0].size
+    while rows % 2 == 0 and rows * axes[1].size > REGISTERS * threads:
+        rows //= 2
+    whole = rows * axes[1].size % (threads * vec) == 0 and prod(v.type.shape) > 0
+    return MadeTile((axes[0], axes[1]), rows, vec) if whole else None
+
+
+def pieces(defs: Mapping[str, vr.TileOp], v: Value, rows: TileAxis, start: int) -> list[vr.TileOp]:
+    """The ops that make the piece of ``v`` with ``rows`` from ``start`` on, operands first."""
+    made: dict[str, vr.TileOp] = {}
+
+    def named(x: Value) -> Value:
+        axes = tuple(rows if a.name == rows.name else a for a in x.type.axes)
+        return Value(f"{x.name}{PIECE}{start}", TileType(x.type.dtype, axes))
+
+    def expr(e: Expr) -> Expr:
+        def rule(n: Expr) -> Expr | None:
+            if isinstance(n, Var) and n.name == rows.name and start:
+                return calc("add", n, start)
+            if isinstance(n, Ref) and (op := defs.get(n.name)) is not None:
+                (x,) = vr.results(op)
+                return replace(n, name=piece(x).name) if rows.name in x.type.names else None
+            return None
+
+        return rewrite(e, rule)
+
+    def piece(x: Value) -> Value:
+        out, op = named(x), defs.get(x.name)
+        if rows.name not in x.type.names or op is None or out.name in made:
+            return out if out.name in made else x
+        match op:
+            case vr.MapOp():
+                made[out.name] = replace(op, result=out, args=tuple(map(piece, op.args)))
+            case vr.LoadOp():
+                mask = None if op.mask is None else expr(op.mask)
+                made[out.name] = replace(op, result=out, index=tuple(map(expr, op.index)), mask=mask)
+            case vr.IndexOp():
+                made[out.name] = replace(op, result=out, expr=expr(op.expr))
+            case _:
+                assert isinstance(op, vr.ConstOp | vr.ParamOp)
+                made[out.name] = replace(op, result=out)
+        return out
+
+    piece(v)
+    return list(made.values())
