@@ -4,8 +4,8 @@ Loaded operands come to shared memory by TMA copies, swizzled as the instruction
 operand may also be computed: its fragment then is a permutation inside each thread (the accumulator of
 the dot before), or is made in the instruction's own layout from loads.  A right operand that is made from
 loads, such as a dequantised tile, is computed by all consumers, a part by each, and stored to shared memory, where all
-products that read it find it.  Nothing else goes through shared memory: everything elementwise lies in the accumulators'
-layouts or their projections, where it belongs to one consumer and, along columns, to four lanes.
+products that read it find it.  Nothing else goes through shared memory: everything elementwise lies in the layouts of
+accumulators or their projections, where it belongs to one consumer and, along columns, to four lanes.
 
 Cooperative warpgroups (``WarpgroupPlan.tile_scheduling``) each run the whole kernel on their part of the rows
 (``ma_tile.lowering.consumers``): a loaded left operand has one stage a warpgroup, right operands are shared.  Where
@@ -43,7 +43,7 @@ from nautilus.ma_tile.lowering.consumers import Own, split_axis
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, forms
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment
-from nautilus.ma_tile.lowering.operands.made_tiles import PIECE, MadeTile, delayed, made_tiles, pieces
+from nautilus.ma_tile.lowering.operands.made_tiles import PIECE, MadeTile, delayed, made_tiles, pieces, unmasked
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import place, shared_vec
 from nautilus.ma_tile.lowering.warpgroup_dots import GroupPlan, plan_warpgroup, reject
@@ -87,7 +87,7 @@ class _WarpgroupLowering(Lowering):
         super().__init__(kernel, buffers, mapping, dict(plan.dots), (GROUP_WARPS, 1))
         self.plan, self.parts = plan, own.parts
         self.bulk: dict[str, Slot] = {}  # value -> where it is in shared memory
-        self.made = made_tiles(kernel, plan.dots, self.defs, buffers, self.refs) if plan.consumers > 1 else {}
+        self.made = made_tiles(own, plan.dots, self.defs, buffers, self.refs) if plan.consumers > 1 else {}
         self.delayed = delayed(kernel, self.made, self.defs)
         self.pieces: dict[str, int] = {}  # value of a piece -> where the piece begins
         self.interleaved = _interleaved(kernel, buffers, self.defs, plan.dots)  # dot -> where its positions begin
@@ -173,7 +173,8 @@ class _WarpgroupLowering(Lowering):
         slot = Slot(buffer.name, Var(CONSUMER), where.swizzle)
         barrier = consumers_barrier(consumers)
         for start in range(0, tile.axes[0].size, tile.rows):
-            made = pieces(self.defs, entry.value, TileAxis(tile.axes[0].name, tile.rows), start)
+            rows = TileAxis(tile.axes[0].name, tile.rows)
+            made = pieces(self.defs, entry.value, rows, start, lambda name: self._copied(self.env[name]) is not None)
             for op in made:
                 (result,) = vr.results(op)
                 self.env.setdefault(result.name, Entry(result, op, entry.depth))
@@ -216,7 +217,7 @@ class _WarpgroupLowering(Lowering):
             return self.bulk[entry.value.name]
         if prod(op.result.type.shape) < LEAST:
             return None
-        load = self._at_variables(op, entry.depth)
+        load = self._at_variables(unmasked(op)[0], entry.depth)
         box = tma_box(self.buffers[op.buffer], op.result.type.axes, load.index, load.mask, self.ranges)
         if not isinstance(box, TmaBox) or box.axes[0].name not in {t.axes[0].name for t in self.made.values()}:
             return None

@@ -235,7 +235,8 @@ def _beside(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def], to_bytes: 
         if met is None or not _computed(factor, met):
             continue
         short = to_bytes and met.is_float8 and _is_of_bytes(d, factor, tensor, defs)
-        target = DType.BF16 if met.is_float8 and in_bf16(factor) else _TARGET[met]
+        short_bf16 = met in SHORT and (in_bf16(factor) or _is_rounded_elsewhere(d, tensor, defs))
+        target = DType.BF16 if short_bf16 else _TARGET[met]
         side, note = _side(d, factor, DType.F8E4M3 if short else target, defs)
         wider = side.dtype is DType.TF32 or (met in SHORT and not short)
         kept = Side(tensor, side.dtype if wider else None)

@@ -21,6 +21,7 @@ reader of the product hides what differs (:mod:`nautilus.vr_tile.analysis.hidden
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -99,15 +100,15 @@ def _kernel(k: TileKernel) -> TileKernel:
 def _with_masks(k: TileKernel) -> TileKernel:
     """``k`` with masks at first operands, as other loads of the same tile have, where no reader shows what differs."""
     defs = {v.name: op for op in walk_ops(k.body) for v in results(op)}
+    uses = Counter(v.name for x in walk_ops(k.body) for v in operands(x))
     masks: dict[str, Expr] = {}
     for block in _blocks(k.body):
         for op in (x for x in block if isinstance(x, DotOp) and len(x.axes) == 1):
-            for mine in (x for v in (op.a, op.b) if isinstance(x := defs.get(v.name), LoadOp) and x in block):
+            for mine in (x for v in (op.a, op.b) for x in _loads_of(v, defs, uses) if x in block):
                 found = (x.mask for x in block if isinstance(x, LoadOp) and _alike(mine, x, op.axes[0]))
                 mask = next((m for m in found if m is not None and m != mine.mask), None)
                 more = None if mask is None else _more(mask, mine.mask)
-                alone = sum(mine.result in operands(x) for x in walk_ops(k.body)) == 1
-                if mask is not None and more is not None and alone and hides(k.body, block, op, more, defs):
+                if mask is not None and more is not None and hides(k.body, block, op, more, defs):
                     masks[mine.result.name] = mask
     if not masks:
         return k
@@ -118,6 +119,16 @@ def _with_masks(k: TileKernel) -> TileKernel:
         return replace(op, mask=masks[op.result.name]) if isinstance(op, LoadOp) and op.result.name in masks else op
 
     return replace(k, body=tuple(map(masked, k.body)))
+
+
+def _loads_of(v: Value, defs: Mapping[str, TileOp], uses: Mapping[str, int]) -> Iterator[LoadOp]:
+    """The loads that ``v`` is made from by elementwise work, and of which nothing else is made."""
+    op = defs.get(v.name)
+    if uses[v.name] == 1 and isinstance(op, LoadOp):
+        yield op
+    elif uses[v.name] == 1 and isinstance(op, MapOp):
+        for x in op.args:
+            yield from _loads_of(x, defs, uses)
 
 
 def _with_zeros(k: TileKernel) -> TileKernel:

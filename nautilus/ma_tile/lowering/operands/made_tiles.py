@@ -7,19 +7,22 @@ few rows: a piece passes through registers beside the accumulators, which leave 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Expr, Ref, Var, rewrite
+from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, rewrite
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.lowering.consumers import Own
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand
 from nautilus.ma_tile.lowering.layouts import spread
 from nautilus.ma_tile.lowering.operands.computed_operands import users
@@ -50,14 +53,14 @@ class MadeTile:
 
 
 def made_tiles(
-    kernel: TileKernel, dots: Mapping[str, DotPlan], defs: Mapping[str, vr.TileOp], buffers: Mapping[str, Buffer],
-    refs: RefAxes,
-) -> dict[str, MadeTile]:  # fmt: skip
-    """The values of ``kernel`` that are such operands; ``dots``: their products."""
+    own: Own, dots: Mapping[str, DotPlan], defs: Mapping[str, vr.TileOp], buffers: Mapping[str, Buffer], refs: RefAxes
+) -> dict[str, MadeTile]:
+    """The values of the consumer ``own`` that are such operands; ``dots``: their products."""
     out: dict[str, MadeTile] = {}
-    for op in vr.walk_ops(kernel.body):
+    for op in vr.walk_ops(own.kernel.body):
         if isinstance(op, vr.DotOp) and (instr := WGMMA.get(dots[op.result.name].instr)) is not None:
             v = as_operand(op.a if dots[op.result.name].swap else op.b, defs, operand_types(instr, "b"))
+            v = replace(v, name=own.parts.get(v.name, (v.name, 0))[0])
             chain = list(_chain(v, defs))
             if isinstance(defs.get(v.name), vr.MapOp) and all(isinstance(x, vr.MapOp | _LEAVES) for x in chain):
                 found = _tile(v, chain, buffers, refs)
@@ -102,8 +105,13 @@ def _tile(v: Value, chain: list[vr.TileOp | None], buffers: Mapping[str, Buffer]
     return MadeTile((axes[0], axes[1]), rows, vec) if whole else None
 
 
-def pieces(defs: Mapping[str, vr.TileOp], v: Value, rows: TileAxis, start: int) -> list[vr.TileOp]:
-    """The ops that make the piece of ``v`` with ``rows`` from ``start`` on, operands first."""
+def pieces(
+    defs: Mapping[str, vr.TileOp], v: Value, rows: TileAxis, start: int, copied: Callable[[str], bool]
+) -> list[vr.TileOp]:
+    """The ops that make the piece of ``v`` with ``rows`` from ``start`` on, operands first.
+
+    ``copied``: whether a loaded value is in shared memory, with elements in place of those that its mask leaves out.
+    """
     made: dict[str, vr.TileOp] = {}
 
     def named(x: Value) -> Value:
@@ -129,8 +137,10 @@ def pieces(defs: Mapping[str, vr.TileOp], v: Value, rows: TileAxis, start: int) 
             case vr.MapOp():
                 made[out.name] = replace(op, result=out, args=tuple(map(piece, op.args)))
             case vr.LoadOp():
+                op, condition = unmasked(op) if copied(x.name) else (op, None)
                 mask = None if op.mask is None else expr(op.mask)
                 made[out.name] = replace(op, result=out, index=tuple(map(expr, op.index)), mask=mask)
+                return out if condition is None else chosen(out, expr(condition))
             case vr.IndexOp():
                 made[out.name] = replace(op, result=out, expr=expr(op.expr))
             case _:
@@ -138,5 +148,32 @@ def pieces(defs: Mapping[str, vr.TileOp], v: Value, rows: TileAxis, start: int) 
                 made[out.name] = replace(op, result=out)
         return out
 
-    piece(v)
-    return list(made.values())
+    def chosen(x: Value, condition: Expr) -> Value:
+        """``x`` where ``condition`` holds, and 0 elsewhere."""
+        dtype = x.type.dtype.compute
+        axes = tuple(a for a in x.type.axes if a.name in free_vars(condition))
+        cond = Value(f"{x.name}_inside", TileType(DType.BOOL, axes))
+        wide, out = (Value(f"{x.name}_{name}", TileType(dtype, x.type.axes)) for name in ("wide", "chosen"))
+        zero = Value(f"{x.name}_zero", TileType(dtype))
+        made.update({
+            cond.name: vr.IndexOp(cond, condition),
+            wide.name: vr.MapOp(wide, "cast", (x,)),
+            zero.name: vr.ConstOp(zero, 0.0 if dtype.is_float else 0),
+            out.name: vr.MapOp(out, "select", (cond, wide, zero)),
+        })  # fmt: skip
+        return out
+
+    last = piece(v)
+    found = list(made.values())
+    assert vr.results(found[-1])[0] == last
+    return found
+
+
+def unmasked(op: vr.LoadOp) -> tuple[vr.LoadOp, Expr | None]:
+    """``op`` without the conditions of its mask that differ between elements, and these.
+
+    A TMA copy loads whole tiles, and such elements become 0 behind it.
+    """
+    every = conjuncts(op.mask)
+    apart = [c for c in every if not free_vars(c).isdisjoint(op.result.type.names)]
+    return replace(op, mask=conjunction([c for c in every if c not in apart])), conjunction(apart)

@@ -15,7 +15,8 @@ do not hide.  They are loaded in the iteration before, into registers that the l
 A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, if the
 kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
 :data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
-in any case.
+in any case.  In loops of warpgroup MMAs, whose consumers have few registers, only what operands in shared memory are
+made from is loaded ahead, such as the scales of a dequantised tile.
 """
 
 from __future__ import annotations
@@ -26,9 +27,21 @@ from dataclasses import replace
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Var
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.ir.instruction_tables import MMA
-from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, IfOp, MemKernel, MemModule, MemOp, MmaOp, walk_ops
-from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
+from nautilus.ma_tile.ir.async_ops import TmaLoad
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
+from nautilus.ma_tile.ir.ops import (
+    AsyncCopy,
+    ForOp,
+    GlobalLoad,
+    IfOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    MmaOp,
+    SharedStore,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import defined, each_kernel, reads, rebuild
 from nautilus.ma_tile.passes.copies.prefetch_steps import at_step, independent, registers
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 
@@ -54,7 +67,9 @@ def _kernel(kernel: MemKernel, room: int) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not _runs_ahead(op):
             return (op,)
-        loads = _fitting(kernel, [x for x in independent(kernel, op) if _is_used(x, op)], room)
+        made = _made_from(op) if any(map(_is_wgmma, op.body)) else None
+        found = (x for x in independent(kernel, op) if _is_used(x, op))
+        loads = _fitting(kernel, [x for x in found if made is None or x.result.name in made], room)
         return _ahead(op, loads, names) if loads else (op,)
 
     body = rebuild(kernel.body, rule)
@@ -68,9 +83,27 @@ def _is_used(x: GlobalLoad, loop: ForOp) -> bool:
 
 
 def _runs_ahead(loop: ForOp) -> bool:
-    """Whether ``loop`` has MMAs of warps, and issues copies of later iterations."""
+    """Whether ``loop`` has MMAs, and issues copies of later iterations, as a producer of warpgroups will do."""
+    if any(map(_is_wgmma, loop.body)):
+        return any(isinstance(x, TmaLoad) for x in loop.body)
     mmas = any(isinstance(x, MmaOp) and x.instr in MMA for x in loop.body)
     return mmas and any(isinstance(y, AsyncCopy) for x in loop.body if isinstance(x, IfOp) for y in x.body)
+
+
+def _is_wgmma(op: MemOp) -> bool:
+    return isinstance(op, MmaOp) and op.instr in WGMMA
+
+
+def _made_from(loop: ForOp) -> set[str]:
+    """The fragments from which ``loop`` makes what it stores to shared memory."""
+    made = {d.name: x for x in loop.body for d in defined(x)}
+    found, todo = set[str](), [x.value.name for x in loop.body if isinstance(x, SharedStore)]
+    while todo:
+        name = todo.pop()
+        if name in made and name not in found:
+            found.add(name)
+            todo += reads(made[name])
+    return found
 
 
 def _fitting(kernel: MemKernel, loads: Sequence[GlobalLoad], room: int) -> list[GlobalLoad]:
