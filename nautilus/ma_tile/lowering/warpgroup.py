@@ -158,7 +158,7 @@ class _WarpgroupLowering(Lowering):
         own, part = self.parts.get(v.name, (v.name, None))
         entry = self.env[own]
         tile = self.made.get(own)
-        if tile is None or entry.depth == 0 or self.plan.divided not in v.type.names:
+        if tile is None or entry.depth == 0 or not self.parts:
             reject(self.kernel, dot, f"has a right operand, %{v.name}, that is computed, not loaded")
         if own not in self.bulk:
             self.bulk[own] = self._stored(entry, tile, dot.span)
@@ -260,6 +260,8 @@ class _WarpgroupLowering(Lowering):
             if entry.value.name not in self.bulk:
                 self.bulk[entry.value.name] = self._copy(entry, op, found)
             return self.bulk[entry.value.name]
+        if side == "b" and self.parts and self.parts.get(entry.value.name, (entry.value.name,))[0] in self.made:
+            return self._made(entry.value, dot)
         if side == "a" and (entry.depth < self.b.depth or entry.depth == 0):  # loaded once: not worth a copy
             return self.get(entry.value, a_fragment(plan, self.sizes))
         hand = "left" if side == "a" else "right"

@@ -14,7 +14,7 @@ from math import prod
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, rewrite
+from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, refs, rewrite
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
@@ -62,10 +62,17 @@ def made_tiles(
             v = as_operand(op.a if dots[op.result.name].swap else op.b, defs, operand_types(instr, "b"))
             v = replace(v, name=own.parts.get(v.name, (v.name, 0))[0])
             chain = list(_chain(v, defs))
-            if isinstance(defs.get(v.name), vr.MapOp) and all(isinstance(x, vr.MapOp | _LEAVES) for x in chain):
+            computed = isinstance(x := defs.get(v.name), vr.MapOp) or _is_gathered(x, defs)
+            if computed and all(isinstance(x, vr.MapOp | _LEAVES) for x in chain):
                 found = _tile(v, chain, buffers, refs)
                 out |= {} if found is None else {v.name: found}
     return out
+
+
+def _is_gathered(op: vr.TileOp | None, defs: Mapping[str, vr.TileOp]) -> bool:
+    """Whether ``op`` loads rows at positions of their own, which no TMA copy does."""
+    names = {n for e in op.index for n in refs(e)} if isinstance(op, vr.LoadOp) else set()
+    return any(v.type.axes for name in names if name in defs for v in vr.results(defs[name]))
 
 
 def delayed(kernel: TileKernel, made: Mapping[str, MadeTile], defs: Mapping[str, vr.TileOp]) -> frozenset[str]:
@@ -116,7 +123,7 @@ def pieces(
 
     def named(x: Value) -> Value:
         axes = tuple(rows if a.name == rows.name else a for a in x.type.axes)
-        return Value(f"{x.name}{PIECE}{start}", TileType(x.type.dtype, axes))
+        return Value(f"{x.name}{PIECE}{start}_to_{start + rows.size}", TileType(x.type.dtype, axes))
 
     def expr(e: Expr) -> Expr:
         def rule(n: Expr) -> Expr | None:

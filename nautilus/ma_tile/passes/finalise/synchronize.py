@@ -1,9 +1,10 @@
 """Insert the waits and barriers that accesses to shared memory need, and no others.
 
 The pass first removes every wait and every barrier of all threads, so it may run again after any change.  Named
-barriers stay; one that all threads of the block reach is a barrier of all threads too.  A synchronous ``tma.load`` acts as a barrier before it and after it: all threads reach it, and all
-threads see its bytes afterwards.  A forward analysis computes for each op which shared bytes were written or read
-since the last barrier, and which copies may be outstanding.  The pass inserts
+barriers stay; one that all threads of the block reach is a barrier of all threads too.  A synchronous ``tma.load`` acts
+as a barrier before it and after it: all threads reach it, and all threads see its bytes afterwards.  A forward analysis
+computes for each op which shared bytes were written or read since the last barrier, and which copies may be
+outstanding.  The pass inserts
 
 * a barrier before an op that touches bytes that a thread touched since the last barrier, if one of the two accesses
   is a write (the threads of one warp count as different threads, because they do not run in lockstep);
