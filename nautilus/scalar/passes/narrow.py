@@ -1,12 +1,14 @@
 """``narrow``: a computed f32 factor of a matrix product is rounded to the 16-bit type of the other factor.
 
 The contract (``grammar/README.md``, "Numbers") permits this for tensor cores; ``strict`` forbids it.
-A factor of a sum's product qualifies where the other factor is a loaded f16, bf16 or 8-bit tensor,
-each of the two has a parallel axis of its own (so it *is* a matrix product), and the spec has not rounded the factor to
-that type.  A bf16 tensor beside an f16 tensor counts as a computed factor, because f16 holds its mantissa, and so does
-an 8-bit tensor beside one of 16 bits, which holds its numbers exactly.  What it becomes:
+A factor of a sum's product qualifies where the other factor is a loaded f16, bf16 or 8-bit tensor, or an element of a
+definition that the spec gives a type of 16 bits, each of the two has a parallel axis of its own (so it *is* a matrix
+product), and the spec has not rounded the factor to that type.  A bf16 tensor beside an f16 tensor counts as a computed
+factor, because f16 holds its mantissa, and so does an 8-bit tensor beside one of 16 bits, which holds its numbers
+exactly.  What it becomes:
 
-* beside bf16: ``narrow<bf16>``, which has f32's range; beside 8 bits too, where bf16 holds the factor exactly;
+* beside bf16: ``narrow<bf16>``, which has f32's range; beside 8 bits too, where bf16 holds the factor exactly, or where
+  the 8 bits are bf16 for another product and only outputs of bf16 or 8 bits need the sum;
 * beside f16 (or 8 bits, which f16 holds exactly): ``narrow<f16>``, where :mod:`nautilus.scalar.analysis.value_range`
   proves that it cannot overflow f16;
 * else ``narrow<f16>`` of the factor times a power of two, which the sum is divided by.  The power is a constant where
@@ -30,7 +32,8 @@ upper end of the range, where these are 2^-13 and 2^-17 of the largest element o
 
 Where both factors are computed, both become narrow if each of them is made from a 16-bit or 8-bit tensor over all of
 its axes, and only outputs of at most 16 bits depend on the sum: such outputs are rounded in the same place anyway. The
-type is bf16 if all these tensors are or it holds both factors exactly, else f16; a factor that needs tf32 has it if few
+type is bf16 if all these tensors are, if it holds both factors exactly, or if one of them is rounded to bf16 for
+another product and only outputs of bf16 or 8 bits depend on the sum, else f16; a factor that needs tf32 has it if few
 results use an element of it, and nothing is done otherwise.
 
 A product of 8-bit tensors over a short axis becomes one of 16 bits if it is part of a factor that becomes narrow: the
