@@ -186,8 +186,8 @@ class _WarpgroupLowering(Lowering):
                 self.b.emit(barrier, entry.depth)
             vec = shared_vec(layout, tile.axes, dtype)
             self.b.emit(ma.SharedStore(slot, frag, vec, span=span, start=start), entry.depth)
-        for op in (ProxyFence(span), barrier):
-            self.b.emit(op, entry.depth)
+        self.b.emit(ProxyFence(span), entry.depth)
+        self.b.emit(barrier, entry.depth)
         return slot
 
     def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:

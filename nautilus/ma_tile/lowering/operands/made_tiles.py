@@ -8,7 +8,7 @@ few rows: a piece passes through registers beside the accumulators, which leave 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from math import prod
 
 from nautilus.core.buffers import Buffer
@@ -119,61 +119,74 @@ def pieces(
 
     ``copied``: whether a loaded value is in shared memory, with elements in place of those that its mask leaves out.
     """
-    made: dict[str, vr.TileOp] = {}
+    work = _Pieces(defs, rows, start, copied)
+    work.piece(v)
+    return list(work.made.values())
 
-    def named(x: Value) -> Value:
-        axes = tuple(rows if a.name == rows.name else a for a in x.type.axes)
-        return Value(f"{x.name}{PIECE}{start}_to_{start + rows.size}", TileType(x.type.dtype, axes))
 
-    def expr(e: Expr) -> Expr:
+@dataclass(slots=True)
+class _Pieces:
+    """The ops of one piece, by the names of their results."""
+
+    defs: Mapping[str, vr.TileOp]
+    rows: TileAxis
+    start: int
+    copied: Callable[[str], bool]
+    made: dict[str, vr.TileOp] = field(default_factory=dict)
+
+    def piece(self, x: Value) -> Value:
+        """The piece of ``x``; itself where it has no rows."""
+        axes = tuple(self.rows if a.name == self.rows.name else a for a in x.type.axes)
+        name = f"{x.name}{PIECE}{self.start}_to_{self.start + self.rows.size}"
+        out, op = Value(name, TileType(x.type.dtype, axes)), self.defs.get(x.name)
+        if self.rows.name not in x.type.names or op is None:
+            return x
+        if f"{name}_chosen" in self.made:
+            return vr.results(self.made[f"{name}_chosen"])[0]
+        if name in self.made:
+            return out
+        match op:
+            case vr.MapOp():
+                self.made[name] = replace(op, result=out, args=tuple(map(self.piece, op.args)))
+            case vr.LoadOp():
+                op, condition = unmasked(op) if self.copied(x.name) else (op, None)
+                mask = None if op.mask is None else self.expr(op.mask)
+                self.made[name] = replace(op, result=out, index=tuple(map(self.expr, op.index)), mask=mask)
+                return out if condition is None else self.chosen(out, self.expr(condition))
+            case vr.IndexOp():
+                self.made[name] = replace(op, result=out, expr=self.expr(op.expr))
+            case _:
+                assert isinstance(op, vr.ConstOp | vr.ParamOp)
+                self.made[name] = replace(op, result=out)
+        return out
+
+    def expr(self, e: Expr) -> Expr:
+        """``e`` at the rows of the piece."""
+
         def rule(n: Expr) -> Expr | None:
-            if isinstance(n, Var) and n.name == rows.name and start:
-                return calc("add", n, start)
-            if isinstance(n, Ref) and (op := defs.get(n.name)) is not None:
+            if isinstance(n, Var) and n.name == self.rows.name and self.start:
+                return calc("add", n, self.start)
+            if isinstance(n, Ref) and (op := self.defs.get(n.name)) is not None:
                 (x,) = vr.results(op)
-                return replace(n, name=piece(x).name) if rows.name in x.type.names else None
+                return replace(n, name=self.piece(x).name) if self.rows.name in x.type.names else None
             return None
 
         return rewrite(e, rule)
 
-    def piece(x: Value) -> Value:
-        out, op = named(x), defs.get(x.name)
-        if rows.name not in x.type.names or op is None or out.name in made:
-            return out if out.name in made else x
-        match op:
-            case vr.MapOp():
-                made[out.name] = replace(op, result=out, args=tuple(map(piece, op.args)))
-            case vr.LoadOp():
-                op, condition = unmasked(op) if copied(x.name) else (op, None)
-                mask = None if op.mask is None else expr(op.mask)
-                made[out.name] = replace(op, result=out, index=tuple(map(expr, op.index)), mask=mask)
-                return out if condition is None else chosen(out, expr(condition))
-            case vr.IndexOp():
-                made[out.name] = replace(op, result=out, expr=expr(op.expr))
-            case _:
-                assert isinstance(op, vr.ConstOp | vr.ParamOp)
-                made[out.name] = replace(op, result=out)
-        return out
-
-    def chosen(x: Value, condition: Expr) -> Value:
+    def chosen(self, x: Value, condition: Expr) -> Value:
         """``x`` where ``condition`` holds, and 0 elsewhere."""
         dtype = x.type.dtype.compute
         axes = tuple(a for a in x.type.axes if a.name in free_vars(condition))
         cond = Value(f"{x.name}_inside", TileType(DType.BOOL, axes))
         wide, out = (Value(f"{x.name}_{name}", TileType(dtype, x.type.axes)) for name in ("wide", "chosen"))
         zero = Value(f"{x.name}_zero", TileType(dtype))
-        made.update({
+        self.made |= {
             cond.name: vr.IndexOp(cond, condition),
             wide.name: vr.MapOp(wide, "cast", (x,)),
             zero.name: vr.ConstOp(zero, 0.0 if dtype.is_float else 0),
             out.name: vr.MapOp(out, "select", (cond, wide, zero)),
-        })  # fmt: skip
+        }
         return out
-
-    last = piece(v)
-    found = list(made.values())
-    assert vr.results(found[-1])[0] == last
-    return found
 
 
 def unmasked(op: vr.LoadOp) -> tuple[vr.LoadOp, Expr | None]:

@@ -96,8 +96,8 @@ def order(kernel: MemKernel, outstanding: bool = True, volatile: bool = False) -
         kernel = keep_outstanding(kernel, volatile)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
     roles = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
-    products = [op for op in walk_ops(kernel.body) if isinstance(op, MmaOp) and is_wgmma(op)]
-    passed_on = frozenset(op.acc.name for op in products if op.acc is not None and uses[op.acc.name] == 1)
+    mmas = [op for op in walk_ops(kernel.body) if isinstance(op, MmaOp) and is_wgmma(op)]
+    passed_on = frozenset(op.acc.name for op in mmas if op.acc is not None and uses[op.acc.name] == 1)
     work = _Order(Names(kernel), uses, volatile, {c.name: c.stages for c in kernel.pipelines}, roles, passed_on)
     body = work.scope(kernel.body)
     return kernel if body == kernel.body else replace(kernel, body=body)
