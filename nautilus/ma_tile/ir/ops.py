@@ -22,7 +22,8 @@ Meaning.
   iterations.
 * ``st.shared`` stores whole stages.  Of the warps that hold copies of an element, the first one stores it.
   ``ld.shared`` loads a whole stage or its beginning: fewer positions along some axes, or only the first one (the
-  fragment has no such axis).  Positions on the buffer's axes are the fragment's.
+  fragment has no such axis).  Positions on the buffer's axes are the fragment's; with ``from n`` either op accesses a
+  part of the stage, which begins at ``n`` along the first axis of the buffer.
 * ``ld.matrix`` reads the part of a stage that starts at position NUMBER along AXIS and extends over the
   fragment's size there, in an ``a_layout`` or ``b_layout`` of one k-step (16-bit types).
 * ``cp.async``: the fragment layout ``threads`` assigns elements to threads; one instruction copies ``vec``
