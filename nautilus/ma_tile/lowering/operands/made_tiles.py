@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
-from math import prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc
@@ -18,7 +17,7 @@ from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, refs, rewrite
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis
+from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, repeated_width
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -101,15 +100,22 @@ def _tile(v: Value, chain: list[vr.TileOp | None], buffers: Mapping[str, Buffer]
     names = v.type.names
     loads = [op for op in chain if isinstance(op, vr.LoadOp) and set(op.result.type.names) == set(names)]
     last = next((x for op in loads if (x := contiguous_axis(buffers[op.buffer], op.index, names, refs))), None)
+    last = last or next((x for op in loads for x in names if _shares(op, buffers[op.buffer], x, refs)), None)
     axes = ordered(v.type.axes, last)
     vec = VECTOR_BYTES // v.type.dtype.bytes
     if last is None or len(axes) != 2 or axes[1].size % vec:
         return None
-    threads, rows = 32 * GROUP_WARPS, axes[0].size
-    while rows % 2 == 0 and rows * axes[1].size > REGISTERS * threads:
+    threads, rows, columns = 32 * GROUP_WARPS, axes[0].size, axes[1].size
+    if rows * columns % (threads * vec):
+        return None
+    while rows * columns > REGISTERS * threads and rows * columns % (2 * threads * vec) == 0 and rows % 2 == 0:
         rows //= 2
-    whole = rows * axes[1].size % (threads * vec) == 0 and prod(v.type.shape) > 0
-    return MadeTile((axes[0], axes[1]), rows, vec) if whole else None
+    return MadeTile((axes[0], axes[1]), rows, vec)
+
+
+def _shares(op: vr.LoadOp, buffer: Buffer, axis: str, refs: RefAxes) -> bool:
+    """Whether neighbours along ``axis`` share an element, such as a byte that holds two, and these are contiguous."""
+    return repeated_width(buffer, op.index, op.mask, axis, VECTOR_BYTES // buffer.dtype.bytes, refs)[0] > 1
 
 
 def pieces(
