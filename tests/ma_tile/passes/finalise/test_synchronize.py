@@ -1,4 +1,4 @@
-"""``synchronize``: every wait and barrier that it places is needed.  The cases are the products of ``synchronize.ma``."""
+"""``synchronize``: every wait and barrier that it places for a product is needed (cases of ``synchronize.ma``)."""
 
 from __future__ import annotations
 
