@@ -93,11 +93,14 @@ class Fallbacks:
 
         ``excess``: the ratio of the resource that it needs to what there is, 0 where the failure does not state it.  A
         kernel that already shrinks shrinks further where the ratio is known, by more if the last time changed nothing
-        (``again``), until it is :data:`MOST` times smaller; every other one takes the next step.
+        (``again``), until it is :data:`MOST` times smaller; so does one of a single definition that shrinks, where the
+        ratio is not known, until it is :data:`ENOUGH` times smaller.  Every other one takes the next step.
         """
         step, known = self.steps(kernel), self.excess(kernel)
         if step in (SMALLER, UNFUSED) and excess > 1 and known < MOST:
             return self._with(kernel, step, known * max(excess, _UNKNOWN if again else _LEAST))
+        if step == UNFUSED and 1 < known < ENOUGH and not again:
+            return self._with(kernel, step, known * _UNKNOWN)
         return self._with(kernel, step + 1, (excess if excess > 1 else _UNKNOWN) if step + 1 == SMALLER else 1.0)
 
     def storing(self, names: frozenset[str]) -> Fallbacks:

@@ -24,6 +24,16 @@ def test_a_failure_without_a_need_takes_every_step_once() -> None:
     assert steps == [LIGHTER, WITHOUT, SMALLER, UNFUSED, PLAIN]
 
 
+def test_a_definition_of_its_own_that_shrinks_goes_on_before_its_last_step() -> None:
+    """Fragments of a smaller tile may fit where the failure does not say how many are too many."""
+    found, steps = Fallbacks.of({"k": UNFUSED}, {"k": 1.25}), list[tuple[int, float]]()
+    while not found.exhausted("k"):
+        found = found.after("k")
+        steps.append((found.steps("k"), found.excess("k")))
+    assert steps == [(UNFUSED, 2.5), (UNFUSED, 5.0), (PLAIN, 1.0)]
+    assert Fallbacks.of({"k": UNFUSED}, {"k": 1.25}).after("k", again=True).exhausted("k")
+
+
 def test_a_stated_need_is_the_first_factor_and_grows_with_the_next_one() -> None:
     first = Fallbacks.of({"k": WITHOUT}).after("k", 1.5)
     assert (first.steps("k"), first.excess("k")) == (SMALLER, 1.5)

@@ -72,6 +72,47 @@ O[b, h, r] = sum[j](A[b, h, j] * C[page[b, j // P], j % P, r + 0])
 """
 
 
+#: the same vectors in bytes, with scales of groups or of positions, of which warpgroups make tiles; and rows by number
+COMPUTED = {
+    "scales of groups": """
+        dim B = 2, H = 64, N = 130, R = 384, G = 64, P = 64
+        input Q: bf16[B, H, R]
+        input Qp: bf16[B, H, P]
+        input C: i8[B, N, R]
+        input Cs: f16[B, N, R // G]
+        input Kp: bf16[B, N, P]
+        output O: bf16[B, H, R]
+        L[b, j, r] = C[b, j, r] * Cs[b, j, r // G]
+        S[b, h, j] = (sum[r](Q[b, h, r] * L[b, j, r]) + sum[p](Qp[b, h, p] * Kp[b, j, p])) / 4000
+        O[b, h, r] = sum[j](softmax[j](S[b, h, j]) * L[b, j, r])
+        """,
+    "scales of positions in pages": """
+        dim B = 2, H = 64, N = 192, R = 384, P = 64, Pages = 8
+        input Q: bf16[B, H, R]
+        input C: f8e4m3[Pages, P, R]
+        input Cs: f32[Pages, P]
+        input page: i32[B, N // P]
+        input len: i32[B]
+        assume 0 <= page[b, n] < Pages
+        assume 1 <= len[b] <= N
+        output O: bf16[B, H, R]
+        L[b, j: N, r] = C[page[b, j // P], j % P, r] * Cs[page[b, j // P], j % P]
+        S[b, h, j] = sum[r](Q[b, h, r] * L[b, j, r]) / 20
+        O[b, h, r] = sum[j](softmax[j | j < len[b]](S[b, h, j]) * L[b, j, r])
+        """,
+    "rows by number": """
+        dim B = 2, H = 64, N = 100, K = 128, F = 416, R = 384
+        input Q: bf16[B, H, F]
+        input C: bf16[N, F]
+        input at: i32[B, K]
+        assume -1 <= at[b, k] < N
+        output O: bf16[B, H, R]
+        S[b, h, k] = sum[f](Q[b, h, f] * C[at[b, k], f]) / 20 if at[b, k] >= 0 else -inf
+        O[b, h, r: R] = sum[k](softmax[k | at[b, k] >= 0](S[b, h, k]) * C[at[b, k], r])
+        """,
+}
+
+
 @pytest.fixture(autouse=True)
 def few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(persistent_grid, "limits", lambda arch: replace(limits(arch), multiprocessors=3))
@@ -112,5 +153,15 @@ def test_runs_with_divided_columns(arch: str, tmp_path: Path) -> None:
     case = prepare(Request(Path("given.naut"), arch, text=dedent(LATENT).lstrip()))
     names = [k.name for k in case.module.kernels]
     assert names == (["O", "O_masked"] if arch == "sm_90a" else ["O"])
+    found = differences(case, [0, 3], tmp_path)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_runs_with_computed_tiles(name: str, tmp_path: Path) -> None:
+    """Consumers make the tile that both products read, each its own columns, in one kernel."""
+    case = prepare(Request(Path("given.naut"), "sm_90a", text=dedent(COMPUTED[name]).lstrip()))
+    schedule = case.result.context.schedule
+    assert schedule is not None and {k.mapping.engine for k in schedule.kernels if k.name == "O"} == {"warpgroup"}
     found = differences(case, [0, 3], tmp_path)
     assert not found, "\n".join(found)

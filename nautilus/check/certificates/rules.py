@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import permutations, product
+from itertools import islice, permutations, product
 
 from nautilus.check.validate.identities import DOMAINS, decide
 from nautilus.check.validate.verdict import Verdict
@@ -89,11 +89,13 @@ def _distribute(c: Certificate) -> str:
 def _narrow(c: Certificate) -> str:
     """Check that one factor is rounded to a type no narrower than the 16-bit or 8-bit tensor that it meets.
 
-    Or two are, each to a type no narrower than that of an element that it is made from.
+    Or two are, each to a type no narrower than that of an element that it is made from.  An element that the spec
+    rounds, that of a typed definition, counts as one of a tensor.
     """
-    met = [n for _, e in c.bindings for n in _through_casts(e) if isinstance(n, Load)]
+    met = [n for _, e in c.bindings for n in islice(filter(_is_element, _through_casts(e)), 1)]
     kind = {name for name, _ in c.bindings}
-    if not met or not all(n.dtype.bits <= 16 for n in met) or kind not in ({"meets"}, {"from"}):
+    short = 0 < len(met) == len(c.bindings) and all(n.dtype.bits <= 16 for n in met)
+    if not short or kind not in ({"meets"}, {"from"}):
         return "a narrowed factor must meet a 16-bit or 8-bit operand, or two must be made from such tensors"
     sums = [n.body for n in walk(c.after) if isinstance(n, Reduce)]
     whole = sums[0] if sums else c.after
@@ -105,6 +107,11 @@ def _narrow(c: Certificate) -> str:
     if len(kinds) != len(c.bindings) or any(k.bits < n.dtype.bits for k, n in zip(kinds, met, strict=False)):
         return "the factor is not rounded exactly once, or the type is narrower than that of the other factor"
     return ""
+
+
+def _is_element(e: Expr) -> bool:
+    """Whether ``e`` is an element of a tensor, or rounded to 16 bits by the spec."""
+    return isinstance(e, Load) or (isinstance(e, Op) and e.op == "cast" and e.dtype.is_float and e.dtype.bits <= 16)
 
 
 def _through_casts(e: Expr) -> Iterator[Expr]:

@@ -308,14 +308,21 @@ def print_shared_load(w: Writer, op: ma.SharedLoad) -> None:
     with w.registers("r", layout.registers, step) as r:
         for start in range(0, step, vec):
             at = plus(r, start)
-            pointer = _shared_pointer(w, op.slot, slot, op.result, at)
+            pointer = _shared_pointer(w, op.slot, slot, op.result, at, first=op.start)
             with w.braces("") if step > vec else nullcontext():
                 _load_words(w, op.result, name, at, start, vec, pointer, None)
 
 
-def _shared_pointer(w: Writer, slot: ma.Slot, base: str, frag: ma.Frag, at: str, memory: str | None = None) -> str:
+def _shared_pointer(
+    w: Writer, slot: ma.Slot, base: str, frag: ma.Frag, at: str, memory: str | None = None, first: int | None = None
+) -> str:
+    """The address of register ``at`` of ``frag``, whose elements begin at ``first`` along the first axis."""
     axes = w.smem[slot.buffer].axes
-    row, col = tile_row_col(w, slot, {a.name: w.position(frag.layout, a.name, at) for a in axes})
+    places = {a.name: w.position(frag.layout, a.name, at) for a in axes}
+    if first:
+        moved = plus(places[axes[0].name], first)
+        places[axes[0].name] = moved if moved.isdigit() else f"({moved})"
+    row, col = tile_row_col(w, slot, places)
     return f"{memory or w.pointer} + {base} + {tile_byte(w, slot, row, col)}"
 
 
@@ -426,7 +433,7 @@ def print_shared_store(w: Writer, op: ma.SharedStore) -> None:
     if op.block is not None:
         memory = f"{w.speller.use('shared_of_block')}({w.pointer}, {op.block})"
     with w.registers("r", layout.registers, vec, w.first_holder(layout, lanes=False)) as r:
-        w.line(_store_text(w, frag, name, r, vec, _shared_pointer(w, op.slot, slot, frag, r, memory)))
+        w.line(_store_text(w, frag, name, r, vec, _shared_pointer(w, op.slot, slot, frag, r, memory, op.start)))
 
 
 def _store_text(w: Writer, frag: ma.Frag, name: str, r: str, vec: int, pointer: str) -> str:

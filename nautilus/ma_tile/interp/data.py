@@ -313,14 +313,17 @@ def _block_threads(run: BlockRun, ctx: Context) -> Array:
 # -- shared memory ----------------------------------------------------------------------------
 
 
-def stage_addresses(buffer: Smem, swizzle: int, layout: FragLayout, names: tuple[str, ...]) -> Ints:
-    """Stage-relative byte address of each register's element. Raises Fault outside the tile."""
+def stage_addresses(buffer: Smem, swizzle: int, layout: FragLayout, names: tuple[str, ...], start: int = 0) -> Ints:
+    """Stage-relative byte address of each register's element. Raises Fault outside the tile.
+
+    ``start``: where the elements begin along the first axis.
+    """
     row: Array = np.zeros((layout.warps, 32, layout.registers), np.int64)
     col = row
     for n, a in enumerate(buffer.axes):
         if a.size > 1 and a.name not in names:
             raise Fault("layout", f"the fragment has no axis {a.name} of {buffer.name}")
-        at = coords(layout, a.name)
+        at = coords(layout, a.name) + (start if n == 0 else 0)
         if int(at.max(initial=0)) >= a.size:
             raise Fault("out-of-bounds", f"position {int(at.max())} on {a.name} is outside {buffer.name}")
         if n + 1 == len(buffer.axes):
@@ -338,13 +341,14 @@ def _shared_access(
     layout: FragLayout,
     names: tuple[str, ...],
     vec: int,
+    start: int | None = None,
 ) -> Ints:
-    """Byte address of each register's element in the stage that ``slot`` names."""
+    """Byte address of each register's element in the stage that ``slot`` names, from ``start`` on."""
     buffer = run.machine.smem(slot.buffer)
     width = buffer.dtype.bytes
 
     def make() -> Ints:
-        out = stage_addresses(buffer, slot.swizzle, layout, names)
+        out = stage_addresses(buffer, slot.swizzle, layout, names, start or 0)
         check_vectors(out // width, vec, width, None, buffer.name)
         return out
 
@@ -362,7 +366,7 @@ def ld_shared(run: BlockRun, ctx: Context, op: SharedLoad) -> None:
     if run.machine.smem(op.slot.buffer).dtype.bytes != dtype.bytes:
         raise Fault("layout", f"{op.slot.buffer} does not hold {dtype}")
     every = tuple(a.name for a in run.machine.smem(op.slot.buffer).axes)  # the first position of those it lacks
-    address = _shared_access(run, ctx, op, op.slot, layout, every, op.vec)
+    address = _shared_access(run, ctx, op, op.slot, layout, every, op.vec, op.start)
     bits = run.shared.load(ctx.actor.clock, address, dtype.bytes, ctx.threads, run.op_number(op))
     run.put(ctx, op.result, decode(bits, dtype))
 
@@ -371,7 +375,7 @@ def st_shared(run: BlockRun, ctx: Context, op: SharedStore) -> None:
     """Store registers to shared memory, rounded to the type of the buffer."""
     layout, dtype = run.machine.layout(op.value.layout), run.machine.smem(op.slot.buffer).dtype
     value = round_registers(_registers(run, ctx, op.value, run.shape(ctx, layout)), dtype)
-    address = _shared_access(run, ctx, op, op.slot, layout, op.value.type.names, op.vec)
+    address = _shared_access(run, ctx, op, op.slot, layout, op.value.type.names, op.vec, op.start)
     if op.block is not None:
         address = address + run.cluster.reach(ctx.actor, op.block)
     run.shared.store(ctx.actor.clock, address, encode(value, dtype), ctx.threads, run.op_number(op))

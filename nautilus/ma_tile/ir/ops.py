@@ -22,7 +22,8 @@ Meaning.
   iterations.
 * ``st.shared`` stores whole stages.  Of the warps that hold copies of an element, the first one stores it.
   ``ld.shared`` loads a whole stage or its beginning: fewer positions along some axes, or only the first one (the
-  fragment has no such axis).  Positions on the buffer's axes are the fragment's.
+  fragment has no such axis).  Positions on the buffer's axes are the fragment's; with ``from n`` either op accesses a
+  part of the stage, which begins at ``n`` along the first axis of the buffer.
 * ``ld.matrix`` reads the part of a stage that starts at position NUMBER along AXIS and extends over the
   fragment's size there, in an ``a_layout`` or ``b_layout`` of one k-step (16-bit types).
 * ``cp.async``: the fragment layout ``threads`` assigns elements to threads; one instruction copies ``vec``
@@ -232,14 +233,18 @@ class GlobalStore:
     scratch: str | None = declare(SCRATCH, default=None)
 
 
-@op(MA, "ld.shared $slot vec $vec")
+@op(MA, "ld.shared $slot( from $start)? vec $vec")
 class SharedLoad:
-    """Loads a stage of shared memory to registers, ``vec`` elements with each instruction."""
+    """Loads a stage of shared memory to registers, ``vec`` elements with each instruction.
+
+    ``start``: where the part that is loaded begins along the first axis of the buffer.
+    """
 
     result: Frag = declare(RESULT)
     slot: Slot = declare(READ_SLOT)
     vec: int = declare(INTEGER, default=1)
     span: Span = SPAN
+    start: int | None = declare(INTEGER, default=None)
 
 
 @op(MA, "ld.matrix $slot at $axis $start( $paired)?")
@@ -254,15 +259,19 @@ class MatrixLoad:
     span: Span = SPAN
 
 
-@op(MA, "st.shared $slot( block $block)?, $value vec $vec")
+@op(MA, "st.shared $slot( from $start)?( block $block)?, $value vec $vec")
 class SharedStore:
-    """``block``: the destination block of the cluster; None: this block."""
+    """``block``: the destination block of the cluster; None: this block.
+
+    ``start``: where the part that is stored begins along the first axis of the buffer; None: the value is a whole tile.
+    """
 
     slot: Slot = declare(WRITE_SLOT)
     value: Frag = declare(OPERAND)
     vec: int = declare(INTEGER, default=1)
     block: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
+    start: int | None = declare(INTEGER, default=None)
 
 
 @op(MA, "cp.async $slot, $buffer[$index]( where $mask)? vec $vec threads $threads( mbar $mbar)?")

@@ -4,10 +4,10 @@ Each consumer runs the kernel on its own part of one tile axis: the axis shrinks
 an expression names it, the position in the whole tile is ``consumer * part + position``.  What does not
 vary along the axis every consumer has for itself.
 
-A product of two loads that is contracted along the axis is the sum of one product for each part, all of which every
-consumer computes: ``dot %q, %k over r`` becomes ``dot %q_0, %k_0 over r`` and ``dot %q_1, %k_1 + … over r``.
-:attr:`Own.parts` names these loads, because the part of a consumer, as which another product may read the tensor, is
-one of them.
+A product that is contracted along the axis is the sum of one product for each part, all of which every
+consumer computes: ``dot %q, %k over r`` becomes ``dot %q_0, %k_0 over r`` and ``dot %q_1, %k_1 + … over r``.  Its
+operands are loads, or made from loads by elementwise work.  :attr:`Own.parts` names their parts, because the part of a
+consumer, as which another product may read the tensor, is one of them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
+_LEAVES = vr.LoadOp | vr.ConstOp | vr.IndexOp | vr.ParamOp
+
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The work of one consumer. ``parts``: load of a part -> the load of the consumer's own part, and the number."""
+    """The work of one consumer. ``parts``: value of a part -> that of the consumer's own part, and the number."""
 
     kernel: TileKernel
     parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -37,7 +39,7 @@ class Own:
 def split_axis(kernel: TileKernel, axis: str, consumers: int) -> Own:
     """The work of one of ``consumers`` consumers in ``kernel``.
 
-    Nothing may be combined along ``axis`` but in products of loads (:func:`is_contraction_of_loads`).
+    Nothing may be combined along ``axis`` but in products of tensors (:func:`is_contraction_of_tensors`).
     """
     part = next(a.size for a in kernel.axes if a.name == axis) // consumers
     axes = tuple(TileAxis(a.name, part) if a.name == axis else a for a in kernel.axes)
@@ -51,12 +53,19 @@ def split_axis(kernel: TileKernel, axis: str, consumers: int) -> Own:
     return Own(replace(kernel, axes=axes, body=body), work.found, work.dots)
 
 
-def is_contraction_of_loads(kernel: TileKernel, op: vr.TileOp) -> bool:
-    """Whether ``op`` is a product of two loads over one axis."""
+def is_contraction_of_tensors(kernel: TileKernel, op: vr.TileOp) -> bool:
+    """Whether ``op`` is a product over one axis of operands that are loaded, or made from loads elementwise."""
     if not isinstance(op, vr.DotOp) or len(op.axes) != 1 or op.mask is not None:
         return False
-    loads = {x.result.name for x in vr.walk_ops(kernel.body) if isinstance(x, vr.LoadOp)}
-    return {op.a.name, op.b.name} <= loads
+    defs = {v.name: x for x in vr.walk_ops(kernel.body) for v in vr.results(x)}
+    return all(_is_made_from_loads(v, defs) for v in (op.a, op.b))
+
+
+def _is_made_from_loads(v: Value, defs: Mapping[str, vr.TileOp]) -> bool:
+    op = defs.get(v.name)
+    if isinstance(op, vr.MapOp):
+        return all(_is_made_from_loads(a, defs) for a in op.args)
+    return isinstance(op, _LEAVES)
 
 
 class _Split:
@@ -107,7 +116,7 @@ class _Own(_Split):
         super().__init__(of.axes, of.env, of.ranges)
         self.axis, self.parts = axis, parts
         dots = [op for op in vr.walk_ops(kernel.body) if isinstance(op, vr.DotOp) and axis in op.axes]
-        self.loads = {v.name for op in dots for v in (op.a, op.b)}
+        self.made = _made_along(kernel, axis, [v for op in dots for v in (op.a, op.b)])
         self.found: dict[str, tuple[str, int]] = {}
         self.dots: dict[str, str] = {}
 
@@ -117,8 +126,8 @@ class _Own(_Split):
             if isinstance(op, vr.DotOp) and self.axis in op.axes:
                 out += self.products(op)
                 continue
-            if isinstance(op, vr.LoadOp) and op.result.name in self.loads:
-                out += self.loaded(op)
+            if isinstance(op, _LEAVES | vr.MapOp) and op.result.name in self.made:
+                out += self.apart(op)
             out.append(self.op(op))
         return tuple(out)
 
@@ -126,11 +135,18 @@ class _Own(_Split):
         """Part ``n`` of the whole value ``v``."""
         return self.value(replace(v, name=f"{v.name}_part_{n}"))
 
-    def loaded(self, op: vr.LoadOp) -> list[vr.TileOp]:
-        """The loads of all parts."""
-        names = [replace(op.result, name=f"{op.result.name}_part_{n}") for n in range(len(self.parts))]
-        self.found |= {v.name: (op.result.name, n) for n, v in enumerate(names)}
-        return [part.op(replace(op, result=v)) for part, v in zip(self.parts, names, strict=True)]
+    def apart(self, op: vr.LoadOp | vr.ConstOp | vr.IndexOp | vr.ParamOp | vr.MapOp) -> list[vr.TileOp]:
+        """What ``op`` makes, for all parts."""
+        out: list[vr.TileOp] = []
+        for n, part in enumerate(self.parts):
+            result = replace(op.result, name=f"{op.result.name}_part_{n}")
+            self.found[result.name] = (op.result.name, n)
+            made = replace(op, result=result)
+            if isinstance(made, vr.MapOp):
+                args = (replace(a, name=f"{a.name}_part_{n}") if a.name in self.made else a for a in made.args)
+                made = replace(made, args=tuple(args))
+            out.append(part.op(made))
+        return out
 
     def products(self, op: vr.DotOp) -> list[vr.TileOp]:
         """The product as a sum of products of parts, the last one by its own name."""
@@ -142,3 +158,16 @@ class _Own(_Split):
             out.append(replace(op, result=result, a=self.named(op.a, n), b=self.named(op.b, n), acc=acc))
             acc = result
         return out
+
+
+def _made_along(kernel: TileKernel, axis: str, values: list[Value]) -> frozenset[str]:
+    """The names of ``values``, and of those with ``axis`` that they are made from."""
+    defs = {v.name: op for op in vr.walk_ops(kernel.body) for v in vr.results(op)}
+    found, todo = set[str](), list(values)
+    while todo:
+        v = todo.pop()
+        if v.name not in found and axis in v.type.names:
+            found.add(v.name)
+            op = defs.get(v.name)
+            todo += op.args if isinstance(op, vr.MapOp) else ()
+    return frozenset(found)

@@ -2,9 +2,10 @@
 
 Loaded operands come to shared memory by TMA copies, swizzled as the instruction reads them.  A left
 operand may also be computed: its fragment then is a permutation inside each thread (the accumulator of
-the dot before), or is made in the instruction's own layout from loads.  Right operands must be
-loaded.  Nothing else goes through shared memory: everything elementwise lies in the accumulators'
-layouts or their projections, where it belongs to one consumer and, along columns, to four lanes.
+the dot before), or is made in the instruction's own layout from loads.  A right operand that is made from
+loads, such as a dequantised tile, is computed by all consumers, a part by each, and stored to shared memory, where all
+products that read it find it.  Nothing else goes through shared memory: everything elementwise lies in the layouts of
+accumulators or their projections, where it belongs to one consumer and, along columns, to four lanes.
 
 Cooperative warpgroups (``WarpgroupPlan.tile_scheduling``) each run the whole kernel on their part of the rows
 (``ma_tile.lowering.consumers``): a loaded left operand has one stage a warpgroup, right operands are shared.  Where
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import Cause, Obstacle, ScheduleError
@@ -28,10 +30,12 @@ from nautilus.core.expr.nodes import Expr, Load, Op, Ref, Var, rewrite, walk
 from nautilus.core.index.divisors import divisor
 from nautilus.core.index.sizes import at_most, extent_expr
 from nautilus.core.schedule import WarpgroupPlan
+from nautilus.core.source import Span
+from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, LetOp, TmaLoad
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, LetOp, ProxyFence, TmaLoad
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, operand_types
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
@@ -39,12 +43,16 @@ from nautilus.ma_tile.lowering.consumers import Own, split_axis
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, forms
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment
+from nautilus.ma_tile.lowering.operands.made_tiles import PIECE, MadeTile, delayed, made_tiles, pieces, unmasked
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
+from nautilus.ma_tile.lowering.staging import place, shared_vec
 from nautilus.ma_tile.lowering.warpgroup_dots import GroupPlan, plan_warpgroup, reject
+from nautilus.ma_tile.rewriting.named_barriers import consumers_barrier
 from nautilus.targets.limits import limits
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
+LEAST = 2048  # elements of a tile that is worth a TMA copy
 _BYTES = 4  # elements of 8 bits in a register
 
 
@@ -78,7 +86,10 @@ class _WarpgroupLowering(Lowering):
         kernel = own.kernel
         super().__init__(kernel, buffers, mapping, dict(plan.dots), (GROUP_WARPS, 1))
         self.plan, self.parts = plan, own.parts
-        self.bulk: dict[str, Slot] = {}  # loaded value -> where its TMA copy put it
+        self.bulk: dict[str, Slot] = {}  # value -> where it is in shared memory
+        self.made = made_tiles(own, plan.dots, self.defs, buffers, self.refs) if plan.consumers > 1 else {}
+        self.delayed = delayed(kernel, self.made, self.defs)
+        self.pieces: dict[str, int] = {}  # value of a piece -> where the piece begins
         self.interleaved = _interleaved(kernel, buffers, self.defs, plan.dots)  # dot -> where its positions begin
         self.moved = {
             x.name
@@ -103,7 +114,8 @@ class _WarpgroupLowering(Lowering):
 
         A dot may read what was exactly widened, and what moves between registers does so before it is rounded.
         """
-        return super().lazy(op) or len(forms(op.result, self.defs)) > 1 or op.result.name in self.moved
+        apart = op.result.name in self.parts or op.result.name in self.moved or op.result.name in self.delayed
+        return super().lazy(op) or len(forms(op.result, self.defs)) > 1 or apart
 
     def store(self, op: vr.StoreOp) -> None:
         """Store from fragments; the first consumer stores what all consumers have."""
@@ -122,7 +134,7 @@ class _WarpgroupLowering(Lowering):
         if isinstance(entry.op, vr.LoadOp) and entry.op.buffer not in self.stored:
             return self._loaded(entry, entry.op, dot, plan, side)
         if side == "b":
-            reject(self.kernel, dot, f"has a right operand, %{v.name}, that is computed, not loaded")
+            return self._made(v, dot)
         target = a_fragment(plan, self.sizes)
         if isinstance(entry.op, vr.ConstOp | vr.IndexOp | vr.ParamOp):
             return self.get(v, target)
@@ -137,6 +149,85 @@ class _WarpgroupLowering(Lowering):
         if found is None:
             reject(self.kernel, dot, f"has a left operand, %{v.name}, that lies in other threads' registers")
         return found
+
+    def _made(self, v: Value, dot: vr.DotOp) -> Slot:
+        """A computed right operand in shared memory, where each consumer stores its own part of the tile.
+
+        All consumers have read the tile before it, and see the whole of the new one, after a barrier of theirs.
+        """
+        own, part = self.parts.get(v.name, (v.name, None))
+        entry = self.env[own]
+        tile = self.made.get(own)
+        if tile is None or entry.depth == 0 or not self.parts:
+            reject(self.kernel, dot, f"has a right operand, %{v.name}, that is computed, not loaded")
+        if own not in self.bulk:
+            self.bulk[own] = self._stored(entry, tile, dot.span)
+        slot = self.bulk[own]
+        return slot if part is None else replace(slot, stage=integer(part))
+
+    def _stored(self, entry: Entry, tile: MadeTile, span: Span) -> Slot:
+        """The tile in shared memory, made in pieces that few registers hold."""
+        dtype, consumers = entry.value.type.dtype, self.plan.consumers
+        where = place(tile.axes, dtype, "", tile.axes[-1].name)
+        buffer = self.stage_buffer(entry, f"s_{entry.value.name}", dtype, tile.axes, where.swizzle, stages=consumers)
+        slot = Slot(buffer.name, Var(CONSUMER), where.swizzle)
+        barrier = consumers_barrier(consumers)
+        for start in range(0, tile.axes[0].size, tile.rows):
+            rows = TileAxis(tile.axes[0].name, tile.rows)
+            made = pieces(self.defs, entry.value, rows, start, lambda name: self._copied(self.env[name]) is not None)
+            for op in made:
+                (result,) = vr.results(op)
+                self.env.setdefault(result.name, Entry(result, op, entry.depth))
+                self.pieces[result.name] = start
+            value = vr.results(made[-1])[0]
+            layout = tile.layout(self.b.warps)
+            frag = self.get(value, layout)
+            if start == 0:
+                self.b.emit(barrier, entry.depth)
+            vec = shared_vec(layout, tile.axes, dtype)
+            self.b.emit(ma.SharedStore(slot, frag, vec, span=span, start=start), entry.depth)
+        self.b.emit(ProxyFence(span), entry.depth)
+        self.b.emit(barrier, entry.depth)
+        return slot
+
+    def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
+        """A load in ``layout``; a piece of a tile that an operand is made from comes from shared memory."""
+        whole = self.pieces.get(op.result.name)
+        if whole is None:
+            return super()._load(op, layout, depth)
+        name = op.result.name.rpartition(PIECE)[0]
+        slot = self._copied(self.env[name]) if name in self.defs else None
+        if slot is None:
+            return super()._load(op, layout, depth)
+        out = self.b.frag(op.result.name, op.result.type, layout)
+        buffer = self.b.smem[slot.buffer]
+        vec = shared_vec(layout, buffer.axes, buffer.dtype)
+        self.b.emit(ma.SharedLoad(out, slot, vec, op.span, whole), depth)
+        return out
+
+    def shares(self, op: vr.LoadOp) -> bool:
+        """Whether ``op`` is a piece, such as the scales of a few columns of a group."""
+        return op.result.name in self.pieces
+
+    def _copied(self, entry: Entry) -> Slot | None:
+        """A large tile in shared memory, by a TMA copy; None where it is small or no copy loads it."""
+        op = entry.op
+        assert isinstance(op, vr.LoadOp)
+        if entry.value.name in self.bulk:
+            return self.bulk[entry.value.name]
+        if prod(op.result.type.shape) < LEAST:
+            return None
+        load = self._at_variables(unmasked(op)[0], entry.depth)
+        box = tma_box(self.buffers[op.buffer], op.result.type.axes, load.index, load.mask, self.ranges)
+        if not isinstance(box, TmaBox) or box.axes[0].name not in {t.axes[0].name for t in self.made.values()}:
+            return None
+        divided = self.plan.divided in op.result.type.names
+        stages, stage = (self.plan.consumers, Var(CONSUMER)) if divided else (1, ZERO)
+        dtype = op.result.type.dtype
+        buffer = self.stage_buffer(entry, f"s_{op.result.name}", dtype, box.axes, box.swizzle, stages=stages)
+        slot = self.bulk[entry.value.name] = Slot(buffer.name, stage, box.swizzle)
+        self._load_box(slot, load, entry.depth)
+        return slot
 
     def _in_positions(self, entry: Entry, target: FragLayout, axis: str) -> Frag | None:
         """A computed left operand in ``target``, whose contracted ``axis`` counts interleaved positions.
@@ -169,6 +260,8 @@ class _WarpgroupLowering(Lowering):
             if entry.value.name not in self.bulk:
                 self.bulk[entry.value.name] = self._copy(entry, op, found)
             return self.bulk[entry.value.name]
+        if side == "b" and self.parts and self.parts.get(entry.value.name, (entry.value.name,))[0] in self.made:
+            return self._made(entry.value, dot)
         if side == "a" and (entry.depth < self.b.depth or entry.depth == 0):  # loaded once: not worth a copy
             return self.get(entry.value, a_fragment(plan, self.sizes))
         hand = "left" if side == "a" else "right"

@@ -21,7 +21,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS
 from nautilus.ma_tile.ir.instruction_tables import SHORT_DEPTH, WGMMA, WHOLE_DEPTH
-from nautilus.ma_tile.lowering.consumers import is_contraction_of_loads
+from nautilus.ma_tile.lowering.consumers import is_contraction_of_tensors
 from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots
 from nautilus.vr_tile.ir import DotOp, ForOp, TileKernel, results, walk_ops
 from nautilus.vr_tile.rewriting.subtiles import combined
@@ -111,12 +111,12 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, parts: Mapping[str, i
 
 
 def _uncombined(kernel: TileKernel, divided: str) -> None:
-    """Consumers that divide an axis do not synchronise, so no op may combine along it, other than products of loads.
+    """Consumers that divide an axis do not synchronise, so no op may combine along it, other than products of tensors.
 
     Every consumer computes such a product for itself (:mod:`.consumers`).
     """
     for op in walk_ops(kernel.body):
-        if divided in combined(op) and not is_contraction_of_loads(kernel, op):
+        if divided in combined(op) and not is_contraction_of_tensors(kernel, op):
             detail = f"%{results(op)[0].name} combines along {divided}, which the consumers divide"
             raise ScheduleError(detail, kernel=kernel.name)
     taken = {a.name for a in kernel.axes} | {g.var for g in kernel.grid}

@@ -20,6 +20,8 @@ MOST_CONSUMERS = 3
 STORE = 1
 #: first barrier of those that order the consumers
 ORDER = STORE + MOST_CONSUMERS
+#: barrier of the threads of all consumers
+ALL = ORDER + MOST_CONSUMERS
 #: threads of the arriving and of the waiting consumer
 _BOTH = 2 * GROUP_THREADS
 
@@ -38,6 +40,11 @@ def of_next(first: int, consumers: int) -> Expr:
 def consumer_barrier() -> Barrier:
     """The barrier of all threads of this consumer."""
     return Barrier(of_consumer(STORE), GROUP_THREADS)
+
+
+def consumers_barrier(consumers: int) -> Barrier:
+    """The barrier of all threads of all ``consumers``."""
+    return Barrier(integer(ALL), consumers * GROUP_THREADS)
 
 
 def ordered(body: tuple[MemOp, ...], at: Sequence[int], consumers: int) -> tuple[MemOp, ...]:

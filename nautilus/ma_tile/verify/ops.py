@@ -217,12 +217,13 @@ def st_global(s: KernelScope, op: GlobalStore) -> None:
         atomic_store(s, op, buffer, layout)
 
 
-def _stage_of(s: KernelScope, slot: Slot, t: TileType, part: bool = False) -> Smem:
-    """The buffer, whose stages have the shape of ``t``; with ``part``, ``t`` may be smaller along every axis."""
+def _stage_of(s: KernelScope, slot: Slot, t: TileType, part: bool = False, start: int | None = None) -> Smem:
+    """The buffer, whose stages have the shape of ``t``; with ``part``, ``t`` may be smaller, from ``start`` on."""
     buffer = s.slot(slot)
     want = {a.name: a.size for a in buffer.axes if a.size > 1}
     have = {a.name: a.size for a in t.axes if a.size > 1}
-    inside = have.keys() <= want.keys() and all(size <= want[name] for name, size in have.items())
+    ends = {a.name: have.get(a.name, 1) + (start or 0) for a in buffer.axes[:1]}
+    inside = have.keys() <= want.keys() and all(n <= want.get(name, 1) for name, n in (have | ends).items())
     fits = inside if part else want == have
     s.need(fits, "an access moves a whole stage", f"axes of {buffer.name} and of the fragment differ")
     s.need(buffer.dtype is t.dtype, "accesses have the buffer's type", f"{t.dtype}, not {buffer.dtype}")
@@ -231,7 +232,7 @@ def _stage_of(s: KernelScope, slot: Slot, t: TileType, part: bool = False) -> Sm
 
 def ld_shared(s: KernelScope, op: SharedLoad) -> None:
     """The load is of a stage or a part of it, with the buffer's type and a legal vector width."""
-    buffer = _stage_of(s, op.slot, op.result.type, part=True)
+    buffer = _stage_of(s, op.slot, op.result.type, True, op.start)
     layout = s.define(op.result)
     _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
 
@@ -239,7 +240,7 @@ def ld_shared(s: KernelScope, op: SharedLoad) -> None:
 def st_shared(s: KernelScope, op: SharedStore) -> None:
     """The tile fits the stage, and the vector width is legal."""
     layout = s.use(op.value)
-    buffer = _stage_of(s, op.slot, op.value.type)
+    buffer = _stage_of(s, op.slot, op.value.type, op.start is not None, op.start)
     _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
     if op.block is not None:
         ok = s.kernel.cluster > 1 and 0 <= op.block < s.kernel.cluster

@@ -9,19 +9,23 @@ columns, and the first product is contracted over up to 576 elements, which shar
   one through shared memory.
 
 The step of the loop is what shared memory holds in two stages.  A tensor that both products read
-(``share-operands``) is there once.  The rules follow from registers and shared memory.
+(``share-operands``) is there once.  What both products read may be made from tensors, such as a dequantised tile:
+warpgroups then have one stage of it beside two of what it is made from.  The rules follow from registers and shared
+memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
-from nautilus.core.expr.nodes import Load, Var, free_vars
+from nautilus.core.expr.nodes import Load, Op, Var, free_vars, loads
+from nautilus.core.index.groups import count_elements
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, MappingPlan, WarpgroupPlan, WarpPlan
 from nautilus.planner.products.dots import Dot
 from nautilus.planner.warpgroup import CHUNK
+from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import TILE
 from nautilus.targets.limits import WGMMA_ROWS, Limits
@@ -63,13 +67,14 @@ def may_hold(axis: str, extent: Callable[[str], int], loop: str, dots: Iterable[
 class Chain:
     """The two products: rows, elements of the first contraction and columns of the second one, of 16 bits.
 
-    ``streamed``: bytes that a block loads for each element of the loop.
+    ``streamed``: bytes that a block loads for each element of the loop; ``made``: those of operands made from them.
     """
 
     rows: int
     deep: int
     width: int
     streamed: int
+    made: int = 0
 
     @property
     def has_many_columns(self) -> bool:
@@ -83,7 +88,8 @@ def chain_of(plan: KernelPlan, defs: Iterable[Def], rows: int, loop: str, dots: 
     deep = sum(prod(held[x] for x in d.inner if x in held) for d in dots.values() if d.inner != (loop,))
     second = [d for d in dots.values() if d.inner == (loop,)]
     width = sum(prod(held[x] for x in (*d.rows, *d.columns) if x in held) for d in second)
-    return Chain(rows, deep, width, _streamed(defs, loop, held))
+    every = list(defs)
+    return Chain(rows, deep, width, _streamed(every, loop, held), _made(every, loop, dots, held))
 
 
 def _streamed(defs: Iterable[Def], loop: str, held: Mapping[str, int]) -> int:
@@ -97,8 +103,25 @@ def _streamed(defs: Iterable[Def], loop: str, held: Mapping[str, int]) -> int:
     return sum(found.values())
 
 
+def _made(defs: Sequence[Def], loop: str, dots: Mapping[str, Dot], held: Mapping[str, int]) -> int:
+    """Bytes of the operands that are made from tensors for each element of ``loop``; of what is read twice, the longer.
+
+    Operands that are made from the same tensors are one.
+    """
+    found: dict[frozenset[str], int] = {}
+    names = {d.name for d in defs}
+    for value in (matrix_part(d) for d in defs if d.name in dots):
+        for e in value.args if isinstance(value, Op) else ():
+            bare = e.args[0] if isinstance(e, Op) and e.op == "cast" else e
+            read = frozenset(ld.buffer for ld in loads(bare))
+            if loop in free_vars(bare) and not isinstance(bare, Load) and read.isdisjoint(names):
+                size = bare.dtype.bytes * prod(held.get(x, 1) for x in free_vars(bare))
+                found[read] = max(found.get(read, 0), size)
+    return sum(found.values())
+
+
 def _row(ld: Load, held: Mapping[str, int]) -> int:
-    return ld.dtype.bytes * prod(held[x] for x in free_vars(ld) if x in held)
+    return ld.dtype.bytes * count_elements(ld, held)
 
 
 def sizes(
@@ -111,7 +134,8 @@ def sizes(
     if warpgroup and chain.rows > FEW:
         both = chain.width <= HELD and chain.rows > WGMMA_ROWS  # each warpgroup has rows of its own, and all columns
         for rows in (WARPGROUPS * WGMMA_ROWS, WGMMA_ROWS) if both else (WGMMA_ROWS,):
-            step = _step(chain, extent, limits.smem_block - rows * chain.deep * 2 - EXCHANGE // 2, STAGES)
+            room = limits.smem_block - rows * chain.deep * 2 - EXCHANGE // 2
+            step = _step(chain, extent, room, STAGES, chain.made)
             if step is not None and step >= SHORTEST and chain.width % (WARPGROUPS * NARROWEST) == 0:
                 short = SHORTEST if light else step
                 mapping = WarpgroupPlan(
@@ -128,6 +152,7 @@ def sizes(
     return None
 
 
-def _step(chain: Chain, extent: int, room: int, stages: int) -> int | None:
-    """The longest step whose stages have ``room``."""
-    return next((s for s in STEPS if s <= max(extent, STEPS[-1]) and stages * s * chain.streamed <= room), None)
+def _step(chain: Chain, extent: int, room: int, stages: int, made: int = 0) -> int | None:
+    """The longest step whose stages have ``room``, with ``made`` bytes for each of its elements."""
+    found = (s for s in STEPS if s <= max(extent, STEPS[-1]) and s * (stages * chain.streamed + made) <= room)
+    return next(found, None)

@@ -1,12 +1,14 @@
 """``narrow``: a computed f32 factor of a matrix product is rounded to the 16-bit type of the other factor.
 
 The contract (``grammar/README.md``, "Numbers") permits this for tensor cores; ``strict`` forbids it.
-A factor of a sum's product qualifies where the other factor is a loaded f16, bf16 or 8-bit tensor,
-each of the two has a parallel axis of its own (so it *is* a matrix product), and the spec has not rounded the factor to
-that type.  A bf16 tensor beside an f16 tensor counts as a computed factor, because f16 holds its mantissa, and so does
-an 8-bit tensor beside one of 16 bits, which holds its numbers exactly.  What it becomes:
+A factor of a sum's product qualifies where the other factor is a loaded f16, bf16 or 8-bit tensor, or an element of a
+definition that the spec gives a type of 16 bits, each of the two has a parallel axis of its own (so it *is* a matrix
+product), and the spec has not rounded the factor to that type.  A bf16 tensor beside an f16 tensor counts as a computed
+factor, because f16 holds its mantissa, and so does an 8-bit tensor beside one of 16 bits, which holds its numbers
+exactly.  What it becomes:
 
-* beside bf16: ``narrow<bf16>``, which has f32's range; beside 8 bits too, where bf16 holds the factor exactly;
+* beside bf16: ``narrow<bf16>``, which has f32's range; beside 8 bits too, where bf16 holds the factor exactly, or where
+  the 8 bits are bf16 for another product and only outputs of bf16 or 8 bits need the sum;
 * beside f16 (or 8 bits, which f16 holds exactly): ``narrow<f16>``, where :mod:`nautilus.scalar.analysis.value_range`
   proves that it cannot overflow f16;
 * else ``narrow<f16>`` of the factor times a power of two, which the sum is divided by.  The power is a constant where
@@ -30,7 +32,8 @@ upper end of the range, where these are 2^-13 and 2^-17 of the largest element o
 
 Where both factors are computed, both become narrow if each of them is made from a 16-bit or 8-bit tensor over all of
 its axes, and only outputs of at most 16 bits depend on the sum: such outputs are rounded in the same place anyway. The
-type is bf16 if all these tensors are or it holds both factors exactly, else f16; a factor that needs tf32 has it if few
+type is bf16 if all these tensors are, if it holds both factors exactly, or if one of them is rounded to bf16 for
+another product and only outputs of bf16 or 8 bits depend on the sum, else f16; a factor that needs tf32 has it if few
 results use an element of it, and nothing is done otherwise.
 
 A product of 8-bit tensors over a short axis becomes one of 16 bits if it is part of a factor that becomes narrow: the
@@ -48,13 +51,13 @@ type, for f16 only above 2^-14; below that the error is 2^-25.  Under a scale fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, free_vars, loads, walk
+from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, free_vars, loads, substitute, walk
 from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.groups import in_groups, named_group, shared_group
@@ -69,6 +72,7 @@ from nautilus.scalar.analysis.ranges.byte_factors import with_byte_factors
 from nautilus.scalar.analysis.ranges.factor_scales import FITS_F16, Scale, scale_of
 from nautilus.scalar.analysis.ranges.precision import (
     SHORT,
+    feeding,
     feeding_wide_outputs,
     in_bf16,
     is_streamed,
@@ -230,11 +234,12 @@ def _beside(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def], to_bytes: 
     """The product of a tensor and a computed factor, which becomes narrow; None where ``pair`` is something else."""
     for n in (1, 0):
         tensor, factor = pair[n], pair[1 - n]
-        met = _tensor(tensor)
+        met = _tensor(tensor) or _typed(tensor)
         if met is None or not _computed(factor, met):
             continue
         short = to_bytes and met.is_float8 and _is_of_bytes(d, factor, tensor, defs)
-        target = DType.BF16 if met.is_float8 and in_bf16(factor) else _TARGET[met]
+        short_bf16 = met in SHORT and (in_bf16(factor) or _is_rounded_elsewhere(d, tensor, defs))
+        target = DType.BF16 if short_bf16 else _TARGET[met]
         side, note = _side(d, factor, DType.F8E4M3 if short else target, defs)
         wider = side.dtype is DType.TF32 or (met in SHORT and not short)
         kept = Side(tensor, side.dtype if wider else None)
@@ -292,7 +297,9 @@ def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed 
     own = [frozenset((x - y) & par | x & red) for x, y in (used, used[::-1])]
     made_from = [sources(side, tile, defs) for side, tile in zip(pair, own, strict=True)]
     types = {ld.dtype for found in made_from for ld in found}
-    target = DType.BF16 if in_bf16(*pair) or (DType.BF16 in types and DType.F16 not in types) else DType.F16
+    plain = in_bf16(*pair) or (DType.BF16 in types and DType.F16 not in types)
+    again = any(_is_rounded_elsewhere(d, side, defs) for side in pair)
+    target = DType.BF16 if plain or again else DType.F16
     if not all(made_from) or any(_tensor(side) is not None or _typed(side) is not None for side in pair):
         return None
     (left, one), (right, other) = (_side(d, side, target, defs) for side in pair)
@@ -301,6 +308,30 @@ def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed 
             return None
         left, right = (Side(side, DType.TF32) for side in pair)
     return Narrowed(d, (left, right), (0, 1), tuple(("from", found[0]) for found in made_from), f"{one}; {other}")
+
+
+def _is_rounded_elsewhere(d: Def, factor: Expr, defs: Mapping[str, Def]) -> bool:
+    """Whether ``factor`` is rounded to bf16 for another product, and only outputs of bf16 or 8 bits depend on ``d``.
+
+    Both products then read one tensor, such as latent vectors that are keys and values.
+    """
+    if d.name in feeding(defs, lambda dtype: dtype is not DType.BF16 and not dtype.is_float8):
+        return False
+    return any(_in_order(e) == _in_order(factor) for x in defs.values() if x.op == "sum" for e in _in_bf16(x))
+
+
+def _in_bf16(d: Def) -> Iterator[Expr]:
+    """The factors of the terms of ``d`` that are rounded to bf16."""
+    for e in factors(d.value):
+        match e:
+            case Op(op="cast", args=(Op(op="narrow", dtype=DType.BF16, args=(x,)),)):
+                yield x
+
+
+def _in_order(e: Expr) -> Expr:
+    """``e`` with its axes named in the order in which they occur."""
+    names = dict.fromkeys(n.name for n in walk(e) if isinstance(n, Var))
+    return substitute(e, {name: Var(f"axis {n}") for n, name in enumerate(names)})
 
 
 def widened(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:

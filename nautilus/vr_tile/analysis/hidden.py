@@ -44,7 +44,7 @@ def hides(
             continue
         match op:
             case MapOp(op="select", args=(cond, a, b), result=result) if not {cond.name, b.name} & shown:
-                shown |= {result.name} if a.name in shown and _expression(cond, defs) != mask else set()
+                shown |= {result.name} if a.name in shown and expression(cond, defs) != mask else set()
             case MapOp(result=result):
                 shown.add(result.name)
             case DotOp(result=result, mask=None) if not {op.a.name, op.b.name} & shown:
@@ -64,7 +64,7 @@ def _reads(ops: tuple[TileOp, ...], inner: bool = True) -> set[str]:
     return found
 
 
-def _expression(v: Value, defs: Mapping[str, TileOp]) -> Expr:
+def expression(v: Value, defs: Mapping[str, TileOp]) -> Expr:
     """``v`` as an expression of variables, axes and values that are no comparisons and no indices."""
     match defs.get(v.name):
         case IndexOp(expr=e):
@@ -72,5 +72,5 @@ def _expression(v: Value, defs: Mapping[str, TileOp]) -> Expr:
         case ConstOp(value=value) if v.type.dtype.is_int:
             return Const(value, v.type.dtype)
         case MapOp(op="lt" | "le" | "gt" | "ge" | "eq" | "ne" | "and" | "or" as op, args=args):
-            return Op(op, tuple(_expression(x, defs) for x in args), v.type.dtype)
+            return Op(op, tuple(expression(x, defs) for x in args), v.type.dtype)
     return Ref(v.name, v.type.dtype)

@@ -15,23 +15,39 @@ and ``%v`` are one value, which is loaded once.  Only the order of the sum chang
 Both operands of the first product are loads of 16-bit floats, which shared memory holds in one form for either use.
 The loads of the tensor are in one block and equal but for the axis.  One without a mask gets that of the other if every
 reader of the product hides what differs (:mod:`nautilus.vr_tile.analysis.hidden`).  The rest of ``f`` is a multiple of
-:data:`UNIT`.
+:data:`UNIT`.  In the same way, a computed operand becomes that of a later product which is 0 where a condition is false
+(``select(c, x, 0)`` in the place of ``x``), such as a dequantised tile that serves as keys and as values.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Expr, Var, free_vars, refs, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import TileAxis
-from nautilus.vr_tile.analysis.hidden import hides
-from nautilus.vr_tile.ir import DotOp, ForOp, LoadOp, TileKernel, TileModule, TileOp, Value, operands, results, walk_ops
+from nautilus.vr_tile.analysis.hidden import expression, hides
+from nautilus.vr_tile.ir import (
+    ConstOp,
+    DotOp,
+    ForOp,
+    LoadOp,
+    MapOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+    Value,
+    expressions,
+    operands,
+    results,
+    walk_ops,
+)
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
 UNIT = 16  # terms of a matrix instruction for operands of 16 bits
@@ -58,7 +74,7 @@ class _Part:
 
 
 def _kernel(k: TileKernel) -> TileKernel:
-    k = _with_masks(k)
+    k = _with_zeros(_with_masks(k))
     defs = {v.name: op for op in walk_ops(k.body) for v in results(op)}
     sizes = {a.name: a.size for a in k.axes}
     found = {
@@ -84,15 +100,15 @@ def _kernel(k: TileKernel) -> TileKernel:
 def _with_masks(k: TileKernel) -> TileKernel:
     """``k`` with masks at first operands, as other loads of the same tile have, where no reader shows what differs."""
     defs = {v.name: op for op in walk_ops(k.body) for v in results(op)}
+    uses = Counter(v.name for x in walk_ops(k.body) for v in operands(x))
     masks: dict[str, Expr] = {}
     for block in _blocks(k.body):
         for op in (x for x in block if isinstance(x, DotOp) and len(x.axes) == 1):
-            for mine in (x for v in (op.a, op.b) if isinstance(x := defs.get(v.name), LoadOp) and x in block):
+            for mine in (x for v in (op.a, op.b) for x in _loads_of(v, defs, uses) if x in block):
                 found = (x.mask for x in block if isinstance(x, LoadOp) and _alike(mine, x, op.axes[0]))
                 mask = next((m for m in found if m is not None and m != mine.mask), None)
                 more = None if mask is None else _more(mask, mine.mask)
-                alone = sum(mine.result in operands(x) for x in walk_ops(k.body)) == 1
-                if mask is not None and more is not None and alone and hides(k.body, block, op, more, defs):
+                if mask is not None and more is not None and hides(k.body, block, op, more, defs):
                     masks[mine.result.name] = mask
     if not masks:
         return k
@@ -103,6 +119,72 @@ def _with_masks(k: TileKernel) -> TileKernel:
         return replace(op, mask=masks[op.result.name]) if isinstance(op, LoadOp) and op.result.name in masks else op
 
     return replace(k, body=tuple(map(masked, k.body)))
+
+
+def _loads_of(v: Value, defs: Mapping[str, TileOp], uses: Mapping[str, int]) -> Iterator[LoadOp]:
+    """The loads that ``v`` is made from by elementwise work, and of which nothing else is made."""
+    op = defs.get(v.name)
+    if uses[v.name] == 1 and isinstance(op, LoadOp):
+        yield op
+    elif uses[v.name] == 1 and isinstance(op, MapOp):
+        for x in op.args:
+            yield from _loads_of(x, defs, uses)
+
+
+def _with_zeros(k: TileKernel) -> TileKernel:
+    """``k`` with computed operands that are 0 where those of later products are, if no reader shows what differs."""
+    defs = {v.name: op for op in walk_ops(k.body) for v in results(op)}
+    other: dict[str, tuple[Value, Value]] = {}  # result of a dot -> its operand, and that of the later product
+    for block in _blocks(k.body):
+        dots = [x for x in block if isinstance(x, DotOp)]
+        for n, op in enumerate(dots):
+            for mine, zeros in ((v, w) for v in (op.a, op.b) for x in dots[n + 1 :] for w in (x.a, x.b)):
+                cond = _chosen(mine, zeros, defs)
+                if cond is not None and op.mask is None and hides(k.body, block, op, expression(cond, defs), defs):
+                    other[op.result.name] = mine, zeros
+    if not other:
+        return k
+
+    def rewritten(body: tuple[TileOp, ...], known: frozenset[str]) -> Iterator[TileOp]:
+        for op in body:
+            made = {v.name for v in results(op)}
+            if isinstance(op, ForOp):
+                yield replace(op, body=tuple(rewritten(op.body, known.union(arg.name for arg, _ in op.carried))))
+            elif isinstance(op, DotOp) and op.result.name in other:
+                mine, zeros = other[op.result.name]
+                for x in _needed(zeros, defs, known):
+                    yield x
+                    made |= {v.name for v in results(x)}
+                yield replace(op, a=zeros if op.a == mine else op.a, b=zeros if op.b == mine else op.b)
+            elif not made or not made <= known:
+                yield op
+            known |= made
+
+    return replace(k, body=tuple(rewritten(k.body, frozenset())))
+
+
+def _chosen(mine: Value, zeros: Value, defs: Mapping[str, TileOp]) -> Value | None:
+    """The condition where ``zeros`` is what ``mine`` is, and 0 elsewhere; None where it is something else."""
+    a, b = defs.get(mine.name), defs.get(zeros.name)
+    if isinstance(a, MapOp) and isinstance(b, MapOp) and a.op == b.op in ("cast", "narrow"):
+        return _chosen(a.args[0], b.args[0], defs) if mine.type == zeros.type else None
+    if not isinstance(b, MapOp) or b.op != "select" or not isinstance(a, MapOp) or b.args[1] != mine:
+        return None
+    zero = defs.get(b.args[2].name)
+    return b.args[0] if isinstance(zero, ConstOp) and zero.value == 0 else None
+
+
+def _needed(v: Value, defs: Mapping[str, TileOp], known: frozenset[str]) -> Iterator[TileOp]:
+    """The ops that make ``v`` from ``known`` values, in order."""
+    op = defs[v.name]
+    if v.name in known:
+        return
+    made = set(known)
+    for x in (*operands(op), *(Value(n, v.type) for e in expressions(op) for n in refs(e))):
+        for inner in _needed(x, defs, frozenset(made)):
+            yield inner
+            made |= {y.name for y in results(inner)}
+    yield op
 
 
 def _blocks(body: tuple[TileOp, ...]) -> Iterator[tuple[TileOp, ...]]:

@@ -285,6 +285,19 @@ ATTENTION = {
         output O: f16[H, R]
         S[h, j] = (sum[r](Ql[h, r] * C[j, r]) + sum[p](Qp[h, p] * Kp[j, p])) * 0.06
         O[h, r] = sum[j](softmax[j](S[h, j]) * C[j, r])""",
+    "latent keys in bytes with scales of groups": """
+        dim H = 64, N = 150, R = 384, P = 32, G = 128
+        input Ql: bf16[H, R]
+        input Qp: bf16[H, P]
+        input C: f8e4m3[N, R]
+        input Cs: f32[N, R // G]
+        input Kp: bf16[N, P]
+        input len: i32[1]
+        assume 1 <= len[b] <= N
+        output O: bf16[H, R]
+        L: bf16[j, r] = C[j, r] * Cs[j, r // G]
+        S[h, j] = (sum[r](Ql[h, r] * L[j, r]) + sum[p](Qp[h, p] * Kp[j, p])) * 0.06
+        O[h, r] = sum[j](softmax[j | j < len[0]](S[h, j]) * L[j, r])""",
     "sinks and a window that a scalar bounds": """
         dim H = 2, M = runtime <= 4096, D = 64
         input Q: bf16[M, H, D]

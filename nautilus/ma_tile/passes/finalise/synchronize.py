@@ -1,9 +1,10 @@
 """Insert the waits and barriers that accesses to shared memory need, and no others.
 
-The pass first removes every wait and every barrier of all threads, so it may run again after any change.  Barriers of
-some threads stay.  A synchronous ``tma.load`` acts as a barrier before it and after it: all threads reach it, and all
-threads see its bytes afterwards.  A forward analysis computes for each op which shared bytes were written or read
-since the last barrier, and which copies may be outstanding.  The pass inserts
+The pass first removes every wait and every barrier of all threads, so it may run again after any change.  Named
+barriers stay; one that all threads of the block reach is a barrier of all threads too.  A synchronous ``tma.load`` acts
+as a barrier before it and after it: all threads reach it, and all threads see its bytes afterwards.  A forward analysis
+computes for each op which shared bytes were written or read since the last barrier, and which copies may be
+outstanding.  The pass inserts
 
 * a barrier before an op that touches bytes that a thread touched since the last barrier, if one of the two accesses
   is a write (the threads of one warp count as different threads, because they do not run in lockstep);
@@ -52,6 +53,8 @@ from nautilus.ma_tile.ir.ops import (
     ReduceOp,
     RolesOp,
     ScanOp,
+    SharedLoad,
+    SharedStore,
     Slot,
     Smem,
     walk_ops,
@@ -79,7 +82,7 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     if any(isinstance(op, RolesOp) or (isinstance(op, TmaLoad) and op.mbar) for op in walk_ops(kernel.body)):
         return kernel
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
-    work = _Sync({s.name: s for s in kernel.smem}, known_ranges(kernel), exchanged(kernel.body))
+    work = _Sync({s.name: s for s in kernel.smem}, known_ranges(kernel), exchanged(kernel.body), 32 * kernel.warps)
     body, _ = work.block(bare, State())
     for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
         fewer, same = _without_commit(bare, n), _without_commit(body, n)
@@ -104,18 +107,22 @@ def _bulk(op: MemOp) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One stage of a buffer: ``at`` modulo the stages, as a form of the enclosing loop variables."""
+    """One stage of a buffer: ``at`` modulo the stages, as a form of the enclosing loop variables.
+
+    ``part``: the range of positions along the first axis; None: the whole stage.
+    """
 
     buffer: str
     at: Linear
+    part: tuple[int, int] | None = None
 
     def rename(self, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
         """The access with ``to`` for ``var``; an access to every stage where ``var`` stands inside of an atom."""
         c = self.at.slope(var)
         rest = self.at - atom(Var(var)).scale(c)
         if any(var in free_vars(a) for a in rest.terms):
-            return tuple(Access(self.buffer, constant(k)) for k in range(stages))
-        return (Access(self.buffer, rest + to.scale(c)) if c else self,)
+            return tuple(replace(self, at=constant(k)) for k in range(stages))
+        return (replace(self, at=rest + to.scale(c)) if c else self,)
 
 
 Accesses = frozenset[Access]
@@ -178,6 +185,7 @@ class _Sync:
     smem: dict[str, Smem]
     ranges: Mapping[str, tuple[int, int]]
     exchanged: frozenset[str]  # tensors in global memory
+    threads: int  # of the block
     stages: dict[str, int] = field(init=False)
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
     # that no other op has the identity.
@@ -205,6 +213,8 @@ class _Sync:
                 out.append(replace(op, body=inner))
                 state = state.join(left)
                 continue
+            if isinstance(op, Barrier) and op.threads == self.threads:
+                state = state.barrier()
             if not (any(self._touched(op)) or isinstance(op, TmaLoad | AsyncCommit)):  # as most ops
                 out.append(op)
                 continue
@@ -265,7 +275,7 @@ class _Sync:
                     return None
                 case AsyncWait(pending=pending):
                     state = state.wait(pending)
-                case Barrier(threads=None):
+                case Barrier(threads=threads) if threads in (None, self.threads):
                     state = state.barrier()
                 case IfOp(cond=cond) if simplify(substitute(cond, at)) == FALSE:
                     continue
@@ -279,7 +289,7 @@ class _Sync:
         """``state`` with stages as forms of the loop variable; ``zero`` is 0 in the first iteration."""
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(Access(x.buffer, x.at + zero) if self.stages[x.buffer] > 1 else x for x in xs)
+            return frozenset(replace(x, at=x.at + zero) if self.stages[x.buffer] > 1 else x for x in xs)
 
         return self._reduced(State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open)))
 
@@ -287,7 +297,7 @@ class _Sync:
         """``state`` with coefficients modulo the number of stages, so that there are finitely many states."""
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(Access(x.buffer, _modulo(x.at, self.stages[x.buffer])) for x in xs)
+            return frozenset(replace(x, at=_modulo(x.at, self.stages[x.buffer])) for x in xs)
 
         return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
 
@@ -340,12 +350,20 @@ class _Sync:
             return NONE, frozenset({Access(op.scratch, ZERO)}), NONE
         t: Touch = deep_touch(op) if isinstance(op, IfOp) else touch(op)
         reads, writes, copies = (frozenset(map(self._access, slots)) for slots in (t.reads, t.writes, t.copies))
+        if isinstance(op, SharedLoad | SharedStore) and op.start is not None:
+            part = op.start, op.start + self._rows(op)
+            reads, writes = (frozenset(replace(x, part=part) for x in xs) for xs in (reads, writes))
         inside = tuple(walk_ops((op,))) if self.exchanged else ()
         loaded = {x.buffer for x in inside if isinstance(x, GlobalLoad)} & self.exchanged
         stored = {x.buffer for x in inside if isinstance(x, GlobalStore)} & self.exchanged
         reads |= {Access(_global(n), ZERO) for n in loaded}
         writes |= {Access(_global(n), ZERO) for n in stored}
         return reads, writes, copies
+
+    def _rows(self, op: SharedLoad | SharedStore) -> int:
+        """The positions that ``op`` accesses along the first axis of its buffer."""
+        first, frag = self.smem[op.slot.buffer].axes[0], op.result if isinstance(op, SharedLoad) else op.value
+        return next((a.size for a in frag.type.axes if a.name == first.name), 1)
 
     def _access(self, slot: Slot) -> Access:
         stages = self.smem[slot.buffer].stages
@@ -399,6 +417,8 @@ class _Sync:
         if a.name != b.name:
             return a.overlaps(b)
         gap = x.at - y.at
+        if x.part is not None and y.part is not None and (x.part[1] <= y.part[0] or y.part[1] <= x.part[0]):
+            return False
         return bool(gap.terms) or gap.const % a.stages == 0
 
 

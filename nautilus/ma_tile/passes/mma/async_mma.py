@@ -98,7 +98,9 @@ def order(kernel: MemKernel, outstanding: bool = True, volatile: bool = False) -
         kernel = keep_outstanding(kernel, volatile)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
     roles = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
-    work = _Order(Names(kernel), uses, volatile, {c.name: c.stages for c in kernel.pipelines}, roles)
+    mmas = [op for op in walk_ops(kernel.body) if isinstance(op, MmaOp) and is_wgmma(op)]
+    passed_on = frozenset(op.acc.name for op in mmas if op.acc is not None and uses[op.acc.name] == 1)
+    work = _Order(Names(kernel), uses, volatile, {c.name: c.stages for c in kernel.pipelines}, roles, passed_on)
     body = work.scope(kernel.body)
     return kernel if body == kernel.body else replace(kernel, body=body)
 
@@ -112,6 +114,7 @@ class _Order:
     volatile: bool
     depth: Mapping[str, int]  # stages of each pipeline, by its name
     roles: bool  # the kernel has roles: their barriers are all there
+    passed_on: frozenset[str]  # results that only the next MMA reads, as its accumulator
 
     def scope(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         """The body of a role or of the kernel."""
@@ -191,7 +194,7 @@ class _Line:
         if count == 0:
             return
         done, self.groups = self.groups[:count], self.groups[count:]
-        ready = tuple(g.result for g in done if g.result.name not in self.spent)
+        ready = tuple(g.result for g in done if g.result.name not in self.spent | self.work.passed_on)
         self.out.append(WgWait(len(self.groups), ready, self.work.volatile))
         self.out += [x.op for g in done for x in g.after]
 

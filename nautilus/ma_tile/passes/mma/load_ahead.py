@@ -16,8 +16,10 @@ A load qualifies if its address and its mask depend on the iteration and on noth
 kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
 :data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
 in any case.  They stay too where a multiprocessor has more than :data:`FEW` warps, which hide the wait: the registers
-would cost blocks (4-bit weights times 32 rows on an H200: 42 us without, 54 us with loads ahead).  Nor has a loop room
-for them whose accumulators and widest value already fill the registers of a thread.
+would cost blocks (4-bit weights times 32 rows on an H200: 42 us without, 54 us with loads ahead).  Nor has a loop of
+MMAs of warps room for them whose accumulators and widest value already fill the registers of a thread.  In loops of
+warpgroup MMAs, whose consumers have few registers, only what operands in shared memory are made from is loaded ahead,
+such as the scales of a dequantised tile.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Var
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.ir.instruction_tables import MMA
+from nautilus.ma_tile.ir.async_ops import TmaLoad
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
     ForOp,
@@ -40,9 +43,10 @@ from nautilus.ma_tile.ir.ops import (
     MemModule,
     MemOp,
     MmaOp,
+    SharedStore,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
+from nautilus.ma_tile.ir.traverse import defined, each_kernel, reads, rebuild
 from nautilus.ma_tile.passes.copies.prefetch_steps import at_step, independent, registers
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.targets.limits import limits
@@ -85,7 +89,9 @@ def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not _runs_ahead(op) or _is_crowded(kernel, op, room, most):
             return (op,)
-        loads = _fitting(kernel, [x for x in independent(kernel, op) if _is_used(x, op)], room)
+        made = _made_from(op) if any(map(_is_wgmma, op.body)) else None
+        found = (x for x in independent(kernel, op) if _is_used(x, op))
+        loads = _fitting(kernel, [x for x in found if made is None or x.result.name in made], room)
         return _ahead(op, loads, names) if loads else (op,)
 
     body = rebuild(kernel.body, rule)
@@ -99,21 +105,44 @@ def _is_used(x: GlobalLoad, loop: ForOp) -> bool:
 
 
 def _runs_ahead(loop: ForOp) -> bool:
-    """Whether ``loop`` has MMAs of warps and two iterations or more, and issues copies of later iterations."""
-    mmas = any(isinstance(x, MmaOp) and x.instr in MMA for x in loop.body)
+    """Whether ``loop`` has MMAs and two iterations or more, and issues copies of later iterations.
+
+    In a loop of warpgroup MMAs, the producer of warpgroups will issue them.
+    """
     if isinstance(loop.lo, Const) and isinstance(loop.hi, Const) and int(loop.hi.value) - int(loop.lo.value) < 2:
         return False
+    if any(map(_is_wgmma, loop.body)):
+        return any(isinstance(x, TmaLoad) for x in loop.body)
+    mmas = any(isinstance(x, MmaOp) and x.instr in MMA for x in loop.body)
     return mmas and any(isinstance(y, AsyncCopy) for x in loop.body if isinstance(x, IfOp) for y in x.body)
 
 
 def _is_crowded(kernel: MemKernel, loop: ForOp, room: int, most: int) -> bool:
-    """Whether ``loop`` certainly has no ``room`` of ``most`` registers beside what it carries and its widest value."""
+    """Whether ``loop``, of MMAs of warps, has no ``room`` beside what it carries and its widest value. ``most``: registers."""
 
     def words(f: Frag) -> int:
         return kernel.layouts[f.layout].registers * f.type.dtype.bytes // 4
 
+    if any(map(_is_wgmma, loop.body)):
+        return False
     widest = max((words(f) for op in loop.body for f in declaration(type(op)).results(op)), default=0)
     return sum(words(f) for f, _ in loop.carried) + widest + room > most
+
+
+def _is_wgmma(op: MemOp) -> bool:
+    return isinstance(op, MmaOp) and op.instr in WGMMA
+
+
+def _made_from(loop: ForOp) -> set[str]:
+    """The fragments from which ``loop`` makes what it stores to shared memory."""
+    made = {d.name: x for x in loop.body for d in defined(x)}
+    found, todo = set[str](), [x.value.name for x in loop.body if isinstance(x, SharedStore)]
+    while todo:
+        name = todo.pop()
+        if name in made and name not in found:
+            found.add(name)
+            todo += reads(made[name])
+    return found
 
 
 def _fitting(kernel: MemKernel, loads: Sequence[GlobalLoad], room: int) -> list[GlobalLoad]:

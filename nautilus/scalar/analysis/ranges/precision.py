@@ -4,7 +4,7 @@ of the outputs that depend on them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, free_vars, loads
@@ -95,7 +95,12 @@ def _is_whole(e: Expr) -> bool:
 
 def feeding_wide_outputs(defs: Mapping[str, Def]) -> frozenset[str]:
     """The definitions on which an output depends that is no float of at most 16 bits."""
-    todo = [d for d in defs.values() if d.buffer.space is Space.OUTPUT and not _is_short(d.buffer.dtype)]
+    return feeding(defs, lambda dtype: not _is_short(dtype))
+
+
+def feeding(defs: Mapping[str, Def], wanted: Callable[[DType], bool]) -> frozenset[str]:
+    """The definitions on which an output of a ``wanted`` type depends."""
+    todo = [d for d in defs.values() if d.buffer.space is Space.OUTPUT and wanted(d.buffer.dtype)]
     found = {d.name for d in todo}
     while todo:
         read = {ld.buffer for ld in todo.pop().reads()} & defs.keys() - found

@@ -8,7 +8,9 @@ Axis ``x`` collapses with the axis ``y`` after it if in every definition that ha
 both reduced; wherever one is an index, the other one stands beside it, in dimensions of their extents; wherever they
 are values, they are the position ``n * x + y`` of an element among them, where ``y`` has ``n`` elements, as in the
 result of an argmax; and neither occurs in any other way (alone, in a computed index).  Where matrix products sum over
-both, a condition may have ``x`` alone, which is then ``position // n`` (``n`` a power of two).  All accesses to these
+both, a condition may have ``x`` alone, which is then ``position // n`` (``n`` a power of two).  So may conditions and
+values where both are the rows of products with more than :data:`WIDE` columns or terms, :data:`FEW` rows at most, whose
+tiles have one axis of rows: a few new positions and the heads that share latent keys.  All accesses to these
 two dimensions of a buffer agree, so that its shape has one dimension instead: in row-major order the elements are the
 same.  A buffer with strides keeps its axes.  An argument keeps the shape that the caller gives it
 (``Buffer.array_shape``).
@@ -34,12 +36,14 @@ from nautilus.core.index.linear import Linear, build, linear
 from nautilus.core.index.sizes import volume
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import all_defs, kernel_of
 
 WARP = 32  # threads
+FEW = 128  # rows of one tile
+WIDE = 256  # columns that accumulators of a tile hold without division
 Place: TypeAlias = tuple[str, int]  # a buffer and its dimension n, beside dimension n + 1
 Pair: TypeAlias = tuple[str, str, str]  # a definition, an axis of it, and the axis after that
 Join: TypeAlias = tuple[Pair, Place]  # the axes of a pair are the index at a place
@@ -82,7 +86,7 @@ def _legal(program: Program, defs: Mapping[str, Def]) -> list[Join]:
     uses: dict[tuple[str, str], int] = {}  # of an axis as an index
     accesses: dict[Place, list[Pair | None]] = {}  # None: an access with anything else there
     forms = {d.name: [*_positions(d)] for d in defs.values()}
-    summed = {e for d in defs.values() for e in _summed(d)}
+    summed, rows = ({e for d in defs.values() for e in found(d)} for found in (_summed, _few_rows))
     for d in defs.values():
         kinds = {a.name: (a.extent, k) for k, axes in enumerate((d.par, d.red)) for a in axes}
         found = [*_accesses(d)]
@@ -96,7 +100,9 @@ def _legal(program: Program, defs: Mapping[str, Def]) -> list[Join]:
                 fits = buffer not in strided
                 pair = _pair(d.name, index[n : n + 2], shapes[buffer][n : n + 2], kinds) if fits else None
                 if pair is not None and not _is_position(pair, kinds, forms[d.name]):
-                    pair = pair if shapes[buffer][n : n + 2] in summed and _is_block(d, pair, kinds) else None
+                    extents = shapes[buffer][n : n + 2]
+                    block = _is_block(d, pair, kinds, extents in rows) if extents in summed | rows else False
+                    pair = pair if block else None
                 accesses.setdefault((buffer, n), []).append(pair)
                 if pair is not None:
                     joins.setdefault(pair, []).append((buffer, n))
@@ -162,13 +168,27 @@ def _summed(d: Def) -> Iterator[tuple[object, ...]]:
         yield tuple(a.extent for a in d.red)
 
 
-def _is_block(d: Def, pair: Pair, kinds: Mapping[str, tuple[object, int]]) -> bool:
-    """Whether the first axis of ``pair`` alone is in the condition of ``d``, and its value has none of the two."""
+def _few_rows(d: Def) -> Iterator[tuple[object, ...]]:
+    """The extents of the two axes of rows of ``d``, if it is a wide product of few rows."""
+    found = matrix_product(strip_conversions(d.value), [a.name for a in d.par]) if d.op == "sum" else None
+    for side, other in () if found is None else ((found.rows, found.columns), (found.columns, found.rows)):
+        axes = [a for a in d.par if a.name in side]
+        sizes = [a.extent for a in axes if isinstance(a.extent, int)]
+        longest = max(points(d.red), points(a for a in d.par if a.name in other))
+        if len(axes) == len(sizes) == 2 and prod(sizes) <= FEW and longest > WIDE:
+            yield tuple(sizes)
+
+
+def _is_block(d: Def, pair: Pair, kinds: Mapping[str, tuple[object, int]], rows: bool) -> bool:
+    """Whether the first axis of ``pair`` alone is in the condition of ``d``, and its value has none of the two.
+
+    ``rows``: the first axis may be in the value too.
+    """
     _, x, y = pair
     count = kinds[y][0]
-    fits = isinstance(count, int) and count & (count - 1) == 0 and d.guard is not None
+    fits = isinstance(count, int) and count & (count - 1) == 0 and (rows or d.guard is not None)
     other = [f.slope(y) for e in (d.value, d.guard) if e is not None for f in _forms(e)]
-    return fits and not any(other) and not any(f.slope(x) for f in _forms(d.value))
+    return fits and not any(other) and (rows or not any(f.slope(x) for f in _forms(d.value)))
 
 
 def _pair(
@@ -269,10 +289,13 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
     def rewritten(e: Expr) -> Expr:
         return _at_positions(e, last, rule, {}) if positions else rewrite(e, rule)
 
-    value, guard = rewritten(d.value), None if d.guard is None else rewritten(d.guard)
-    if guard is not None and free_vars(guard) & {x for chain in chains for x in chain}:
-        inner = {c[0]: prod(_count(extents[x]) for x in c[1:]) for c in chains}
-        guard = substitute(guard, {x: calc("floordiv", Var(names[x]), n) for x, n in inner.items()})
+    inner = {c[0]: prod(_count(extents[x]) for x in c[1:]) for c in chains}
+    blocks = {x: calc("floordiv", Var(names[x]), n) for x, n in inner.items()}
+
+    def in_blocks(e: Expr) -> Expr:
+        return substitute(e, blocks) if free_vars(e) & {x for chain in chains for x in chain} else e
+
+    value, guard = in_blocks(rewritten(d.value)), None if d.guard is None else in_blocks(rewritten(d.guard))
     return replace(d, buffer=_viewed(d.buffer, places), par=axes(d.par), red=axes(d.red), value=value, guard=guard)
 
 

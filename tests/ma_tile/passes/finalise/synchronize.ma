@@ -187,3 +187,48 @@ module copy target sm_80 {
 ; FIRST: allocate-shared
 ; RUN: synchronize
 ; UNCHANGED
+
+; CASE: parts of a stage are apart, and a named barrier of all threads is a barrier
+; RUN: synchronize
+; ARCH: sm_80
+; UNCHANGED
+module parts target sm_80 {
+  input A: f32[32, 32]
+  output C: f32[32, 32]
+  kernel parts grid 1 warps 2 min_blocks 1 {
+    layout #half = reg(j:4x1, i:2x8) lane(j:8x4, i:4x1) warp(i:2x4)
+    layout #rows = reg(i:16x2) lane(j:32x1) warp(i:2x1)
+    smem s : f32[i: 32, j: 32] stages 1 swizzle 0 pad 0 @ 0
+    %a = ld.global A[i, j] vec 4 : f32[i: 16, j: 32] #half
+    %b = ld.global A[i + 16, j] vec 4 : f32[i: 16, j: 32] #half
+    st.shared s[0] from 0, %a vec 4
+    st.shared s[0] from 16, %b vec 4
+    barrier 7, 64
+    %c = ld.shared s[0] vec 1 : f32[i: 32, j: 32] #rows
+    st.global C[i, j], %c vec 1
+  }
+}
+
+; CASE: parts that overlap are not
+; RUN: synchronize
+; ARCH: sm_80
+module parts target sm_80 {
+  input A: f32[32, 32]
+  output C: f32[32, 32]
+  kernel parts grid 1 warps 2 min_blocks 1 {
+    layout #half = reg(j:4x1, i:2x8) lane(j:8x4, i:4x1) warp(i:2x4)
+    layout #rows = reg(i:16x2) lane(j:32x1) warp(i:2x1)
+    smem s : f32[i: 32, j: 32] stages 1 swizzle 0 pad 0 @ 0
+    %a = ld.global A[i, j] vec 4 : f32[i: 16, j: 32] #half
+    st.shared s[0] from 0, %a vec 4
+    st.shared s[0] from 8, %a vec 4
+    st.shared s[0] from 16, %a vec 4
+    %c = ld.shared s[0] vec 1 : f32[i: 32, j: 32] #rows
+    st.global C[i, j], %c vec 1
+  }
+}
+; CHECK: st.shared s[0] from 0
+; CHECK-NEXT: barrier
+; CHECK-NEXT: st.shared s[0] from 8
+; CHECK-NEXT: barrier
+; CHECK-NEXT: st.shared s[0] from 16
