@@ -92,8 +92,8 @@ def _counted(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: i
         part += int((counts < each).sum())
         lines += len(run_starts((places + start) // (LINE // size)))
         finds += len(distinct((elements + start) // (LINE // size) + number))
-    counted = (n / len(starts) for n in (touched, part, lines, finds))
-    return Sectors(*counted, len(places) * size)
+    n = len(starts)
+    return Sectors(touched / n, part / n, lines / n, finds / n, len(places) * size)
 
 
 def _steps(width: int) -> NDArray[np.int64]:
