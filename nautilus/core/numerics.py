@@ -34,6 +34,8 @@ from nautilus.core.types import FORMATS, DType
 Array: TypeAlias = arrays.Array
 #: The factor from an exponent of e to one of 2.
 LOG2E = math.log2(math.e)
+#: Elements that are rounded together, so that the arrays between the steps of a rounding stay small.
+ROUNDED_AT_ONCE = 1 << 20
 Mode: TypeAlias = Literal["real", "typed"]
 
 _NUMPY: Mapping[DType, Any] = {d: np.dtype(f.numpy).type for d, f in FORMATS.items() if f.numpy is not None}
@@ -66,7 +68,16 @@ def round_to(x: Array, dtype: DType) -> Array:
             return y
         if dtype in _NUMPY:
             return y.astype(_NUMPY[dtype]).astype(np.float64)
-        return _round_float(y, dtype)
+        return _round_float(y, dtype) if y.size <= ROUNDED_AT_ONCE else _round_in_pieces(y, dtype)
+
+
+def _round_in_pieces(y: Array, dtype: DType) -> Array:
+    """The same as :func:`_round_float` in place, without several more arrays of the size of ``y``."""
+    out = np.ascontiguousarray(y)
+    flat = out.reshape(-1)
+    for start in range(0, flat.size, ROUNDED_AT_ONCE):
+        flat[start : start + ROUNDED_AT_ONCE] = _round_float(flat[start : start + ROUNDED_AT_ONCE], dtype)
+    return out
 
 
 def _round_float(y: Array, dtype: DType) -> Array:

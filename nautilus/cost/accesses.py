@@ -111,8 +111,9 @@ class PlainLoads:
         moved = self.gathered if gathers else self.moved
         moved[op.buffer] = moved.get(op.buffer, 0.0) + times * asked * max(0.0, found - known) * SECTOR
         vectors = layout.registers / max(1, op.vec) * (1 if op.shift is None else 2)
+        steps = each.finds / each.lines
         lines = most * (1.0 - (1.0 - 1.0 / most) ** each.lines) if gathers else min(each.lines, most)
-        return float(vectors * max(lines, each.size / LINE))
+        return float(vectors * max(lines * steps, each.size / LINE))
 
     def _position(self, e: Expr) -> Expr | None:
         """The position of an element for a value in an index that depends on no memory: neighbours have neighbours."""

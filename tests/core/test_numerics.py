@@ -3,6 +3,7 @@
 import math
 import re
 import struct
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -41,6 +42,20 @@ def test_rounding_is_idempotent_monotone_and_nearest(x: float, dtype: DType) -> 
         assert one(-x, dtype) == -y
         near = abs(x) * 2.0 ** -(dtype.mantissa + 1)
         assert abs(x - y) <= max(near, 2.0**-10 if dtype is DType.F8E4M3 else 2.0**-17)
+
+
+@pytest.mark.parametrize("dtype", [DType.TF32, DType.BF16, DType.F8E4M3])
+def test_pieces_of_large_arrays_are_rounded_apart(dtype: DType) -> None:
+    """The result is the same, the argument stays, and memory holds less than three more arrays of its size."""
+    x = np.random.default_rng(1).standard_normal((40, 1 << 18)) * 300
+    given = x.copy()
+    tracemalloc.start()
+    y = round_to(x, dtype)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (x == given).all()
+    assert peak < 2.5 * x.nbytes
+    np.testing.assert_array_equal(y[20:22], round_to(x[20:22], dtype))
 
 
 @pytest.mark.parametrize("dtype", [DType.F8E4M3, DType.F8E5M2])

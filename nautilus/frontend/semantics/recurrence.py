@@ -143,19 +143,25 @@ def _ordered(sym: Symbols, found: Sequence[Definition]) -> list[Definition]:
         hint = "leave out 'recur', or read an earlier value, as in 'h[t - 1]'"
         sym.error("N0307", f"'{found[0].name}' reads no earlier value of its own", found[0].span, hint)
         return []
-    best: list[Diagnostic] | None = None
+    tried: list[tuple[bool, list[Diagnostic]]] = []
     for axis in range(len(found[0].axes)):
         places = _places(members, reads, found[0].name, axis)
         faults = list(_faults(members, reads, places))
         if not faults:
             return _steps(sym, members, reads, places)
-        if best is None or len(faults) < len(best):
-            best = faults
-    if best is None:
-        message = f"'{found[0].name}' has no index along which earlier values could stand"
-        best = [Diagnostic("N0307", message, found[0].span)]
+        tried.append((not _has_steps(reads, places), faults))
+    message = f"'{found[0].name}' has no index along which earlier values could stand"
+    none = True, [Diagnostic("N0307", message, found[0].span)]
+    _, best = min(tried, key=lambda x: (x[0], len(x[1])), default=none)
     sym.report(best[0])
     return []
+
+
+def _has_steps(reads: Sequence[_Read], places: Mapping[str, int]) -> bool:
+    """Whether another step is read along ``places``."""
+    known = (r for r in reads if r.reader.name in places and r.load.buffer in places)
+    far = (distance(r.load.index[places[r.load.buffer]], r.reader.axes[places[r.reader.name]].name) for r in known)
+    return any(far)
 
 
 def _places(members: Mapping[str, Definition], reads: Sequence[_Read], first: str, axis: int) -> dict[str, int]:

@@ -32,7 +32,10 @@ from nautilus.targets.memory_rates import SECTOR
 #: value name -> index expressions over tile axes: where these are equal, elements of the value are equal
 Places = Mapping[str, tuple[Expr, ...]]
 LINE = 128  # bytes of neighbouring sectors that one access of a warp finds in a step
+VECTOR = 16  # bytes of the widest load of a lane
 ENDS = 3.0  # parts of sectors of a row in aligned vectors: half of one at each end of these, and the rest at each end
+_LANES = 32
+_STEP_BITS = 56  # bits of numbers of lines
 _APART = 1 << 12  # elements between two elements whose place is not known
 
 
@@ -40,12 +43,14 @@ _APART = 1 << 12  # elements between two elements whose place is not known
 class Sectors:
     """Averages of one access of a warp: sectors ``touched``, of these those covered in ``part``, and ``lines``.
 
-    ``size``: bytes that the warp needs.
+    ``finds``: lines in each step in which L1 finds them, of which several steps may find the same.  ``size``: bytes
+    that the warp needs.
     """
 
     touched: float
     part: float
     lines: float
+    finds: float
     size: int
 
     @property
@@ -75,16 +80,30 @@ def _alone(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int
 def _counted(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int, known: Places | None) -> Sectors:
     size = buffer.dtype.bytes
     lanes = FragLayout(_cut(layout, vec)[0], layout.lane, ())
-    places = distinct(_places(buffer, index, lanes, known))
+    elements = _places(buffer, index, lanes, known)
+    places = distinct(elements)
+    number = np.repeat(_steps(vec * size), elements.size // _LANES) if elements.size % _LANES == 0 else 0
     each = max(1, SECTOR // size)
     starts = range(0, each, gcd(each, _step(buffer, index, layout, vec)))
-    touched = part = lines = 0
+    touched = part = lines = finds = 0
     for start in starts:
         counts = np.diff(run_starts((places + start) // each), append=len(places))
         touched += len(counts)
         part += int((counts < each).sum())
         lines += len(run_starts((places + start) // (LINE // size)))
-    return Sectors(touched / len(starts), part / len(starts), lines / len(starts), len(places) * size)
+        finds += len(distinct((elements + start) // (LINE // size) + number))
+    n = len(starts)
+    return Sectors(touched / n, part / n, lines / n, finds / n, len(places) * size)
+
+
+def _steps(width: int) -> NDArray[np.int64]:
+    """For each lane a number of the step in which an access finds its line: a step moves at most the bytes of a line.
+
+    Lanes of ``width`` bytes find a line again that they share with lanes of an earlier step.  Vectors have at most
+    :data:`VECTOR` bytes; more is no single access.
+    """
+    steps = max(1, _LANES * width // LINE) if width <= VECTOR else 1
+    return (np.arange(_LANES) * steps // _LANES) << _STEP_BITS
 
 
 def _cut(layout: FragLayout, vec: int) -> tuple[tuple[Mode, ...], tuple[Mode, ...]]:

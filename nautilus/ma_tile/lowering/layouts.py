@@ -18,7 +18,7 @@ class's lanes and warps hold copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import islice
 from math import gcd, prod
@@ -141,6 +141,7 @@ class LayoutCost:
     keyed: frozenset[str] = frozenset()  # axes of the values that say where a scatter combines
     bytes: frozenset[str] = frozenset()  # axes along which whole registers of 8-bit floats are loaded
     costly: frozenset[frozenset[str]] = frozenset()  # axes of the tiles that take long to compute
+    sharing: frozenset[str] = frozenset()  # axes that a load has not, if all terms are contiguous along reduced axes
 
 
 def collect(
@@ -160,10 +161,10 @@ def collect(
     """
     weight, stores, vec = dict[str, int](), dict[str, int](), dict[str, int]()
     whole, repeated = dict[str, int](), dict[str, int]()  # narrowest whole vectors: of stores, of shared elements
-    windows, apart = set[str](), dict[str, int]()  # widest vectors along axes of loads a few elements apart
+    apart = dict[str, int]()  # widest vectors along axes of loads a few elements apart
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     tiles: dict[tuple[str, ...], None] = {}
-    keyed, words = set[str](), set[str]()
+    windows, keyed, words = set[str](), set[str](), set[str]()
     for op in walk_ops(kernel.body):
         for value in results(op):
             tiles[value.type.names] = None
@@ -198,11 +199,11 @@ def collect(
         if isinstance(op, StoreOp) and not dots and width == limit > (2 if buffer.dtype.bytes <= WORD else 1):
             whole[axis] = min(width, whole.get(axis, width))
     loaded, vec = vec, vec | {x: max(n, vec.get(x, 1)) for x, n in repeated.items()}
-    times = {x: 1 if dots or repeated.keys() - {x} else _STORES for x in stores}
-    weight |= {x: weight.get(x, 0) + n * times[x] for x, n in stores.items()}
+    weight |= {x: weight.get(x, 0) + n * (1 if dots or repeated.keys() - {x} else _STORES) for x, n in stores.items()}
     narrow = ({} if dots else apart) | dict.fromkeys(windows, 1)
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
-    return LayoutCost(weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel))
+    sharing = _sharing(kernel, buffers, refs, reduced)
+    return LayoutCost(weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel), sharing)
 
 
 def _shared_run(op: LoadOp, buffer: Buffer, axes: Iterable[str], most: int, refs: RefAxes) -> Iterator[tuple[str, int]]:
@@ -215,6 +216,21 @@ def _costly(kernel: TileKernel) -> frozenset[frozenset[str]]:
     """The axes of the tiles of ``kernel`` that take long to compute."""
     maps = (op for op in walk_ops(kernel.body) if isinstance(op, MapOp) and op.result.type.dtype.is_float)
     return frozenset(frozenset(op.result.type.names) for op in maps if FUNCTIONS[op.op].slots >= COSTLY)
+
+
+def _sharing(
+    kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, reduced: Collection[str]
+) -> frozenset[str]:
+    """The axes along which all positions share the elements of a load of terms, which axes ``reduced`` add up.
+
+    None where neighbours along another axis are contiguous in a load, because lanes are to have them.
+    """
+    loads = [op for op in walk_ops(kernel.body) if isinstance(op, LoadOp)]
+    terms = [op for op in loads if not set(reduced).isdisjoint(op.result.type.names)]
+    near = (contiguous_axis(buffers[op.buffer], op.index, op.result.type.names, refs) for op in terms)
+    if not all(axis in reduced for axis in near):
+        return frozenset()
+    return frozenset(a.name for a in kernel.axes for op in terms if a.name not in op.result.type.names)
 
 
 def _strided(form: Linear, axes: Iterable[str], width: int) -> dict[str, int]:
@@ -294,7 +310,9 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     # which results share a value that takes long to compute
     costly = [tile for tile in cost.costly if not tile.isdisjoint(columns)]
     shared = {x for c in rows for x in c if costly and all(x not in tile for tile in costly)}
-    rows.sort(key=lambda c: (not reduced.isdisjoint(c), not shared.isdisjoint(c)))
+    # of the others, those come first along which every load differs: registers along an axis that a load has not use
+    # its elements several times
+    rows.sort(key=lambda c: (not reduced.isdisjoint(c), not shared.isdisjoint(c), not cost.sharing.isdisjoint(c)))
     kept = sum(reduced.isdisjoint(c) for c in rows)
     vec = {a: gcd(cost.vec.get(a, 1), sizes[a]) for a in columns}
     for op in walk_ops(kernel.body):

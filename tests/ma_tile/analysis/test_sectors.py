@@ -52,3 +52,17 @@ def test_turned_axes_and_places_that_are_read() -> None:
     for place in (Ref("p", DType.I32), Load("P", (Var("j"),), DType.I32)):
         index = (calc("add", place, 0), Var("i"))
         assert sectors(tensor(DType.F32, 256, 256), index, ROW, 1).touched == 32
+
+
+@pytest.mark.parametrize(
+    ("dtype", "vec", "finds"),
+    [
+        (DType.F32, 4, 16),  # four steps of eight lanes, which find the lines of four rows each
+        (DType.BF16, 4, 8),  # two steps of sixteen lanes
+        (DType.F32, 1, 4),
+    ],
+)
+def test_lanes_that_share_a_line_find_it_in_every_step(dtype: DType, vec: int, finds: int) -> None:
+    rows = FragLayout((Mode(4, "j", 1),), (Mode(4, "i", 1), Mode(8, None)), ())
+    found = sectors(tensor(dtype, 64, 256), PLAIN, rows, vec)
+    assert (found.lines, found.finds) == (4, finds)

@@ -46,3 +46,23 @@ def test_elements_of_64_bits_are_loaded_and_stored_in_pairs(dtype: str, word: st
     assert found == {"a": 2, "b": 2, "c": 2, "d": 2}
     assert len(re.findall(rf"reinterpret_cast<(?:const )?{word}\*>", result.cuda)) == 2
     assert complaints(travel(WIDE.format(n=301, dtype=dtype), "sm_90a")) == []
+
+
+def test_threads_have_several_pairs_of_rows_of_a_group(tmp_path: Path) -> None:
+    """Lanes are groups, of which no two share elements, so that a thread uses what it loads several times."""
+    text = """
+dim G = 4096, N = 16, D = 128
+input X: f32[G, N, D], Y: f32[G, N, D]
+output Z: f32[G, N, N]
+Z[g, i, j] = sum[d](abs(X[g, i, d] - Y[g, j, d]))
+"""
+    module = compile_file(Request(tmp_path / "pairs.naut", "sm_90a", text=text)).modules["ma-tile"]
+    (kernel,) = module.kernels
+    loads = {op.buffer: op for op in walk_ops(kernel.body) if isinstance(op, GlobalLoad)}
+    registers: dict[str, list[int]] = {}
+    for name, axis in (("X", "i"), ("Y", "j")):
+        layout = kernel.layouts[loads[name].result.layout]
+        registers[name] = [m.size for m in layout.reg if m.axis == axis]
+        assert any(m.axis == "g" for m in layout.lane)
+        assert not any(m.axis == "g" for m in layout.reg)
+    assert registers == {"X": [8], "Y": [4]}
