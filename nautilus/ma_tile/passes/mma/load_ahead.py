@@ -118,7 +118,7 @@ def _runs_ahead(loop: ForOp) -> bool:
 
 
 def _is_crowded(kernel: MemKernel, loop: ForOp, room: int, most: int) -> bool:
-    """Whether ``loop``, of MMAs of warps, has no ``room`` beside what it carries and its widest value. ``most``: registers."""
+    """Whether a ``loop`` of MMAs of warps has less than ``room`` registers of ``most`` beside its largest values."""
 
     def words(f: Frag) -> int:
         return kernel.layouts[f.layout].registers * f.type.dtype.bytes // 4
