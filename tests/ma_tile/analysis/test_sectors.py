@@ -6,7 +6,7 @@ import pytest
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Load, Ref, Var
+from nautilus.core.expr.nodes import Load, Param, Ref, Var
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.sectors import sectors
 from nautilus.ma_tile.ir.instruction_tables import wg_acc_layout
@@ -52,3 +52,9 @@ def test_turned_axes_and_places_that_are_read() -> None:
     for place in (Ref("p", DType.I32), Load("P", (Var("j"),), DType.I32)):
         index = (calc("add", place, 0), Var("i"))
         assert sectors(tensor(DType.F32, 256, 256), index, ROW, 1).touched == 32
+
+
+def test_a_place_that_moves_with_sizes_known_at_launch() -> None:
+    apart = calc("sub", Param("N", DType.I32), Param("M", DType.I32))
+    index = (calc("add", Var("i"), apart), Var("j"))
+    assert sectors(tensor(DType.F16, 64, 256), index, ROW, 8) == sectors(tensor(DType.F16, 64, 256), PLAIN, ROW, 8)
