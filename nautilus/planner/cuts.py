@@ -75,10 +75,15 @@ def plan_splits(
 
 
 def default_packs(program: Program) -> tuple[PackPlan, ...]:
-    """One pack for each axis along which products share operands; all products along the axis must agree."""
+    """One pack for each axis along which products share operands; all products along the axis must have its groups.
+
+    Where some of them have rows enough without a pack, as the keys that all requests share have, those decide that
+    read more elements.
+    """
     defs = read_defs(program)
     unified = unify(tuple(defs.values()), tuple(p.name for p in program.params))
-    found: dict[str, tuple[int, int, str, str]] = {}  # axis -> size, rows, and the names in the program
+    found: dict[str, PackPlan] = {}
+    gain: dict[str, int] = {}  # elements that products with a pack read in fewer tiles, less those of the others
     refused: set[str] = set()
     for d in unified.defs:
         if (product := _product(d)) is None:
@@ -89,18 +94,18 @@ def default_packs(program: Program) -> tuple[PackPlan, ...]:
             extent = size(a)
             if a.name in (*dot.rows, *dot.columns):
                 continue
-            if group is None or extent is None or extent % group or found.get(a.name, (group,))[0] != group:
+            if group is None or extent is None or extent % group:
                 refused.add(a.name)
                 continue
+            pack = found.setdefault(a.name, PackPlan(d.name, defs[d.name].par[k].name, group))
+            if pack.size != group:
+                refused.add(a.name)
             sides = (dot.rows, dot.columns)
             rows = min(prod(size(x) or ROWS for x in d.par if x.name in side) for side in sides)
-            most = max(rows, found[a.name][1]) if a.name in found else rows
-            found.setdefault(a.name, (group, most, d.name, defs[d.name].par[k].name))
-    packs = tuple(
-        PackPlan(name, axis, group)
-        for x, (group, rows, name, axis) in found.items()
-        if x not in refused and rows * blocks(group, ROWS) < group * blocks(rows, ROWS)
-    )
+            read = prod(size(x) or ROWS for x in d.axes) // rows
+            fewer = rows * blocks(group, ROWS) < group * blocks(rows, ROWS)
+            gain[a.name] = gain.get(a.name, 0) + (read if fewer else -read)
+    packs = tuple(p for x, p in found.items() if x not in refused and gain[x] > 0)
     return packs or _statistics(unified, defs)
 
 

@@ -34,6 +34,7 @@ class Why(enum.Enum):
     BATCHED = "a block would have several matrices of one product"
     CROWDED = "a tile would have more sums of products than registers"
     WINDOWS = "the elements of a row would share the threads of a window"
+    SECTORS = "a step of one loop would read an element of each sector"
     NESTED = "the loop of the product would run inside another loop"
 
 

@@ -30,7 +30,7 @@ from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of, uses
 from nautilus.planner.products.sums import is_read_across, is_sum_of_others
 from nautilus.planner.products.turned import is_copied, is_turned
-from nautilus.planner.rowwise.turned import turns_rows
+from nautilus.planner.rowwise.turned import steps_across, turns_rows
 from nautilus.planner.rowwise.windows import shares_windows
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
@@ -228,8 +228,9 @@ def _slow(plan: KernelPlan | None, known: _Known, parts: list[KernelPlan]) -> Wh
     if _starves(plan, known, parts):
         return Why.BLOCKS
     rules = {Why.BATCHED: _batches, Why.CROWDED: _crowds, Why.REPEATED: _repeats, Why.NESTED: _slows}
-    found = next((why for why, rule in rules.items() if rule(plan, known)), None)
-    return found or (Why.WINDOWS if shares_windows(known.unified(plan.ops).defs) else None)
+    found, defs = next((why for why, rule in rules.items() if rule(plan, known)), None), known.unified(plan.ops).defs
+    across = Why.SECTORS if steps_across(defs, plan) else None
+    return found or across or (Why.WINDOWS if shares_windows(defs) else None)
 
 
 def _join_siblings(

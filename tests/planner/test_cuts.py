@@ -11,10 +11,12 @@ import pytest
 from nautilus.core.fallbacks import UNFUSED, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.driver import Request, compile_file
+from nautilus.frontend.semantics.check import load_text
 from nautilus.planner import streaming
 from nautilus.planner.cuts import default_packs, default_splits, plan_packs, plan_splits
 from nautilus.planner.kernels import default_schedule
 from nautilus.scalar.ir import Program
+from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.pack import Pack
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
@@ -154,6 +156,21 @@ def test_the_switch_fixes_chunks_by_the_length_alone() -> None:
         found = {splits(decode(batch, n), invariant=True) for batch in (1, 2, 8, 64)}
         assert len(found) == 1
         assert interleaved_splits(decode(8, n), invariant=True) == {(groups, 4, 32)}
+
+
+SHARED = """dim B = 64, H = 32, G = 8, M = {m}, N = {n}, D = 128
+input Q: f16[B, H, D], K: f16[M, G, D], L: f16[B, N, G, D]
+output S: f32[B, H, M], T: f32[B, H, N]
+S[b, h, i] = sum[d](Q[b, h, d] * K[i, h // (H // G), d])
+T[b, h, j] = sum[d](Q[b, h, d] * L[b, j, h // (H // G), d])
+"""
+
+
+@pytest.mark.parametrize(("m", "n", "found"), [(8192, 512, [("S", "h", 4)]), (65536, 512, [])])
+def test_of_products_with_few_and_many_rows_those_decide_that_read_more(
+    m: int, n: int, found: list[tuple[str, str, int]]
+) -> None:
+    assert packs(lower(load_text(SHARED.format(m=m, n=n)))) == found
 
 
 def test_a_schedule_that_decides_is_left_alone() -> None:

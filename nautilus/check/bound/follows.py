@@ -2,14 +2,15 @@
 
 A tensor *follows* the steps along one of its axes where its elements at a step need no later step.  Its first steps
 then are those of a shorter recurrence.  An axis is *independent* where the elements of a recurrence at one position
-need none at another position (:func:`nautilus.scalar.analysis.states.recurrences.independent`).
+need none at another position (:func:`nautilus.scalar.analysis.states.recurrences.independent`), and where a definition
+that reads recurrences reads the same elements of them at all positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nautilus.core.expr.nodes import Load, Var, walk
+from nautilus.core.expr.nodes import Load, Var, free_vars, walk
 from nautilus.core.records import dataclass
 from nautilus.frontend.semantics.recurrence import distance
 from nautilus.frontend.spec import Definition, Spec
@@ -68,7 +69,8 @@ def _reader(d: Definition, found: Mapping[str, Along]) -> Along | None:
     loads = _loads(d, found)
     if not loads:
         return None
-    free: set[int] = set()
+    read = frozenset[str]().union(*map(free_vars, loads))
+    free = {p for p, a in enumerate(d.axes) if a.name not in read}  # all positions need the same elements
     axis = reverse = None
     for e in loads:
         seen = found[e.buffer]

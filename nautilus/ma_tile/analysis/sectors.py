@@ -148,7 +148,8 @@ def _numbers(chosen: list[Ref | Load], known: Places, at: Mapping[str, NDArray[n
 
 
 def _unknown(e: Expr) -> NDArray[np.generic]:
-    return np.asarray(e.dtype is DType.BOOL)
+    """A value of the kind of ``e``, because numpy has no difference of two booleans: true, or the integer 0."""
+    return np.asarray(True) if e.dtype is DType.BOOL else np.zeros((), np.int64)
 
 
 def _step(buffer: Buffer, index: tuple[Expr, ...], layout: FragLayout, vec: int) -> int:

@@ -13,16 +13,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 
-from nautilus.core.expr.nodes import Expr, free_vars
+from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.index.simplify import linear_in
 from nautilus.core.schedule import KernelPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID, TILE
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.targets.limits import BLOCK_REGISTERS
 from nautilus.targets.memory_rates import SECTOR
 
 SHORT = 16  # elements of the shortest rows that have the rule
+_NEAR = 128 << 10  # bytes of sectors that L1 holds beside others
 SMALL = 8  # a tensor of less than 1 / SMALL of the largest one may be accessed in parts of sectors
 
 
@@ -78,6 +79,20 @@ def turns_rows(defs: Sequence[Def], plan: KernelPlan) -> bool:
     roles = {a.name: a.role for a in plan.axes}
     found = [[roles[a.name] for a in d.par] for d in defs if not d.is_reduction]
     return any(x[-1:] == [GRID] and TILE in x for x in found)
+
+
+def steps_across(defs: Sequence[Def], plan: KernelPlan) -> bool:
+    """Whether a step of the loop of ``plan`` has one element of each of more sectors than L1 holds until the next step.
+
+    The tensor is contiguous along the loop, and the tile has its other axes: each step reads the same sectors again.
+    """
+    steps = {a.name for a in plan.axes if a.role == LOOP and a.tile == 1}
+    tile = {a.name: a.tile for a in plan.axes if a.role == TILE}
+    for _, index in _tensors(defs, ()):
+        inside = prod(n for x, n in tile.items() if any(x in free_vars(e) for e in index[:-1]))
+        if index and isinstance(index[-1], Var) and index[-1].name in steps and inside * SECTOR > _NEAR:
+            return True
+    return False
 
 
 def fits(defs: Sequence[Def], row: Mapping[str, int], tiles: Mapping[str, int]) -> bool:

@@ -13,6 +13,7 @@ from nautilus.bench.verify import judge, references
 from nautilus.check.bound import errors
 from nautilus.check.bound import stated as stated_module
 from nautilus.check.bound.bound import Bound, Steps
+from nautilus.check.bound.follows import Along, following
 from nautilus.check.bound.program import in_chunks, passes
 from nautilus.check.bound.recurrences import recurrent
 from nautilus.check.bound.recurrences.stepwise import stepwise
@@ -53,6 +54,21 @@ EXPANDING = """dim B = 16, T = {t}
 input x: f32[B, T]
 output h: f32[B, T]
 recur h[b, t] = {a} * h[b, t - 1] + x[b, t] if t > 0 else x[b, 0]
+"""
+
+PATHS = """dim B = 2, T = 120, S = 9
+input x: f32[B, T, S]
+output y: f32[B]
+def top(a, b) = max(a, b) + log(exp(a - max(a, b)) + exp(b - max(a, b)))
+recur h[b, t, s: S] = x[b, t, s] + top(h[b, t - 1, s], h[b, t - 1, s - 1] if s > 0 else -1e30) if t > 0 else (
+    x[b, t, s] if s < 1 else -1e30)
+y[b] = h[b, T - 1, S - 1]
+"""
+ROUTED = """dim T = 64, E = 4, C = 8, D = 16
+input x: f32[T, D], e: i32[T]
+output y: f32[E, C, D]
+recur n[t: T, k: E] = n[t - 1, k] + i32(e[t] == k) if t > 0 else i32(e[t] == k)
+y[k: E, c: C, d] = sum[t | e[t] == k and n[t, e[t]] - 1 == c](x[t, d])
 """
 
 
@@ -177,6 +193,16 @@ def test_the_last_value_of_a_chaotic_recurrence_has_no_bound() -> None:
     assert bound == Bound(float("inf"))
     assert "not bounded" in bound.text
     assert stated(load_text(hidden.replace("T = 96", "T = 5") + "y[b] = h[b, T - 1]\n"))["y"].relative < 1e-4
+
+
+def test_axes_of_a_result_that_no_state_has_are_evaluated_at_few_positions() -> None:
+    assert following(load_text(ROUTED))["y"] == Along(None, 64, False, frozenset((0, 1, 2)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_error_that_has_no_bound_at_the_first_steps_gives_no_warning() -> None:
+    spec = load_text(PATHS)
+    assert stated(spec)["y"] == Bound(float("inf"))
 
 
 def test_a_step_that_is_wrong_is_found_in_a_chaotic_recurrence() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Load, Ref, Var
+from nautilus.core.expr.nodes import Load, Param, Ref, Var
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.sectors import sectors
 from nautilus.ma_tile.ir.instruction_tables import wg_acc_layout
@@ -66,3 +66,9 @@ def test_lanes_that_share_a_line_find_it_in_every_step(dtype: DType, vec: int, f
     rows = FragLayout((Mode(4, "j", 1),), (Mode(4, "i", 1), Mode(8, None)), ())
     found = sectors(tensor(dtype, 64, 256), PLAIN, rows, vec)
     assert (found.lines, found.finds) == (4, finds)
+
+
+def test_a_place_that_moves_with_sizes_known_at_launch() -> None:
+    apart = calc("sub", Param("N", DType.I32), Param("M", DType.I32))
+    index = (calc("add", Var("i"), apart), Var("j"))
+    assert sectors(tensor(DType.F16, 64, 256), index, ROW, 8) == sectors(tensor(DType.F16, 64, 256), PLAIN, ROW, 8)

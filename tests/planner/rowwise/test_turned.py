@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 import pytest
 
-from nautilus.core.schedule import KernelPlan, WarpPlan
+from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
+from nautilus.frontend.semantics.check import load_text
+from nautilus.planner.rowwise.turned import steps_across
+from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.lowering import lower
 from tests.endtoend.support import complaints, travel
 
 TURNED = """
@@ -32,6 +38,16 @@ SMALL = """
     input S: f32[32, M]
     output Y: f32[M, N]
     Y[i, j] = X[i, j] * rsqrt(mean[k: N](X[i, k] * X[i, k]) + sum[t: 32](S[t, i]))
+"""
+STATES = """
+    dim B = 256, K = 80, P = 64, S = 128
+    input h: f32[B, K, P, S], x: bf16[B, K, P], dt: bf16[B, K], Bt: bf16[B, S], Ct: bf16[B, S], z: bf16[B, K, P]
+    input A: f32[K], D: f32[K], bias: f32[K], w: f32[K, P]
+    output hn: f32[B, K, P, S], y: bf16[B, K, P]
+    d[b, k] = softplus(dt[b, k] + bias[k])
+    hn[b, k, p, s] = h[b, k, p, s] * exp(-d[b, k] * exp(A[k])) + d[b, k] * x[b, k, p] * Bt[b, s]
+    o[b, k, p] = (sum[s](hn[b, k, p, s] * Ct[b, s]) + D[k] * x[b, k, p]) * silu(z[b, k, p])
+    y[b, k, p] = rms_norm[k, p](o[b, k, p], 1e-5) * w[k, p]
 """
 
 
@@ -64,6 +80,19 @@ def test_rows_that_no_block_holds_are_stored_by_a_kernel_of_its_own(n: int) -> N
     *sums, last = plans(TURNED.format(m=512, n=n, dtype="f32", out="f32"))
     assert sums and last.ops == ("Y",)
     assert all(a.role == "grid" and a.tile * 4 >= 32 for a in last.axes)
+
+
+@pytest.mark.parametrize(("rows", "step", "found"), [(128, 1, True), (128, 8, False), (16, 1, False)])
+def test_a_loop_along_contiguous_memory_with_more_rows_than_l1_has_sectors(rows: int, step: int, found: bool) -> None:
+    """One kernel of all of these definitions, with such a loop, takes 2126 us by the model, and kernels apart 339."""
+    axes = AxisPlan("b", "grid", 1), AxisPlan("s", "loop", step), AxisPlan("k", "tile", rows), AxisPlan("p", "tile", 64)
+    defs = tuple(read_defs(lower(load_text(dedent(STATES)))).values())
+    assert steps_across(defs, KernelPlan("y", ("y",), axes)) is found
+
+
+def test_a_step_of_states_and_the_norm_of_its_results_are_kernels_apart() -> None:
+    found = plans(STATES)
+    assert len(found) > 1 and not any(a.role == "loop" and a.tile == 1 for p in found for a in p.axes)
 
 
 def test_a_small_tensor_does_not_decide() -> None:

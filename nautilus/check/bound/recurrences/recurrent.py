@@ -437,7 +437,7 @@ def _figure(first: Profile, whole: Profile, known: _Known, along: Along, unit: f
     worst = _relative(first.errors.max(axis=0), first.values)
     one, later = _relative(first.errors[0], first.values), _relative(whole.errors[0], whole.values)
     if along.axis is None:
-        grown = later[-1] / one[-1] if one[-1] > 0.0 else 1.0
+        grown = later[-1] / one[-1] if 0.0 < one[-1] < inf else 1.0
         points = [(min(_FIRST, known.steps), worst[-1]), (known.steps, worst[-1] * max(1.0, grown))]
         count = 0
     else:
