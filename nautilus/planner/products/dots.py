@@ -40,8 +40,9 @@ def dot_of(d: Def) -> Dot | None:
         return None
     rows, columns = (tuple(x for x in parallel if x in side) for side in (found.rows, found.columns))
     apart = segments_of(d)
-    if apart is not None and apart.disjoint and apart.axis in inner and (apart.rows,) in (rows, columns):
-        return None
+    if apart is not None and apart.disjoint and (apart.rows,) in (rows, columns):
+        if apart.axis in inner or (apart.axis,) in (rows, columns):
+            return None
     return Dot(rows, columns, tuple(x for x in inner if x not in chosen), chosen)
 
 
