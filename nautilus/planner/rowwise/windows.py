@@ -72,9 +72,14 @@ def line_axis(defs: Sequence[Def], rest: Mapping[str, int]) -> str | None:
 
 
 def _of_vectors(reductions: Sequence[Def]) -> bool:
-    """Whether windows along one axis are those of vectors, of which a thread has several results in a loop."""
+    """Whether windows along one axis are those of vectors, of which a thread has several results in a loop.
+
+    There are as many positions as terms: else results are sums of whole lines but for their ends.
+    """
     extents = {a.name: nominal(a.extent) for d in reductions for a in d.axes}
-    return vectors_of(reductions, extents) is not None
+    vectors = vectors_of(reductions, extents)
+    terms = max((prod(extents[a.name] for a in d.red) for d in reductions), default=0)
+    return vectors is not None and extents[vectors.positions] >= terms
 
 
 def _first_reduced(d: Def) -> str | None:

@@ -11,8 +11,9 @@ stores::
     W_ordered[k, c] = W[c, k]           Y[b, t, c] sum= X[b, t + k - 15, c] * W_ordered[k, c]
 
 It is done for inputs that are read at distinct axes, the last one reduced, by reductions of which the operand with the
-most axes has windows and an axis of the result last, which the weights have elsewhere.  The lines that loads of single
-weights touch take longer than the launch of a kernel, where a thread has :data:`RESULTS` results for each weight.
+most axes has windows of more than :data:`WHOLE` terms and an axis of the result last, which the weights have elsewhere.
+The lines that loads of single weights touch take longer than the launch of a kernel, where a thread has
+:data:`RESULTS` results for each weight.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 RESULTS = 8  # results of a thread that one weight has, about
 AGAIN = 64  # terms for each weight, at least
+WHOLE = 16  # terms of a window that a thread holds whole, with the weights of several results
 GAIN = 1.0  # the time saved, relative to that of a launch
 
 
@@ -48,7 +50,8 @@ class OrderWeights:
         inputs = {b.name: b for b in program.buffers if b.space is Space.INPUT and b.strides is None}
         for d in find_defs(program).values():
             seconds = points(d.axes) / RESULTS / (rates.multiprocessors * rates.clock)
-            for ld in dict.fromkeys(d.reads()) if seconds * GAIN > LAUNCH * 1e-6 else ():
+            long = points(d.red) > WHOLE and seconds * GAIN > LAUNCH * 1e-6
+            for ld in dict.fromkeys(d.reads()) if long else ():
                 axes = vector_order(d, ld) if ld.buffer in inputs else ()
                 if axes and AGAIN * points(axes) <= points(d.axes) and _is_whole(axes, inputs[ld.buffer]):
                     program = _ordered(program, find_defs(program)[d.name], ld, axes, inputs[ld.buffer])
