@@ -127,7 +127,7 @@ SCALAR = Stage(
         *("windows.separate_windows:SeparateWindows", "windows.nest_windows:NestWindows"),
         *("windows.scan_positions:ScanPositions", "windows.rescale_scans:RescaleScans", "axes.chunk_scans:ChunkScans"),
         "axes.chunk_moments:ChunkMoments",
-        *("results.order_temps:OrderTemps", "windows.order_weights:OrderWeights"),
+        *("results.order_temps:OrderTemps", "windows.order_operands:OrderOperands"),
         *("windows.find_ranges:FindRanges", "operands.rematerialise:Rematerialise"),
         *("operands.mark_undefined:MarkUndefined", "results.tile_columns:TileColumns", "dead:Dead", "pack:Pack"),
         *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),

@@ -42,7 +42,7 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
     "nautilus.scalar.analysis.contractions.shared_parts": {"TERMS": 1, "OFTEN": 2, "AGAIN": 2},
     "nautilus.scalar.passes.windows.slide_windows": {"PART": 1},
     "nautilus.scalar.passes.windows.nest_windows": {"SHARE": 1e30},
-    "nautilus.scalar.passes.windows.order_weights": {"AGAIN": 2, "GAIN": 1e30, "WHOLE": 2},
+    "nautilus.scalar.passes.windows.order_operands": {"AGAIN": 2, "GAIN": 1e30, "WHOLE": 2},
     "nautilus.passes.selection.inline_choice": {"WINDOW_SLOTS": 8, "LAUNCH": 0},
     "nautilus.scalar.passes.windows.rescale_scans": {"CHUNK": 4, "SHORTEST": 5},
     "nautilus.scalar.passes.recurrences.chunk_matrix_states": {
