@@ -13,7 +13,8 @@ stores::
 So do points of at most :data:`COORDINATES` coordinates, of which each result reads all, as in forces of particles and
 distances between clouds of points.  Lanes then have neighbouring points in vectors::
 
-    F[i] sum= f(X[i, 0] - X[j, 0], X[i, 1] - X[j, 1])     X_ordered[d, j] = X[j, d]     F[i] sum= f(X_ordered[0, i] - ..)
+    F[i] sum= f(X[i, 0] - X[j, 0], X[i, 1] - X[j, 1])
+    X_ordered[d, j] = X[j, d]               F[i] sum= f(X_ordered[0, i] - X_ordered[0, j], ..)
 
 Weights are inputs that are read at distinct axes, the last one reduced, by reductions of which the operand with the
 most axes has windows of more than :data:`WHOLE` terms and an axis of the result last, which the weights have elsewhere.
@@ -133,7 +134,7 @@ def _vector_axis(d: Def) -> str | None:
 
 
 def is_ordered(d: Def, value: Load, reader: Def) -> bool:
-    """Whether ``d`` has the elements ``value`` of a tensor in another order, of which ``reader`` reads each many times."""
+    """Whether ``d`` has the elements ``value`` of a tensor in another order, and ``reader`` reads each many times."""
     turned = {*value.index} == {Var(a.name) for a in d.par} and value.index[-1] != Var(d.par[-1].name)
     return reader.is_reduction and turned and AGAIN * points(d.par) <= points(reader.axes)
 
@@ -148,9 +149,8 @@ def _ordered(program: Program, b: Buffer, order: tuple[int, ...], readers: Seque
     element: Expr = Load(b.name, tuple(Var(a.name) for a in axes), b.dtype, b.span)
     value = element if b.dtype is b.dtype.compute else Op("cast", (element,), b.dtype.compute, b.span)
     par = tuple(axes[n] for n in order)
-    stored = Def(
-        name, Buffer(name, b.dtype, tuple(a.extent for a in par), Space.TEMP, b.span), par, (), None, value, None, b.span
-    )
+    buffer = Buffer(name, b.dtype, tuple(a.extent for a in par), Space.TEMP, b.span)
+    stored = Def(name, buffer, par, (), None, value, None, b.span)
 
     def rule(e: Expr) -> Expr | None:
         if not isinstance(e, Load) or e.buffer != b.name:
