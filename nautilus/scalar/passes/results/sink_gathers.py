@@ -69,9 +69,7 @@ class SinkGathers:
         return program
 
 
-def _over_rows(
-    program: Program, d: Def, shapes: Mapping[str, tuple[Extent, ...]], read: int
-) -> tuple[Def, Def] | None:
+def _over_rows(program: Program, d: Def, shapes: Mapping[str, tuple[Extent, ...]], read: int) -> tuple[Def, Def] | None:
     """The reduction of ``d`` for each row, and ``d`` as a gather of it; None where nothing is gained.
 
     ``read``: the terms of ``d`` whose results are read.

@@ -29,7 +29,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, rewrite
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, free_vars, loads, rewrite
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
@@ -66,7 +66,8 @@ class OrderOperands:
 def _plans(program: Program, b: Buffer, rates: Machine) -> Iterator[tuple[Buffer, tuple[int, ...], tuple[str, ...]]]:
     """The input ``b`` with each order in which definitions should read it, and the names of these."""
     found: dict[tuple[int, ...], tuple[str, ...]] = {}
-    if b.space is not Space.INPUT or b.strides is not None or len(b.shape) < 2:
+    plain = b.strides is None and len(b.shape) > 1 and all(isinstance(n, int | Param) for n in b.shape)
+    if b.space is not Space.INPUT or not plain:
         return
     for d in find_defs(program).values():
         seconds = points(d.axes) / RESULTS / (rates.multiprocessors * rates.clock)
@@ -103,9 +104,12 @@ def _vectors(d: Def, reads: Sequence[Load]) -> int | None:
 def _has_coordinates(d: Def, b: Buffer, reads: Sequence[Load]) -> bool:
     """Whether ``d`` reads points of few coordinates, all of those of a point, along a reduced axis.
 
-    Or one for each component of its results, beside points.
+    Or one for each component of its results, beside points.  Results are those of pairs: no tensor has their elements.
     """
     reduced, kept = {a.name for a in d.red}, {a.name for a in d.par}
+    plain = [free_vars(ld) for ld in d.reads() if not any(map(loads, ld.index))]
+    if d.par and all(any(x in names and names & reduced for names in plain) for x in kept):
+        return False
     along = [ld for ld in reads if _moves(ld, reduced)]
     few = 1 < nominal(b.shape[-1]) <= COORDINATES < nominal(b.shape[-2])
     near = all(not free_vars(ld.index[-1]) & reduced for ld in along)
@@ -143,8 +147,8 @@ def _ordered(program: Program, b: Buffer, order: tuple[int, ...], readers: Seque
     """``program`` in which ``readers`` read a temp with the dimensions ``order`` of ``b``."""
     taken, axes = set[str](), list[Axis]()
     for n in b.shape:
+        assert isinstance(n, int | Param)
         axes.append(Axis(fresh("i", taken), n, b.span))
-        taken.add(axes[-1].name)
     name = fresh_name(program, f"{b.name}_ordered")
     element: Expr = Load(b.name, tuple(Var(a.name) for a in axes), b.dtype, b.span)
     value = element if b.dtype is b.dtype.compute else Op("cast", (element,), b.dtype.compute, b.span)
