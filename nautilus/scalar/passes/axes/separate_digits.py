@@ -121,6 +121,9 @@ def _group(d: Def, axis: Axis) -> int | None:
     uses: dict[str, dict[Load, set[tuple[str, int]]]] = {}
     for ld in d.reads():
         found = {u for e in ld.index for u in _uses(e, axis.name)}
+        whole = any(isinstance(e, Op) and e.op == "floordiv" and axis.name in free_vars(e) for e in ld.index)
+        if whole and not any(isinstance(e, Const) for e in ld.index):
+            return None  # the group is one element, such as a byte of packed elements
         if found and found != {_PLAIN}:
             uses.setdefault(ld.buffer, {})[ld] = found
     groups = [us for us in uses.values() if len(us) > 1]
