@@ -30,6 +30,7 @@ from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of, uses
 from nautilus.planner.products.sums import is_read_across, is_sum_of_others
 from nautilus.planner.products.turned import is_copied, is_turned
+from nautilus.planner.rowwise.segments import segments_of
 from nautilus.planner.rowwise.turned import steps_across, turns_rows
 from nautilus.planner.rowwise.windows import shares_windows
 from nautilus.planner.tiles import size_kernel
@@ -309,7 +310,7 @@ def _combines(defs: dict[str, Def], d: Def, reader: Def) -> bool:
 
 def _combines_tiles(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether ``reader`` reduces results of ``d`` over groups of columns of a product, which no tile has all of."""
-    if not (d.is_reduction and reader.is_reduction):
+    if not (d.is_reduction and reader.is_reduction) or segments_of(reader) is not None:
         return False
     read = {x for x, e in zip(d.index, _read_at(reader, d), strict=True) if e in {Var(x.name) for x in reader.red}}
     over = [a for a in d.par if Var(a.name) in read]

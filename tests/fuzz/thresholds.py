@@ -42,6 +42,8 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
     "nautilus.scalar.analysis.contractions.shared_parts": {"TERMS": 1, "OFTEN": 2, "AGAIN": 2},
     "nautilus.scalar.passes.windows.slide_windows": {"PART": 1},
     "nautilus.scalar.passes.windows.nest_windows": {"SHARE": 1e30},
+    "nautilus.scalar.passes.windows.order_operands": {"AGAIN": 2, "GAIN": 1e30, "WHOLE": 2},
+    "nautilus.passes.selection.inline_choice": {"WINDOW_SLOTS": 8, "LAUNCH": 0},
     "nautilus.scalar.passes.windows.rescale_scans": {"CHUNK": 4, "SHORTEST": 5},
     "nautilus.scalar.passes.recurrences.chunk_matrix_states": {
         "LENGTHS": (2, 4), "GAIN": 1e30, "_LEAST_AXIS": 1,
@@ -50,7 +52,7 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
     "nautilus.scalar.rewriting.states.pairs": {"BLOCK": 1},
     "nautilus.scalar.rewriting.states.chunks": {"TOGETHER": 5},
     "nautilus.scalar.passes.windows.find_ranges": {"BLOCK": 16, "LEAST": 2, "WORK": 1e-30, "TERMS": 0, "CERTAIN": 0.9},
-    "nautilus.scalar.passes.results.unroll_reductions": {"GAIN": 0},
+    "nautilus.scalar.passes.results.unroll_reductions": {"GAIN": 0, "SMALL": 0},
     "nautilus.scalar.passes.axes.scatter": {"RUN": 8, "MEET": 1, "FEWEST": 2, "MANY": 1, "EACH": 1},
     "nautilus.ma_tile.passes.grid.block_scatters": {"TERMS": 0.1, "BLOCKS": 1, "limits": lambda _: _Small()},
     "nautilus.ma_tile.passes.copies.stage_steps": {"LEAST": 16},

@@ -19,18 +19,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.nodes import Expr, Load, Op, loads, walk
+from nautilus.core.expr.nodes import Expr, Load, Op, free_vars, loads, walk
 from nautilus.core.expr.products import strip_conversions
 from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import split_choice
 from nautilus.passes.selection.trial import Trial
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.contractions.shared_parts import slots
+from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART
 from nautilus.scalar.rewriting import find_defs
+from nautilus.targets.memory_rates import LAUNCH
+from nautilus.targets.rates import Machine, machine
+from nautilus.targets.records import DEFAULT_TARGET
 
 MARGIN = 0.1  # relative gain by the cost model below which the choice of the rules stays
+WINDOW_SLOTS = 128  # an element that is stored and loaded takes about as long as half of them
 _BEFORE = SCALAR.before("inline")
 _ALONE = 3  # candidates that are tried alone
 
@@ -42,7 +47,7 @@ def choose(program: Program, context: Context) -> Trial | None:
     """
     schedule = context.schedule
     assert schedule is not None and schedule.inline is not None
-    found = candidates(find_defs(program), schedule.inline)
+    found = candidates(find_defs(program), schedule.inline, context.arch)
     if not found:
         return None
     first = split_choice.priced_after(program, context, _BEFORE)
@@ -56,14 +61,18 @@ def choose(program: Program, context: Context) -> Trial | None:
     return first
 
 
-def candidates(defs: Mapping[str, Def], inline: tuple[str, ...]) -> tuple[str, ...]:
-    """The definitions among ``inline`` that products compute again for each of their tiles."""
+def candidates(defs: Mapping[str, Def], inline: tuple[str, ...], arch: str = DEFAULT_TARGET) -> tuple[str, ...]:
+    """The definitions among ``inline`` that products compute again for each of their tiles, and windows for each term.
+
+    ``arch``: the target, whose rates decide about windows.
+    """
     found: dict[str, None] = {}
     ends = _ends(defs, inline)
     for d in defs.values():
         if factors := _factors(d):
             terms = prod(size(a) or 1 for a in d.axes)
             found |= dict.fromkeys(n for e in factors for n in _stored(e, defs, inline, terms, ends))
+        found |= dict.fromkeys(_in_windows(d, defs, inline, machine(arch)))
     return tuple(n for n in inline if n in found)
 
 
@@ -86,6 +95,23 @@ def _stored(
             yield d.name
         else:
             yield from _stored(d.value, defs, inline, terms, ends)
+
+
+def _in_windows(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...], rates: Machine) -> Iterator[str]:
+    """The candidates that ``d`` reads in windows: an index moves with an axis of the result and with a reduced one."""
+    kept, reduced = {a.name for a in d.par}, {a.name: size(a) or 1 for a in d.red}
+    for ld in (ld for ld in d.reads() if ld.buffer in inline):
+        moved = {x for e in ld.index if free_vars(e) & kept for x in free_vars(e) & reduced.keys()}
+        again = prod(reduced[x] for x in moved) * _slots(defs[ld.buffer], defs, inline)
+        rate = rates.multiprocessors * rates.fma * rates.clock
+        if moved and again >= WINDOW_SLOTS and points(d.par) * again > LAUNCH * 1e-6 * rate:
+            yield ld.buffer
+
+
+def _slots(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...]) -> float:
+    """Issue slots of one element of ``d``, with those of the definitions that are inlined into it."""
+    inner = (defs[ld.buffer] for ld in d.reads() if ld.buffer in inline)
+    return slots(d.value) + len(d.reads()) + sum(_slots(made, defs, inline) for made in inner)
 
 
 def _gathers(d: Def, defs: Mapping[str, Def]) -> bool:

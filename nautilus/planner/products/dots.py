@@ -40,7 +40,8 @@ def dot_of(d: Def) -> Dot | None:
         return None
     rows, columns = (tuple(x for x in parallel if x in side) for side in (found.rows, found.columns))
     apart = segments_of(d)
-    if apart is not None and apart.disjoint and apart.axis in inner and (apart.rows,) in (rows, columns):
+    disjoint = apart is not None and apart.disjoint and (apart.rows,) in (rows, columns)
+    if disjoint and apart is not None and (apart.axis in inner or (apart.axis,) in (rows, columns)):
         return None
     return Dot(rows, columns, tuple(x for x in inner if x not in chosen), chosen)
 

@@ -15,6 +15,7 @@ from nautilus.planner.products.dots import dot_of
 from nautilus.scalar.analysis.contractions.alternating import Matrices, alternating, is_worth, matrices
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.passes.operands.store_operands import AGAIN, AGAIN_APART
+from nautilus.scalar.passes.windows.order_operands import is_ordered
 
 SHORT = 1024  # elements of an axis whose size is known at launch
 
@@ -41,12 +42,14 @@ def _is_worth(found: Matrices, reader: Def) -> bool:
 def is_copied(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
     """Whether ``d`` has elements of inputs in the order in which the product ``reader`` reads them, many times.
 
-    They may be 0 elsewhere.
+    They may be 0 elsewhere.  So it is with operands of other reductions in another order.
     """
     value = d.value.args[1] if isinstance(d.value, Op) and d.value.op == "select" and d.buffer.support else d.value
     value = strip_lossless_conversions(value)
-    if not isinstance(value, Load) or value.buffer in defs or dot_of(reader) is None:
+    if not isinstance(value, Load) or value.buffer in defs:
         return False
+    if dot_of(reader) is None:
+        return is_ordered(d, value, reader)
     terms, elements = (prod(size(a) or SHORT for a in x.axes) for x in (reader, d))
     factors = map(strip_conversions, children(strip_conversions(reader.value)))
     found = [e for e in factors if isinstance(e, Load) and e.buffer == d.name]

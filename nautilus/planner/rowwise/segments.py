@@ -56,11 +56,14 @@ class Segments:
 
 
 def segments_of(d: Def) -> Segments | None:
-    """The segments of the reduction ``d``; None where its terms have no such condition, or rows are long."""
-    reduced, parallel = ({a.name: nominal(a.extent) for a in axes} for axes in (d.red, d.par))
+    """The segments of the reduction ``d``; None where its terms have no such condition, or rows are long.
+
+    Its results may be those of segments, as scores of the edges of a graph.
+    """
+    extents, parallel = {a.name: nominal(a.extent) for a in d.axes}, {a.name for a in d.par}
     for axis, start, end in ends_of(d.guard):
-        found = _rows(start, end) if axis in reduced else None
-        if found is not None and found[0] in parallel and reduced[axis] <= LONGEST * parallel[found[0]]:
+        found = _rows(start, end) if axis in extents else None
+        if found is not None and found[0] in parallel and extents[axis] <= LONGEST * extents[found[0]]:
             return Segments(axis, *found)
     return None
 
@@ -120,25 +123,31 @@ def plan_of(
     contiguous in memory.
     """
     found = shared_segments(defs)
-    tiles = None if found is None else tiles_of(found, extents, grid, rest, fast)
+    held = [[a.name for a in d.axes if a.name in rest] for d in defs]
+    tiles = None if found is None else tiles_of(found, extents, grid, held, fast)
     if found is None or tiles is None:
         return None
     roles = {x: AxisPlan(x, GRID, tiles[x]) for x in grid}
     roles |= {x: AxisPlan(x, LOOP if x == found.axis else TILE, tiles[x]) for x in rest}
-    warps = max(1, min(4, prod(tiles.values()) // (2 * ELEMENTS)))
+    largest = max(prod(tiles[a.name] for a in d.axes if a.name in tiles) for d in defs)
+    warps = max(1, min(4, largest // (2 * ELEMENTS)))
     return found.axis, roles, WarpPlan(warps=(1, warps), stages=1, epilogue="direct")
 
 
 def tiles_of(
-    found: Segments, extents: Mapping[str, int], grid: Sequence[str], rest: Sequence[str], fast: str | None
+    found: Segments, extents: Mapping[str, int], grid: Sequence[str], held: Sequence[Sequence[str]], fast: str | None
 ) -> dict[str, int] | None:
-    """Tiles of all axes of a kernel with the segments ``found``, as :func:`plan_of`; None where rows are dense."""
+    """Tiles of all axes of a kernel with the segments ``found``, as :func:`plan_of`; None where rows are dense.
+
+    ``held``: the axes of each definition that are not in ``grid``.
+    """
+    rest = dict.fromkeys(x for axes in held for x in axes)
     average = -(-extents[found.axis] // max(1, extents[found.rows]))
     average = average if found.disjoint else max(average, OVERLAPPING)
     if found.rows not in grid or found.axis not in rest:
         return None
     tiles = {x: ceil_pow2(extents[x]) for x in rest if x != found.axis}
-    volume = prod(tiles.values())
+    volume = max(prod(tiles.get(x, 1) for x in axes) for axes in held)
     if volume > COLUMNS:
         return None
     for x in sorted((x for x in grid if x != found.rows), key=lambda x: (x != fast, -list(grid).index(x))):

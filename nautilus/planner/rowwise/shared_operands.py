@@ -69,12 +69,12 @@ def _costs(defs: Iterable[Def], fast: str | None, grid: Mapping[str, int]) -> di
     """For each axis of :data:`COLOURS` elements or more, the issue slots of values with ``fast`` that lack the axis."""
     out: dict[str, float] = {}
     for x in (x for x, n in grid.items() if n >= COLOURS and x != fast):
-        shared = {n for d in defs for e in _without(d.value, x) if fast in free_vars(e) for n in walk(e)}
+        shared = {n for d in defs for e in without(d.value, x) if fast in free_vars(e) for n in walk(e)}
         out[x] = sum(FUNCTIONS[n.op].slots for n in shared if isinstance(n, Op) and n.dtype.is_float)
     return out
 
 
-def _without(e: Expr, axis: str) -> Iterator[Expr]:
+def without(e: Expr, axis: str) -> Iterator[Expr]:
     """The largest parts of ``e`` in which ``axis`` does not occur."""
     seen, todo = set[Expr](), [e]
     while todo:

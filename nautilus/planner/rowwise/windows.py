@@ -13,7 +13,8 @@ kept axis and on a reduced one (``x + r``), the last index of the operand moves 
 
 Where the last index has no reduced axis (the channels of ``X[b, x + r, c]``), a thread computes the windows of one
 vector of channels at neighbouring positions ``x``, up to :data:`HELD` terms: their windows overlap, so that the block
-reads most elements from memory once, and all of them have the same weights.
+reads most elements from memory once, and all of them have the same weights.  Windows of more than :data:`LINE_TERMS`
+terms along one axis are then a loop over their terms.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from math import gcd, prod
 
 from nautilus.core.expr.nodes import Var, free_vars
 from nautilus.core.index.linear import divided
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.rowwise.elementwise import fitting
@@ -41,6 +43,7 @@ LINES = 8  # results along another axis at least: neighbours share most of their
 BLOCK_TERMS = 16384  # largest number of terms of a block
 VECTORS = 4  # least number of vectors of channels of neighbouring threads
 HELD = 128  # terms of the windows of one thread along vectors
+RUNNING = 2  # registers, at least, for each running result of a thread: it and the operand of a step
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
 
 
@@ -65,7 +68,18 @@ def line_axis(defs: Sequence[Def], rest: Mapping[str, int]) -> str | None:
     found = {_first_reduced(d) for d in reductions}
     axis = found.pop()
     others = prod(n for x, n in rest.items() if x != axis)
-    return axis if not found and others > 1 else None
+    return axis if not found and (others > 1 or _of_vectors(reductions)) else None
+
+
+def _of_vectors(reductions: Sequence[Def]) -> bool:
+    """Whether windows along one axis are those of vectors, of which a thread has several results in a loop.
+
+    There are as many positions as terms: else results are sums of whole lines but for their ends.
+    """
+    extents = {a.name: nominal(a.extent) for d in reductions for a in d.axes}
+    vectors = vectors_of(reductions, extents)
+    terms = max((prod(extents[a.name] for a in d.red) for d in reductions), default=0)
+    return vectors is not None and extents[vectors.positions] >= terms
 
 
 def _first_reduced(d: Def) -> str | None:
@@ -133,7 +147,7 @@ def block_of(
     extents = {x: extents[x] for x in order}
     vectors = vectors_of(defs, extents)
     if vectors is not None:
-        return vectors.tiles(extents, terms)
+        return vectors.tiles(extents, terms if line is None else max(terms, RUNNING))
     tiles = result_tiles(order, extents, terms)
     return tiles, warps(prod(tiles.values()), terms)
 

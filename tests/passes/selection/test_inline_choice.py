@@ -106,6 +106,14 @@ output O: f16[M, D]
 S[i, j] = sum[d](Q[i, d] * K[at[j], d]) * scale[at[j], j]
 O[i, d] = sum[j](softmax[j](S[i, j]) * V[j, d])
 """
+WINDOWS = """
+dim B = 16, T = 1500, C = 512
+input X: f16[B, T, 2 * C]
+input W: f16[31, C]
+output Y: f16[B, T, C]
+A[b, t, c: C] = X[b, t, c] * sigmoid(X[b, t, c + C])
+Y[b, t: T, c] = sum[k: 31 | 0 <= t + k - 15 < T](A[b, t + k - 15, c] * W[k, c])
+"""
 TYPED = GATED.replace("{type}", ": bf16")
 
 
@@ -125,6 +133,8 @@ def request(text: str, schedule: Schedule | None = None) -> Request:
         (NORMED, ("Qn",)),
         (SAMPLED, ("S",)),
         (PAGED, ()),
+        (WINDOWS, ("A",)),
+        (WINDOWS.replace("X[b, t, c] * sigmoid(X[b, t, c + C])", "2 * X[b, t, c]"), ()),
         (SAMPLED.replace("O = 128", "O = 64"), ()),
         (SAMPLED.replace("at[p, k]", "p // 8"), ()),
     ],

@@ -45,6 +45,26 @@ EXPERTS = """
     output Y: f16[G, I, J]
     Y[g: G, i, j] = sum[t: off[g] .. off[g + 1]](A[t, i] * B[t, j])
 """
+#: Attention over the edges of a graph, by dot products and by sums that are none.
+EDGES = """
+    dim N = 2000, E = 20000, H = 4, D = 32, F = 8
+    input ptr: i32[N + 1], col: i32[E], q: f16[N, H, D], k: f16[N, H, D], ef: f16[E, F], w: f16[F, H, D]
+    assume 0 <= col[e] < N
+    output y: f16[N, H, D]
+    b[e, h, d] = sum[f](ef[e, f] * w[f, h, d])
+    s[n: N, e: E, h] = sum[d]({score})
+    y[n: N, h, d] = sum[e: ptr[n] .. ptr[n + 1]](
+      softmax[e: ptr[n] .. ptr[n + 1]](s[n, e, h]) * k[col[e], h, d])
+"""
+
+
+@pytest.mark.parametrize("score", ["q[n, h, d] * k[col[e], h, d]", "abs(q[n, h, d] + k[col[e], h, d] + b[e, h, d])"])
+def test_scores_of_edges_are_not_stored_for_pairs(score: str) -> None:
+    result = compiled(EDGES.replace("{score}", score))
+    assert result.context.schedule is not None
+    last = result.context.schedule.kernels[-1]
+    assert last.ops[0] in ("s", "s_rows") and last.ops[-1] == "y"
+    assert {a.name: a.tile for a in last.axes if a.role == "grid"} == {"n": 1, "h": 4}
 
 
 def compiled(text: str) -> Result:

@@ -73,3 +73,26 @@ def test_a_condition_that_cuts_the_terms_short_keeps_the_plan_of_one_row() -> No
 
 def test_the_results_of_shared_terms_are_right() -> None:
     check(BOXES.replace("B = 16, N = 4096", "B = 4, N = 1060"), "sm_90a", physical=False)
+
+
+FORCES = """
+    dim N = 8192
+    input x: f32[N, 3], m: f32[N]
+    output f: f32[N, 3]
+    output e: f32
+    r[i, j] = rsqrt(sum[k]((x[i, k] - x[j, k]) ** 2) + 0.01)
+    f[i, k] = sum[j](m[j] * (x[j, k] - x[i, k]) * r[i, j] ** 3)
+    e = sum[i, j | i != j](exp(-r[i, j]) * r[i, j])
+"""
+
+
+def test_a_thread_has_all_components_of_a_pair() -> None:
+    schedule = compile_file(Request(Path("given.naut"), "sm_90a", text=FORCES, until="ma-tile")).context.schedule
+    assert schedule is not None
+    plans = {k.ops[-1]: {a.name: (a.role, a.tile) for a in k.axes} for k in schedule.kernels}
+    assert plans["f"] == {"i": ("grid", 8), "k": ("grid", 3), "j": ("loop", 128)}
+    assert ("grid", 8) in plans["e_parts"].values()
+
+
+def test_the_components_are_right() -> None:
+    check(FORCES.replace("N = 8192", "N = 1060"), "sm_90a", physical=False)

@@ -57,6 +57,14 @@ ALIGNED = """
 """
 
 
+LONG = """
+    dim B = 4, T = 900, C = 264, K = 31
+    input X: f16[B, T, C], F: f16[K, C]
+    output Y: f16[B, T, C]
+    Y[b, t, c] = sum[k | 0 <= t + k - 15 < T](X[b, t + k - 15, c] * F[k, c])
+"""
+
+
 def compiled(text: str, arch: str = "sm_90a") -> Result:
     return compile_file(Request(Path("given.naut"), arch, text=text))
 
@@ -218,3 +226,16 @@ def test_windows_of_two_axes_are_reduced_one_after_another(dtype: str, monkeypat
     names = {b.name for b in made.result.modules["ma-tile"].buffers}
     assert sum(name.endswith("_row") for name in names) == 2
     assert complaints(made) == []
+
+
+def test_long_windows_of_vectors_are_a_loop_over_their_terms() -> None:
+    """31 terms of eight channels, as many as a thread has, would take 372 registers."""
+    plan = plan_of(compiled(LONG))
+    held = {a.name: (a.role, a.tile) for a in plan.axes}
+    assert held["k"] == ("loop", 1) and held["t"][1] >= 8
+
+
+def test_windows_with_few_positions_are_no_such_loop() -> None:
+    few = LONG.replace("T = 900", "T = 4").replace("0 <= t + k - 15 < T", "t + k >= 0").replace("t + k - 15", "t + k")
+    few = few.replace("X: f16[B, T, C]", "X: f16[B, T + K, C]")
+    assert all(a.role != "loop" or a.tile != 1 for a in plan_of(compiled(few)).axes)

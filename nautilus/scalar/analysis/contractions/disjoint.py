@@ -18,11 +18,11 @@ from nautilus.core.expr.conditions import all_conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import strip_lossless_conversions
 from nautilus.core.index.linear import Linear, linear
-from nautilus.core.index.sizes import at_most
+from nautilus.core.index.sizes import at_most, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import integer_limits
 from nautilus.scalar.analysis.contractions.promises import Promise, Promises, promised_ranges
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, points
 
 _LEAST_FIRST = {"lt": True, "le": True, "gt": False, "ge": False}
 
@@ -56,8 +56,38 @@ def ends_at(guard: Expr | None, axis: str) -> Ends | None:
 
 def facts_of(e: Ends) -> tuple[tuple[Expr, Expr], ...]:
     """Pairs of numbers of which the first one is the greater one nowhere, where the segments ``e`` are disjoint."""
-    after = substitute(e.start, {e.axis: calc("add", Var(e.axis), 1)})
+    after = _after(e)
     return tuple((a, after) for a in (e.end, e.start) if not _alike(a, after))
+
+
+def read_points(d: Def, defs: Mapping[str, Def]) -> int:
+    """The points of ``d`` that its readers need, about: those of segments that follow each other, where all read such.
+
+    Scores of the edges of a graph by target, for instance, of which there are as many as edges.
+    """
+    found = [_segment_rows(r, ld) for r in defs.values() for ld in r.reads() if ld.buffer == d.name]
+    rows = min(found, default=1)
+    return max(1, points(d.axes) // max(1, rows))
+
+
+def _segment_rows(reader: Def, ld: Load) -> int:
+    """How many segments that follow each other ``reader`` has, where it reads ``ld`` in one of them; 1 for none."""
+    names = {e.name for e in ld.index if isinstance(e, Var)}
+    for a in reader.axes:
+        ends = ends_at(reader.guard, a.name) if a.name in names else None
+        if ends is not None and follow(ends) and free_vars(ends.position) & names:
+            return nominal(a.extent)
+    return 1
+
+
+def follow(e: Ends) -> bool:
+    """Whether each of the segments ``e`` ends where the next one begins."""
+    return _alike(e.end, _after(e))
+
+
+def _after(e: Ends) -> Expr:
+    """The beginning of the segment after that of ``e``."""
+    return substitute(e.start, {e.axis: calc("add", Var(e.axis), 1)})
 
 
 def are_disjoint(e: Ends, defs: Mapping[str, Def], spec: Promises | None) -> bool:

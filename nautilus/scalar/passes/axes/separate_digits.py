@@ -28,6 +28,11 @@ The first of these rules holds for a summed axis too.  Its digits may then be su
 B divides the extent; inputs may also be read at ``o`` itself.  A temp that does not depend on one of its axes loses it.
 Where no temp does, and no other order of the sums is faster, the axes stay.
 
+An elementwise definition that combines the elements of a group for each of its members has them too, so that a thread
+has a group::
+
+    Y[c] = X[c // 2 * 2] * w(c % 2, 0) + X[c // 2 * 2 + 1] * w(c % 2, 1)
+
 A temp that a definition reads at ``B * x + y`` has an axis for each digit in any case, as where gradients are sums over
 the heads of a group::
 
@@ -92,7 +97,8 @@ class SeparateDigits:
 def _between_factors(program: Program) -> PackPlan | None:
     """The first axis of which the factors of a sum have different digits, so that the sum is a product by digits.
 
-    Or one of an elementwise definition that reads such a sum at both digits.
+    Or one of an elementwise definition that reads such a sum at both digits, or several elements of a group for each
+    of its members.
     """
     defs = find_defs(program)
     for d in defs.values():
@@ -100,10 +106,32 @@ def _between_factors(program: Program) -> PackPlan | None:
             size = separating_digit(d, axis)
             if size is None and not d.is_reduction:
                 read = (sum_digits(ld, axis.name, defs.get(ld.buffer)) for ld in d.reads())
-                size = next((n for n in read if n is not None and _divides(n, axis)), None)
+                size = next((n for n in (*read, _group(d, axis)) if n is not None and _divides(n, axis)), None)
             if size is not None:
                 return PackPlan(d.name, axis.name, size)
     return None
+
+
+def _group(d: Def, axis: Axis) -> int | None:
+    """The size of groups along ``axis`` of which ``d`` reads several elements of one tensor for each member.
+
+    As in ``Y[c] = x[c // 4 * 4] * w(c % 4, 0) + x[c // 4 * 4 + 1] * w(c % 4, 1) + ..``, where tensors have the axis in
+    no other form, but for one element alone.
+    """
+    uses: dict[str, dict[Load, set[tuple[str, int]]]] = {}
+    for ld in d.reads():
+        found = {u for e in ld.index for u in _uses(e, axis.name)}
+        whole = any(isinstance(e, Op) and e.op == "floordiv" and axis.name in free_vars(e) for e in ld.index)
+        if whole and not any(isinstance(e, Const) for e in ld.index):
+            return None  # the group is one element, such as a byte of packed elements
+        if found and found != {_PLAIN}:
+            uses.setdefault(ld.buffer, {})[ld] = found
+    groups = [us for us in uses.values() if len(us) > 1]
+    sizes = {u for us in groups for found in us.values() for u in found}
+    members = {u for e in _values(d) for u in _uses(rewrite(e, _without_index), axis.name)}
+    size = next((n for _, n in sizes), 0)
+    inside = bool(members) and all(op == "mod" and n and size % n == 0 for op, n in members)
+    return size if sizes == {("floordiv", size)} and inside else None
 
 
 def _by_digits(program: Program, size: int) -> Program:

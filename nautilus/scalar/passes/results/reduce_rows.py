@@ -22,6 +22,11 @@ the product does that, where one over both needs the elements of all blocks::
 
 Columns are as many as the elements of a row.  Where the product has other readers, its sums have :data:`SHORT` terms at
 most, so that these may compute it again.
+
+A total over pairs of particles, whose terms take :data:`COSTLY` issue slots or more, is the total of those of each
+particle, of which a block has several (``planner.rowwise.shared_vectors``)::
+
+    E = sum[i, j | i != j](f(x[i], x[j]))        T[i] = sum[j | i != j](f(x[i], x[j]))        E = sum[i](T[i])
 """
 
 from __future__ import annotations
@@ -29,16 +34,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Axis, Var, free_vars
+from nautilus.core.expr.nodes import Axis, Var, free_vars, loads
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
-from nautilus.scalar.analysis.definitions import Def, points
+from nautilus.scalar.analysis.contractions.shared_parts import slots
+from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import ASSOCIATIVE, find_defs, in_two_steps, put_defs
 
 LONG = 32  # elements of a row, one for each thread of a warp
 MANY = 128  # rows, one for most multiprocessors
+PAIRS = 1024  # particles
+COSTLY = 8
 SHORT = 256  # terms of a product that two kernels may compute
 
 
@@ -52,7 +60,7 @@ class ReduceRows:
         """The program with one more definition for each such reduction; the same object where there is none."""
         defs = find_defs(program)
         for d in defs.values():
-            rows = _rows(d, defs) or _rows_of_product(d, defs)
+            rows = _rows(d, defs) or _rows_of_product(d, defs) or _rows_of_pairs(d)
             if rows:
                 program = put_defs(program, d.name, in_two_steps(program, d, rows))
         return program
@@ -96,6 +104,17 @@ def _rows_of_product(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     short = points(product.red) <= SHORT and points(d.par) >= MANY
     again = product.buffer.space is Space.TEMP and (alone or short)
     return rows if long and many and again and 0 < len(rows) < len(d.red) else ()
+
+
+def _rows_of_pairs(d: Def) -> tuple[Axis, ...]:
+    """The first of the two axes of pairs over which ``d`` is a total; none where it is none."""
+    if d.op not in ASSOCIATIVE or d.at is not None or len(d.red) != 2 or d.par or multiplies_matrices(d):
+        return ()
+    names = [a.name for a in d.red]
+    read = [free_vars(ld) & {*names} for ld in d.reads() if not any(map(loads, ld.index))]
+    apart = all(len(found) < 2 for found in read) and all(any(x in found for found in read) for x in names)
+    long = all((size(a) or 0) >= PAIRS for a in d.red)
+    return d.red[:1] if apart and long and slots(d.value) >= COSTLY else ()
 
 
 def _is_statistic(d: Def, defs: Mapping[str, Def]) -> bool:

@@ -38,6 +38,7 @@ from nautilus.core.index.congruences import congruence
 from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
+from nautilus.scalar.analysis.contractions.disjoint import read_points
 from nautilus.scalar.analysis.definitions import Def, points, size
 from nautilus.scalar.analysis.masking import certainly_in_range
 from nautilus.scalar.ir import Program
@@ -60,7 +61,7 @@ class SinkGathers:
         """The program with one more definition for each such reduction; the same object where there is none."""
         shapes = {b.name: b.shape for b in program.buffers}
         for name, d in find_defs(program).items():
-            made = _over_rows(program, d, shapes)
+            made = _over_rows(program, d, shapes, read_points(d, find_defs(Dead().apply(program))))
             if made is not None:
                 program = put_defs(program, name, made)
                 if can_inline(made[1]):
@@ -68,9 +69,12 @@ class SinkGathers:
         return program
 
 
-def _over_rows(program: Program, d: Def, shapes: Mapping[str, tuple[Extent, ...]]) -> tuple[Def, Def] | None:
-    """The reduction of ``d`` for each row, and ``d`` as a gather of it; None where nothing is gained."""
-    if d.op not in ASSOCIATIVE or d.at is not None or d.value.dtype is not d.buffer.dtype or points(d.axes) < TERMS:
+def _over_rows(program: Program, d: Def, shapes: Mapping[str, tuple[Extent, ...]], read: int) -> tuple[Def, Def] | None:
+    """The reduction of ``d`` for each row, and ``d`` as a gather of it; None where nothing is gained.
+
+    ``read``: the terms of ``d`` whose results are read.
+    """
+    if d.op not in ASSOCIATIVE or d.at is not None or d.value.dtype is not d.buffer.dtype or read < TERMS:
         return None
     rows = _rows(d, shapes)
     outer = tuple(a for a in d.red if any(a.name in free_vars(e) for e in rows))
@@ -90,7 +94,7 @@ def _over_rows(program: Program, d: Def, shapes: Mapping[str, tuple[Extent, ...]
         or not inner
         or any(map(congruence, conjuncts(d.guard)))
         or not used <= {a.name for a in reduced.axes}
-        or not _gains(d, reduced)
+        or not _gains(d, reduced, read)
     ):
         return None
     alike = not early and all(size(a) for a in inner)  # the gather then reads where and when ``d`` reads
@@ -100,12 +104,12 @@ def _over_rows(program: Program, d: Def, shapes: Mapping[str, tuple[Extent, ...]
     return reduced, _gather(d, outer, Load(buffer.name, places, buffer.dtype, d.span), early)
 
 
-def _gains(d: Def, reduced: Def) -> bool:
-    """Whether ``reduced`` has few terms and few elements beside ``d``."""
+def _gains(d: Def, reduced: Def, read: int) -> bool:
+    """Whether ``reduced`` has few terms and few elements beside ``d``, of which ``read`` terms are needed."""
     enabled = _least_side(reduced) >= SIDE > _least_side(d)
-    terms, before = points(reduced.axes), points(d.axes)
-    few = terms <= GAIN * before if enabled else GAIN * terms <= before
-    return few and points(reduced.par) <= GAIN * points(d.par)
+    terms, results = points(reduced.axes), read // points(d.red)
+    few = terms <= GAIN * read if enabled else GAIN * terms <= read
+    return few and points(reduced.par) <= GAIN * results
 
 
 def _least_side(d: Def) -> int:

@@ -13,11 +13,19 @@ read.  The terms are combined from the first to the last one.  A condition that 
 neighbour lies inside of an image, stays one::
 
     D[y, r] = sum[c: 3]((X[y + r, c] - X[y, c]) ** 2) where y + r < N       ;   select(y + r < N, (..) + (..) + (..), 0)
+
+It also applies to sums over a tiny matrix, which multiplies each vector of a tensor: colours, the bands of a wavelet,
+points in another system of coordinates.  Matrix units, and tiles of products, would be nearly empty::
+
+    Y[c, p] = sum[d: 3](M[c, d] * X[d, p])                 Y[c, p] = M[c, 0] * X[0, p] + M[c, 1] * X[1, p] + ..
+
+The results for each vector are as few as its elements, or :data:`SIDE`, and other operands have :data:`SMALL` times
+fewer elements than the tensor.  Readers read a temp about once, because they compute it again (:data:`AGAIN`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from itertools import product
@@ -26,17 +34,33 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import integer
-from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Op, Reduce, free_vars, identity, substitute
+from nautilus.core.expr.nodes import (
+    COMBINERS,
+    Axis,
+    Expr,
+    Op,
+    Reduce,
+    children,
+    free_vars,
+    identity,
+    loads,
+    substitute,
+)
+from nautilus.core.expr.products import strip_conversions
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.inline import replace_reads
-from nautilus.scalar.rewriting import find_defs
+from nautilus.scalar.rewriting import find_defs, put_defs
 
 MOST_TERMS = 4
 GAIN = 16
+SIDE = 4  # results for each element of a tensor that a tiny matrix multiplies, at most
+SMALL = 256
+AGAIN = 4  # terms of readers for each element of a temp
+LIMIT = 2000  # nodes of an expression
 _LONG = 4096  # the length of an axis whose size is known at launch
 
 
@@ -49,26 +73,87 @@ class UnrollReductions(CertifyingPass[Program]):
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program without such reductions, and a certificate for each of them."""
         certificates: list[Certificate] = []
-        for name, d in find_defs(program).items():
-            if not _is_short(d, {b.name: b for b in program.buffers}):
+        for name in find_defs(program):
+            d, buffers = find_defs(program)[name], {b.name: b for b in program.buffers}
+            tiny = _has_few_terms(d) and _has_tiny_matrix(d, buffers) and _is_read_once(d, program)
+            if not (tiny or _is_short(d, buffers)):
                 continue
             made = _unrolled(d)
             before = Reduce(d.op or "", d.red, d.guard, d.value, d.value.dtype, d.span)
             proof = "these are all terms of the reduction"
             certificates.append(Certificate(self.name, name, before, made.value, (), (), (), proof, d.span))
-            program = replace_reads(program, made, certificates)
+            if d.buffer.space is Space.TEMP:
+                program = replace_reads(program, made, certificates)
+            else:
+                program = put_defs(program, name, (made,))
         return (Dead().apply(program) if certificates else program), tuple(certificates)
 
 
 def _is_short(d: Def, buffers: Mapping[str, Buffer]) -> bool:
     """Whether ``d`` is a temp with few terms for each element, and with far more elements than it reads."""
-    plain = d.buffer.space is Space.TEMP and d.scatter is None and d.at is None
-    plain = plain and (d.guard is None or not free_vars(d.guard) & {a.name for a in d.red})
-    terms = [size(a) or _LONG for a in d.red]
-    if not plain or d.op is None or d.buffer.dtype is not d.value.dtype or not 1 < prod(terms) <= MOST_TERMS:
+    if d.buffer.space is not Space.TEMP or not _has_few_terms(d):
         return False
     read = dict.fromkeys(ld.buffer for ld in d.reads())
     return _elements(d.par) >= GAIN * sum(_footprint(d, buffers[name]) for name in read)
+
+
+def _has_few_terms(d: Def) -> bool:
+    """Whether ``d`` is a reduction of few terms, all of them under the same condition."""
+    plain = d.op is not None and d.scatter is None and d.at is None and d.buffer.dtype.compute is d.value.dtype
+    plain = plain and (d.guard is None or not free_vars(d.guard) & {a.name for a in d.red})
+    return plain and 1 < _terms(d) <= MOST_TERMS
+
+
+def _terms(d: Def) -> int:
+    return prod(size(a) or _LONG for a in d.red)
+
+
+def _size(e: Expr) -> int:
+    """Nodes of ``e``, where a shared node counts at each place."""
+    return 1 + sum(map(_size, children(e)))
+
+
+def _has_tiny_matrix(d: Def, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether ``d`` sums products of large tensors with coefficients, each of which very many results have."""
+    few = _size(d.value) * _terms(d) <= LIMIT
+    return d.op == "sum" and few and all(_is_tiny_product(d, e, buffers) for e in _addends(d.value))
+
+
+def _addends(e: Expr) -> Iterator[Expr]:
+    """The terms of the sum or difference ``e``."""
+    e = strip_conversions(e)
+    if isinstance(e, Op) and e.op in ("add", "sub"):
+        for x in e.args:
+            yield from _addends(x)
+    else:
+        yield e
+
+
+def _is_tiny_product(d: Def, e: Expr, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether the term ``e`` of ``d`` is a product of a tensor and a coefficient."""
+    if not (isinstance(e, Op) and e.op == "mul"):
+        return False
+    small, large = sorted(e.args, key=lambda x: _read(d, x, buffers))
+    own = {a.name for a in d.par} - free_vars(large)
+    results = _elements([a for a in d.par if a.name in own])
+    vectors = {a.name for a in d.red} <= free_vars(large) and 1 < results <= SIDE
+    return vectors and _read(d, small, buffers) * SMALL <= _read(d, large, buffers)
+
+
+def _read(d: Def, e: Expr, buffers: Mapping[str, Buffer]) -> int:
+    """Elements that ``e`` reads, over the axes of ``d``; of coefficients that read no memory, those of the axes."""
+    read = dict.fromkeys(ld.buffer for ld in loads(e))
+    if not read:
+        return _elements([a for a in d.axes if a.name in free_vars(e)])
+    return sum(_footprint(d, buffers[name]) for name in read)
+
+
+def _is_read_once(d: Def, program: Program) -> bool:
+    """Whether readers of ``d``, if it is a temp, have as many terms as it has elements, about."""
+    if d.buffer.space is not Space.TEMP:
+        return True
+    readers = [r for r in find_defs(Dead().apply(program)).values() for ld in r.reads() if ld.buffer == d.name]
+    return all(_elements(r.axes) <= AGAIN * _elements(d.par) for r in readers)
 
 
 def _footprint(d: Def, buffer: Buffer) -> int:
