@@ -92,7 +92,7 @@ def test_a_session(editor: Editor) -> None:
     assert (found["message"], found["code"], found["severity"]) == ("unknown tensor 'Z'", "N0201", 1)
     assert found["range"] == {"start": {"line": 4, "character": 20}, "end": {"line": 4, "character": 21}}
     assert "input of 8 elements" in editor.at("hover", 4, 7)["contents"]["value"]
-    assert editor.at("rename", 4, 7, newName="A")["message"].startswith("a spec with errors")
+    assert editor.at("rename", 4, 7, newName="A")["message"].startswith("no name of a spec with errors")
     (edit,) = editor.at("formatting", 0, 0, options={"tabSize": 4, "insertSpaces": True})
     assert edit["newText"].split("\n")[4] == "Y[i] = X[i] + exp(Z[i])  # \U0001f600"
 

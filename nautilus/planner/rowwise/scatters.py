@@ -50,13 +50,15 @@ def masked_seconds(d: Def, k: Keyed, m: Machine) -> float:
     """The time of the reduction ``d`` whose every element visits all terms.
 
     Where lanes lie along terms, every element reads all keys and all terms from L2.  Where they lie along an axis of
-    the result, lanes share a key, and a term is read for its own element alone.
+    the result, lanes share a key, and a term is read for its own element alone.  Terms that differ from key to key are
+    read once in both forms.
     """
     pairs, keys = expected(d.axes), {a.name for a in k.keys}
     last = {x for ld in loads(d.value) if ld.index for x in free_vars(ld.index[-1])}
     lanes = expected(a for a in d.par if a.name in last - keys)
     read = [ld for e in (d.guard, d.value if lanes == 1 else None) if e is not None for ld in loads(e)]
-    moved = pairs / lanes * sum(ld.dtype.bytes for ld in read) / m.l2_sectors
+    again = not any(free_vars(ld) & keys for ld in loads(d.value))
+    moved = pairs / lanes * sum(ld.dtype.bytes for ld in read) / m.l2_sectors if again else 0.0
     return m.launch + max(pairs * _TEST / (m.multiprocessors * m.fma * m.clock), moved)
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import gcd, prod
 
 from nautilus.core.expr.nodes import Var, free_vars
-from nautilus.core.index.linear import divided
+from nautilus.core.index.linear import divided, linear
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import ceil_pow2, floor_pow2
@@ -43,6 +43,7 @@ LINES = 8  # results along another axis at least: neighbours share most of their
 BLOCK_TERMS = 16384  # largest number of terms of a block
 VECTORS = 4  # least number of vectors of channels of neighbouring threads
 HELD = 128  # terms of the windows of one thread along vectors
+SHARING = 4  # neighbouring windows that have an element, at least
 RUNNING = 2  # registers, at least, for each running result of a thread: it and the operand of a step
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps needs it
 
@@ -74,12 +75,23 @@ def line_axis(defs: Sequence[Def], rest: Mapping[str, int]) -> str | None:
 def _of_vectors(reductions: Sequence[Def]) -> bool:
     """Whether windows along one axis are those of vectors, of which a thread has several results in a loop.
 
-    There are as many positions as terms: else results are sums of whole lines but for their ends.
+    There are as many positions as terms: else results are sums of whole lines but for their ends.  Windows of
+    neighbouring positions overlap: else, as in sums over blocks and over gathered rows, no thread reads a vector again.
     """
     extents = {a.name: nominal(a.extent) for d in reductions for a in d.axes}
     vectors = vectors_of(reductions, extents)
     terms = max((prod(extents[a.name] for a in d.red) for d in reductions), default=0)
-    return vectors is not None and extents[vectors.positions] >= terms
+    if vectors is None or extents[vectors.positions] < terms:
+        return False
+    return all(_overlap(d, vectors.positions, extents) for d in reductions)
+
+
+def _overlap(d: Def, positions: str, extents: Mapping[str, int]) -> bool:
+    """Whether :data:`SHARING` or more neighbouring windows of a read of ``d`` share elements."""
+    moved = (linear(e) for ld in d.reads() for e in ld.index)
+    return any(
+        0 < SHARING * abs(f.slope(positions)) <= abs(f.slope(a.name)) * extents[a.name] for f in moved for a in d.red
+    )
 
 
 def _first_reduced(d: Def) -> str | None:

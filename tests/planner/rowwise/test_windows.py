@@ -239,3 +239,13 @@ def test_windows_with_few_positions_are_no_such_loop() -> None:
     few = LONG.replace("T = 900", "T = 4").replace("0 <= t + k - 15 < T", "t + k >= 0").replace("t + k - 15", "t + k")
     few = few.replace("X: f16[B, T, C]", "X: f16[B, T + K, C]")
     assert all(a.role != "loop" or a.tile != 1 for a in plan_of(compiled(few)).axes)
+
+
+@pytest.mark.parametrize("term", ["X[t * K + k, c]", "X[2 * t + k, c] * W[k]", "X[R[t, k], c]"])
+def test_sums_whose_vectors_few_positions_share_are_no_such_loop(term: str) -> None:
+    """Blocks, blocks of which each overlaps one other, and gathered rows: a thread would read no vector again."""
+    text = "dim T = 900, K = 31, C = 64\ninput X: f16[40000, C], W: f32[K], R: i32[T, K]\noutput Y: f16[T, C]\n"
+    text += "assume 0 <= R[t, k] < 40000\n"
+    text = text.replace("K = 31", "K = 4") if "2 * t" in term else text
+    text += f"Y[t, c] = sum[k: K]({term})\n"
+    assert all(a.role != "loop" or a.tile != 1 for a in plan_of(compiled(text)).axes)

@@ -53,7 +53,8 @@ from nautilus.targets.limits import limits
 from nautilus.targets.rates import machine
 
 ROOM = 16  # registers of a thread for the elements of the next iteration, at most
-FEW = 12  # warps of a multiprocessor that do not hide the latency of a load
+FEW = 8  # warps of a multiprocessor that do not hide the latency of a load
+FEWEST = 4  # warps beside more than which half of the room is left: whole operands cost more than they save
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class LoadAhead:
         most = limits(module.target).registers_thread
 
         def rule(k: MemKernel) -> MemKernel:
-            return _kernel(k, self.room, most) if resident_warps(k, module.target) <= FEW else k
+            warps = resident_warps(k, module.target)
+            return _kernel(k, self.room if warps <= FEWEST else self.room // 2, most) if warps <= FEW else k
 
         return each_kernel(module, rule)
 
@@ -79,7 +81,7 @@ def resident_warps(kernel: MemKernel, target: str) -> int:
     blocks = int(kernel.blocks.value) if isinstance(kernel.blocks, Const) else FEW * machine(target).multiprocessors
     resident = -(-blocks // machine(target).multiprocessors)
     used = sum(s.bytes for s in kernel.smem)
-    return kernel.warps * min(resident, limits(target).smem_sm // max(used, 1))
+    return kernel.warps * min(resident, max(1, limits(target).smem_sm // max(used, 1)))
 
 
 def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:

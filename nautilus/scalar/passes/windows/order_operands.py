@@ -10,8 +10,8 @@ stores::
 
     W_ordered[k, c] = W[c, k]           Y[b, t, c] sum= X[b, t + k - 15, c] * W_ordered[k, c]
 
-So do points of at most :data:`COORDINATES` coordinates, of which each result reads all, as in forces of particles and
-distances between clouds of points.  Lanes then have neighbouring points in vectors::
+So do points of at most :data:`COORDINATES` coordinates, of which each result reads all beside other inputs, as in
+forces of particles and distances between clouds of points.  Lanes then have neighbouring points in vectors::
 
     F[i] sum= f(X[i, 0] - X[j, 0], X[i, 1] - X[j, 1])
     X_ordered[d, j] = X[j, d]               F[i] sum= f(X_ordered[0, i] - X_ordered[0, j], ..)
@@ -24,7 +24,7 @@ The lines that loads of single elements touch take longer than the launch of a k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -69,22 +69,25 @@ def _plans(program: Program, b: Buffer, rates: Machine) -> Iterator[tuple[Buffer
     plain = b.strides is None and len(b.shape) > 1 and all(isinstance(n, int | Param) for n in b.shape)
     if b.space is not Space.INPUT or not plain:
         return
-    for d in find_defs(program).values():
+    defs = find_defs(program)
+    for d in defs.values():
         seconds = points(d.axes) / RESULTS / (rates.multiprocessors * rates.clock)
         long = seconds * GAIN > LAUNCH * 1e-6 and AGAIN * prod(map(nominal, b.shape)) <= points(d.axes)
-        order = _order(d, b) if long else ()
+        order = _order(d, b, defs) if long else ()
         if order:
             found[order] = (*found.get(order, ()), d.name)
     yield from ((b, order, readers) for order, readers in found.items())
 
 
-def _order(d: Def, b: Buffer) -> tuple[int, ...]:
+def _order(d: Def, b: Buffer, defs: Mapping[str, Def]) -> tuple[int, ...]:
     """The order of the dimensions of ``b`` in which ``d`` should read it; () for that which it has."""
     reads = [ld for ld in d.reads() if ld.buffer == b.name]
     if not d.is_reduction or not reads:
         return ()
     last = _vectors(d, reads) if points(d.red) > WHOLE else None
-    if last is None and _has_coordinates(d, b, reads):
+    reduced = {a.name for a in d.red}
+    is_chain = any(ld.buffer in defs and free_vars(ld) & reduced for ld in d.reads())  # its kernel may compute these
+    if last is None and not is_chain and _has_coordinates(d, b, reads):
         last = len(b.shape) - 2
     return () if last is None else (*(n for n in range(len(b.shape)) if n != last), last)
 
@@ -139,7 +142,8 @@ def _vector_axis(d: Def) -> str | None:
 
 def is_ordered(d: Def, value: Load, reader: Def) -> bool:
     """Whether ``d`` has the elements ``value`` of a tensor in another order, and ``reader`` reads each many times."""
-    turned = {*value.index} == {Var(a.name) for a in d.par} and value.index[-1] != Var(d.par[-1].name)
+    same = {*value.index} == {Var(a.name) for a in d.par}
+    turned = same and d.par != () and value.index[-1] != Var(d.par[-1].name)
     return reader.is_reduction and turned and AGAIN * points(d.par) <= points(reader.axes)
 
 
