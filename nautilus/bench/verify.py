@@ -47,7 +47,7 @@ from nautilus.check.bound.program import rounded
 from nautilus.check.bound.recurrences.stepwise import Stepwise, stepwise
 from nautilus.check.bound.sampling import wide
 from nautilus.check.compare import differences, exact, overflown, relative, within, without_largest
-from nautilus.core.expr.nodes import Op, Reduce
+from nautilus.core.expr.nodes import Op, Reduce, walk
 from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.text.words import counted
@@ -307,8 +307,15 @@ def _blocks(size: int, work: Callable[[slice], T]) -> list[T]:
 
 
 def _finite(known: References, name: str, dtype: DType, raw: Array) -> Verdict:
+    """Whether all elements are finite where the sampled ones are; the extreme of no terms is infinite."""
     if not np.isfinite(known.rows[name]).all():
         return Verdict(True, 0.0, 0.0)
-    flat = raw.reshape(-1)
-    bad = sum(_blocks(flat.size, lambda part: int(np.count_nonzero(~np.isfinite(from_storage(flat[part], dtype))))))
+    flat, fails = raw.reshape(-1), np.isnan if _has_extremes(known.spec) else lambda x: ~np.isfinite(x)
+    bad = sum(_blocks(flat.size, lambda part: int(np.count_nonzero(fails(from_storage(flat[part], dtype))))))
     return Verdict(not bad, 0.0, 0.0, f"{name}: {bad} elements are not finite" if bad else "")
+
+
+def _has_extremes(spec: Spec) -> bool:
+    """Whether ``spec`` has a maximum or a minimum under a condition, which may have no terms."""
+    parts = (e for d in spec.definitions for e in walk(d.expr))
+    return any(isinstance(e, Reduce) and e.op in ("max", "min") and e.cond is not None for e in parts)

@@ -67,6 +67,21 @@ def test_an_element_that_nobody_wrote_is_found(whole: bool) -> None:
     assert not judge(known, outputs, is_peer=False).ok
 
 
+def test_an_extreme_of_no_terms_between_the_sampled_rows_is_infinite() -> None:
+    spec = load_text(
+        "dim S = 2000, T = 8\ninput X: f32[T], n: i32[S]\noutput Y: f32[S]\nY[s] = max[t | t < n[s]](X[t])\n"
+    )
+    lengths = np.full(2000, 4)
+    row = next(i for i in range(2000) if i not in set(sampled(spec, 0)["Y"][0].tolist()))
+    lengths[row] = 0
+    raw = {"X": storage_array(np.arange(8.0), DType.F32), "n": storage_array(lengths, DType.I32)}
+    known = references(spec, raw, {}, stated(spec), 0)
+    right = np.where(lengths > 0, 3.0, -np.inf)
+    assert judge(known, {"Y": storage_array(right, DType.F32)}, is_peer=False).ok
+    right[row] = np.nan
+    assert not judge(known, {"Y": storage_array(right, DType.F32)}, is_peer=False).ok
+
+
 def test_a_wrong_sampled_row_is_found() -> None:
     known, outputs = problem(whole=False)
     outputs["C"][0] = 0
