@@ -104,6 +104,15 @@ def test_a_narrowed_factor_may_be_apart_in_the_product() -> None:
     assert misplaced(certificate, program, after) == ""
 
 
+def test_equal_factors_of_sums_of_sums_are_put_back_one_by_one() -> None:
+    text = "dim N = 5\ninput X: f16[8 * N], g: f32[2]\noutput Y: f32[N]\nA[y: 4 * N] = 0.5 * sum[i: 2](X[2 * y + i])\n"
+    text += "B[y: 2 * N] = 0.5 * sum[i: 2](A[2 * y + i])\nY[y: N] = 0.5 * sum[i: 2](g[i] * B[2 * y + i])\n"
+    program = Simplify().apply(Dead().apply(Inline().apply(lower(load_text(text)))))
+    after, found = Factor().derive(program)
+    places = [misplaced(c, program, after, found[:n], found[n + 1 :]) for n, c in enumerate(found)]
+    assert places == ["", ""]
+
+
 def test_a_narrowing_that_meets_no_narrow_tensor_fails(found: dict[str, Certificate]) -> None:
     assert not check(replace(found["narrow"], bindings=())).ok
 

@@ -11,7 +11,7 @@ own conditions instead.  The conditions of a repair term hold in the module afte
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 from nautilus.check.certificates.extrema import unproved
 from nautilus.core.certificate import Certificate
@@ -61,6 +61,9 @@ def _conjuncts(e: Expr) -> tuple[Expr, ...]:
     return tuple(x for a in e.args for x in (_conjuncts(a) or (a,)))
 
 
+_PUT_BACK = "'"  # ends the name of a load that stands for a value, so that ``S * f * f`` is not ``S`` at once
+
+
 @dataclass(frozen=True)
 class _Reader:
     """What readers have in the place of ``subject`` at ``axes``: ``value`` where ``condition`` holds, None: always."""
@@ -82,6 +85,7 @@ class _Restored:
         """``e`` with the reads of all subjects that the values of readers were made from."""
         for reader in self.readers:
             e = rewrite(e, lambda n, r=reader: self._read(n, r))  # type: ignore[misc]
+            e = rewrite(e, lambda n, r=reader: _named(n, r.subject + _PUT_BACK, r.subject))  # type: ignore[misc]
         return e
 
     def _read(self, n: Expr, r: _Reader) -> Expr | None:
@@ -92,12 +96,17 @@ class _Restored:
                 env = dict(zip(r.axes, ld.index, strict=True))
                 if substitute(r.value, env) == n:
                     self.conditions |= set() if r.condition is None else {substitute(r.condition, env)}
-                    return ld
+                    return _named(ld, r.subject, r.subject + _PUT_BACK)
         return None
 
     def known(self, e: Expr, starts: frozenset[Expr]) -> bool:
         """Whether ``e`` is among ``starts`` or a condition of a value that was put back, or a conjunction."""
         return e in starts or e in self.conditions or bool(_conjuncts(e))
+
+
+def _named(e: Expr, old: str, new: str) -> Expr | None:
+    """The load ``e`` of ``old`` as one of ``new``; None for another expression."""
+    return replace(e, buffer=new) if isinstance(e, Load) and e.buffer == old else None
 
 
 def _readers(o: Certificate, places: Mapping[str, tuple[str, ...]]) -> Iterator[_Reader]:
