@@ -47,7 +47,7 @@ def points(text: str) -> tuple[list[Mapping[str, Array]], dict[str, Any]]:
 
 #: phases of a Fourier transform: where both parts are 0 but for roundings, the quotient shows the order of the terms
 PHASES = """
-dim B = 2, T = 100, N = 16, HOP = 4
+dim B = 2, T = 200, N = 16, HOP = 4
 const F = T // HOP, K = N // 2 + 1
 input x: f32[B, T], win: f32[N]
 output ph: f32[B, F, K]
