@@ -9,13 +9,16 @@ temp has the order ``c[h, j]``, so that copy units load the elements of a tile a
 
 It is done for temps that definitions alone read, at distinct axes, where the largest reduction has :data:`AGAIN` terms
 or more for each element, and reads the last axis along none of its reduced axes and another one along one of them.
+Operands of matrix products stay: tiles have either order, and a stored operand has the one that its product wants.
 """
 
 from __future__ import annotations
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Var, loads
+from nautilus.core.expr.nodes import Load, Var, loads
+from nautilus.core.expr.products import factors, strip_conversions
 from nautilus.core.records import dataclass
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.ir import Program, expressions, statements
 from nautilus.scalar.rewriting import find_defs, turned
@@ -56,7 +59,8 @@ def _read_elsewhere(program: Program) -> frozenset[str]:
 
 def _last(d: Def, reader: Def) -> int | None:
     """The axis of ``d`` along which ``reader`` reduces, where that is not the last one; None: ``d`` stays."""
-    if points(reader.axes) < AGAIN * points(d.par):
+    operands = map(strip_conversions, factors(reader.value)) if multiplies_matrices(reader) else ()
+    if points(reader.axes) < AGAIN * points(d.par) or any(isinstance(e, Load) and e.buffer == d.name for e in operands):
         return None
     reduced, found = {a.name for a in reader.red}, set[int]()
     for ld in reader.reads():
