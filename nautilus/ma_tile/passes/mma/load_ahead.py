@@ -54,7 +54,10 @@ from nautilus.targets.rates import machine
 
 ROOM = 16  # registers of a thread for the elements of the next iteration, at most
 FEW = 8  # warps of a multiprocessor that do not hide the latency of a load
-FEWEST = 4  # warps beside more than which half of the room is left: whole operands cost more than they save
+ALONE = 16  # the same number where each block is one warp, such as a chunk of keys: no other warp waits at its barriers
+FEWEST = (
+    4  # warps of larger blocks beside which the room is whole: beside more, whole operands cost more than they save
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,9 @@ class LoadAhead:
 
         def rule(k: MemKernel) -> MemKernel:
             warps = resident_warps(k, module.target)
-            return _kernel(k, self.room if warps <= FEWEST else self.room // 2, most) if warps <= FEW else k
+            few = warps <= (FEW if k.warps > 1 else ALONE)
+            room = self.room if warps <= FEWEST or k.warps == 1 else self.room // 2
+            return _kernel(k, room, most) if few else k
 
         return each_kernel(module, rule)
 
