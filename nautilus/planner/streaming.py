@@ -25,17 +25,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd, prod
 
-from nautilus.core.expr.nodes import Load, Op, Var, free_vars, loads
+from nautilus.core.expr.nodes import Var, free_vars, loads
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.index.groups import count_elements
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.tiles import floor_pow2
 from nautilus.planner.products.divided_columns import HELD
-from nautilus.planner.products.dots import dot_of
+from nautilus.planner.products.dots import computed_operands, dot_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
-from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
 from nautilus.targets.limits import Limits
@@ -119,21 +118,14 @@ def _computed(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
     Those that are unpacked have two stages of bytes beside their results.
     """
     tiles = {a.name: a.tile for a in plan.axes if a.name != loop}
-    names = {d.name for d in unified.defs}
     size, widest = 0, 0
-    for d in (d for d in unified.defs if dot_of(d) is not None):
-        value = matrix_part(d)
-        for e in value.args if isinstance(value, Op) else ():
-            bare = e.args[0] if isinstance(e, Op) and e.op == "cast" else e
-            read = loads(bare)
-            if loop not in free_vars(bare) or isinstance(bare, Load) or any(ld.buffer in names for ld in read):
-                continue
-            places = {x for ld in read for at in ld.index for x in loads(at)}
-            read = tuple(ld for ld in read if ld not in places)
-            elements = prod(tiles.get(x, 1) for x in free_vars(bare))
-            counts = [count_elements(ld, tiles) for ld in read if ld.dtype.bytes == 1]
-            size += bare.dtype.bytes * elements + 2 * sum(n for n in counts if n < elements)
-            widest = max(widest, elements if len(read) > 1 else 0)
+    for made, every in computed_operands(unified.defs, loop):
+        places = {x for ld in every for at in ld.index for x in loads(at)}
+        read = [ld for ld in every if ld not in places]
+        elements = prod(tiles.get(x, 1) for x in free_vars(made))
+        counts = [count_elements(ld, tiles) for ld in read if ld.dtype.bytes == 1]
+        size += made.dtype.bytes * elements + 2 * sum(n for n in counts if n < elements)
+        widest = max(widest, elements if len(read) > 1 else 0)
     return size, widest
 
 

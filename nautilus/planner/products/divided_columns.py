@@ -19,13 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
-from nautilus.core.expr.nodes import Load, Op, Var, free_vars, loads
+from nautilus.core.expr.nodes import Load, Var, free_vars
 from nautilus.core.index.groups import count_elements
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, MappingPlan, WarpgroupPlan, WarpPlan
-from nautilus.planner.products.dots import Dot
+from nautilus.planner.products.dots import Dot, computed_operands
 from nautilus.planner.warpgroup import CHUNK
-from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import TILE
 from nautilus.targets.limits import WGMMA_ROWS, Limits
@@ -89,7 +88,7 @@ def chain_of(plan: KernelPlan, defs: Iterable[Def], rows: int, loop: str, dots: 
     second = [d for d in dots.values() if d.inner == (loop,)]
     width = sum(prod(held[x] for x in (*d.rows, *d.columns) if x in held) for d in second)
     every = list(defs)
-    return Chain(rows, deep, width, _streamed(every, loop, held), _made(every, loop, dots, held))
+    return Chain(rows, deep, width, _streamed(every, loop, held), _made(every, loop, held))
 
 
 def _streamed(defs: Iterable[Def], loop: str, held: Mapping[str, int]) -> int:
@@ -103,20 +102,16 @@ def _streamed(defs: Iterable[Def], loop: str, held: Mapping[str, int]) -> int:
     return sum(found.values())
 
 
-def _made(defs: Sequence[Def], loop: str, dots: Mapping[str, Dot], held: Mapping[str, int]) -> int:
+def _made(defs: Sequence[Def], loop: str, held: Mapping[str, int]) -> int:
     """Bytes of the operands that are made from tensors for each element of ``loop``; of what is read twice, the longer.
 
     Operands that are made from the same tensors are one.
     """
     found: dict[frozenset[str], int] = {}
-    names = {d.name for d in defs}
-    for value in (matrix_part(d) for d in defs if d.name in dots):
-        for e in value.args if isinstance(value, Op) else ():
-            bare = e.args[0] if isinstance(e, Op) and e.op == "cast" else e
-            read = frozenset(ld.buffer for ld in loads(bare))
-            if loop in free_vars(bare) and not isinstance(bare, Load) and read.isdisjoint(names):
-                size = bare.dtype.bytes * prod(held.get(x, 1) for x in free_vars(bare))
-                found[read] = max(found.get(read, 0), size)
+    for made, read in computed_operands(defs, loop):
+        names = frozenset(ld.buffer for ld in read)
+        size = made.dtype.bytes * prod(held.get(x, 1) for x in free_vars(made))
+        found[names] = max(found.get(names, 0), size)
     return sum(found.values())
 
 

@@ -98,6 +98,21 @@ def step_within(defs: Iterable[Def], step: int) -> int:
     return gcd(step, *(found.group for d in defs if (found := scaled_product(d)) is not None))
 
 
+def computed_operands(defs: Iterable[Def], loop: str) -> Iterator[tuple[Op, tuple[Load, ...]]]:
+    """The operands of products among ``defs`` that are computed from tensors along ``loop``, without a conversion.
+
+    With the loads of each, of which none is of a result of ``defs``.
+    """
+    every = list(defs)
+    names = {d.name for d in every}
+    for value in (matrix_part(d) for d in every if dot_of(d) is not None):
+        for e in value.args if isinstance(value, Op) else ():
+            bare = e.args[0] if isinstance(e, Op) and e.op == "cast" else e
+            read = loads(bare)
+            if isinstance(bare, Op) and loop in free_vars(bare) and names.isdisjoint(ld.buffer for ld in read):
+                yield bare, read
+
+
 def digit(operands: list[Load], loop: str) -> int:
     """The number of positions of ``loop`` after which all of its digits but the innermost one stay the same, or 0."""
     return gcd(*(n for ld in operands for e in ld.index for n in _periods(e, loop)))

@@ -125,7 +125,7 @@ def independent(kernel: MemKernel, loop: ForOp) -> list[GlobalLoad]:
 def depth(kernel: MemKernel, loop: ForOp, loads: Sequence[GlobalLoad], target: str) -> int:
     """How many steps ahead ``loads`` are issued; 0 where that saves no time."""
     device, multiprocessors = limits(target), machine(target).multiprocessors
-    words = sum(registers(kernel, x) for x in loads)
+    words = sum(registers(kernel, x.result) for x in loads)
     made = sum(kernel.layouts[f.layout].registers for x in walk_ops(loop.body) for f in declaration(type(x)).results(x))
     blocks = int(kernel.blocks.value) if isinstance(kernel.blocks, Const) else multiprocessors
     threads = min(device.threads_sm, 32 * kernel.warps * -(-blocks // multiprocessors))
@@ -136,9 +136,9 @@ def depth(kernel: MemKernel, loop: ForOp, loads: Sequence[GlobalLoad], target: s
     return floor_pow2(int(most)) if most >= 1 else 0
 
 
-def registers(kernel: MemKernel, x: GlobalLoad) -> int:
-    """The registers of a thread for what ``x`` loads."""
-    return max(1, kernel.layouts[x.result.layout].registers * x.result.type.dtype.bytes // 4)
+def registers(kernel: MemKernel, f: Frag) -> int:
+    """The registers of a thread for ``f``."""
+    return max(1, kernel.layouts[f.layout].registers * f.type.dtype.bytes // 4)
 
 
 def _rotated(loop: ForOp, loads: Sequence[GlobalLoad], ahead: int, names: Names) -> tuple[MemOp, ...]:

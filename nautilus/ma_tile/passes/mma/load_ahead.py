@@ -16,7 +16,7 @@ A load qualifies if its address and its mask depend on the iteration and on noth
 kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
 :data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
 in any case.  They stay too where a multiprocessor has more than :data:`FEW` warps, which hide the wait: the registers
-would cost blocks (4-bit weights times 32 rows on an H200: 42 us without, 54 us with loads ahead).  Nor has a loop of
+would cost blocks (4-bit weights times 32 rows on an H200: 44 us without, 54 us with loads ahead).  Nor has a loop of
 MMAs of warps room for them whose accumulators and widest value already fill the registers of a thread.  In loops of
 warpgroup MMAs, whose consumers have few registers, only what operands in shared memory are made from is loaded ahead,
 such as the scales of a dequantised tile.
@@ -31,12 +31,12 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Var
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
+from nautilus.ma_tile.analysis.mma_stages import is_wgmma
 from nautilus.ma_tile.ir.async_ops import TmaLoad
-from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
+from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
     ForOp,
-    Frag,
     GlobalLoad,
     IfOp,
     MemKernel,
@@ -54,10 +54,8 @@ from nautilus.targets.rates import machine
 
 ROOM = 16  # registers of a thread for the elements of the next iteration, at most
 FEW = 8  # warps of a multiprocessor that do not hide the latency of a load
-ALONE = 16  # the same number where each block is one warp, such as a chunk of keys: no other warp waits at its barriers
-FEWEST = (
-    4  # warps of larger blocks beside which the room is whole: beside more, whole operands cost more than they save
-)
+ALONE = 16  # the same number for blocks of one warp, such as chunks of keys, where no other warp waits at a barrier
+FEWEST = 4  # largest number of warps, in larger blocks, beside which loads have the whole room, and not half of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not _runs_ahead(op) or _is_crowded(kernel, op, room, most):
             return (op,)
-        made = _made_from(op) if any(map(_is_wgmma, op.body)) else None
+        made = _made_from(op) if any(map(is_wgmma, op.body)) else None
         found = (x for x in independent(kernel, op) if _is_used(x, op))
         loads = _fitting(kernel, [x for x in found if made is None or x.result.name in made], room)
         return _ahead(op, loads, names) if loads else (op,)
@@ -118,7 +116,7 @@ def _runs_ahead(loop: ForOp) -> bool:
     """
     if isinstance(loop.lo, Const) and isinstance(loop.hi, Const) and int(loop.hi.value) - int(loop.lo.value) < 2:
         return False
-    if any(map(_is_wgmma, loop.body)):
+    if any(map(is_wgmma, loop.body)):
         return any(isinstance(x, TmaLoad) for x in loop.body)
     mmas = any(isinstance(x, MmaOp) and x.instr in MMA for x in loop.body)
     return mmas and any(isinstance(y, AsyncCopy) for x in loop.body if isinstance(x, IfOp) for y in x.body)
@@ -126,18 +124,10 @@ def _runs_ahead(loop: ForOp) -> bool:
 
 def _is_crowded(kernel: MemKernel, loop: ForOp, room: int, most: int) -> bool:
     """Whether a ``loop`` of MMAs of warps has less than ``room`` registers of ``most`` beside its largest values."""
-
-    def words(f: Frag) -> int:
-        return kernel.layouts[f.layout].registers * f.type.dtype.bytes // 4
-
-    if any(map(_is_wgmma, loop.body)):
+    if any(map(is_wgmma, loop.body)):
         return False
-    widest = max((words(f) for op in loop.body for f in declaration(type(op)).results(op)), default=0)
-    return sum(words(f) for f, _ in loop.carried) + widest + room > most
-
-
-def _is_wgmma(op: MemOp) -> bool:
-    return isinstance(op, MmaOp) and op.instr in WGMMA
+    widest = max((registers(kernel, f) for op in loop.body for f in declaration(type(op)).results(op)), default=0)
+    return sum(registers(kernel, f) for f, _ in loop.carried) + widest + room > most
 
 
 def _made_from(loop: ForOp) -> set[str]:
@@ -156,7 +146,7 @@ def _fitting(kernel: MemKernel, loads: Sequence[GlobalLoad], room: int) -> list[
     """Those of ``loads`` that ``room`` registers hold."""
     out: list[GlobalLoad] = []
     for x in loads:
-        need = -(-registers(kernel, x) // (x.repeat or 1))  # those with the same element count once
+        need = -(-registers(kernel, x.result) // (x.repeat or 1))  # those with the same element count once
         if need <= room:
             out.append(x)
             room -= need

@@ -45,8 +45,8 @@ from nautilus.scalar.rewriting import ASSOCIATIVE, find_defs, in_two_steps, put_
 
 LONG = 32  # elements of a row, one for each thread of a warp
 MANY = 128  # rows, one for most multiprocessors
-PAIRS = 1024  # particles
-COSTLY = 8
+PAIRS = 1024  # least number of particles
+COSTLY = 8  # least number of issue slots of a term
 SHORT = 256  # terms of a product that two kernels may compute
 
 

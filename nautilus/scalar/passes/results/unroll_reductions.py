@@ -58,7 +58,7 @@ from nautilus.scalar.rewriting import find_defs, put_defs
 MOST_TERMS = 4
 GAIN = 16
 SIDE = 4  # results for each element of a tensor that a tiny matrix multiplies, at most
-SMALL = 256
+SMALL = 256  # least quotient of the elements of the tensor and of the other operands
 AGAIN = 4  # terms of readers for each element of a temp
 LIMIT = 2000  # nodes of an expression
 _LONG = 4096  # the length of an axis whose size is known at launch
