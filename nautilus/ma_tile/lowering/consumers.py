@@ -24,7 +24,7 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
-_LEAVES = vr.LoadOp | vr.ConstOp | vr.IndexOp | vr.ParamOp
+LEAVES = vr.LoadOp | vr.ConstOp | vr.IndexOp | vr.ParamOp  # ops without operands among values
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def _is_made_from_loads(v: Value, defs: Mapping[str, vr.TileOp]) -> bool:
     op = defs.get(v.name)
     if isinstance(op, vr.MapOp):
         return all(_is_made_from_loads(a, defs) for a in op.args)
-    return isinstance(op, _LEAVES)
+    return isinstance(op, LEAVES)
 
 
 class _Split:
@@ -126,7 +126,7 @@ class _Own(_Split):
             if isinstance(op, vr.DotOp) and self.axis in op.axes:
                 out += self.products(op)
                 continue
-            if isinstance(op, _LEAVES | vr.MapOp) and op.result.name in self.made:
+            if isinstance(op, LEAVES | vr.MapOp) and op.result.name in self.made:
                 out += self.apart(op)
             out.append(self.op(op))
         return tuple(out)

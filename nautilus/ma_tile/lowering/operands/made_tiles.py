@@ -21,7 +21,7 @@ from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, repeated_
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, operand_types
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.lowering.consumers import Own
+from nautilus.ma_tile.lowering.consumers import LEAVES, Own
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand
 from nautilus.ma_tile.lowering.layouts import spread
 from nautilus.ma_tile.lowering.operands.computed_operands import users
@@ -32,7 +32,6 @@ from nautilus.vr_tile.ir import TileKernel, Value
 
 REGISTERS = 32  # elements of a piece that a thread has
 PIECE = "_from_"  # between the name of a value and where its piece begins
-_LEAVES = vr.LoadOp | vr.ConstOp | vr.IndexOp | vr.ParamOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def made_tiles(
             v = replace(v, name=own.parts.get(v.name, (v.name, 0))[0])
             chain = list(_chain(v, defs))
             computed = isinstance(x := defs.get(v.name), vr.MapOp) or _is_gathered(x, defs)
-            if computed and all(isinstance(x, vr.MapOp | _LEAVES) for x in chain):
+            if computed and all(isinstance(x, vr.MapOp | LEAVES) for x in chain):
                 found = _tile(v, chain, buffers, refs)
                 out |= {} if found is None else {v.name: found}
     return out
