@@ -2,11 +2,13 @@
 
 Every contender is checked before any is timed; the check also compiles it and warms it up.  A wrong contender is timed
 but has no ratio.  A contender that fails during its check or warm-up is listed with the reason.  All contenders read
-the same device memory, so the inputs of all are cached alike.
+the same device memory, so the inputs of all are cached alike.  One process at a time measures on a GPU.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,10 +29,12 @@ from nautilus.core.errors import InputError, ToolchainError
 from nautilus.core.index.strides import pad
 from nautilus.core.numerics import Array, storage_array
 from nautilus.core.records import dataclass
+from nautilus.cost.model import estimate
 from nautilus.driver import Result
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.restrict import shape_of
 from nautilus.frontend.spec import Spec
+from nautilus.runtime.exclusive import exclusive, lock_path, visible
 
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
@@ -160,7 +164,8 @@ def _on_gpu(
         work = (flops(spec, {}), float(total_bytes(spec, {})))
         rows = [examine(c, known, clock, work) for c in present]
         watch.lap("checking")
-        rows = time_all(rows, present, clock, settings)
+        with exclusive(lock_path(visible(os.environ.get("CUDA_VISIBLE_DEVICES"), 0))):
+            rows = time_all(rows, present, clock, settings)
         watch.lap("timing")
     finally:
         clock.close()
@@ -197,6 +202,8 @@ def _peers(spec: Spec, session: Any, settings: Settings, scalars: Scalars) -> tu
 
     ``scalars`` has the strides that are known only at launch too.
     """
+    if not settings.against:
+        return None, [], None
     from nautilus.bench.peers.torch_env import alias, load_torch, on_gpu
 
     torch = load_torch()
@@ -270,6 +277,8 @@ def _about(
         "rounds": settings.rounds,
         "compared_with": "sampled rows in float64" + ("" if known.whole is None else ", all elements in float64"),
         "stated_bounds": {n: b.relative if isfinite(b.relative) else None for n, b in known.bounds.items()},
+        "cuda_sha256": hashlib.sha256(result.cuda.encode()).hexdigest(),
+        "predicted_us": round(estimate(result.launched(scalars), result.context.arch).seconds * 1e6, 2),
         "resources": [r.as_dict() for r in built.resources],
         "schedule": json.loads(schedule.to_json()) if schedule is not None else None,
         "conventions": "flop: 2 for each needed multiply-add of a sum of products; bytes: inputs and outputs once",

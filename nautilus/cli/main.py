@@ -201,7 +201,7 @@ def run_command(**options: Any) -> None:
     metavar="PEER,...",
     default="all",
     show_default=True,
-    help="Peers; missing or inapplicable ones are listed with the reason.",
+    help="Peers, or none; missing or inapplicable ones are listed with the reason.",
 )
 @click.option(
     "--repeats", type=click.IntRange(min=3), default=9, show_default=True, help="Cool runs of each contender."

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from nautilus.bench import survey
-from nautilus.bench.survey import Survey, modelled, read, run, table, timed
+from nautilus.bench.survey import Survey, changes, modelled, read, run, table, timed
 from nautilus.driver import Request
 
 GOOD = "dim M = 64, N = 96\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[i, j])\n"
@@ -66,6 +66,8 @@ def test_the_best_peer_is_the_fastest_one_that_is_right() -> None:
     wrong, right, slow = contender("wrong", 5.0, None), contender("torch", 15.0, 1.5), contender("compile", 20.0, 2.0)
     report = {
         "ok": True,
+        "predicted_us": 8.0,
+        "cuda_sha256": "ab",
         "contenders": [contender("ours", 10.0, None), wrong, slow, right, contender("copy", 1.0, None)],
     }
     row = timed(report)
@@ -79,3 +81,24 @@ def test_the_command_prints_the_table(specs: list[Path], tmp_path: Path) -> None
     file.write_text(json.dumps(key | modelled(Request(specs[0], "sm_80"))) + "\n")
     done = CliRunner().invoke(survey.main, [str(file), str(specs[0]), "--arch", "sm_80", "--measure", "model"])
     assert done.exit_code == 0 and "times the floor" in done.output
+
+
+def test_a_spec_gives_the_sizes_that_it_leaves_open(tmp_path: Path) -> None:
+    spec = tmp_path / "open.naut"
+    spec.write_text("# bench: M=32, N=8\n" + GOOD.replace("M = 64, N = 96", "M = runtime, N = runtime"))
+    (row,) = run(Survey(tmp_path / "table.jsonl", "sm_80", "model", 60.0), [spec])
+    assert row["bytes"] == 4 * (32 * 8 + 32)
+
+
+def test_changes_are_listed_slowest_first() -> None:
+    def row(name: str, us: float | None, text: str = "a") -> dict[str, Any]:
+        return {"spec": name, "us": us, "cuda_sha256": text} | ({} if us else {"failure": "exit code 4: no plan"})
+
+    before = [row("x/a.naut", 10.0), row("x/b.naut", 10.0), row("x/c.naut", 10.0), row("x/d.naut", 10.0)]
+    now = [row("y/a.naut", 10.4), row("y/b.naut", 5.0, "b"), row("y/c.naut", None), row("y/d.naut", 20.0)]
+    assert changes([*now, row("y/new.naut", 1.0)], before, 0.05).splitlines() == [
+        "y/c.naut: exit code 4: no plan, before 10.0 us",
+        " 2.00  y/d.naut: 10.0 -> 20.0 us, the same text",
+        " 0.50  y/b.naut: 10.0 -> 5.0 us, another text",
+        "3 specs in both tables, geometric mean 1.01",
+    ]

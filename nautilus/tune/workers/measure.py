@@ -4,7 +4,7 @@ Inputs and reference (:mod:`nautilus.bench.verify`) are made once per process.  
 inputs used for timing and with its outputs filled with NaN; a wrong candidate is not timed.  Times follow the *cool*
 protocol of :mod:`nautilus.bench.protocol`, so they compare with those of ``nautilusc bench``.  A kernel that faults
 leaves the CUDA context unusable; the worker then raises :class:`WorkerUnusable` and is replaced.  All GPU work happens
-under the lock of the device (:mod:`nautilus.tune.workers.exclusive`), so several searches may share a device.
+under the lock of the device (:mod:`nautilus.runtime.exclusive`), so several searches may share a device.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 from nautilus.runtime.cuda_driver import SUCCESS
 from nautilus.runtime.device import bindings, check, open_device
+from nautilus.runtime.exclusive import exclusive, lock_path, visible
 from nautilus.runtime.launch import Session
 from nautilus.tune.workers.build import Built
-from nautilus.tune.workers.exclusive import exclusive, lock_path
 from nautilus.tune.workers.pool import WorkerUnusable, waiting
 
 QUICK = 3  # runs after which the timing of a clearly slower candidate stops
@@ -188,19 +188,6 @@ class Runner:
         return {
             h: Measured(v.ok, v.error, timed[h].samples if v.ok else (), v.detail) for h, v in verdicts.items()
         }  # fmt: skip
-
-
-def visible(setting: str | None, ordinal: int) -> str:
-    """``CUDA_VISIBLE_DEVICES`` of a worker: number ``ordinal`` of the devices in the parent's ``setting``.
-
-    Raises ToolchainError where ``setting`` has no such device.
-    """
-    known = [part.strip() for part in setting.split(",") if part.strip()] if setting else []
-    if not known:
-        return str(ordinal)
-    if ordinal >= len(known):
-        raise ToolchainError("CUDA driver", f"no device {ordinal} among CUDA_VISIBLE_DEVICES={setting}")
-    return known[ordinal]
 
 
 def _load_peers() -> None:

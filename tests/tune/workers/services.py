@@ -12,7 +12,7 @@ from typing import Any
 
 from nautilus.core.errors import ScheduleError
 from nautilus.tune.workers.build import BuildJob, Built
-from nautilus.tune.workers.exclusive import exclusive
+from nautilus.runtime.exclusive import exclusive
 from nautilus.tune.workers.pool import WorkerUnusable, waiting
 
 

@@ -1,7 +1,8 @@
 """A lock that admits one process at a time to a GPU, because concurrent kernels distort measured times.
 
-Several searches may share a device: one measures while others start up, plan, compile or compare results.  The lock is
-a ``flock`` on a file named after the device; the kernel releases it when its holder ends for any reason.
+Several searches and benchmarks may share a device: one measures while others start up, plan, compile or compare
+results.  The lock is a ``flock`` on a file named after the device; the operating system releases it when its holder
+ends for any reason.
 """
 
 from __future__ import annotations
@@ -13,13 +14,26 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from nautilus.core.errors import InputError
+from nautilus.core.errors import InputError, ToolchainError
 
 
 def lock_path(device: str) -> Path:
     """The path of the lock file of ``device`` (a number or a UUID); other users cannot open it."""
     safe = "".join(c if c.isalnum() else "-" for c in device)
     return Path(tempfile.gettempdir()) / f"nautilusc-{os.getuid()}-gpu-{safe}.lock"
+
+
+def visible(setting: str | None, ordinal: int) -> str:
+    """``CUDA_VISIBLE_DEVICES`` for one GPU: number ``ordinal`` of the devices in ``setting``, which the parent has.
+
+    Raises ToolchainError where ``setting`` has no such device.
+    """
+    known = [part.strip() for part in setting.split(",") if part.strip()] if setting else []
+    if not known:
+        return str(ordinal)
+    if ordinal >= len(known):
+        raise ToolchainError("CUDA driver", f"no device {ordinal} among CUDA_VISIBLE_DEVICES={setting}")
+    return known[ordinal]
 
 
 @contextmanager

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nautilus.tune.workers.exclusive import exclusive, lock_path
+from nautilus.runtime.exclusive import exclusive, lock_path
 from nautilus.tune.workers.pool import Limit, Pool, Service
 from tests.shipped import ROOT
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from nautilus.tune.workers.exclusive import exclusive
+from nautilus.runtime.exclusive import exclusive
 with exclusive(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
