@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
-from nautilus.tune.workers.build import BuildJob, Built
 from nautilus.runtime.exclusive import exclusive
+from nautilus.tune.workers.build import BuildJob, Built
 from nautilus.tune.workers.pool import WorkerUnusable, waiting
 
 
