@@ -2,7 +2,7 @@
 
 Every contender is checked before any is timed; the check also compiles it and warms it up.  A wrong contender is timed
 but has no ratio.  A contender that fails during its check or warm-up is listed with the reason.  All contenders read
-the same device memory, so the inputs of all are cached alike.  One process at a time measures on a GPU.
+the same device memory, so the inputs of all are cached alike.  One process at a time uses a GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nautilus.bench.inputs import random_inputs
 from nautilus.bench.peers.library import BUILDERS
 from nautilus.bench.protocol import COOL_LIMIT, SPIN, SUSTAINED_LIMIT, Clock, Cool, cool, sustained
 from nautilus.bench.table import Report
-from nautilus.bench.verify import References, judge, references
+from nautilus.bench.verify import References, Whole, judge, references
 from nautilus.core.buffers import extents
 from nautilus.core.errors import InputError, ToolchainError
 from nautilus.core.index.strides import pad
@@ -37,6 +37,7 @@ from nautilus.frontend.spec import Spec
 from nautilus.runtime.exclusive import exclusive, lock_path, visible
 
 if TYPE_CHECKING:
+    from nautilus.bench.ceilings import Copy
     from nautilus.runtime.nvrtc import Compiled
 
 PEERS = tuple(BUILDERS)
@@ -81,14 +82,53 @@ def bench(
     A runtime dim has the value that ``--dim`` gives; the references and the peers see a spec of that size.
     Raises InputError where ``result`` does not come from a spec, and for a runtime dim without a value.
     """
+    from nautilus.check.bound.stated import stated
+
     spec = result.modules.get("spec")
     if spec is None:
         raise InputError("bench expects a spec (.naut), from which it derives the peers and the reference")
     scalars, spec = {**scalars, **runtime_sizes(spec)}, at_sizes(spec, runtime_sizes(spec))
     raw = random_inputs(spec, settings.seed, {}) | dict(given)
-    with _opened(result, raw, scalars, cubin) as (session, built), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # backends of torch warn at length about calls that they refuse
-        return _on_gpu(result, spec, session, built, settings, raw, scalars)
+    watch = Stopwatch()
+
+    def known(whole: Whole | None = None) -> References:
+        bounds = stated(spec, result.context.precision, result.context.schedule)
+        numbers = {s.name: scalars[s.name] for s in spec.scalars}
+        found = references(spec, raw, numbers, bounds, settings.seed, whole)
+        watch.lap("references")
+        return found
+
+    early = None if settings.against else known()  # while another process has the GPU
+    with _opened(result, raw, scalars, cubin) as (session, built), _tools(session) as (clock, copy):
+        with exclusive(lock_path(visible(os.environ.get("CUDA_VISIBLE_DEVICES"), 0))), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # backends of torch warn at length about calls that they refuse
+            watch.lap("opening the GPU")
+            torch, others, whole = _peers(spec, session, settings, scalars)
+            watch.lap("finding peers")
+            reference = early or known(whole if settings.elements else None)
+            present = [_ours(session), *(c for c in others if isinstance(c, Contender)), *_ceilings(torch, copy)]
+            work = (flops(spec, {}), float(total_bytes(spec, {})))
+            rows = [examine(c, reference, clock, work) for c in present]
+            watch.lap("checking")
+            rows = time_all(rows, present, clock, settings)
+            watch.lap("timing")
+        absent = [c for c in others if isinstance(c, Absent)]
+        about = _about(result, spec, session, built, settings, torch, reference, scalars)
+    return Report(spec.name, rows, absent, settings.limits, about | {"seconds": watch.laps})
+
+
+@contextmanager
+def _tools(session: Any) -> Iterator[tuple[Clock, Copy]]:
+    """The clock, and the copy that is timed with the contenders."""
+    from nautilus.bench.ceilings import Copy
+    from nautilus.bench.gpu_clock import GpuClock
+
+    clock, copy = GpuClock(session.device.arch), Copy(session.driver)
+    try:
+        yield clock, copy
+    finally:
+        clock.close()
+        copy.close()
 
 
 def arguments(
@@ -141,37 +181,6 @@ def _opened(
     with Session(built.data, plan, result.context.arch) as session:
         session.upload(raw, scalars)
         yield session, built
-
-
-def _on_gpu(
-    result: Result, spec: Spec, session: Any, built: Any, settings: Settings, raw: Mapping[str, Array], scalars: Scalars
-) -> Report:
-    from nautilus.bench.ceilings import Copy
-    from nautilus.bench.gpu_clock import GpuClock
-    from nautilus.check.bound.stated import stated
-
-    watch = Stopwatch()
-    torch, others, whole = _peers(spec, session, settings, scalars)
-    watch.lap("finding peers")
-    bounds = stated(spec, result.context.precision, result.context.schedule)
-    numbers = {s.name: scalars[s.name] for s in spec.scalars}
-    known = references(spec, raw, numbers, bounds, settings.seed, whole if settings.elements else None)
-    watch.lap("references")
-    clock, copy = GpuClock(session.device.arch), Copy(session.driver)
-    try:
-        present = [_ours(session), *(c for c in others if isinstance(c, Contender)), *_ceilings(torch, copy)]
-        absent = [c for c in others if isinstance(c, Absent)]
-        work = (flops(spec, {}), float(total_bytes(spec, {})))
-        rows = [examine(c, known, clock, work) for c in present]
-        watch.lap("checking")
-        with exclusive(lock_path(visible(os.environ.get("CUDA_VISIBLE_DEVICES"), 0))):
-            rows = time_all(rows, present, clock, settings)
-        watch.lap("timing")
-    finally:
-        clock.close()
-        copy.close()
-    about = _about(result, spec, session, built, settings, torch, known, scalars)
-    return Report(spec.name, rows, absent, settings.limits, about | {"seconds": watch.laps})
 
 
 @dataclass

@@ -151,6 +151,7 @@ def timed(report: Mapping[str, Any]) -> Data:
     return {
         "us": ours["cool"]["us"] if ours["cool"] else None,
         "ok": report["ok"],
+        "wrong": None if report["ok"] else ours["check"]["detail"],
         "peer": best,
         "peer_us": peers[best] if best else None,
         "ratio": contenders[best]["ratio_cool"] if best else None,

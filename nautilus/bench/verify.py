@@ -47,7 +47,7 @@ from nautilus.check.bound.program import rounded
 from nautilus.check.bound.recurrences.stepwise import Stepwise, stepwise
 from nautilus.check.bound.sampling import wide
 from nautilus.check.compare import differences, exact, overflown, relative, within, without_largest
-from nautilus.core.expr.nodes import Op, Reduce, walk
+from nautilus.core.expr.nodes import Op, Reduce
 from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.text.words import counted
@@ -60,6 +60,7 @@ PEER_SLACK = 4.0
 COLUMNS = 512
 _LARGEST = float(np.finfo(np.float32).max)
 _MARGIN = 2.0**6  # how much earlier or later the range of f32 may end for partial sums
+_TRIED = 4  # elements that are not finite and are evaluated from the Spec
 _TIES = 1 / 200  # allowed share of elements that differ where computed floats decide about them
 _MOVED = 1e-4  # allowed share of the terms of counts that computed floats put elsewhere
 T = TypeVar("T")
@@ -90,6 +91,7 @@ class References:
     ``single``: the reference of outputs whose bound is that of single steps.  ``each``: the allowed errors of the
     elements of sampled rows, for outputs whose elements are judged alone.  ``overflow``: a definition
     has values beyond the range of f32.  ``undecided``: the elements of sampled rows that depend on where it ends.
+    ``at``: evaluates one element of an output, by its index.
     """
 
     spec: Spec
@@ -101,6 +103,7 @@ class References:
     each: Mapping[str, Array] = field(default_factory=dict)
     overflow: bool = False
     undecided: Mapping[str, Array] = field(default_factory=dict)
+    at: Callable[[str, tuple[int, ...]], float] | None = None
 
 
 def references(
@@ -114,12 +117,18 @@ def references(
     """Evaluate both references on raw storage ``raw``."""
     everything = whole() if whole is not None else None
     chosen = sampled(spec, seed, last=0 if everything is None else COLUMNS)
-    cut = restrict(spec, chosen)
-    rows, overflow, undecided = _in_range(cut, raw, scalars, {t.name: t.dtype for t in spec.inputs})
+    cut, types = restrict(spec, chosen), {t.name: t.dtype for t in spec.inputs}
+    rows, overflow, undecided = _in_range(cut, raw, scalars, types)
     steps = stepwise(spec) if any(b.stepwise for b in bounds.values()) else None
     single = None if steps is None else SingleSteps(steps, restrict(steps.spec, chosen), raw, scalars)
     each = _of_each(spec, chosen, raw, scalars, bounds)
-    return References(spec, cut, rows, everything, bounds, single, each, overflow, undecided)
+
+    def at(name: str, index: tuple[int, ...]) -> float:
+        ranks = {t.name: len(t.shape) for t in spec.outputs}
+        one = {n: dict(enumerate(np.array([i]) for i in (index if n == name else (0,) * r))) for n, r in ranks.items()}
+        return float(_evaluated(restrict(spec, one), raw, scalars, types)[name].item())
+
+    return References(spec, cut, rows, everything, bounds, single, each, overflow, undecided, at)
 
 
 def _in_range(
@@ -307,15 +316,23 @@ def _blocks(size: int, work: Callable[[slice], T]) -> list[T]:
 
 
 def _finite(known: References, name: str, dtype: DType, raw: Array) -> Verdict:
-    """Whether all elements are finite where the sampled ones are; the extreme of no terms is infinite."""
+    """Whether all elements are finite where the sampled ones are, but for those that the Spec makes inf or NaN.
+
+    Some elements that are not finite, such as the extreme or the mean of no terms, are evaluated from the Spec.
+    """
     if not np.isfinite(known.rows[name]).all():
         return Verdict(True, 0.0, 0.0)
-    flat, fails = raw.reshape(-1), np.isnan if _has_extremes(known.spec) else lambda x: ~np.isfinite(x)
-    bad = sum(_blocks(flat.size, lambda part: int(np.count_nonzero(fails(from_storage(flat[part], dtype))))))
-    return Verdict(not bad, 0.0, 0.0, f"{name}: {bad} elements are not finite" if bad else "")
+    flat = raw.reshape(-1)
 
+    def failing(part: slice) -> Array:
+        found: Array = part.start + np.flatnonzero(~np.isfinite(from_storage(flat[part], dtype)))
+        return found
 
-def _has_extremes(spec: Spec) -> bool:
-    """Whether ``spec`` has a maximum or a minimum under a condition, which may have no terms."""
-    parts = (e for d in spec.definitions for e in walk(d.expr))
-    return any(isinstance(e, Reduce) and e.op in ("max", "min") and e.cond is not None for e in parts)
+    bad = np.concatenate(_blocks(flat.size, failing))
+    if bad.size and known.at is not None:
+        tried = bad[np.linspace(0, bad.size - 1, min(bad.size, _TRIED)).astype(np.int64)]
+        where = [tuple(int(i) for i in np.unravel_index(n, raw.shape)) for n in tried]
+        want = np.array([known.at(name, index) for index in where])
+        if np.array_equal(want, from_storage(flat[tried], dtype), equal_nan=True):
+            return Verdict(True, 0.0, 0.0)
+    return Verdict(not bad.size, 0.0, 0.0, f"{name}: {bad.size} elements are not finite" if bad.size else "")

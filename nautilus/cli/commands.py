@@ -99,7 +99,7 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
     from nautilus.bench import bench as benching
     from nautilus.bench.table import as_dict, text
 
-    against = {("all",): benching.PEERS, ("none",): ()}.get(against, against)
+    against = benching.PEERS if against == ("all",) else () if against == ("none",) else against
     if unknown := [name for name in against if name not in benching.PEERS]:
         raise click.UsageError(f"--against: unknown peer {unknown[0]!r}; peers: {', '.join(benching.PEERS)}")
     settings = benching.Settings(

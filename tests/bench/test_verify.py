@@ -82,6 +82,22 @@ def test_an_extreme_of_no_terms_between_the_sampled_rows_is_infinite() -> None:
     assert not judge(known, {"Y": storage_array(right, DType.F32)}, is_peer=False).ok
 
 
+def test_a_mean_of_no_terms_between_the_sampled_rows_is_nan() -> None:
+    spec = load_text(
+        "dim S = 2000, T = 8\ninput X: f32[T], n: i32[S]\noutput Y: f32[S]\n"
+        "Y[s] = sum[t | t < n[s]](X[t]) / sum[t: T | t < n[s]](1.0)\n"
+    )
+    lengths = np.full(2000, 4)
+    row = next(i for i in range(2000) if i not in set(sampled(spec, 0)["Y"][0].tolist()))
+    lengths[row] = 0
+    raw = {"X": storage_array(np.arange(8.0), DType.F32), "n": storage_array(lengths, DType.I32)}
+    known = references(spec, raw, {}, stated(spec), 0)
+    right = np.where(lengths > 0, 1.5, np.nan)
+    assert judge(known, {"Y": storage_array(right, DType.F32)}, is_peer=False).ok
+    right[row + 1] = np.nan  # of terms, so the Spec has a number there
+    assert not judge(known, {"Y": storage_array(right, DType.F32)}, is_peer=False).ok
+
+
 def test_a_wrong_sampled_row_is_found() -> None:
     known, outputs = problem(whole=False)
     outputs["C"][0] = 0
