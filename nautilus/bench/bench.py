@@ -31,9 +31,11 @@ from nautilus.core.numerics import Array, storage_array
 from nautilus.core.records import dataclass
 from nautilus.cost.model import estimate
 from nautilus.driver import Result
-from nautilus.frontend.fixed import at_sizes
+from nautilus.frontend import fixed
 from nautilus.frontend.restrict import shape_of
 from nautilus.frontend.spec import Spec
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.runtime.exclusive import exclusive, lock_path, visible
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def bench(
     spec = result.modules.get("spec")
     if spec is None:
         raise InputError("bench expects a spec (.naut), from which it derives the peers and the reference")
-    scalars, spec = {**scalars, **runtime_sizes(spec)}, at_sizes(spec, runtime_sizes(spec))
+    scalars, spec = {**scalars, **runtime_sizes(spec)}, fixed.at_sizes(spec, runtime_sizes(spec))
     raw = random_inputs(spec, settings.seed, {}) | dict(given)
     watch = Stopwatch()
 
@@ -260,6 +262,13 @@ def time_all(rows: Sequence[Row], present: Sequence[Contender], clock: Clock, se
     return [replace(r, cool=cold.times.get(r.name), sustained=hot.get(r.name)) for r in rows]
 
 
+def _at(result: Result, scalars: Scalars) -> MemModule:
+    """The MA-tile IR that runs, at its runtime sizes and strides."""
+    module = result.launched(scalars)
+    sizes = {p.name: int(scalars[p.name]) for p in module.params if p.name in scalars and not p.dtype.is_float}
+    return at_sizes(module, sizes)
+
+
 def _about(
     result: Result,
     spec: Spec,
@@ -287,7 +296,7 @@ def _about(
         "compared_with": "sampled rows in float64" + ("" if known.whole is None else ", all elements in float64"),
         "stated_bounds": {n: b.relative if isfinite(b.relative) else None for n, b in known.bounds.items()},
         "cuda_sha256": hashlib.sha256(result.cuda.encode()).hexdigest(),
-        "predicted_us": round(estimate(result.launched(scalars), result.context.arch).seconds * 1e6, 2),
+        "predicted_us": round(estimate(_at(result, scalars), result.context.arch).seconds * 1e6, 2),
         "resources": [r.as_dict() for r in built.resources],
         "schedule": json.loads(schedule.to_json()) if schedule is not None else None,
         "conventions": "flop: 2 for each needed multiply-add of a sum of products; bytes: inputs and outputs once",
