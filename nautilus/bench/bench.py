@@ -11,7 +11,7 @@ import hashlib
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from math import isfinite
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     from nautilus.bench.ceilings import Copy
     from nautilus.runtime.nvrtc import Compiled
 
-PEERS = tuple(BUILDERS)
+LIBRARIES = tuple(BUILDERS)
+FIXED = "fixed"  # our kernel for the sizes of the run, beside the one that serves all sizes
+PEERS = (*LIBRARIES, FIXED)
+Build = Callable[[], "tuple[Result, Compiled | None]"]
 Scalars = Mapping[str, float | int | bool]
 
 
@@ -53,7 +56,7 @@ class Settings:
     ``elements``: compare all elements with an evaluation in float64 where PyTorch is installed, not sampled rows alone.
     """
 
-    against: tuple[str, ...] = PEERS
+    against: tuple[str, ...] = LIBRARIES
     repeats: int = 9
     rounds: int = 5
     seed: int = 0
@@ -77,10 +80,12 @@ def require_gpu() -> None:
 
 
 def bench(
-    result: Result, settings: Settings, given: Mapping[str, Array], scalars: Scalars, cubin: Compiled | None = None
-) -> Report:
+    result: Result, settings: Settings, given: Mapping[str, Array], scalars: Scalars, cubin: Compiled | None = None,
+    fixed_sizes: Build | None = None,
+) -> Report:  # fmt: skip
     """Time ``result``.  ``cubin`` None compiles it first; ``given`` is raw storage of inputs instead of random numbers.
 
+    ``fixed_sizes`` compiles the peer :data:`FIXED`, the kernel for the runtime sizes of this run alone.
     A runtime dim has the value that ``--dim`` gives; the references and the peers see a spec of that size.
     Raises InputError where ``result`` does not come from a spec, and for a runtime dim without a value.
     """
@@ -100,21 +105,30 @@ def bench(
         watch.lap("references")
         return found
 
-    early = None if settings.against else known()  # while another process has the GPU
-    with _opened(result, raw, scalars, cubin) as (session, built), _tools(session) as (clock, copy):
+    libraries = [n for n in settings.against if n in LIBRARIES]
+    varies = bool(result.modules["spec"].runtime_dims)
+    early = None if libraries else known()  # while another process has the GPU
+    with (
+        _opened(result, raw, scalars, cubin) as (session, built),
+        _beside(session, spec, scalars, fixed_sizes if varies and FIXED in settings.against else None) as own,
+        _tools(session) as (clock, copy),
+    ):
         with exclusive(lock_path(visible(os.environ.get("CUDA_VISIBLE_DEVICES"), 0))), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # backends of torch warn at length about calls that they refuse
             watch.lap("opening the GPU")
-            torch, others, whole = _peers(spec, session, settings, scalars)
+            torch, others, whole = _peers(spec, session, libraries, scalars)
             watch.lap("finding peers")
             reference = early or known(whole if settings.elements else None)
-            present = [_ours(session), *(c for c in others if isinstance(c, Contender)), *_ceilings(torch, copy)]
+            peers = [c for c in others if isinstance(c, Contender)]
+            present = [_contender(OURS, session), *own, *peers, *_ceilings(torch, copy)]
             work = (flops(spec, {}), float(total_bytes(spec, {})))
             rows = [examine(c, reference, clock, work) for c in present]
             watch.lap("checking")
             rows = time_all(rows, present, clock, settings)
             watch.lap("timing")
         absent = [c for c in others if isinstance(c, Absent)]
+        if FIXED in settings.against and not varies:
+            absent.append(Absent(FIXED, "not applicable: the spec gives all sizes"))
         about = _about(result, spec, session, built, settings, torch, reference, scalars)
     return Report(spec.name, rows, absent, settings.limits, about | {"seconds": watch.laps})
 
@@ -198,29 +212,49 @@ class Stopwatch:
         self.laps[name], self.last = round(now - self.last, 3), now
 
 
-def _ours(session: Any) -> Contender:
+@contextmanager
+def _beside(session: Any, spec: Spec, scalars: Scalars, build: Build | None) -> Iterator[list[Contender]]:
+    """The kernel that ``build`` compiles, as a contender that reads the inputs of ``session``; none without it."""
+    if build is None:
+        yield []
+        return
+    from nautilus.runtime.execute import plan_of
+    from nautilus.runtime.launch import Session
+
+    result, built = build()
+    if built is None:
+        raise InputError("the kernel of fixed sizes was not built")
+    shared = {t.name: session.address(t.name) for t in spec.inputs}
+    with Session(built.data, plan_of(result.launched(scalars), scalars), result.context.arch, shared=shared) as other:
+        other.upload({}, scalars)
+        yield [_contender(FIXED, other)]
+
+
+def _contender(name: str, session: Any) -> Contender:
     def result() -> Mapping[str, Array]:
         session.poison()
         session.launch()
         found: Mapping[str, Array] = session.download()
         return found
 
-    return Contender(OURS, session.launch, result)
+    return Contender(name, session.launch, result)
 
 
-def _peers(spec: Spec, session: Any, settings: Settings, scalars: Scalars) -> tuple[Any, list[Contender | Absent], Any]:
+def _peers(
+    spec: Spec, session: Any, names: Sequence[str], scalars: Scalars
+) -> tuple[Any, list[Contender | Absent], Any]:
     """The module torch (None if unusable), the requested peers, and the function that evaluates the reference.
 
     ``scalars`` has the strides that are known only at launch too.
     """
-    if not settings.against:
+    if not names:
         return None, [], None
     from nautilus.bench.peers.torch_env import alias, load_torch, on_gpu
 
     torch = load_torch()
     reason = torch if isinstance(torch, str) else on_gpu(torch)
     if reason:
-        return None, [Absent(n, reason) for n in settings.against], None
+        return None, [Absent(n, reason) for n in names], None
     from nautilus.bench.peers.library import Setting, contenders, whole
 
     tensors = {}
@@ -228,7 +262,7 @@ def _peers(spec: Spec, session: Any, settings: Settings, scalars: Scalars) -> tu
         strides = None if t.strides is None else extents(t.strides, scalars)
         tensors[t.name] = alias(torch, session.address(t.name), t.dtype, shape_of(t), strides)
     setting = Setting(torch, spec, scalars, tensors)
-    return torch, contenders(setting, settings.against), lambda: whole(setting)
+    return torch, contenders(setting, names), lambda: whole(setting)
 
 
 def _ceilings(torch: Any, copy: Any) -> list[Contender]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
     from nautilus.bench import bench as benching
     from nautilus.bench.table import as_dict, text
 
-    against = benching.PEERS if against == ("all",) else () if against == ("none",) else against
+    against = benching.LIBRARIES if against == ("all",) else () if against == ("none",) else against
     if unknown := [name for name in against if name not in benching.PEERS]:
         raise click.UsageError(f"--against: unknown peer {unknown[0]!r}; peers: {', '.join(benching.PEERS)}")
     settings = benching.Settings(
@@ -114,7 +115,8 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
         request = replace(make_request(spec, options, "cuda"), keep_runtime=True)
         result, cubin = run_and_build(request, options, "cubin")
         given, scalars = benching.arguments(result, options["inputs"], options["scalars"], options["seed"])
-        report = benching.bench(result, settings, given, scalars, cubin)
+        at_these = partial(run_and_build, replace(request, keep_runtime=False), options, "cubin")
+        report = benching.bench(result, settings, given, scalars, cubin, at_these)
         reports.append(report)
         if options["verbose"]:
             phases = ", ".join(f"{name} {s:.1f} s" for name, s in report.about["seconds"].items())

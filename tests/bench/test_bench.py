@@ -148,11 +148,48 @@ def test_the_command_from_end_to_end(
     reports = json.loads(out)
     assert [r["ok"] for r in reports] == [not wrong] * 2
     first = reports[0]
-    assert [a["name"] for a in first["absent"]] == list(bench.PEERS)
+    assert [a["name"] for a in first["absent"]] == list(bench.LIBRARIES)
     assert first["compared_with"] == "sampled rows in float64" and first["stated_bounds"].keys() == {"Y"}
     ours = first["contenders"][0]
     assert ours["cool"]["us"] == pytest.approx(1000) and ours["bytes"] == 2 * 2 * 64 * 128
     assert ours["copy_share"] == pytest.approx(2 * 2 * 64 * 128 / 1e9)
+
+
+def test_the_kernel_of_fixed_sizes_is_a_peer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built: list[dict[str, int]] = []
+
+    @contextmanager
+    def opened(result: object, raw: dict[str, Array], *_: object) -> Iterator[tuple[object, object]]:
+        yield FakeSession(raw, False), SimpleNamespace(resources=())
+
+    @contextmanager
+    def beside(session: FakeSession, spec: object, scalars: object, build: bench.Build | None) -> Iterator[object]:
+        if build is None:
+            yield []
+            return
+        result, _ = build()
+        built.append({d.name: d.value for d in result.modules["spec"].dims})
+        yield [bench._contender(bench.FIXED, FakeSession(session.raw, False))]
+
+    monkeypatch.setattr(bench, "_opened", opened)
+    monkeypatch.setattr(bench, "_beside", beside)
+    monkeypatch.setattr(bench, "require_gpu", lambda: None)
+    monkeypatch.setattr("nautilus.bench.gpu_clock.GpuClock", FakeClock)
+    monkeypatch.setattr("nautilus.bench.ceilings.Copy", FakeCopy)
+    path, command = tmp_path / "twice.naut", ["bench", "--arch", "sm_90", "--against", "fixed", "--json"]
+    path.write_text(SPEC.replace("M = 64", "M = runtime"))
+    assert main([*command, str(path), "--dim", "M=64"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert built == [{"M": 64, "N": 128}]
+    assert [c["name"] for c in report["contenders"]] == ["ours", "fixed", COPY] and report["contenders"][1][
+        "ratio_cool"
+    ]
+    path.write_text(SPEC)
+    assert main([*command, str(path)]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["absent"] == [{"name": "fixed", "reason": "not applicable: the spec gives all sizes"}]
 
 
 @pytest.mark.skipif(not gpu_problem(), reason="there is a GPU")
