@@ -12,8 +12,9 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import field, replace
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 LIBRARIES = tuple(BUILDERS)
 FIXED = "fixed"  # our kernel for the sizes of the run, beside the one that serves all sizes
 PEERS = (*LIBRARIES, FIXED)
+Alone = Callable[[], AbstractContextManager[None]]
 Build = Callable[[], "tuple[Result, Compiled | None]"]
 Scalars = Mapping[str, float | int | bool]
 
@@ -101,36 +103,47 @@ def bench(
     def known(whole: Whole | None = None) -> References:
         bounds = stated(spec, result.context.precision, result.context.schedule)
         numbers = {s.name: scalars[s.name] for s in spec.scalars}
-        found = references(spec, raw, numbers, bounds, settings.seed, whole)
-        watch.lap("references")
-        return found
+        return references(spec, raw, numbers, bounds, settings.seed, whole)
 
     libraries = [n for n in settings.against if n in LIBRARIES]
     varies = bool(result.modules["spec"].runtime_dims)
-    early = None if libraries else known()  # while another process has the GPU
+    alone = partial(exclusive, lock_path(visible(os.environ.get("CUDA_VISIBLE_DEVICES"), 0)))
     with (
         _opened(result, raw, scalars, cubin) as (session, built),
         _beside(session, spec, scalars, fixed_sizes if varies and FIXED in settings.against else None) as own,
         _tools(session) as (clock, copy),
+        warnings.catch_warnings(),
     ):
-        with exclusive(lock_path(visible(os.environ.get("CUDA_VISIBLE_DEVICES"), 0))), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # backends of torch warn at length about calls that they refuse
-            watch.lap("opening the GPU")
+        warnings.simplefilter("ignore")  # backends of torch warn at length about calls that they refuse
+        watch.lap("opening the GPU")
+        with alone():
             torch, others, whole = _peers(spec, session, libraries, scalars)
-            watch.lap("finding peers")
-            reference = early or known(whole if settings.elements else None)
-            peers = [c for c in others if isinstance(c, Contender)]
-            present = [_contender(OURS, session), *own, *peers, *_ceilings(torch, copy)]
-            work = (flops(spec, {}), float(total_bytes(spec, {})))
-            rows = [examine(c, reference, clock, work) for c in present]
-            watch.lap("checking")
+        watch.lap("finding peers")
+        reference = known(with_context(alone, whole) if whole is not None and settings.elements else None)
+        watch.lap("references")
+        peers = [c for c in others if isinstance(c, Contender)]
+        present = [_contender(OURS, session), *own, *peers, *_ceilings(torch, copy)]
+        work = (flops(spec, {}), float(total_bytes(spec, {})))
+        rows = [examine(c, reference, clock, work, alone) for c in present]
+        watch.lap("checking")
+        with alone():
             rows = time_all(rows, present, clock, settings)
-            watch.lap("timing")
+        watch.lap("timing")
         absent = [c for c in others if isinstance(c, Absent)]
         if FIXED in settings.against and not varies:
             absent.append(Absent(FIXED, "not applicable: the spec gives all sizes"))
         about = _about(result, spec, session, built, settings, torch, reference, scalars)
     return Report(spec.name, rows, absent, settings.limits, about | {"seconds": watch.laps})
+
+
+def with_context(alone: Alone, whole: Whole) -> Whole:
+    """``whole``, evaluated in ``alone()``."""
+
+    def evaluate() -> Mapping[str, Array] | None:
+        with alone():
+            return whole()
+
+    return evaluate
 
 
 @contextmanager
@@ -271,15 +284,23 @@ def _ceilings(torch: Any, copy: Any) -> list[Contender]:
     return [*([gemm(torch)] if torch is not None else []), copy.contender()]
 
 
-def examine(c: Contender, known: References, clock: Clock, work: tuple[float, float]) -> Row:
-    """Check ``c`` and run it once under the clock; a peer that fails gets a ``failure`` and is not timed."""
+def examine(
+    c: Contender, known: References, clock: Clock, work: tuple[float, float], alone: Alone = nullcontext
+) -> Row:  # fmt: skip
+    """Check ``c`` and run it once under the clock; a peer that fails gets a ``failure`` and is not timed.
+
+    The kernels run in ``alone()``, the comparison outside of it.
+    """
     is_ceiling = c.result is None
     ops, moved = (c.flops or 0.0, c.bytes or 0.0) if is_ceiling else work
     row = Row(c.name, c.note, flops=ops, bytes=moved, is_ceiling=is_ceiling)
     try:
         if c.result is not None:
-            row = replace(row, verdict=judge(known, c.result(), is_peer=c.name != OURS))
-        clock.one(c.run, SPIN)
+            with alone():
+                found = c.result()
+            row = replace(row, verdict=judge(known, found, is_peer=c.name != OURS))
+        with alone():
+            clock.one(c.run, SPIN)
     except Exception as error:
         if c.name == OURS:
             raise
