@@ -56,6 +56,7 @@ class Settings:
     """Peers, numbers of runs and rounds, seed, and the limit ``spread`` for cool ratios.
 
     ``elements``: compare all elements with an evaluation in float64 where PyTorch is installed, not sampled rows alone.
+    ``checked``: compare results at all; without it no contender has a ratio.
     """
 
     against: tuple[str, ...] = LIBRARIES
@@ -64,6 +65,7 @@ class Settings:
     seed: int = 0
     spread: float = COOL_LIMIT
     elements: bool = True
+    checked: bool = True
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -119,7 +121,8 @@ def bench(
         with alone():
             torch, others, whole = _peers(spec, session, libraries, scalars)
         watch.lap("finding peers")
-        reference = known(with_context(alone, whole) if whole is not None and settings.elements else None)
+        everything = with_context(alone, whole) if whole is not None and settings.elements else None
+        reference = known(everything) if settings.checked else None
         watch.lap("references")
         peers = [c for c in others if isinstance(c, Contender)]
         present = [_contender(OURS, session), *own, *peers, *_ceilings(torch, copy)]
@@ -285,17 +288,17 @@ def _ceilings(torch: Any, copy: Any) -> list[Contender]:
 
 
 def examine(
-    c: Contender, known: References, clock: Clock, work: tuple[float, float], alone: Alone = nullcontext
+    c: Contender, known: References | None, clock: Clock, work: tuple[float, float], alone: Alone = nullcontext
 ) -> Row:  # fmt: skip
     """Check ``c`` and run it once under the clock; a peer that fails gets a ``failure`` and is not timed.
 
-    The kernels run in ``alone()``, the comparison outside of it.
+    The kernels run in ``alone()``, the comparison outside of it.  ``known`` None: there is no check.
     """
     is_ceiling = c.result is None
     ops, moved = (c.flops or 0.0, c.bytes or 0.0) if is_ceiling else work
     row = Row(c.name, c.note, flops=ops, bytes=moved, is_ceiling=is_ceiling)
     try:
-        if c.result is not None:
+        if c.result is not None and known is not None:
             with alone():
                 found = c.result()
             row = replace(row, verdict=judge(known, found, is_peer=c.name != OURS))
@@ -317,6 +320,12 @@ def time_all(rows: Sequence[Row], present: Sequence[Contender], clock: Clock, se
     return [replace(r, cool=cold.times.get(r.name), sustained=hot.get(r.name)) for r in rows]
 
 
+def _compared(known: References | None) -> str | None:
+    if known is None:
+        return None
+    return "sampled rows in float64" + ("" if known.whole is None else ", all elements in float64")
+
+
 def _at(result: Result, scalars: Scalars) -> MemModule:
     """The MA-tile IR that runs, at its runtime sizes and strides."""
     module = result.launched(scalars)
@@ -331,7 +340,7 @@ def _about(
     built: Any,
     settings: Settings,
     torch: Any,
-    known: References,
+    known: References | None,
     scalars: Scalars,
 ) -> dict[str, Any]:
     import json
@@ -348,8 +357,10 @@ def _about(
         "seed": settings.seed,
         "repeats": settings.repeats,
         "rounds": settings.rounds,
-        "compared_with": "sampled rows in float64" + ("" if known.whole is None else ", all elements in float64"),
-        "stated_bounds": {n: b.relative if isfinite(b.relative) else None for n, b in known.bounds.items()},
+        "compared_with": _compared(known),
+        "stated_bounds": {
+            n: b.relative if isfinite(b.relative) else None for n, b in ({} if known is None else known.bounds).items()
+        },
         "cuda_sha256": hashlib.sha256(result.cuda.encode()).hexdigest(),
         "predicted_us": round(estimate(_at(result, scalars), result.context.arch).seconds * 1e6, 2),
         "resources": [r.as_dict() for r in built.resources],

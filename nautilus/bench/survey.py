@@ -126,7 +126,7 @@ def _key(row: Mapping[str, Any]) -> str:
 def _examined(survey: Survey, path: Path) -> Data:
     """The figures of a row, from a process of its own; ``failure`` says why there are none."""
     entry = [f"{__spec__.name}", "--one"] if survey.measure == "model" else ["nautilus", "bench", "--json"]
-    alone = ["--against=none", "--rounds=0"] if survey.measure == "own" else []
+    alone = ["--against=none", "--rounds=0", "--unchecked"] if survey.measure == "own" else []
     sizes = [f"--dim={n}={size}" for line in _LINE.findall(path.read_text()) for n, size in _SIZE.findall(line)]
     command = [sys.executable, "-m", *entry, str(path), f"--arch={survey.arch}", *alone, *sizes, *survey.arguments]
     try:

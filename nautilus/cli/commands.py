@@ -104,8 +104,9 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
     if unknown := [name for name in against if name not in benching.PEERS]:
         raise click.UsageError(f"--against: unknown peer {unknown[0]!r}; peers: {', '.join(benching.PEERS)}")
     settings = benching.Settings(
-        against, options["repeats"], options["rounds"], options["seed"], options["max_spread"] / 100
-    )
+        against, options["repeats"], options["rounds"], options["seed"], options["max_spread"] / 100,
+        checked=not options["unchecked"],
+    )  # fmt: skip
     for spec in specs:
         if spec.suffix != SPEC.suffix:
             raise click.UsageError(f"bench expects specs (.naut), not {spec}")

@@ -220,6 +220,7 @@ def run_command(**options: Any) -> None:
 )
 @click.option("--set", "scalars", multiple=True, callback=pairs, metavar="eps=1e-5", help="A scalar argument.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of inputs and order.")
+@click.option("--unchecked", is_flag=True, help="Do not compare results with the reference; there are no ratios then.")
 def bench_command(**options: Any) -> None:
     """Time the kernel of each SPEC and of every installed peer on the GPU."""
     from nautilus.cli.commands import bench_specs

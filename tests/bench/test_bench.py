@@ -17,6 +17,7 @@ from nautilus.bench.ceilings import COPY
 from nautilus.bench.contenders import OURS, Contender
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.protocol import Burst, Run, Sample
+from nautilus.bench.table import Report
 from nautilus.bench.verify import References, references
 from nautilus.check.bound.stated import stated
 from nautilus.cli.main import main
@@ -68,6 +69,13 @@ def test_contenders_are_checked_then_timed_and_one_that_fails_drops_out() -> Non
     assert "fa2" not in ran
     assert (done["ceiling"].flops, done["ceiling"].bytes, done["ceiling"].verdict) == (5.0, 7.0, None)
     assert (done[OURS].flops, done[OURS].bytes) == (1.0, 2.0)
+
+
+def test_without_a_reference_nothing_is_compared() -> None:
+    right = {"Y": np.zeros((64, 128), np.float16)}
+    row = examine(Contender(OURS, lambda: None, lambda: right), None, Ticks(), (1.0, 2.0))
+    assert row.verdict is None and not row.failure
+    assert Report("twice", [row], [], (0.1, 0.3)).ok
 
 
 def test_our_own_failure_is_not_hidden() -> None:
