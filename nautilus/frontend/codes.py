@@ -13,7 +13,8 @@ MAX_DEPTH = 200  # nesting of an expression, as written and after functions are 
 MAX_NODES = 50_000  # nodes of one definition after functions are expanded, written out as a tree
 MAX_ERRORS = 100  # number of errors shown for one spec
 MAX_TENSORS = 1000  # inputs and outputs of one spec; the parameters of a kernel have 32,764 bytes
-MAX_ELEMENTS = 1 << 40  # elements of one tensor
+MAX_ELEMENTS = 1 << 40  # elements of one input or output
+MAX_DEFINED = 1 << 56  # elements of one definition, which a kernel seldom stores; their bytes fit 64 bits
 
 CODES: Mapping[str, str] = {
     "N0101": "file cannot be read",

@@ -487,3 +487,14 @@ def test_an_index_of_a_fact_may_have_the_name_of_a_tensor_with_axes() -> None:
     assert [a.name for a in load_text(text.format("s", "P")).facts[0].axes] == ["b"]
     with pytest.raises(DiagnosticError, match="'p' is computed"):
         load_text(text.format("p", "p[b, 0]"))
+
+
+def test_a_definition_may_have_more_elements_than_a_tensor() -> None:
+    """Scores of 64 sequences of 131072 positions at most, which no kernel stores."""
+    text = (
+        "dim B = runtime <= 64, N = runtime <= 131072\ninput K: f16[B, N, 2]\noutput M: f32[B, N]\n"
+        "S[b, h: {}, i, j] = sum[d](K[b, i, d] * K[b, j, d]) + h\nM[b, i] = max[j](S[b, 3, i, j])\n"
+    )
+    assert load_text(text.format(32)).definitions[0].name == "S"
+    with pytest.raises(DiagnosticError, match=r"'S' would hold \d+ elements; at most 2\^56 are allowed"):
+        load_text(text.format("2 ** 20"))

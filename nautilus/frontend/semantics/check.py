@@ -24,7 +24,7 @@ from nautilus.core.source import NO_SPAN
 from nautilus.core.text.names import unused
 from nautilus.core.text.words import counted
 from nautilus.core.types import DType
-from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS, MAX_NODES
+from nautilus.frontend.codes import MAX_DEFINED, MAX_DEPTH, MAX_ERRORS, MAX_NODES
 from nautilus.frontend.family import family
 from nautilus.frontend.semantics import typed
 from nautilus.frontend.semantics.alpha import tidy
@@ -198,7 +198,7 @@ def _define(sym: Symbols, node: ast.Define) -> Definition | None:
         shape = None
     else:
         shape = tuple(s for s in sizes if s is not None)
-        sym.check_elements(shape, name, node.span)
+        sym.check_elements(shape, name, node.span, MAX_DEFINED)
     if declared is None:
         dtype = sym.dtype(node.dtype) if node.dtype is not None else None
     else:

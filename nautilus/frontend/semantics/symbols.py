@@ -259,14 +259,15 @@ class Symbols:
         self.check_elements(sizes, name, span)
         return sizes
 
-    def check_elements(self, sizes: tuple[Size, ...], name: str, span: Span) -> None:
-        """Report a tensor of more than ``MAX_ELEMENTS`` elements."""
+    def check_elements(self, sizes: tuple[Size, ...], name: str, span: Span, most: int = MAX_ELEMENTS) -> None:
+        """Report a tensor of more than ``most`` elements, a power of two."""
         total = 1
         for s in sizes:
             bound = self.bounds.get(s.dim or "") if isinstance(s.extent, Param) else s.extent
             total *= bound or 1
-        if total > MAX_ELEMENTS:
-            self.error("N0503", f"'{name}' would hold {total} elements; at most 2^40 are allowed", span)
+        if total > most:
+            limit = f"2^{most.bit_length() - 1}"
+            self.error("N0503", f"'{name}' would hold {total} elements; at most {limit} are allowed", span)
 
     def dtype(self, node: ast.Name) -> DType:
         """The element type written at ``node`` (f32 after reporting an unknown one); of a packed one, the unpacked."""
