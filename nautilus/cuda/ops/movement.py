@@ -169,7 +169,7 @@ def tile_byte(w: Writer, slot: ma.Slot, row: str, col: str) -> str:
     size = buffer.dtype.bytes
     byte = scaled(col, size)
     if slot.swizzle == 0:
-        return f"({row}) * {cols * size + buffer.pad} + {byte}"
+        return byte if row == "0" else f"({row}) * {cols * size + buffer.pad} + {byte}"
     return f"{w.speller.use(f'swizzle_{slot.swizzle}')}<{rows}>({row}, {byte})"
 
 

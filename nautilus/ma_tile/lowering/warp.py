@@ -8,7 +8,11 @@ barriers.
 
 from __future__ import annotations
 
+from functools import cached_property
+from math import prod
+
 from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.nodes import Ref, walk
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
@@ -30,10 +34,14 @@ from nautilus.ma_tile.lowering.exchange import (
 )
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
+from nautilus.ma_tile.lowering.operands.computed_operands import expressions
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
+
+VECTOR = 512  # largest number of elements of a vector that is copied with the operands of a loop
+SHARED = 4  # threads that read each of its elements, at least
 
 
 def lower_warp_kernel(
@@ -59,6 +67,19 @@ class _WarpLowering(Lowering):
     """How the engine ``warp`` moves values. ``room``: bytes of shared memory for stages of loads and stores."""
 
     room: int = 0
+
+    @cached_property
+    def positions(self) -> frozenset[str]:
+        """The values from which addresses and masks of loads, and bounds of loops, are computed."""
+        ops = (op for op in vr.walk_ops(self.kernel.body) if not isinstance(op, vr.StoreOp))
+        todo = [n.name for op in ops for e in expressions(op) for n in walk(e) if isinstance(n, Ref)]
+        found = set[str]()
+        while todo:
+            name = todo.pop()
+            if name not in found:
+                found.add(name)
+                todo += [a.name for a in vr.operands(self.defs[name])] if name in self.defs else []
+        return frozenset(found)
 
     def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
         """Through shared memory into another layout."""
@@ -120,6 +141,13 @@ class _WarpLowering(Lowering):
     def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
         """A load in ``layout``, or through a layout of whole sectors where it is none (in loops: far from it)."""
         type_, buffer = op.result.type, self.buffers[op.buffer]
+        copy = self._vector_copy(op, layout, depth)
+        if copy is not None:
+            entry = self.env[op.result.name]
+            stage = self.stage_buffer(entry, f"s_{op.result.name}", type_.dtype, copy.axes, 0)
+            entry.slots["vector"] = Slot(stage.name, ZERO)
+            self._copy(entry, op, copy, entry.slots["vector"])
+            return self.read(entry, entry.slots["vector"], layout)
         ordered, vec = self.loaded(op, layout)
         made_here = buffer.space is Space.TEMP  # in the order of its readers, which may find it in shared memory
         wide = vec * buffer.dtype.bytes >= WIDE or self.shifted(op, ordered, vec, depth)[1] > 0
@@ -132,6 +160,22 @@ class _WarpLowering(Lowering):
         if found is None or stage is None or stage.bytes(type_.dtype) > self.room:
             return super()._load(op, layout, depth)
         return self._staged(super()._load(op, found[0], depth), stage, layout, f"in_{op.buffer}", depth)
+
+    def _vector_copy(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> CopyPlan | None:
+        """How the copies of a loop of MMAs take along a vector that many threads read; None where they do not.
+
+        The vector, such as the scales of a dequantised tile, arrives with the operands, some iterations ahead.  A load
+        to registers would wait for the memory in every iteration, or hold the registers of the iterations ahead.
+        """
+        axes, dtype = op.result.type.axes, self.buffers[op.buffer].dtype
+        elements = prod(a.size for a in axes)
+        few = 1 < elements <= VECTOR and layout.registers * 32 * self.b.warps >= SHARED * elements
+        if depth == 0 or not self.candidates.fixed or self.mapping.stages < 2 or not few or op.buffer in self.stored:
+            return None
+        if op.result.name in self.positions:
+            return None  # a copy needs its address when it is issued, before a vector in shared memory has arrived
+        copy = plan_copy(op, self.buffers[op.buffer], self.refs, self.b.warps, self.mapping.vector_bytes)
+        return copy if copy.asynchronous and dtype is op.result.type.dtype else None
 
     def _is_accumulator(self, layout: FragLayout) -> bool:
         return any(canonical(layout) == canonical(x) for x in self.candidates.fixed.values())

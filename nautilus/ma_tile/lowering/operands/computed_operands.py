@@ -88,7 +88,7 @@ def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
         used = [v.name for v in vr.operands(op)]
         if isinstance(op, vr.ForOp):
             used += [v.name for v in op.yields]
-        used += [n.name for e in _expressions(op) for n in walk(e) if isinstance(n, Ref)]
+        used += [n.name for e in expressions(op) for n in walk(e) if isinstance(n, Ref)]
         for name in used:
             out.setdefault(name, []).append(op)
     return out
@@ -168,7 +168,8 @@ def _result(op: vr.TileOp) -> str:
     return found[0].name if len(found) == 1 else ""
 
 
-def _expressions(op: vr.TileOp) -> tuple[Expr, ...]:
+def expressions(op: vr.TileOp) -> tuple[Expr, ...]:
+    """The positions, masks and bounds of ``op``, which may refer to values."""
     match op:
         case vr.IndexOp(expr=e):
             return (e,)

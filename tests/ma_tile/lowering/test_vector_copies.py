@@ -1,0 +1,38 @@
+"""Vectors along a loop of MMAs that many threads read arrive with the copies of the operands, but for positions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.ir.ops import AsyncCopy, ForOp, GlobalLoad, walk_ops
+
+SCALES = """
+dim M = 16, N = 256, K = 1024
+input X: bf16[M, K], W: u4[K, N], s: bf16[K // 64, N]
+output Y: bf16[M, N]
+Y[i, j] = sum[k](X[i, k] * (W[k, j] - 8) * s[k // 64, j])
+"""
+GATHERED = """
+dim M = 64, N = 256, K = 1024
+input X: f16[M, 4096], W: f16[4096, N], at: i32[K]
+output Y: f16[M, N]
+assume 0 <= at[k] < 4096
+Y[i, j] = sum[k: K](X[i, at[k]] * W[at[k], j])
+"""
+
+
+def accesses(text: str, folder: Path, name: str) -> set[type]:
+    """The kinds of accesses to input ``name`` in loops."""
+    module = compile_file(Request(folder / "w.naut", "sm_80", text=text)).modules["ma-tile"]
+    loops = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, ForOp)]
+    inside = [x for loop in loops for x in walk_ops(loop.body) if isinstance(x, GlobalLoad | AsyncCopy)]
+    return {type(x) for x in inside if x.buffer == name}
+
+
+def test_scales_of_a_row_are_copied_with_the_operands(tmp_path: Path) -> None:
+    assert accesses(SCALES, tmp_path, "s") == {AsyncCopy}
+
+
+def test_positions_of_gathered_rows_are_loaded_where_the_copies_need_them(tmp_path: Path) -> None:
+    assert accesses(GATHERED, tmp_path, "at") == {GlobalLoad}
