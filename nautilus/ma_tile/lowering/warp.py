@@ -144,8 +144,8 @@ class _WarpLowering(Lowering):
         copy = self._vector_copy(op, layout, depth)
         if copy is not None:
             entry = self.env[op.result.name]
-            stage = self.stage_buffer(entry, f"s_{op.result.name}", type_.dtype, copy.axes, 0)
-            entry.slots["vector"] = Slot(stage.name, ZERO)
+            shared = self.stage_buffer(entry, f"s_{op.result.name}", type_.dtype, copy.axes, 0)
+            entry.slots["vector"] = Slot(shared.name, ZERO)
             self._copy(entry, op, copy, entry.slots["vector"])
             return self.read(entry, entry.slots["vector"], layout)
         ordered, vec = self.loaded(op, layout)
