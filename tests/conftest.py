@@ -18,8 +18,6 @@ HERE = Path(__file__).parent
 # what somebody tuned on this machine is no part of any test
 os.environ["NAUTILUS_CACHE"] = "0"
 os.environ["NAUTILUS_DB"] = str(HERE / "no" / "database.jsonl")
-# matrices of tests are small, and each worker of pytest-xdist has one core, so further threads of numpy only wait
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 gc.set_threshold(500_000, 20)  # as the command line has it: IRs have no cycles, and collections visit what tests keep
 
