@@ -119,8 +119,8 @@ def apply(op: str, args: Sequence[Array], dtype: DType) -> Array:
 class Scope:
     """The names that an expression may mention: integers by name, positions on tile axes, params, fragments.
 
-    Every value is a scalar or an array that broadcasts to [warps, 32, registers].  The caller of :meth:`eval` has turned
-    off warnings of numpy.
+    Every value is a scalar or an array that broadcasts to [warps, 32, registers].  The caller of :meth:`eval` has
+    turned off warnings of numpy.
     """
 
     __slots__ = ("axes", "memo", "params", "read", "refs", "variables")
