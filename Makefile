@@ -28,7 +28,7 @@ $(READY): pyproject.toml
 	  { echo "Python 3.11 or newer is needed; PYTHON=... names one" >&2; exit 1; }
 	@echo "setting up $(VENV) with $(PYTHON) (once)" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	@touch $@
 
 demo: $(READY) ## A shipped spec to a kernel: every IR, a cubin with its resources, a check on the CPU

@@ -72,7 +72,9 @@ class Check:
     bounds: Mapping[str, Bound] = field(default_factory=dict)
     made: Made | None = None  # unless the compilation starts from a dump
     slow: bool = False
+    compiled: Result | None = None  # None before :meth:`compile`, and after an error
     cubin: Compiled | None = None  # only with a GPU
+    twin: Check | None = None  # a check whose compilation is that of the same request
 
     def add(self, check: str, subject: str, status: Any, message: str = "", **more: Any) -> None:
         """Add an outcome at these sizes to the report."""
@@ -102,7 +104,8 @@ class Check:
                 self.add("result", "inputs", "skip", f"the time of the check is over after {given.name}")
                 break
         if self.validates:
-            self.index_sets()
+            if self.twin is None:
+                self.index_sets()
             self.validation(spec)
         if self.compares:
             self.machine_validation(spec, sets)
@@ -114,11 +117,15 @@ class Check:
 
         An error becomes an outcome that names the step; the levels before it are still checked.
         """
+        if self.twin is not None:
+            self.trace, self.compiled = self.twin.trace, self.twin.compiled
+            return self.compiled
         try:
             if self.device == "cpu" or self.variant is None or device.gpu_missing(self.request.arch):
-                return compile_checked(self.request, [self.trace])
-            result, self.cubin = build_cubin(self.request, [self.trace])
-            return result
+                self.compiled = compile_checked(self.request, [self.trace])
+            else:
+                self.compiled, self.cubin = build_cubin(self.request, [self.trace])
+            return self.compiled
         except UnsupportedError as error:
             self.add("compile", _step_of(error), "skip", _first(error))
         except ScheduleError as error:

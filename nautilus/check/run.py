@@ -54,7 +54,9 @@ def check_spec(
             report.add(Outcome("compile", "sizes", "skip", f"the time of the check is over; {v.text}"))
             continue
         sized, part = replace(request, dims={**request.dims, **v.dims}), clock.part(max(0.5, 1 / (len(found) - n)))
-        made.append(Check(report, sized, v, seed, device, only, steps, validates=steps and n == 0, clock=part))
+        twin = declared if steps and not v.dims else None  # its compilation is at these sizes
+        validates = steps and n == 0
+        made.append(Check(report, sized, v, seed, device, only, steps, validates, clock=part, twin=twin))
         made[-1].run()
     if steps and not full_size:
         _check_larger(declared, found, [c.trace.levels for c in made], clock)

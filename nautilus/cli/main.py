@@ -98,6 +98,14 @@ class _Main(click.Group):
         return [CompletionItem(incomplete, type="file"), *found]  # bash forgets what stands before a file
 
 
+def _use_one_thread() -> None:
+    """Before numpy is imported: it starts a thread for each core, and these would wait for each other.
+
+    A compilation has no work for them, and the products of interpreters are those of small tiles.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def _refuse_misspelt(word: str, ctx: click.Context) -> None:
     """Refuse a first word that can only be a command, because it is no file, but is none.  Raises UsageError."""
     if ctx.resilient_parsing or word.startswith("-") or "." in word or os.sep in word or os.path.exists(word):
@@ -152,7 +160,7 @@ def compile_command(specs: tuple[Path, ...], **options: Any) -> None:
     registers, the compiler plans the kernel again, and outputs and dumps show the last plan. With --schedule or a dump
     as input, the compiler prints a warning instead (an error for a cubin). Without NVRTC it prints a note.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread for each core, and none has work here
+    _use_one_thread()
     from nautilus.cli.compiling import compile_spec
     from nautilus.cli.several import compile_joined, for_each, joined_form, outputs, refuse_shared
 
@@ -172,6 +180,7 @@ def compile_command(specs: tuple[Path, ...], **options: Any) -> None:
 @click.option("--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", show_default=True)
 def check_command(specs: tuple[Path, ...], **options: Any) -> None:
     """Validate the compilation of each SPEC: certificates, both sides of every lowering, and the result."""
+    _use_one_thread()
     from nautilus.cli.commands import check_spec
     from nautilus.cli.several import for_each
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nautilus.check import check as check_module
 from nautilus.check.report import Outcome, Report
 from nautilus.check.run import check_spec
 from nautilus.cli.main import main
 from nautilus.core.errors import DiagnosticError
-from nautilus.driver import Request, compile_file
+from nautilus.driver import Request, Result, compile_checked, compile_file
 from nautilus.passes import loading
+from nautilus.passes.manager import Instrument
 from tests.check import planted
 
 ATTENTION = """dim M = 40, N = 150, D = 16
@@ -249,3 +252,16 @@ def test_a_sum_that_cancels_to_0_is_judged_by_its_residues() -> None:
     text = "dim M = 7, N = 100\ninput X: f32[M, N]\noutput Z: f32[M]\n"
     report = checked(text + "Z[i] = sum[j](exp(X[i, j]) - exp(X[i, N - 1 - j]))\n", "random")
     assert report.ok, report.text()
+
+
+def test_the_declared_sizes_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the check is at the declared sizes, it goes on with the compilation whose certificates it has checked."""
+    made = []
+
+    def counted(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
+        made.append(request)
+        return compile_checked(request, instruments)
+
+    monkeypatch.setattr(check_module, "compile_checked", counted)
+    assert checked(ROWS, "random").ok
+    assert len(made) == 1

@@ -307,6 +307,17 @@ def test_signals_leave_nothing_behind(number: int, code: int, tmp_path: Path) ->
     assert process.returncode == code and os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("command", [(), ("check",)])
+def test_numpy_starts_no_threads(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of products of small tiles wait for each other, which took more than half of the time of a check."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    main([*command, "absent.naut"])
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    main([*command, "absent.naut"])
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
+
+
 def test_help_starts_quickly() -> None:
     """Only click and the standard library are imported for ``--help``."""
     code = "import sys, nautilus.cli.main as c; c.main(['--help']); print(*sys.modules)"

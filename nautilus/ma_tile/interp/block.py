@@ -79,8 +79,9 @@ class BlockRun:
         self.fetches = 0  # from the tile counter
         self.parts: dict[tuple[int, int], list[Array]] = {}  # (multicast, block) -> tiles
 
+    @np.errstate(all="ignore")
     def run(self) -> None:
-        """Run the block to its end. Raises InterpError."""
+        """Run the block to its end, without warnings of numpy. Raises InterpError."""
         kernel = self.machine.kernel
         for rank in range(kernel.cluster):
             variables = {"block": self.block + rank}

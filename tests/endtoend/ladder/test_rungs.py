@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nautilus.check.levels import Trace
-from nautilus.core.errors import ScheduleError
-from nautilus.core.fallbacks import PLAIN, SMALLER, UNFUSED
+from nautilus.core.errors import ScheduleError, each_or_failures
+from nautilus.core.fallbacks import PLAIN, SMALLER, UNFUSED, Fallbacks
 from nautilus.driver import Request, Result, compile_file
 from nautilus.passes.manager import Record
 from tests.endtoend import fuzz, fuzz_products
@@ -31,12 +31,19 @@ class Down:
         if (record.stage.name, record.base) != ("ma-tile", "lower"):
             return
         assert record.context.schedule is not None
-        excess, fallbacks = EXCESS[self.rung], record.context.fallbacks
-        for plan in record.context.schedule.kernels:
-            step = fallbacks.steps(plan.name)
-            if step < self.rung:
-                self.asked.add(plan.name)
-                raise ScheduleError("planted", kernel=plan.name, excess=excess if step == SMALLER - 1 else 0.0)
+        names, fallbacks = [k.name for k in record.context.schedule.kernels], record.context.fallbacks
+        if self.rung > SMALLER:  # there many kernels take many steps, so all are refused at once, as passes refuse them
+            each_or_failures(lambda name: self.refuse(name, fallbacks), names)
+            return
+        for name in names:
+            self.refuse(name, fallbacks)
+
+    def refuse(self, name: str, fallbacks: Fallbacks) -> None:
+        """Raise ScheduleError where kernel ``name`` is not on the rung yet."""
+        step = fallbacks.steps(name)
+        if step < self.rung:
+            self.asked.add(name)
+            raise ScheduleError("planted", kernel=name, excess=EXCESS[self.rung] if step == SMALLER - 1 else 0.0)
 
 
 def descended(text: str, rung: int, arch: str) -> Compilation:

@@ -1,5 +1,6 @@
 // The types of the CUDA driver API that a printed launcher uses.
-#pragma once
+#ifndef NAUTILUS_CUDA_H
+#define NAUTILUS_CUDA_H
 typedef unsigned int cuuint32_t;
 typedef unsigned long long cuuint64_t;
 typedef int CUresult;
@@ -26,3 +27,4 @@ enum CUtensorMapL2promotion {
     CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
 };
 enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN };
+#endif

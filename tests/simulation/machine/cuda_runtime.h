@@ -1,5 +1,6 @@
 // The part of the CUDA runtime API that a printed launcher uses. Launches run at once, on fibers.
-#pragma once
+#ifndef NAUTILUS_CUDA_RUNTIME_H
+#define NAUTILUS_CUDA_RUNTIME_H
 #include <stddef.h>
 
 typedef int cudaError_t;
@@ -77,3 +78,4 @@ struct Arguments {
 };
 int main(int argc, char** argv, size_t workspace, int (*run)(Arguments));
 }  // namespace host
+#endif

