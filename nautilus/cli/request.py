@@ -11,6 +11,7 @@ import click
 
 from nautilus.cli.options import given_text
 from nautilus.core.errors import InputError
+from nautilus.core.records.heap import keep_freed_memory
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
 from nautilus.export.forms import SEVERAL
@@ -19,7 +20,11 @@ from nautilus.tune.database.lookup import tuned_schedule
 
 
 def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
-    """The request to the driver from the common options.  Raises InputError for an unreadable schedule."""
+    """The request to the driver from the common options.  Raises InputError for an unreadable schedule.
+
+    What follows, in this process, evaluates specs on arrays.
+    """
+    keep_freed_memory()
     schedule = None
     if options["schedule"] is not None:
         try:

@@ -63,11 +63,11 @@ def round_to(x: Array, dtype: DType) -> Array:
             return np.asarray(x != 0)
         if dtype not in _FLOATS:
             return _to_integer(x, dtype)
+        if dtype in _NUMPY and dtype is not DType.F64:
+            return np.asarray(x, np.float64).astype(_NUMPY[dtype]).astype(np.float64)
         y = x.astype(np.float64)
         if dtype is DType.F64:
             return y
-        if dtype in _NUMPY:
-            return y.astype(_NUMPY[dtype]).astype(np.float64)
         return _round_float(y, dtype) if y.size <= ROUNDED_AT_ONCE else _round_in_pieces(y, dtype)
 
 

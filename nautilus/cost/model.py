@@ -13,7 +13,7 @@ is ranking: times are within a factor of 1.5 on these kernels, and measurement d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from heapq import heapreplace
 from typing import Any
@@ -89,9 +89,14 @@ def estimate(ma_module: MemModule, arch: str, registers: Sequence[int] = ()) -> 
     """The estimate of ``ma_module`` on ``arch``; ``registers``: of its kernels, where they were estimated before."""
     m, target = machine(arch), limits(arch)
     found = registers or [estimate_registers(k, target) for k in ma_module.kernels]
-    kernels = tuple(_kernel(ma_module, k, n, m, target) for k, n in zip(ma_module.kernels, found, strict=True))
-    seconds = m.first + sum(k.seconds for k in kernels)
-    return Estimate(seconds, sum(k.dram_bytes for k in kernels), sum(k.flops for k in kernels), kernels)
+    return together((_kernel(ma_module, k, n, m, target) for k, n in zip(ma_module.kernels, found, strict=True)), arch)
+
+
+def together(kernels: Iterable[KernelEstimate], arch: str) -> Estimate:
+    """The estimate of a module on ``arch`` whose kernels take what ``kernels`` say."""
+    found = tuple(kernels)
+    seconds = machine(arch).first + sum(k.seconds for k in found)
+    return Estimate(seconds, sum(k.dram_bytes for k in found), sum(k.flops for k in found), found)
 
 
 def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, target: Limits) -> KernelEstimate:

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterable, Iterator
 from math import prod
 
 from nautilus.core.ops import declaration
+from nautilus.core.records.memo import by_identity
 from nautilus.ma_tile.analysis.consumers import is_split_k_block
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
@@ -38,6 +39,7 @@ def register_fault(module: MemModule, target: Limits) -> str | None:
     return None
 
 
+@by_identity(256)  # kernels that trials have in common
 def kernel_fault(k: MemKernel, target: Limits) -> tuple[str, str] | None:
     """The role of ``k`` (empty: none) that certainly needs too many registers, and a message; None if all fit."""
     for name, body, cap in bodies(k, target):

@@ -7,6 +7,8 @@ context before a step: it adds decisions of the planner and the header of the te
 
 A trial of a plan (:mod:`nautilus.passes.selection.trial`) runs steps that the compilation, or another trial, runs again
 on the same module with the same options: the results of steps in trials are kept, and taken wherever a step runs.
+Below Scalar IR, trials differ in few kernels, and most steps change each kernel by itself: they run on each different
+kernel once (:mod:`nautilus.passes.trials.divided`).
 
 The manager only runs steps; verification, printing, dumping and timing are instruments.  After
 every step each instrument gets a :class:`Record`.  An error in a step has a note with the name of the step.
@@ -21,7 +23,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.errors import VerifyError
+from nautilus.core.errors import NautilusError, VerifyError
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -31,9 +33,12 @@ from nautilus.ma_tile.ir.traverse import warpgroup_plan_of
 from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.pipelines import Only, PassSpec, Stage
 from nautilus.passes.recurrences import decide_between, derive_between, has_recurrences
+from nautilus.passes.trials.divided import Divided, Divisions
 from nautilus.targets.records import DEFAULT_TARGET
 
-_IN_TRIALS = Results(512)  # steps of about four trials
+_IN_TRIALS = Results(8192)  # steps on modules, and on each of their kernels
+_DIVISIONS = Divisions()
+Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -131,12 +136,58 @@ class Step:
         options = bind(made, context, given, skip)
         if not (kept or _IN_TRIALS.found):
             return self._apply(made, module, options)
+        return self._remembered(made, module, options, kept, self._changes_each(module))
+
+    def _remembered(
+        self, made: Any, module: Any, options: Options, kept: bool, each: bool = False
+    ) -> tuple[Any, tuple[Certificate, ...]]:  # fmt: skip
+        """The result on ``module``, from an earlier trial where one has it; ``each``: of each kernel by itself."""
         key = (made, Same(module), *((name, _identified(value)) for name, value in options.items()))
         found: tuple[Any, tuple[Certificate, ...]] | None = _IN_TRIALS.found.get(key)
         if found is None:
-            found = self._apply(made, module, options)
+            found = (self._of_each if each else self._of_all)(made, module, options, kept)
             if kept:
                 _IN_TRIALS.keep(key, found)
+        return found
+
+    def _changes_each(self, module: Any) -> bool:
+        """Whether the step changes each kernel of ``module`` with a look at no other one.
+
+        Initial values are stored in front of the first kernel that writes a buffer.
+        """
+        alone = self.stage.by_kernel and not (self.spec is not None and self.spec.whole)
+        return alone and bool(module.kernels) and all(b.initial is None for b in module.buffers)
+
+    def _of_each(
+        self, made: Any, module: Any, options: Options, kept: bool
+    ) -> tuple[Any, tuple[Certificate, ...]]:  # fmt: skip
+        """The result on the module of each kernel, as one module.
+
+        Where a kernel is refused, the step runs on the whole module, which raises what belongs to all kernels.
+        """
+        divided, alone = _DIVISIONS.of(module), list[Any]()
+        try:
+            for m in divided.alone:
+                own = dict(options)
+                if "schedule" in own:
+                    own["schedule"] = _DIVISIONS.plan_of(own["schedule"], m.kernels[0].name)
+                idle = self.spec is not None and not _may_change(self.spec, m, own.get("schedule"))
+                alone.append(m if idle else self._remembered(made, m, own, kept)[0])
+            frame = divided.frame if self.spec is not None else self._apply(made, divided.frame, options)[0]
+        except NautilusError:
+            return self._apply(made, module, options)
+        found = Divided(frame, tuple(alone))
+        whole = found.module(module)
+        _DIVISIONS.keep(whole, found)
+        return whole, ()
+
+    def _of_all(
+        self, made: Any, module: Any, options: Options, kept: bool
+    ) -> tuple[Any, tuple[Certificate, ...]]:  # fmt: skip
+        """The result on ``module``, whose division, if it has one, is that of the result, except for new kernels."""
+        found = self._apply(made, module, options)
+        if kept and self.stage.by_kernel:
+            _DIVISIONS.after(module, found[0])
         return found
 
     def _apply(self, made: Any, module: Any, options: Mapping[str, Any]) -> tuple[Any, tuple[Certificate, ...]]:
@@ -169,6 +220,12 @@ def _identified(option: Any) -> object:
 def forget_trials() -> None:
     """Drop the results of trials, which a compilation of another input does not need."""
     _IN_TRIALS.found.clear()
+    _DIVISIONS.clear()
+
+
+def divided(module: Any) -> Divided:
+    """``module``, the result of a trial, as one module for each of its kernels."""
+    return _DIVISIONS.of(module)
 
 
 def prepared(step: Step, module: Any, context: Context) -> Context:

@@ -14,6 +14,7 @@ from typing import Any
 from nautilus.core.records import dataclass
 
 _SCALAR = "nautilus.scalar.passes"
+_VR_TILE = "nautilus.vr_tile.passes"
 _MA_TILE = "nautilus.ma_tile.passes"
 
 
@@ -28,13 +29,15 @@ class Only(Enum):
 class PassSpec:
     """A pass: its name, its class as ``"module:Class"``, and options that override those of the context.
 
-    ``only``: the kernels that the pass may change; None: any.
+    ``only``: the kernels that the pass may change; None: any.  ``whole``: what it makes of a kernel depends on others,
+    or it adds buffers or kernels.
     """
 
     name: str
     target: str
     options: Mapping[str, Any] = field(default_factory=dict)
     only: Only | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class Stage:
     ``parse(text, name)`` are the text form.  ``planner``: the class whose ``decide`` completes the schedule
     before the first run of each pass in ``decisions``.  ``header``: a function of the module above, whose lines are the
     leading comment of ``lower``.  ``plain_is_final``: a file without a dump's header is the result of all passes,
-    because they cannot run on a final module.
+    because they cannot run on a final module.  ``by_kernel``: the lowering and the passes that are not ``whole`` make
+    of each kernel what they make of a module with the kernel, its plan and the buffers that it names alone.
     """
 
     name: str
@@ -59,6 +63,7 @@ class Stage:
     decisions: tuple[str, ...] = ()
     header: str = ""
     plain_is_final: bool = False
+    by_kernel: bool = False
 
     @property
     def step_names(self) -> tuple[str, ...]:
@@ -73,12 +78,14 @@ class Stage:
         return names[names.index(name) - 1]
 
 
-def _passes(folder: str, *passes: str | PassSpec, only: Only | None = None) -> tuple[PassSpec, ...]:
+def _passes(
+    folder: str, *passes: str | PassSpec, only: Only | None = None, whole: bool = False
+) -> tuple[PassSpec, ...]:  # fmt: skip
     """Passes of ``folder``, each ``"module:Class"``, named after its module with hyphens, or with options."""
 
     def spec(text: str) -> PassSpec:
         module = text.partition(":")[0].rpartition(".")[2]
-        return PassSpec(module.replace("_", "-"), f"{folder}.{text}", only=only)
+        return PassSpec(module.replace("_", "-"), f"{folder}.{text}", only=only, whole=whole)
 
     return tuple(spec(p) if isinstance(p, str) else p for p in passes)
 
@@ -151,24 +158,23 @@ VR_TILE = Stage(
     ".vr",
     lower="nautilus.vr_tile.lowering.lower:lower",
     passes=_passes(
-        "nautilus.vr_tile.passes",
-        *("axes.merge_axes:MergeAxes", "simplify_masks:SimplifyMasks", "hardware_math:HardwareMath"),
+        _VR_TILE,
+        *("axes.merge_axes:MergeAxes", "simplify_masks:SimplifyMasks"),
+        *_passes(_VR_TILE, "hardware_math:HardwareMath", whole=True),
         "exp_to_exp2:ExpToExp2",
         *("div_to_rcp:DivToRcp", "fold_scale:FoldScale", "exponents.unscale_maxima:UnscaleMaxima"),
-        *("fold_scale:FoldScale", "hoist:Hoist", "cse:Cse", "sink_masks:SinkMasks", "contract:Contract"),
-        *(
-            "exponents.raise_exponents:RaiseExponents",
-            "lazy_rescale:LazyRescale",
-            "exponents.guard_exponents:GuardExponents",
-            "parts.decompose_operands:DecomposeOperands",
-            "masked.recompute_masked:RecomputeMasked",
-            "parts.store_parts:StoreParts",
-            *("share_operands:ShareOperands", "cse:Cse", "dce:Dce"),
-        ),
+        *("fold_scale:FoldScale", "hoist:Hoist", "cse:Cse", "sink_masks:SinkMasks"),
+        *_passes(_VR_TILE, "contract:Contract", whole=True),
+        "exponents.raise_exponents:RaiseExponents",
+        *_passes(_VR_TILE, "lazy_rescale:LazyRescale", whole=True),
+        *("exponents.guard_exponents:GuardExponents", "parts.decompose_operands:DecomposeOperands"),
+        *_passes(_VR_TILE, "masked.recompute_masked:RecomputeMasked", "parts.store_parts:StoreParts", whole=True),
+        *("share_operands:ShareOperands", "cse:Cse", "dce:Dce"),
     ),
     verify="nautilus.vr_tile.verify:verify",
     format="nautilus.vr_tile.text:format",
     parse="nautilus.vr_tile.text:parse",
+    by_kernel=True,
 )
 MA_TILE = Stage(
     "ma-tile",
@@ -200,9 +206,9 @@ MA_TILE = Stage(
         "finalise.synchronize:Synchronize",
         "copies.tma_loads:TmaLoads",
         "copies.await_copies:AwaitCopies",
-        "grid.combine_in_block:CombineInBlock",
-        "grid.combine_in_cluster:CombineInCluster",
-        "grid.dependent_launch:DependentLaunch",
+        *_passes(_MA_TILE, "grid.combine_in_block:CombineInBlock", whole=True),
+        *_passes(_MA_TILE, "grid.combine_in_cluster:CombineInCluster", whole=True),
+        *_passes(_MA_TILE, "grid.dependent_launch:DependentLaunch", whole=True),
         "finalise.elide_waits:ElideWaits",
         "finalise.initialise_mbarriers:InitialiseMbarriers",
         "finalise.repeat_waits:RepeatWaits",
@@ -210,12 +216,13 @@ MA_TILE = Stage(
         "finalise.limit_unrolling:LimitUnrolling",
         "copies.pair_fragments:PairFragments",
         "finalise.request_registers:RequestRegisters",
-        "finalise.approximate:Approximate",
+        *_passes(_MA_TILE, "finalise.approximate:Approximate", whole=True),
     ),
     verify="nautilus.ma_tile.verify.module:verify",
     format="nautilus.ma_tile.text.printer:format",
     parse="nautilus.ma_tile.text.printer:parse",
     plain_is_final=True,
+    by_kernel=True,
 )
 CUDA = Stage(
     "cuda",

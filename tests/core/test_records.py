@@ -1,4 +1,4 @@
-"""``dataclass`` behaves as that of the standard library, whose classes stand beside those under test; stacks."""
+"""``dataclass`` behaves as that of the standard library, whose classes stand beside it; stacks and heaps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import dataclasses
 import inspect
 import pickle
 import resource
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field
 from typing import Any
@@ -135,3 +137,33 @@ def test_calls_at_any_depth_map_no_memory() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     assert all_depths() == 300 * 19_900
     assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 200
+
+
+_ARRAYS = """
+import resource
+import numpy as np
+from nautilus.core.records.heap import keep_freed_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def evaluate(times):
+    for _ in range(times):
+        x = np.ones(1 << 18)
+        y = x + 1.0
+        z = y.astype(np.float32)
+        del x, y, z
+
+keep_freed_memory()
+evaluate(3)
+before = faults()
+evaluate(50)
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the allocator of glibc")
+def test_arrays_after_freed_ones_need_no_new_pages() -> None:
+    """Each of them has 512 pages or half as many; by default about 500 of each evaluation are new."""
+    done = subprocess.run([sys.executable, "-c", _ARRAYS], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 2000

@@ -173,6 +173,13 @@ def _near(x: Array, error: float, seed: int) -> Array:
     return np.asarray(x * (1.0 + error * np.random.default_rng(seed).uniform(-1.0, 1.0, x.shape)))
 
 
+def _scaled(x: Array, relative: float, xi: Array) -> Array:
+    """``x * (1 + relative * xi)``; ``xi``, which nothing else has, is overwritten: new arrays take longer than sums."""
+    xi *= relative
+    xi += 1.0
+    return np.asarray(x * xi)
+
+
 class Rounding(Evaluator):
     """The evaluation of one definition with an error at every rounding; ``sums`` numbers those of tensor cores."""
 
@@ -197,14 +204,15 @@ class Rounding(Evaluator):
         drawn: Array = np.asarray(self.rng.random(shape, dtype=np.float32))
         drawn *= 2.0  # in place: a new array takes longer than the product
         drawn -= 1.0
-        drawn *= self.probe.size
+        if self.probe.size != 1.0:
+            drawn *= self.probe.size
         return drawn
 
     def moved(self, x: Array, relative: float, least: float = 0.0) -> Array:
         """``x`` with errors of up to ``relative`` of each element, and of at least ``least`` where it is not 0."""
         xi = np.asarray(self.signs(x.shape), np.float64 if relative < U32 else None)  # in f32, 1 + U64 is 1
         if not (least and x.size):
-            return np.asarray(x * (1.0 + relative * xi))
+            return _scaled(x, relative, xi)
         small = np.abs(x)
         most = float(small.max())
         if not most <= LARGEST:  # of an f32 operation
@@ -212,11 +220,17 @@ class Rounding(Evaluator):
         if float(np.fmin.reduce(small, axis=None)) * relative < least:  # of numbers, where some are NaN
             if self.probe.coherent:  # such a number may be 0, whose product with inf is NaN
                 x = np.where(small < least, 0.0, x)
+            if most <= LARGEST and small.shape and small.dtype == np.float64:  # in place
+                np.maximum(np.multiply(small, relative, out=small), least, out=small)
+                small[x == 0.0] = 0.0
+                small *= xi
+                small += x
+                return np.asarray(small)
             size = np.where(x == 0.0, 0.0, np.maximum(relative * small, least))
             if most <= LARGEST:
                 return np.asarray(x + size * xi)
             return np.where(np.isfinite(x), x + np.where(np.isfinite(size), size, 0.0) * xi, x)
-        return np.asarray(x * (1.0 + relative * xi))
+        return _scaled(x, relative, xi)
 
     def flipped(self, x: Array, step: Array) -> Array:
         """``x`` with a few elements moved by ``step`` up or down: what lies close to a tie may round either way."""

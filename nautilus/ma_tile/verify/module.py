@@ -74,13 +74,23 @@ def verify(m: MemModule) -> None:
 
 def verify_module(m: MemModule, target: Limits) -> None:
     """:func:`verify` with the limits given. Raises VerifyError."""
+    verify_together(m)
+    verify_kernels(m, target)
+
+
+def verify_kernels(m: MemModule, target: Limits) -> None:
+    """The rules of each kernel of ``m``. Raises VerifyError."""
+    for k in m.kernels:
+        _check_kernel(k, m.buffers, m.params, m.target, target)
+
+
+def verify_together(m: MemModule) -> None:
+    """The rules of ``m`` that are not about a kernel by itself. Raises VerifyError."""
     unique("a name denotes one buffer or param", [*(b.name for b in m.buffers), *(p.name for p in m.params)], m.name)
     unique("a name denotes one kernel", [k.name for k in m.kernels], m.name)
     for b in m.buffers:
         if b.space is Space.LOCAL:
             reject("buffers are inputs, outputs and temps", b.name, "it is a local buffer", b.span)
-    for k in m.kernels:
-        _check_kernel(k, m.buffers, m.params, m.target, target)
     _dependent_launches(m)
 
 

@@ -12,14 +12,16 @@ from typing import Any
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.schedule import Schedule
-from nautilus.cost.model import Estimate, estimate
+from nautilus.cost.model import Estimate, KernelEstimate, estimate, together
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.verify.module import verify
+from nautilus.ma_tile.verify.module import verify_kernels, verify_together
 from nautilus.passes.attempts import check_resources, next_rung
-from nautilus.passes.manager import Context, Step, prepared, steps
+from nautilus.passes.manager import Context, Step, divided, prepared, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, PLANNED, SCALAR, STAGES
 from nautilus.scalar.ir import Program
+from nautilus.targets.limits import limits
 
 ATTEMPTS = 8  # attempts of a trial of what the rules say; a candidate that fails once is dropped
 
@@ -88,10 +90,23 @@ def attempt(program: Program, context: Context, after: str, attempts: int = 1) -
 
 def _priced(module: MemModule, context: Context) -> Trial:
     """The trial that ended with ``module``. Raises the errors of the verifier."""
-    verify(module)
+    alone = divided(module).alone
+    verify_together(module)
+    for m in alone:
+        _verified(m)
     check_resources(module, context)
     assert context.schedule is not None
-    return Trial(context.schedule, estimate(module, context.arch), context.fallbacks)
+    return Trial(context.schedule, together((_time(m) for m in alone), context.arch), context.fallbacks)
+
+
+@by_identity(512)  # kernels that trials have in common
+def _verified(alone: MemModule) -> None:
+    verify_kernels(alone, limits(alone.target))
+
+
+@by_identity(512)
+def _time(alone: MemModule) -> KernelEstimate:
+    return estimate(alone, alone.target).kernels[0]
 
 
 def _steps(after: str) -> tuple[Step, ...]:
