@@ -87,9 +87,24 @@ def test_whole_numbers() -> None:
     (Step(1.0), 2.7, 3.0), (Step(1.0, 0.5), 2.7, 2.5), (Step(0.0), 2.7, 0.0), (Step(4.0), 5.1, 4.0),
 ])  # fmt: skip
 def test_elements_at_ties(step: Step, x: float, tie: float) -> None:
-    above, below = (at_ties(np.full(5000, x), step, "x", 1, side * 1e-7) for side in (1, -1))
-    moved = above != x
-    assert np.array_equal(moved, below != x) and 1 <= np.count_nonzero(moved) <= 5
+    values = np.full(5000, x)
+    values[:2] = -9.0, 9.0
+    above, below = (at_ties(values, step, "x", 5, side * 1e-7) for side in (1, -1))
+    moved = above != values
+    assert np.array_equal(moved, below != values) and 1 <= np.count_nonzero(moved) <= 5
     assert np.allclose(above[moved], tie, atol=1e-6) and (above[moved] > below[moved]).all()
     assert at_ties(np.zeros(0), step, "x", 1, 1e-7).size == 0
     assert np.isnan(at_ties(np.full(1, np.nan), step, "x", 1, 1e-7)).all()
+
+
+def test_ties_that_no_number_reaches() -> None:
+    """The logarithm is that of 1 or more; a clamped number is not below its limit, nor is one beyond all others."""
+    assert bound("k[p: P] = floor((p + 1) / (4096.0 + u[0] * 0))\nY[p] = log(k[p] + 1) * u[p] + I[0]\n").relative < 1.0
+    clamped = "z[p] = clamp(u[p] * 4.3 + 19.7, 0, 38.999)\nk[p] = floor(z[p])\n"
+    clamped += "Y[p] = I[i32(k[p])] * (1 - z[p] + k[p]) + I[i32(k[p]) + 1] * (z[p] - k[p])\n"
+    assert bound(clamped).relative < 2e-5
+    values = np.full(100, 0.25)
+    assert np.array_equal(at_ties(values, Step(1.0), "x", 1, 1e-7), values)
+    values[3] = -1.0
+    limited = at_ties(values, Step(1.0, low=0.0), "x", 1, -1e-7)
+    assert (limited[values == 0.25] >= 0.0).all() and not np.array_equal(limited, values)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
+from math import inf
 
 import numpy as np
 
@@ -33,10 +34,15 @@ _KEEP_WHOLE = frozenset({"neg", "abs", "min", "max", "add", "sub", "mul"})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The ties are ``(n + offset) * period`` for all integers ``n``; 0 alone where ``period`` is 0."""
+    """The ties are ``(n + offset) * period`` for all integers ``n``; 0 alone where ``period`` is 0.
+
+    ``low``, ``high``: what limits the numbers that the step decides about, such as a ``clamp``.
+    """
 
     period: float
     offset: float = 0.0
+    low: float = -inf
+    high: float = inf
 
     def nearest(self, x: Array) -> Array:
         """The tie next to each element."""
@@ -70,6 +76,8 @@ def ties(spec: Spec, computed: frozenset[str]) -> Ties:
         if step is None:
             continue
         x = _unconverted(e.args[0])
+        low, high = _limits(spec.definition(x.buffer).expr if isinstance(x, Load) and x.buffer in computed else x)
+        step = replace(step, low=low, high=high)
         if isinstance(x, Load) and x.buffer in computed:
             tensors[x.buffer] = step
         elif any(inexact(n) or (isinstance(n, Load) and n.buffer in computed) for n in walk(x)):
@@ -123,6 +131,20 @@ def _unconverted(e: Expr) -> Expr:
     return e
 
 
+def _limits(e: Expr) -> tuple[float, float]:
+    """What no value of ``e`` is below, and above: numbers to which operations limit it."""
+    match _unconverted(e):
+        case Op(op="max" | "min" as op, args=args):
+            known = [_limits(x) for x in args]
+            (a, b), (c, d) = known
+            return (max(a, c), max(b, d)) if op == "max" else (min(a, c), min(b, d))
+        case Op(op="abs" | "sqrt" | "exp" | "exp2"):
+            return 0.0, inf
+        case Const(value=value):
+            return float(value), float(value)
+    return -inf, inf
+
+
 def form(e: Expr) -> Expr:
     """``e`` with variables named in the order in which they occur, so that definitions with other axes agree."""
     names = dict.fromkeys(n.name for n in walk(e) if isinstance(n, Var))
@@ -147,7 +169,7 @@ def of_nodes(e: Expr, known: Ties) -> Mapping[int, tuple[Step, str]]:
 def at_ties(x: Array, step: Step, name: str, seed: int, error: float) -> Array:
     """``x`` with a few elements at a distance of ``error`` from their ties, relative to them or to 1.
 
-    Which elements depends on ``seed`` and ``name`` alone.
+    Which elements depends on ``seed`` and ``name`` alone.  A tie that is beyond all elements is none of theirs.
     """
     if not x.size:
         return x
@@ -155,9 +177,11 @@ def at_ties(x: Array, step: Step, name: str, seed: int, error: float) -> Array:
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     at = rng.integers(0, x.size, few(x.size))
     with np.errstate(all="ignore"):
-        own = flat[at]
+        own, usual = flat[at], flat[np.isfinite(flat)]
         tie = step.nearest(own)
-        flat[at] = np.where(np.isfinite(own), tie + error * np.maximum(np.abs(tie), 1.0), own)
+        moved = np.clip(tie + error * np.maximum(np.abs(tie), 1.0), step.low, step.high)
+        reached = (tie >= usual.min(initial=inf)) & (tie <= usual.max(initial=-inf))
+        flat[at] = np.where(np.isfinite(own) & reached, moved, own)
     return flat.reshape(x.shape)
 
 
