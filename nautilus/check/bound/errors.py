@@ -9,10 +9,11 @@ from functools import cache
 from itertools import count as numbers
 from itertools import pairwise
 from math import prod, sqrt
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from nautilus.check.bound.cancelling.ties import STEPS, Step, Ties, at_ties, few, is_whole, of_nodes, ties
 from nautilus.check.bound.exactness import U32, U64, inexact, instruction_error, keeps, rounds_at_store, scales, selects
 from nautilus.check.bound.operands import AROUND, SHORT, WHOLE, multiplies, operand_type, unscaled_factors
 from nautilus.check.bound.sums.orders import (
@@ -52,9 +53,7 @@ _MEAN = 3.0
 _REGULAR = 0.25
 _RUN = 4  # neighbours among equal or ordered elements that have one error
 _PARTS = 8  # prefixes of a sum that are evaluated
-FLIPS: Final = 1024  # one element in so many of a typed intermediate is taken to round to the other neighbour
 _ANY = Schedule()
-_DISCONTINUOUS = frozenset({"floor", "ceil", "round", "sign", "floordiv"})
 
 
 @by_identity(1 << 8)  # the same for all inputs
@@ -80,6 +79,8 @@ class Probe:
     coherent errors, those that do not cancel in a sum of sums, and those that a common term gives to all elements.
     ``size``: the largest relative error in units of roundoff.  ``regular``: sums of equal or ordered terms, whose
     errors do not average out.  ``reals``: only the errors of an interpreter over the reals, which computes in f64.
+    ``tie``: a few of the numbers that steps decide about are just above a tie (1) or just below it (-1), or none is
+    (0); None: what a few of the steps give is another value instead.
     """
 
     seed: int
@@ -88,6 +89,12 @@ class Probe:
     opposed: bool = False
     regular: bool = False
     reals: bool = False
+    tie: int | None = None
+
+    @property
+    def tries_ties(self) -> bool:
+        """Whether numbers at ties are among the choice."""
+        return not (self.coherent or self.reals)
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ class Roundings:
     terms of a sum by (definition, axes) where it differs from that of the evaluated program.  ``hardware``: definitions
     in which functions may be approximated as for outputs of at most 16 bits.  ``computed``: definitions whose values
     are not exact.  ``shown``: inputs that stand for a more precise value, with their relative error.  ``cuts``: sums
-    whose parts are found apart from each other.
+    whose parts are found apart from each other.  ``ties``: steps that computed numbers decide about.
     """
 
     fast: bool = True
@@ -108,6 +115,7 @@ class Roundings:
     computed: frozenset[str] = frozenset()
     shown: Mapping[str, float] = field(default_factory=dict)
     cuts: Mapping[str, SplitPlan] = field(default_factory=dict)
+    ties: Ties = field(default_factory=Ties)
 
 
 def roundings(
@@ -117,7 +125,9 @@ def roundings(
     """What follows from the structure of ``spec``, and from the ``schedule`` of its kernels."""
     fast = precision == "fast"
     parts = fast and schedule.decompose_operands
-    return Roundings(fast, parts, terms or {}, _narrow_only(spec), _computed(spec), cuts=cuts(spec, schedule))
+    made = _computed(spec)
+    known = ties(spec, made)
+    return Roundings(fast, parts, terms or {}, _narrow_only(spec), made, cuts=cuts(spec, schedule), ties=known)
 
 
 def _computed(spec: Spec) -> frozenset[str]:
@@ -159,6 +169,8 @@ def run(
     def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
         evaluator = Rounding(d, buffers, params, how, probe, sums)
         made = evaluator.run()
+        if probe.tie and d.name in how.ties.tensors and d.stored.is_float:
+            made = evaluator.at_ties(made, how.ties.tensors[d.name], d.name, d.stored)
         if not d.is_output:
             return made, made
         return made, evaluator.stored(made) if d.stored.is_float else round_to(made, d.stored)
@@ -192,6 +204,7 @@ class Rounding(Evaluator):
         step = 0 if probe.coherent else params.get(STEP, 0)  # independent errors differ from step to step
         self.rng = np.random.default_rng([probe.seed, zlib.crc32(d.name.encode()), step])
         self.sums = sums
+        self.ties = of_nodes(d.expr, how.ties) if probe.tie else {}
 
     # ---- errors
     def signs(self, shape: tuple[int, ...]) -> Array:
@@ -237,10 +250,14 @@ class Rounding(Evaluator):
         if self.probe.coherent or self.probe.reals or not x.size:
             return x
         flat = np.array(x, np.float64).reshape(-1)
-        at = self.rng.integers(0, x.size, 1 + x.size // FLIPS)
+        at = self.rng.integers(0, x.size, few(x.size))
         steps = np.broadcast_to(step, x.shape).reshape(-1)[at]
         flat[at] += steps * self.rng.choice([-1.0, 1.0], at.size) * (flat[at] != 0.0)
         return flat.reshape(x.shape)
+
+    def at_ties(self, x: Array, step: Step, name: str, dtype: DType) -> Array:
+        """``x``, called ``name``, with a few elements next to their ties, as far apart from them as roundings are."""
+        return at_ties(x, step, name, self.probe.seed, 2.0 * unit(dtype) * (self.probe.tie or 0))
 
     def unit(self, dtype: DType) -> float:
         """The unit roundoff of operations on ``dtype``; that of f64 for an interpreter over the reals."""
@@ -266,7 +283,14 @@ class Rounding(Evaluator):
     # ---- operations
     def compute(self, e: Expr) -> Value:
         """The value of ``e`` with the error of its own rounding."""
-        value = super().compute(e)
+        value = self.rounded(e, super().compute(e))
+        if id(e) in self.ties:
+            step, name = self.ties[id(e)]
+            return Value(self.at_ties(value.array, step, name, e.dtype), value.names)
+        return value
+
+    def rounded(self, e: Expr, value: Value) -> Value:
+        """``value`` with the error of the rounding of ``e``."""
         if isinstance(e, Const) and e.dtype.is_float and round_to(value.array, e.dtype.compute) != value.array:
             return Value(self.moved(value.array, self.unit(e.dtype)), value.names)
         if not isinstance(e, Op):
@@ -286,8 +310,8 @@ class Rounding(Evaluator):
         if f.scales_argument:
             argument = line_up(self.value(e.args[0]), value.names, self.order)
             x = eval_op(e.op, [argument + u * self.argument_errors(e.args[0], value.names)], dtype)
-        if e.op in _DISCONTINUOUS:
-            return self.flipped(x, np.ones(())) if self.computed(e) else x
+        if e.op in STEPS:
+            return self.step(e, value)
         if e.op == "mul" and are_whole(1, x):  # nothing is rounded
             return x
         error = instruction_error(e.op, u, self.how.fast)
@@ -298,6 +322,16 @@ class Rounding(Evaluator):
         if self.probe.opposed and e.op in ("add", "sub") and self.has_common(e, value):
             return self.offset(x, u)
         return self.moved(x, error, self.floor(dtype)) if error > 0.0 and not scales(e) else x
+
+    def step(self, e: Op, value: Value) -> Array:
+        """The result ``value`` of a step, of which a few elements are another one where no numbers are at ties."""
+        known = self.probe.tie is not None and (e.op not in ("floordiv", "mod") or isinstance(e.args[1], Const))
+        if known or not self.computed(e) or is_whole(e.args[0], self.how.ties.whole):
+            return value.array
+        if e.op == "mod":
+            by = line_up(self.value(e.args[1]), value.names, self.order)
+            return self.flipped(value.array, np.abs(by))
+        return self.flipped(value.array, np.ones(()))
 
     def has_common(self, e: Op, value: Value) -> bool:
         """Whether many elements of the sum ``e`` have one term in common."""
@@ -325,7 +359,8 @@ class Rounding(Evaluator):
         if not source.is_float:
             return x
         if not target.is_float:
-            return x if target is DType.BOOL or not self.computed(e) else round_to(self.flipped(x, np.ones(())), target)
+            kept = target is DType.BOOL or self.probe.tie is not None or is_whole(e.args[0], self.how.ties.whole)
+            return x if kept or not self.computed(e) else round_to(self.flipped(x, np.ones(())), target)
         if e.op == "narrow":
             exact = selects({}, e.args[0], target) or (target is DType.BF16 and in_bf16(e.args[0]))
             if self.probe.reals or exact:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import sqrt
 from typing import Final
 
@@ -51,15 +52,37 @@ def errors(
     values = {n: parts[n].cut(x) if n in parts else x for n, x in values.items() if x.dtype.kind == "f"}
     types = {t.name: t.dtype for t in program.outputs}
     known = {n: kinds(x, types[n]) for n, x in values.items()}
+
+    def cut(name: str, x: Array) -> Array:
+        return parts[name].cut(x) if name in parts else x
+
     for probe in probes:
-        moved = run(program, arrays, scalars, sizes, how, probe)
+        moved, *sides = _runs(program, arrays, scalars, sizes, how, probe)
         found = {}
         for name, x in values.items():
-            got = parts[name].cut(moved[name]) if name in parts else moved[name]
+            got = cut(name, moved[name])
             other = np.any(kinds(got, types[name]) != known[name], axis=0)
             with np.errstate(all="ignore"):
-                found[name] = np.where(other, np.inf, np.where(known[name][1] == 0, np.abs(got - x), 0.0))
+                error = np.where(known[name][1] == 0, np.abs(got - x), 0.0)
+                if sides:
+                    error = error + _distance(*(cut(name, side[name]) for side in sides), types[name])
+            found[name] = np.where(other, np.inf, error)
         yield found
+
+
+def _runs(
+    program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, int | float | bool], sizes: Mapping[str, int],
+    how: Roundings, probe: Probe,
+) -> tuple[dict[str, Array], ...]:  # fmt: skip
+    """The outputs under ``probe``; where steps have ties, also those with a few numbers above ties, and below."""
+    chosen = (0, 1, -1) if how.ties and probe.tries_ties else (None,)
+    return tuple(run(program, arrays, scalars, sizes, how, replace(probe, tie=tie)) for tie in chosen)
+
+
+def _distance(a: Array, b: Array, dtype: DType) -> Array:
+    """How far apart the elements of ``a`` and ``b`` are: inf where one is a number and the other one is none."""
+    one, other = kinds(a, dtype), kinds(b, dtype)
+    return np.where(np.any(one != other, axis=0), np.inf, np.where(np.any(one, axis=0), 0.0, np.abs(a - b)))
 
 
 def moves(
@@ -69,8 +92,11 @@ def moves(
     """The elements of each output of integers or bools that one of ``probes`` changes."""
     found = {n: np.zeros(x.shape, bool) for n, x in values.items() if x.dtype.kind != "f"}
     for probe in probes if found else ():
-        moved = run(program, arrays, scalars, sizes, how, probe)
+        moved, *sides = _runs(program, arrays, scalars, sizes, how, probe)
         found = {n: f | (moved[n] != values[n]) for n, f in found.items()}
+        if sides:
+            above, below = sides
+            found = {n: f | (above[n] != below[n]) for n, f in found.items()}
     return found
 
 

@@ -7,7 +7,8 @@ from math import hypot, prod, sqrt
 
 import numpy as np
 
-from nautilus.check.bound.errors import FLIPS, unit
+from nautilus.check.bound.cancelling.ties import FLIPS
+from nautilus.check.bound.errors import unit
 from nautilus.check.bound.exactness import copies, rounds_at_store
 from nautilus.check.compare import norm, spacing
 from nautilus.core.expr.nodes import Op

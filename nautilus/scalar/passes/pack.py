@@ -137,7 +137,9 @@ def _reshaped(b: Buffer, size: int, dims: Mapping[str, int]) -> Buffer:
     k = dims[b.name]
     extent = b.shape[k]
     assert isinstance(extent, int)
-    return replace(b, shape=(*b.shape[:k], extent // size, size, *b.shape[k + 1 :]))
+    places: list[Expr] = [Var(f"i{n if n < k else n + 1}") for n in range(len(b.shape))]
+    places[k] = calc("add", calc("mul", Var(f"i{k}"), size), Var(f"i{k + 1}"))
+    return replace(b, shape=(*b.shape[:k], extent // size, size, *b.shape[k + 1 :]), support=b.supported(places))
 
 
 def _packed(d: Def, cut: _Cut, dims: Mapping[str, int]) -> Def:

@@ -22,7 +22,7 @@ reader of the product hides what differs (:mod:`nautilus.vr_tile.analysis.hidden
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from nautilus.core.expr.build import calc
@@ -113,12 +113,13 @@ def _with_masks(k: TileKernel) -> TileKernel:
     if not masks:
         return k
 
-    def masked(op: TileOp) -> TileOp:
-        if isinstance(op, ForOp):
-            return replace(op, body=tuple(map(masked, op.body)))
-        return replace(op, mask=masks[op.result.name]) if isinstance(op, LoadOp) and op.result.name in masks else op
+    def changed(op: TileOp) -> tuple[TileOp, tuple[Value, ...]]:
+        if not isinstance(op, LoadOp) or op.result.name not in masks:
+            return op, ()
+        mask = masks[op.result.name]
+        return replace(op, mask=mask), tuple(Value(n, op.result.type) for n in refs(mask))
 
-    return replace(k, body=tuple(map(masked, k.body)))
+    return replace(k, body=tuple(_with_needed(k.body, changed, defs, frozenset())))
 
 
 def _loads_of(v: Value, defs: Mapping[str, TileOp], uses: Mapping[str, int]) -> Iterator[LoadOp]:
@@ -145,22 +146,38 @@ def _with_zeros(k: TileKernel) -> TileKernel:
     if not other:
         return k
 
-    def rewritten(body: tuple[TileOp, ...], known: frozenset[str]) -> Iterator[TileOp]:
-        for op in body:
-            made = {v.name for v in results(op)}
-            if isinstance(op, ForOp):
-                yield replace(op, body=tuple(rewritten(op.body, known.union(arg.name for arg, _ in op.carried))))
-            elif isinstance(op, DotOp) and op.result.name in other:
-                mine, zeros = other[op.result.name]
-                for x in _needed(zeros, defs, known):
-                    yield x
-                    made |= {v.name for v in results(x)}
-                yield replace(op, a=zeros if op.a == mine else op.a, b=zeros if op.b == mine else op.b)
-            elif not made or not made <= known:
-                yield op
-            known |= made
+    def changed(op: TileOp) -> tuple[TileOp, tuple[Value, ...]]:
+        if not isinstance(op, DotOp) or op.result.name not in other:
+            return op, ()
+        mine, zeros = other[op.result.name]
+        return replace(op, a=zeros if op.a == mine else op.a, b=zeros if op.b == mine else op.b), (zeros,)
 
-    return replace(k, body=tuple(rewritten(k.body, frozenset())))
+    return replace(k, body=tuple(_with_needed(k.body, changed, defs, frozenset())))
+
+
+def _with_needed(
+    body: tuple[TileOp, ...],
+    changed: Callable[[TileOp], tuple[TileOp, tuple[Value, ...]]],
+    defs: Mapping[str, TileOp],
+    known: frozenset[str],
+) -> Iterator[TileOp]:
+    """``body`` with ops as ``changed`` makes them, each behind what makes the values that it then reads beside others.
+
+    ``known``: the values that exist before ``body``.
+    """
+    for op in body:
+        made = {v.name for v in results(op)}
+        if isinstance(op, ForOp):
+            inner = known.union(arg.name for arg, _ in op.carried)
+            yield replace(op, body=tuple(_with_needed(op.body, changed, defs, inner)))
+        elif not made or not made <= known:
+            new, values = changed(op)
+            for x in (x for v in values for x in _needed(v, defs, known | made)):
+                if not {v.name for v in results(x)} <= made:
+                    yield x
+                made |= {v.name for v in results(x)}
+            yield new
+        known |= made
 
 
 def _chosen(mine: Value, zeros: Value, defs: Mapping[str, TileOp]) -> Value | None:

@@ -8,7 +8,8 @@ Axis ``x`` collapses with the axis ``y`` after it if in every definition that ha
 both reduced; wherever one is an index, the other one stands beside it, in dimensions of their extents; wherever they
 are values, they are the position ``n * x + y`` of an element among them, where ``y`` has ``n`` elements, as in the
 result of an argmax; and neither occurs in any other way (alone, in a computed index).  Where matrix products sum over
-both, a condition may have ``x`` alone, which is then ``position // n`` (``n`` a power of two).  So may conditions and
+both, a condition may have ``x`` alone, which is then ``position // n`` (``n`` a power of two); ``x`` may itself be the
+last one of a position.  So may conditions and
 values where both are the rows of products with more than :data:`WIDE` columns or terms, :data:`FEW` rows at most, whose
 tiles have one axis of rows: a few new positions and the heads that share latent keys.  All accesses to these
 two dimensions of a buffer agree, so that its shape has one dimension instead: in row-major order the elements are the
@@ -283,17 +284,19 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
     def rule(n: Expr) -> Expr | None:
         return replace(n, index=put(n.buffer, n.index)) if isinstance(n, Load) else None
 
-    last = {chain[-1]: (Var(names[chain[0]]), frozenset(chain)) for chain in chains}
-    positions = any(form.slope(x) for form in _positions(d) for x in last)
+    inner = {x: prod(_count(extents[y]) for y in c[n + 1 :]) for c in chains for n, x in enumerate(c)}
+    parts = {x: _part(Var(names[c[0]]), inner[x]) for c in chains for x in c}
+    forms = [*_positions(d)]
+    ends = [(c, next((x for x in reversed(c) if any(f.slope(x) for f in forms)), c[0])) for c in chains]
+    last = {x: (parts[x], frozenset(c)) for c, x in ends if x != c[0]}
 
     def rewritten(e: Expr) -> Expr:
-        return _at_positions(e, last, rule, {}) if positions else rewrite(e, rule)
+        return _at_positions(e, last, rule, {}) if last else rewrite(e, rule)
 
-    inner = {c[0]: prod(_count(extents[x]) for x in c[1:]) for c in chains}
-    blocks = {x: calc("floordiv", Var(names[x]), n) for x, n in inner.items()}
+    blocks = {x: parts[x] for x in first}
 
     def in_blocks(e: Expr) -> Expr:
-        return substitute(e, blocks) if free_vars(e) & {x for chain in chains for x in chain} else e
+        return substitute(e, blocks) if free_vars(e) & {*first} else e
 
     value, guard = in_blocks(rewritten(d.value)), None if d.guard is None else in_blocks(rewritten(d.guard))
     return replace(d, buffer=_viewed(d.buffer, places), par=axes(d.par), red=axes(d.red), value=value, guard=guard)
@@ -301,13 +304,14 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
 
 def _at_positions(
     e: Expr,
-    last: Mapping[str, tuple[Var, frozenset[str]]],
+    last: Mapping[str, tuple[Expr, frozenset[str]]],
     rule: Callable[[Expr], Expr | None],
     done: dict[int, tuple[Expr, Expr]],
 ) -> Expr:
-    """``e`` with loads by ``rule``, and with a new axis for each position.
+    """``e`` with loads by ``rule``, and with a part of a new axis for each position.
 
-    ``last``: the new axis and the ones that it was, by the last one of these.  ``done``: what is shared stays shared.
+    ``last``: that part and the axes that the new one was, by the last one of them that any position has.
+    ``done``: what is shared stays shared.
     """
     if id(e) in done:
         return done[id(e)][1]
@@ -324,6 +328,11 @@ def _at_positions(
         new = with_children(e, tuple(_at_positions(x, last, rule, done) for x in children(e)))
     done[id(e)] = e, new
     return new
+
+
+def _part(position: Var, inner: int) -> Expr:
+    """The position on an axis from that on the collapsed one, where the axes behind it have ``inner`` elements."""
+    return position if inner == 1 else calc("floordiv", position, inner)
 
 
 def _count(extent: object) -> int:

@@ -14,11 +14,13 @@ The planner then sees that no two rows have a column in common: a matrix product
 nothing but elements that nobody reads.
 
 It is done for temps that are products of a row for each segment and a column for each position, and that all readers
-read at distinct axes under one condition, by which segments follow each other.
+read at distinct axes under one condition, by which segments follow each other.  The product is then computed in front
+of its first reader, behind the definitions that the condition reads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from nautilus.core.buffers import Space
@@ -44,16 +46,29 @@ class RestrictProducts:
         """The program with conditions on such products; the same object where there are none."""
         if not any(_product(d) for d in find_defs(program).values()):
             return program
-        live = find_defs(Dead().apply(program))
-        for d in live.values():
+        made = live = Dead().apply(program)  # what has no reader needs no elements
+        defs = find_defs(live)
+        for d in defs.values():
             sides = _product(d)
-            reads = [(r, ld) for r in live.values() for ld in r.reads() if ld.buffer == d.name]
+            reads = [(r, ld) for r in defs.values() for ld in r.reads() if ld.buffer == d.name]
             found = {_condition(d, r, ld, sides) for r, ld in reads} if sides else set()
             condition = found.pop() if len(found) == 1 else None
             if condition is not None and condition not in conjuncts(d.guard):
                 guard = conjunction((*conjuncts(d.guard), condition))
-                program = put_defs(program, d.name, (replace(d, guard=guard),))
-        return program
+                made = put_defs(made, d.name, (replace(d, guard=guard),))
+                made = _before_readers(made, d.name, {r.name for r, _ in reads})
+        return program if made is live else made
+
+
+def _before_readers(program: Program, name: str, readers: Collection[str]) -> Program:
+    """``program`` with the kernel ``name`` in front of the first one of ``readers``.
+
+    That one reads the condition too, so all that the condition reads is computed before.
+    """
+    (own,) = (k for k in program.kernels if k.name == name)
+    others = [k for k in program.kernels if k is not own]
+    first = next(n for n, k in enumerate(others) if k.name in readers)
+    return replace(program, kernels=(*others[:first], own, *others[first:]))
 
 
 def _product(d: Def) -> tuple[str, str] | None:

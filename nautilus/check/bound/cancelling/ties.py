@@ -1,0 +1,191 @@
+"""Computed numbers at ties, where a function with steps such as ``floor`` takes another value.
+
+What ``floor`` gives for a number that roundings move across an integer differs by 1, but a result may be continuous
+there, as that of an interpolation is::
+
+    k[p] = floor(x[p])              f[p] = x[p] - k[p]              Y[p] = (1 - f[p]) * X[k[p]] + f[p] * X[k[p] + 1]
+
+Just below an integer, ``f`` is nearly 1, and just above it, ``k`` is one more and ``f`` nearly 0.  So a tie is not
+another result of ``floor`` beside the same ``x``: the program is evaluated twice, with a few elements of ``x`` just
+below the nearest tie, and just above it.  All that reads ``x``, or computes it again, has the same number.  The
+difference of the two results is the effect of the ties.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import field, replace
+from math import inf
+
+import numpy as np
+
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, substitute, walk
+from nautilus.core.numerics import Array
+from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
+from nautilus.frontend.spec import Spec
+
+FLIPS = 1024  # one element in so many of those that a step decides about is taken to be at a tie
+STEPS = frozenset({"floor", "ceil", "round", "sign", "floordiv", "mod"})  # functions of floats that are not continuous
+_WHOLE = frozenset({"floor", "ceil", "round", "sign", "floordiv"})  # those whose results are integers
+_KEEP_WHOLE = frozenset({"neg", "abs", "min", "max", "add", "sub", "mul"})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The ties are ``(n + offset) * period`` for all integers ``n``; 0 alone where ``period`` is 0.
+
+    ``low``, ``high``: what limits the numbers that the step decides about, such as a ``clamp``.
+    """
+
+    period: float
+    offset: float = 0.0
+    low: float = -inf
+    high: float = inf
+
+    def nearest(self, x: Array) -> Array:
+        """The tie next to each element."""
+        if self.period == 0.0:
+            return np.zeros_like(x)
+        return np.asarray((np.round(x / self.period - self.offset) + self.offset) * self.period)
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """The steps that decide about tensors, by name, and about other expressions, by their :func:`form`.
+
+    ``whole``: the definitions of floats whose values are integers.
+    """
+
+    tensors: Mapping[str, Step] = field(default_factory=dict)
+    forms: Mapping[Expr, Step] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.tensors or self.forms)
+
+
+def ties(spec: Spec, computed: frozenset[str]) -> Ties:
+    """The steps of ``spec`` that have arguments which are rounded, as ``computed`` definitions are."""
+    from nautilus.check.bound.exactness import inexact
+
+    whole, tensors, forms = whole_numbers(spec), dict[str, Step](), dict[Expr, Step]()
+    for e in (n for d in spec.definitions for n in walk(d.expr) if isinstance(n, Op)):
+        step = _step(e, whole)
+        if step is None:
+            continue
+        x = _unconverted(e.args[0])
+        low, high = _limits(spec.definition(x.buffer).expr if isinstance(x, Load) and x.buffer in computed else x)
+        step = replace(step, low=low, high=high)
+        if isinstance(x, Load) and x.buffer in computed:
+            tensors[x.buffer] = step
+        elif any(inexact(n) or (isinstance(n, Load) and n.buffer in computed) for n in walk(x)):
+            forms[form(x)] = step
+    return Ties(tensors, forms, whole)
+
+
+def _step(e: Op, whole: frozenset[str]) -> Step | None:
+    """The step of the operation ``e``; None for one that has none, or an unknown one."""
+    if e.op == "cast":
+        is_step = e.args[0].dtype.is_float and e.dtype.is_int and not is_whole(e.args[0], whole)
+        return Step(1.0) if is_step else None
+    if e.op not in STEPS or not e.dtype.is_float or is_whole(e.args[0], whole):
+        return None
+    if e.op in ("floordiv", "mod"):
+        by = e.args[1]
+        return Step(abs(float(by.value))) if isinstance(by, Const) and by.value else None
+    return Step(0.0) if e.op == "sign" else Step(1.0, 0.5 if e.op == "round" else 0.0)
+
+
+def whole_numbers(spec: Spec) -> frozenset[str]:
+    """The definitions of floats whose values are integers, because a function rounds to these."""
+    found: frozenset[str] = frozenset()
+    for d in spec.definitions:
+        if is_whole(d.expr, found):
+            found |= {d.name}
+    return found
+
+
+def is_whole(e: Expr, known: frozenset[str]) -> bool:
+    """Whether the values of ``e`` are integers, where those of ``known`` definitions are."""
+    match e:
+        case Const(value=value):
+            return float(value).is_integer()
+        case Load(buffer=name, dtype=dtype):
+            return name in known or dtype.is_int
+        case Reduce(op="sum" | "prod" | "max" | "min", body=body):
+            return is_whole(body, known)
+        case Op(op="select", args=(_, a, b)):
+            return is_whole(a, known) and is_whole(b, known)
+        case Op(op="cast", args=(x,)):
+            return x.dtype.is_int or e.dtype.is_int or is_whole(x, known)
+        case Op(op=op, args=args):
+            return op in _WHOLE or (op in _KEEP_WHOLE and all(is_whole(x, known) for x in args))
+    return e.dtype.is_int
+
+
+def _unconverted(e: Expr) -> Expr:
+    while isinstance(e, Op) and e.op == "cast" and e.args[0].dtype.is_float:
+        e = e.args[0]
+    return e
+
+
+def _limits(e: Expr) -> tuple[float, float]:
+    """What no value of ``e`` is below, and above: numbers to which operations limit it."""
+    match _unconverted(e):
+        case Op(op="max" | "min" as op, args=args):
+            known = [_limits(x) for x in args]
+            (a, b), (c, d) = known
+            return (max(a, c), max(b, d)) if op == "max" else (min(a, c), min(b, d))
+        case Op(op="abs" | "sqrt" | "exp" | "exp2"):
+            return 0.0, inf
+        case Const(value=value):
+            return float(value), float(value)
+    return -inf, inf
+
+
+def form(e: Expr) -> Expr:
+    """``e`` with variables named in the order in which they occur, so that definitions with other axes agree."""
+    names = dict.fromkeys(n.name for n in walk(e) if isinstance(n, Var))
+    return substitute(e, {name: Var(f"axis {n}") for n, name in enumerate(names)})
+
+
+@by_identity(1 << 8)
+def _by_node(e: Expr, known: Ties) -> Mapping[int, tuple[Step, str]]:
+    return {id(n): (known.forms[f], repr(f)) for n, f in _candidates(e, known) if f in known.forms}
+
+
+def _candidates(e: Expr, known: Ties) -> Iterator[tuple[Expr, Expr]]:
+    kinds = {(type(f), getattr(f, "op", None)) for f in known.forms}
+    return ((n, form(n)) for n in walk(e) if (type(n), getattr(n, "op", None)) in kinds)
+
+
+def of_nodes(e: Expr, known: Ties) -> Mapping[int, tuple[Step, str]]:
+    """By identity, the nodes of ``e`` that ``known`` steps decide about, with the step and a name of the number."""
+    return _by_node(e, known) if known.forms else {}
+
+
+def at_ties(x: Array, step: Step, name: str, seed: int, error: float) -> Array:
+    """``x`` with a few elements at a distance of ``error`` from their ties, relative to them or to 1.
+
+    Which elements depends on ``seed`` and ``name`` alone.  A tie that is beyond all elements is none of theirs.
+    """
+    if not x.size:
+        return x
+    flat = np.array(x, np.float64).reshape(-1)
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    at = rng.integers(0, x.size, few(x.size))
+    with np.errstate(all="ignore"):
+        own, usual = flat[at], flat[np.isfinite(flat)]
+        tie = step.nearest(own)
+        moved = np.clip(tie + error * np.maximum(np.abs(tie), 1.0), step.low, step.high)
+        reached = (tie >= usual.min(initial=inf)) & (tie <= usual.max(initial=-inf))
+        flat[at] = np.where(np.isfinite(own) & reached, moved, own)
+    return flat.reshape(x.shape)
+
+
+def few(size: int) -> int:
+    """How many of ``size`` elements are taken to be at a tie."""
+    return 1 + size // FLIPS
+

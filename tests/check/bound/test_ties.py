@@ -1,0 +1,110 @@
+"""Steps of computed numbers: a continuous result has the error of its roundings, and another one that of a step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.cancelling.ties import Step, Ties, at_ties, is_whole, ties, whole_numbers
+from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.stated import stated
+from nautilus.check.compare import relative
+from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_spec
+
+HEAD = "dim P = 4096, W = 40\ninput u: f32[P]\ninput I: f32[W]\noutput Y: f32[P]\n"
+APART = """\
+x[p] = u[p] * 4.3 + 19.7
+k[p] = floor(x[p])
+f[p] = x[p] - k[p]
+i[p] = i32(clamp(k[p], 0, W - 2))
+Y[p] = (1 - f[p]) * I[i[p]] + f[p] * I[i[p] + 1] if 0 <= k[p] < W - 1 else 0
+"""
+WRITTEN_OUT = """\
+i[p] = i32(floor(u[p] * 4.3 + 19.7))
+f[p] = u[p] * 4.3 + 19.7 - i[p]
+Y[p] = sum[t: 2](I[i[p] + t] * (f[p] if t == 1 else 1 - f[p]) if 0 <= i[p] + t < W else 0)
+"""
+TRUNCATED = """\
+z[p] = clamp(u[p] * 4.3 + 19.7, 0, 38.999)
+k[p] = i32(z[p])
+Y[p] = I[k[p]] + (I[k[p] + 1] - I[k[p]]) * (z[p] - f32(k[p]))
+"""
+PERIODIC = "Y[p] = sin(6.283185307179586 * ((u[p] * 3.7) % 1)) + I[0]\n"
+NEAREST = "Y[p] = I[i32(clamp(round(u[p] * 4.3 + 19.7), 0, W - 1))]\n"
+SAWTOOTH = "Y[p] = (u[p] * 3.7) % 1 + 0 * I[0]\n"
+OTHER_PERIOD = "Y[p] = (u[p] * 3.7) % (abs(I[0]) + 1)\n"
+
+
+def bound(body: str) -> Bound:
+    return stated(load_spec(HEAD + body))["Y"]
+
+
+@pytest.mark.parametrize("body", [APART, WRITTEN_OUT, TRUNCATED, PERIODIC])
+def test_what_is_continuous_has_no_error_of_a_step(body: str) -> None:
+    assert bound(body).relative < 2e-5 and not bound(body).left_out
+
+
+@pytest.mark.parametrize("body", [NEAREST, SAWTOOTH, OTHER_PERIOD])
+def test_what_is_not_continuous_has_that_of_a_step(body: str) -> None:
+    assert bound(body).relative > 1e-2 or bound(body).left_out
+
+
+@pytest.mark.parametrize("body", [APART, WRITTEN_OUT])
+def test_numbers_that_all_are_next_to_ties_keep_the_bound(body: str) -> None:
+    """Plain f32 arithmetic, where roundings decide about the element that most positions read."""
+    spec, rng = load_spec(HEAD + body), np.random.default_rng(0)
+    near = rng.integers(1, 38, 4096) + rng.uniform(-4e-6, 4e-6, 4096)
+    u, values = ((near - 19.7) / 4.3).astype(np.float32), rng.standard_normal(40).astype(np.float32)
+    x = u * np.float32(4.3) + np.float32(19.7)
+    k = np.floor(x)
+    f, i = x - k, k.astype(int)
+    got = (1 - f) * values[i] + f * values[i + 1]
+    want = run_spec(spec, {"u": u.astype(float), "I": values.astype(float)}, {}, {})["Y"]
+    exact = np.floor(u.astype(float) * 4.3 + 19.7)
+    assert np.count_nonzero(exact != k) > 100
+    assert relative(got.astype(float), want) <= bound(body).relative
+
+
+def test_steps_by_what_decides_about_them() -> None:
+    spec = load_spec(HEAD + APART)
+    assert ties(spec, roundings(spec).computed) == Ties({"x": Step(1.0)}, {}, frozenset("ki"))
+    spec = load_spec(HEAD + WRITTEN_OUT)
+    found = roundings(spec).ties
+    assert not found.tensors and [*found.forms.values()] == [Step(1.0)]
+    assert not roundings(load_spec(HEAD + "Y[p] = I[i32(clamp(floor(u[p]), 0, W - 1))]\n")).ties  # of an input
+
+
+def test_whole_numbers() -> None:
+    text = "a[p] = max(floor(u[p]), 3) * f32(p)\nb[p] = a[p] / 2\nY[p] = a[p] + b[p] + I[0]\n"
+    spec = load_spec(HEAD + text)
+    known = whole_numbers(spec)
+    assert known == {"a"} and is_whole(spec.definition("a").expr, frozenset())
+
+
+@pytest.mark.parametrize(("step", "x", "tie"), [
+    (Step(1.0), 2.7, 3.0), (Step(1.0, 0.5), 2.7, 2.5), (Step(0.0), 2.7, 0.0), (Step(4.0), 5.1, 4.0),
+])  # fmt: skip
+def test_elements_at_ties(step: Step, x: float, tie: float) -> None:
+    values = np.full(5000, x)
+    values[:2] = -9.0, 9.0
+    above, below = (at_ties(values, step, "x", 5, side * 1e-7) for side in (1, -1))
+    moved = above != values
+    assert np.array_equal(moved, below != values) and 1 <= np.count_nonzero(moved) <= 5
+    assert np.allclose(above[moved], tie, atol=1e-6) and (above[moved] > below[moved]).all()
+    assert at_ties(np.zeros(0), step, "x", 1, 1e-7).size == 0
+    assert np.isnan(at_ties(np.full(1, np.nan), step, "x", 1, 1e-7)).all()
+
+
+def test_ties_that_no_number_reaches() -> None:
+    """The logarithm is that of 1 or more; a clamped number is not below its limit, nor is one beyond all others."""
+    assert bound("k[p: P] = floor((p + 1) / (4096.0 + u[0] * 0))\nY[p] = log(k[p] + 1) * u[p] + I[0]\n").relative < 1.0
+    clamped = "z[p] = clamp(u[p] * 4.3 + 19.7, 0, 38.999)\nk[p] = floor(z[p])\n"
+    clamped += "Y[p] = I[i32(k[p])] * (1 - z[p] + k[p]) + I[i32(k[p]) + 1] * (z[p] - k[p])\n"
+    assert bound(clamped).relative < 2e-5
+    values = np.full(100, 0.25)
+    assert np.array_equal(at_ties(values, Step(1.0), "x", 1, 1e-7), values)
+    values[3] = -1.0
+    limited = at_ties(values, Step(1.0, low=0.0), "x", 1, -1e-7)
+    assert (limited[values == 0.25] >= 0.0).all() and not np.array_equal(limited, values)
