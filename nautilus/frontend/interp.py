@@ -320,7 +320,7 @@ class Evaluator:
         """The elements of ``array`` at the index of ``e``."""
         index = [self.value(i) for i in e.index]
         names = union(index, self.order)
-        if not array.size:  # only behind a false condition, so any value is right
+        if not array.size:  # only under a false condition, so any value is right
             return Value(np.zeros([len(self.ranges[n]) for n in names], array.dtype), names)
         single = all(len(v.names) <= 1 for v in index)
         if single and sum(len(v.names) for v in index) == len(names):

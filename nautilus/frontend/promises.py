@@ -139,10 +139,9 @@ def _sum(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
 
 
 def _less(part: Expr) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Pairs of tensors of which ``part`` says that an element of the first one is no larger than that of the second one
-    whose position is as far away as the third value says.
+    """Tensors x and y and distances n of which ``part`` says ``x[i] <= y[i + n]``.
 
-    What is added to the smaller element counts as not negative, as lengths are.
+    A term that is added to the smaller element counts as not negative, as lengths are.
     """
     pairs = [(x, y) for x, y in _ordered(part) if isinstance(x, Load) and isinstance(y, Load)]
     excess = _excess(part)

@@ -71,7 +71,7 @@ class Restricted:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Tensors of row numbers, by name.  ``taken``: the names of the inputs, which are restricted already perhaps."""
+    """Tensors of row numbers, by name.  ``taken``: the names of the inputs, which may be restricted already."""
 
     taken: frozenset[str]
     arrays: dict[str, Array] = field(default_factory=dict)

@@ -6,8 +6,8 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.targets.records import TARGETS, Limits, find
 
 __all__ = [
-    "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "SMEM_WITHOUT_OPT_IN", "TENSOR_MAP_AXES", "VECTOR_BYTES",
-    "WGMMA_COLUMNS", "WGMMA_ROWS", "Limits", "limits",
+    "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "SCATTER_BYTES", "SMEM_WITHOUT_OPT_IN", "TENSOR_MAP_AXES",
+    "VECTOR_BYTES", "WGMMA_COLUMNS", "WGMMA_ROWS", "Limits", "limits",
 ]  # fmt: skip
 
 MAX_BLOCKS = 2**31 - 1  # blocks of a launch in one dimension, and the largest i32
@@ -17,6 +17,7 @@ BOX = 256  # largest number of elements of a box of a tensor map along one axis
 MMA_DEPTH = 16  # terms of one MMA of 16-bit operands
 WGMMA_ROWS, WGMMA_COLUMNS = 64, 256  # rows of one warpgroup MMA, and its columns at most
 BLOCK_REGISTERS = 32768  # elements of 32 bits that the registers of a block hold beside what its threads compute with
+SCATTER_BYTES = 33792  # bytes of a scatter that a block combines in shared memory: several blocks then share an SM
 VECTOR_BYTES = 16  # bytes of the widest access of a thread, and the alignment of the rows that copy units read
 
 

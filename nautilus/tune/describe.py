@@ -89,7 +89,7 @@ def describe_kernel(
 
 
 def _source(plan: KernelPlan, shape: KernelShape | None, threads: int) -> str:
-    """The rule behind the default numbers of ``plan``."""
+    """The rule that gives ``plan`` its default numbers."""
     if shape is None or (shape.kind, plan.mapping.engine) not in {*SOURCES, (ROWS, "warp")}:
         return "general default rules"
     if shape.kind != ROWS:

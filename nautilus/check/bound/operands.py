@@ -16,7 +16,7 @@ SHORT: Final = 128
 WHOLE: Final = 256
 
 
-#: Functions behind which a product may have factors.
+#: Functions that may be applied to a product, or to a factor of one.
 AROUND: Final = frozenset({"cast", "neg", "select"})
 
 

@@ -86,7 +86,7 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
 _TARGET: Mapping[DType, DType] = {d: d if d.is_half else DType.F16 for d in DType if d.is_half or d.is_float8}
 
-_FITS_F8 = 448.0 * (1 + 2.0**-13)  # likewise for f8e4m3, which ends at 464
+_FITS_F8 = 448.0 * (1 + 2.0**-13)  # 448 with errors of its computation; f8e4m3 has NaN from 464 on
 _ROUNDS_F16 = 65519.75  # a number of 4 bits and the largest one of f16 are 65519, which f16 rounds to 65504
 _SHORT_BITS = 16
 

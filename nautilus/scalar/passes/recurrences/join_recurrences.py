@@ -39,7 +39,7 @@ class JoinRecurrences:
     def apply(self, program: Program) -> Program:
         """The program whose recurrences have more nests."""
         for name in [k.name for k in program.kernels if is_recurrence(k)]:
-            while (made := _behind(program, name) or _in_front(program, name)) is not None:
+            while (made := _after(program, name) or _in_front(program, name)) is not None:
                 program = made
         return program
 
@@ -47,7 +47,7 @@ class JoinRecurrences:
 # -- after ---------------------------------------------------------------------------------------
 
 
-def _behind(program: Program, name: str) -> Program | None:
+def _after(program: Program, name: str) -> Program | None:
     """The program with one more definition in the steps of recurrence ``name``; None if there is none."""
     at = next(n for n, k in enumerate(program.kernels) if k.name == name)
     k = program.kernels[at]
