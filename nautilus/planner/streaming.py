@@ -80,12 +80,12 @@ def cut(plan: KernelPlan, unified: Unified, loop: str, grid: int, row: int, resu
     warps = more * (PAIR if grid > many else WARPS)
     # a few bytes beside the rows, such as the index of a page, do not halve the step
     step = max(ROWS, min(128, floor_pow2(STAGE * 17 // 16 // max(1, more * row))))
-    made, widest = _computed(plan, unified, loop)
+    computed, widest = _computed(plan, unified, loop)
 
     def fits(warps: int, step: int) -> bool:
-        return warps * step * max(row * 2, made) + _RESERVE // WARPS * max(WARPS, warps) <= target.smem_block
+        return warps * step * max(row * 2, computed) + _RESERVE // WARPS * max(WARPS, warps) <= target.smem_block
 
-    while step > ROWS and made and (step * widest > COMPUTED or not fits(warps, step)):
+    while step > ROWS and computed and (step * widest > COMPUTED or not fits(warps, step)):
         step //= 2
     while warps > 1 and not fits(warps, step):
         warps //= 2
@@ -119,12 +119,12 @@ def _computed(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
     """
     tiles = {a.name: a.tile for a in plan.axes if a.name != loop}
     size, widest = 0, 0
-    for made, every in computed_operands(unified.defs, loop):
+    for operand, every in computed_operands(unified.defs, loop):
         places = {x for ld in every for at in ld.index for x in loads(at)}
         read = [ld for ld in every if ld not in places]
-        elements = prod(tiles.get(x, 1) for x in free_vars(made))
+        elements = prod(tiles.get(x, 1) for x in free_vars(operand))
         counts = [count_elements(ld, tiles) for ld in read if ld.dtype.bytes == 1]
-        size += made.dtype.bytes * elements + 2 * sum(n for n in counts if n < elements)
+        size += operand.dtype.bytes * elements + 2 * sum(n for n in counts if n < elements)
         widest = max(widest, elements if len(read) > 1 else 0)
     return size, widest
 

@@ -4,24 +4,24 @@ Switch: ``WarpgroupPlan.warp_specialised``.  Before the pass, the kernel's TMA l
 consumers run the same body.  After the pass, the body is one ``roles`` op:
 
 * ``producer``: the slice of the body that the loads need, that is the loads and the control flow around them, in
-  program order.  Each site of a pipeline (``analysis/pipelines``) becomes: wait until the stage is empty, announce the
+  program order.  Each site of a pipeline (``analysis.pipelines``) becomes: wait until the stage is empty, announce the
   bytes, issue the loads, advance the pipeline.  A buffer with one part per consumer is loaded for all consumers there.
 * ``consumers``: the body without its loads.  The wait for the bytes of an instance stands before its first reader.  The
   release of its stage (one arrival per warp) and the advance of the pipeline stand after its last reader.  If the
   readers are in a nested op that loads nothing of the pipeline, the wait and the release surround that op.
 
-Results may be stored through a stage of a pipeline (``stage_aliasing``).
+Results may be stored through a stage of a pipeline (``rewriting.stage_aliasing``).
 
 The depth of a pipeline is ``stages`` if a loop fills it, else ``resident_stages``.  The release of a stage never
 depends on a load that is later in program order, so a producer that follows program order cannot deadlock.  A pass that
 moves a release down must keep it before the site ``depth`` instances later.
 
-A kernel is not changed (its loads are then awaited in place, ``await_copies``) when
+A kernel is not changed (its loads are then awaited in place, ``await-copies``) when
 
 * it has no synchronous TMA load, or already has roles;
 * the address of a load, or a condition or bound around it, depends on a fragment, because the producer has none;
 * threads exchange values through shared memory, because this needs barriers of the whole block; those of one consumer
-  may do so in a stage of its own (``stage_stores``).
+  may do so in a stage of its own (``stage-stores``).
 
 ScheduleError: stages, waits or registers do not fit (PTX ISA, "setmaxnreg").
 """

@@ -1,6 +1,6 @@
 """Overlaps MMAs with elementwise work: a part of the loop body runs one iteration ahead.
 
-``mma_stages`` cuts the body into two stages.  Stage 0 consists of A (level-0 MMAs and their loads) and R (the
+``analysis.mma_stages`` cuts the body into two stages.  Stage 0 consists of A (level-0 MMAs and their loads) and R (the
 elementwise work on their results); stage 1 is B.  The loop ::
 
     for t in lo..hi:  A(t); R(t); B(t)
