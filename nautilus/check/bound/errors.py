@@ -270,7 +270,7 @@ class Rounding(Evaluator):
         u = self.unit(dtype)
         f = FUNCTIONS[e.op]
         if f.scales_argument:
-            argument = line_up(self.value(e.args[0]), value.names, self.order)
+            argument = line_up(self.value(e.args[0]), value.names)
             x = eval_op(e.op, [argument + u * self.argument_errors(e.args[0], value.names)], dtype)
         if e.op in _DISCONTINUOUS:
             return self.flipped(x, np.ones(())) if self.computed(e) else x
@@ -302,7 +302,7 @@ class Rounding(Evaluator):
         for t in terms:
             term = self.value(t)
             size = np.where(np.isfinite(term.array), np.abs(term.array), 0.0)
-            total = total + line_up(Value(size * self.signs(size.shape), term.names), names, self.order)
+            total = total + line_up(Value(size * self.signs(size.shape), term.names), names)
         return total
 
     def converted(self, e: Op, x: Array) -> Array:
