@@ -28,7 +28,7 @@ from nautilus.core.expr.nodes import walk as nested
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds, divisor, linear_in
-from nautilus.core.index.sizes import nominal
+from nautilus.core.index.sizes import blocks, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
@@ -46,7 +46,7 @@ from nautilus.planner.products.dots import Dot, digit, dot_of, step_within
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.targets.limits import VECTOR_BYTES, WGMMA_ROWS, Limits
 from nautilus.targets.memory_rates import SECTOR
 

@@ -13,8 +13,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from nautilus.check.bound.exactness import U32, U64, inexact, instruction_error, keeps, rounds_at_store, scales, selects
-from nautilus.check.bound.operands import AROUND, SHORT, WHOLE, multiplies, operand_type, unscaled_factors
+from nautilus.check.bound.exactness import (
+    U32,
+    U64,
+    inexact,
+    instruction_error,
+    is_rounded,
+    keeps,
+    rounds_at_store,
+    scales,
+    selects,
+)
+from nautilus.check.bound.operands import AROUND, multiplies, operand_type, unscaled_factors
 from nautilus.check.bound.sums.orders import (
     LARGEST,
     accumulations,
@@ -39,6 +49,7 @@ from nautilus.frontend.interp import STEP, Evaluator, product_factors, run_spec
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.frontend.values import Value, line_up
 from nautilus.scalar.analysis.ranges.precision import in_bf16
+from nautilus.targets.limits import SHORT_DEPTH, WHOLE_DEPTH
 
 #: What a tensor core cuts off the sum so far at each accumulation, in units of u, and in 8-bit MMAs relative to it.
 _CUT, _SHORT_CUT = 1.0, 2.0**-13
@@ -65,11 +76,6 @@ def engine_of(e: Reduce) -> DType | None:
     known = [t for t in types if t is not None]
     short = len(known) == len(types) and all(t.bits <= 16 or t is DType.TF32 for t in known)
     return max(known, key=lambda t: t.bits) if known and short else None
-
-
-@by_identity(1 << 10)
-def _is_computed(e: Expr, computed: frozenset[str]) -> bool:
-    return any(inexact(n) or (isinstance(n, Load) and n.buffer in computed) for n in walk(e))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +253,7 @@ class Rounding(Evaluator):
 
     def computed(self, e: Expr) -> bool:
         """Whether the value of ``e`` is rounded anywhere on its way from the inputs."""
-        return _is_computed(e, self.how.computed)
+        return is_rounded(e, self.how.computed)
 
     # ---- operations
     def compute(self, e: Expr) -> Value:
@@ -439,7 +445,7 @@ class Rounding(Evaluator):
     def short(self, total: Array, squares: Array, count: int) -> Array:
         """Errors of sums in MMAs of 8-bit floats: each term is cut off relative to the largest of the sum so far."""
         typical = np.sqrt(squares / max(count, 1))
-        chunk = count if count <= WHOLE else SHORT
+        chunk = count if count <= WHOLE_DEPTH else SHORT_DEPTH
         largest = np.maximum(np.abs(total) * chunk / count, 3.0 * typical)
         if self.probe.coherent:  # half a unit of each term, with its sign
             many = np.abs(total) / np.where(typical > 0.0, typical, 1.0)

@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, UnsupportedError
+from nautilus.core.index.sizes import blocks
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.core.schedule.plans import MAX_SPLITS
 from nautilus.core.tiles import floor_pow2
@@ -27,7 +28,7 @@ from nautilus.planner.streaming import MULTIPROCESSORS, SHORTEST
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
-from nautilus.scalar.analysis.derived_names import GRID, LOOP, blocks
+from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 

@@ -33,9 +33,9 @@ from nautilus.core.text.names import unused
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import nest
 from nautilus.scalar.analysis.states.step_products import StepProducts
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
+from nautilus.scalar.rewriting import nest
 from nautilus.scalar.rewriting.recurrence_reads import (
     Placement,
     Steps,

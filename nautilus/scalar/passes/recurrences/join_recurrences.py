@@ -22,10 +22,9 @@ from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
-from nautilus.scalar.analysis.derived_names import nest
 from nautilus.scalar.analysis.states.recurrences import Form, form_of, nests
 from nautilus.scalar.ir import Kernel, Program, Stmt, Store, Update, expressions, statements, with_expressions
-from nautilus.scalar.rewriting import map_statements, substituted
+from nautilus.scalar.rewriting import map_statements, nest, substituted
 from nautilus.scalar.rewriting.recurrences import step_nest
 
 
