@@ -2,9 +2,9 @@
 
 Arrays are drawn without regard to the facts and then moved, one fact after another, until every fact holds:
 
-* an axis along which facts order neighbours, as ``start[b] <= start[b + 1]`` does, or ``start[b] + len[b] <= start[b +
-  1]``, or ``start[b] <= end[b]`` with ``end[b] <= start[b + 1]``, is sorted once, so that the steps keep the
-  distribution of what was drawn;
+* an axis along which facts order neighbours is sorted once, so that the steps keep the distribution of what was drawn.
+  Such facts are ``start[b] <= start[b + 1]``, ``start[b] + len[b] <= start[b + 1]``, and ``start[b] <= end[b]`` with
+  ``end[b] <= start[b + 1]``;
 * of a comparison that does not hold, one element is moved to the value that makes it hold (:func:`_moved`): one that
   has no neighbour in the comparison first, then the one on the right; another one in each further pass over the facts,
   in the end any one, because a chain of neighbours that is moved in one direction may meet its bound;

@@ -49,9 +49,9 @@ def refusal(error: Exception, schedule: Schedule | None) -> tuple[Refusal, ...]:
     return tuple(Refusal(_in_any_order(k), error) for k in schedule.kernels if k.name == kernel)
 
 
-def is_refused(schedule: Schedule, refusals: Iterable[Refusal]) -> bool:
-    """Whether ``schedule`` plans a kernel as ptxas has refused it."""
-    return _found(schedule, refusals, frozenset()) is not None
+def is_refused(schedule: Schedule, refusals: Iterable[Refusal], spilling: frozenset[str] = frozenset()) -> bool:
+    """Whether ``schedule`` plans a kernel as ptxas has refused it; ``spilling``: kernels whose spills are accepted."""
+    return _found(schedule, refusals, spilling) is not None
 
 
 @dataclass(frozen=True)

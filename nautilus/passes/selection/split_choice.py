@@ -1,10 +1,10 @@
 """Splits of long reductions by the cost model, where the rules of :mod:`nautilus.planner.cuts` leave the GPU idle.
 
-The candidates are made from the plan of the rules: a kernel with fewer blocks than :data:`FEW` for each multiprocessor
-that takes :data:`WORTH` seconds or more, and whose loop no rule has split, has its longest loop, or the outer one of a
-reduction over several long axes, cut into chunks that fill the multiprocessors once, twice, four or eight times.  A
-candidate replaces the choice of the rules where the prediction for the whole program, with the kernel that combines the
-chunks, is shorter by :data:`MARGIN`.
+Candidates are kernels of the plan of the rules with fewer blocks than :data:`FEW` for each multiprocessor, which take
+:data:`WORTH` seconds or more, and whose loop no rule has split.  The longest loop of such a kernel, or the outer one of
+a reduction over several long axes, is cut into chunks that fill the multiprocessors once, twice, four or eight times.
+A candidate replaces the choice of the rules where the prediction for the whole program, with the kernel that combines
+the chunks, is shorter by :data:`MARGIN`.
 """
 
 from __future__ import annotations

@@ -262,18 +262,18 @@ class _Placer:
         Raises ScheduleError.
         """
         before: dict[int, MemOp] = {}
-        behind: dict[int, list[MemOp]] = {}
+        after: dict[int, list[MemOp]] = {}
         inner: dict[int, MemOp] = {}
         start, read, vectors = -1, list[int](), set[str]()
         first = dict(sites(body, self.pipeline))
         for n, op in enumerate(body):
             if n in first:
-                self._close(body, start, read, before, behind)
+                self._close(body, start, read, before, after)
                 start, read = n, []
             elif is_load(op, self.names):
                 continue
             elif isinstance(op, IfOp | ForOp) and has_load(op, self.names):
-                self._close(body, start, read, before, behind)
+                self._close(body, start, read, before, after)
                 start, read = -1, []
                 inner[n] = replace(op, body=self.block(op.body))
             elif readers(op, self.names):
@@ -285,16 +285,16 @@ class _Placer:
                 vectors |= _loaded(op)
             elif start >= 0 and not vectors.isdisjoint(reads(op)):
                 read.append(n)
-        self._close(body, start, read, before, behind)
+        self._close(body, start, read, before, after)
         out: list[MemOp] = []
         for n, op in enumerate(body):
             out += [before[n]] if n in before else []
             out += [] if is_load(op, self.names) else [inner.get(n, op)]
-            out += behind.get(n, [])
+            out += after.get(n, [])
         return tuple(out)
 
     def _close(
-        self, body: Ops, start: int, read: list[int], before: dict[int, MemOp], behind: dict[int, list[MemOp]]
+        self, body: Ops, start: int, read: list[int], before: dict[int, MemOp], after: dict[int, list[MemOp]]
     ) -> None:
         """Ends the instance that began at ``start``. An instance without readers has a wait too."""
         if start < 0:
@@ -304,7 +304,7 @@ class _Placer:
         if last is None:
             raise ScheduleError(f"the store from shared buffer {pipeline.name} is not waited for", kernel=self.kernel)
         before[read[0] if read else start] = MbarWait(pipeline.full, pipeline.stage, pipeline.phase, span)
-        behind[last] = [
+        after[last] = [
             MbarArrive(pipeline.empty, pipeline.stage, "warp", span=span),
             AdvanceOp(pipeline.state.name, span=span),
         ]

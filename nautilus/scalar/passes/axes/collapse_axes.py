@@ -15,10 +15,14 @@ two dimensions of a buffer agree, so that its shape has one dimension instead: i
 same.  A buffer with strides keeps its axes.  An argument keeps the shape that the caller gives it
 (``Buffer.array_shape``).
 
-Axes collapse only where a plan depends on it: two that are reduced together, two that are rows, or columns, of a matrix
-product, and those in front of an axis along which an elementwise definition reads or writes contiguous memory, where
-whole warps do not fit it (129 elements, of which each row starts at another address), with all that has to follow.
-Others are coordinates of blocks and cost nothing.
+Axes collapse only where a plan depends on it, because others are coordinates of blocks and cost nothing:
+
+* two that are reduced together;
+* two that are rows, or columns, of a matrix product;
+* those in front of an axis along which an elementwise definition reads or writes contiguous memory, if whole warps do
+  not fit it (129 elements, of which each row starts at another address).
+
+Where two axes collapse, those that other definitions read at the same positions collapse with them.
 """
 
 from __future__ import annotations
