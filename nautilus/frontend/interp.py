@@ -68,11 +68,6 @@ def exactly(
     return made, round_to(made, d.stored) if d.is_output else made
 
 
-def round_outputs(spec: Spec, values: Mapping[str, Array]) -> dict[str, Array]:
-    """``values`` rounded to the outputs' declared types (still float64, int64 or bool)."""
-    return {t.name: round_to(values[t.name], t.dtype) for t in spec.outputs}
-
-
 def resolve_sizes(spec: Spec, inputs: Mapping[str, Any], sizes: Mapping[str, int] | None = None) -> dict[str, int]:
     """The value of every runtime dim, from ``sizes`` or from the inputs' shapes. Raises InputError."""
     known = dict(sizes or {})
