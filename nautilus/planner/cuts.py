@@ -184,7 +184,10 @@ def _product(d: Def) -> tuple[Dot, tuple[Expr, Expr]] | None:
 def default_splits(
     program: Program, arch: str = DEFAULT_TARGET, fallbacks: Fallbacks = NO_FALLBACKS, invariant: bool = False
 ) -> tuple[SplitPlan, ...]:
-    """The splits of every kernel whose default plan has too few outstanding bytes."""
+    """The splits of every kernel whose default plan has too few outstanding bytes.
+
+    ``invariant``: numbers of chunks do not depend on sizes that are known only at launch (``--batch-invariant``).
+    """
     defs = read_defs(program)
     if not any(_may_split(d) for d in defs.values()):
         return ()

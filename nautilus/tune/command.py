@@ -157,7 +157,7 @@ def _runners(
 
 
 def study_label(spec: Spec, key: str, space: SearchSpace, measure: str) -> str:
-    """The label of a study; equal labels imply comparable trials."""
+    """The label of a study; equal labels imply comparable trials.  ``key``: the hash of the task."""
     return f"{spec.name}-{key[:10]}-{space.hash}-{measure}"
 
 

@@ -189,6 +189,8 @@ def lane_addresses(w: Writer, op: ma.MmaOp, t: Tiling) -> dict[str, Lane]:
 def lane_address(w: Writer, slot: ma.Slot, layout: str, t: Tiling, is_a: bool, *, paired: bool) -> Lane:
     """Declare the address that a lane gives to ldmatrix for the first block of its warp's part.
 
+    ``is_a``: the fragment is one of A, else of B.  ``paired``: one ldmatrix loads two column tiles of B.
+
     Later blocks are multiples of 8 rows and 16 columns away.  One xor therefore applies their column bytes to the
     swizzled chunk, and all other terms of their addresses are constants.
     """
