@@ -14,16 +14,12 @@ do not hide.  They are loaded in the iteration before, into registers that the l
 
 A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, if the
 kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
-they are in four cases:
-
-* their elements need more than :data:`ROOM` registers of a thread;
-* the loop has no copies that run ahead, so that it waits for memory in any case;
-* a multiprocessor has more than :data:`FEW` warps, which hide the wait.  The registers would then cost blocks (4-bit
-  weights times 32 rows on an H200: 44 us without, 54 us with loads ahead);
-* in a loop of MMAs of warps, the accumulators and the widest value already fill the registers of a thread.
-
-In loops of warpgroup MMAs, whose consumers have few registers, only values from which operands in shared memory are
-computed are loaded ahead, such as the scales of a dequantised tile.
+:data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
+in any case.  They stay too where a multiprocessor has more than :data:`FEW` warps, which hide the wait: the registers
+would cost blocks (4-bit weights times 32 rows on an H200: 44 us without, 54 us with loads ahead).  Nor has a loop of
+MMAs of warps room for them whose accumulators and widest value already fill the registers of a thread.  In loops of
+warpgroup MMAs, whose consumers have few registers, only what operands in shared memory are made from is loaded ahead,
+such as the scales of a dequantised tile.
 """
 
 from __future__ import annotations
@@ -56,12 +52,10 @@ from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.targets.limits import limits
 from nautilus.targets.rates import machine
 
-ROOM = 16  # largest number of registers of a thread for the elements of the next iteration
-FEW = 8  # largest number of warps of a multiprocessor that do not hide the latency of a load
-ALONE = 16  # the same for blocks of one warp, such as chunks of keys, which wait for no other warp at a barrier
-FEWEST = (
-    4  # largest number of warps of a multiprocessor for which blocks of several warps use all of ``ROOM``, not half
-)
+ROOM = 16  # registers of a thread for the elements of the next iteration, at most
+FEW = 8  # warps of a multiprocessor that do not hide the latency of a load
+ALONE = 16  # the same number for blocks of one warp, such as chunks of keys, where no other warp waits at a barrier
+FEWEST = 4  # largest number of warps, in larger blocks, beside which loads have the whole room, and not half of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +94,9 @@ def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not _runs_ahead(op) or _is_crowded(kernel, op, room, most):
             return (op,)
-        wanted = _read_by_stores(op) if any(map(is_wgmma, op.body)) else None
+        made = _made_from(op) if any(map(is_wgmma, op.body)) else None
         found = (x for x in independent(kernel, op) if _is_used(x, op))
-        loads = _fitting(kernel, [x for x in found if wanted is None or x.result.name in wanted], room)
+        loads = _fitting(kernel, [x for x in found if made is None or x.result.name in made], room)
         return _ahead(op, loads, names) if loads else (op,)
 
     body = rebuild(kernel.body, rule)
@@ -136,15 +130,15 @@ def _is_crowded(kernel: MemKernel, loop: ForOp, room: int, most: int) -> bool:
     return sum(registers(kernel, f) for f, _ in loop.carried) + widest + room > most
 
 
-def _read_by_stores(loop: ForOp) -> set[str]:
-    """The fragments from which ``loop`` computes what it stores to shared memory."""
-    ops = {d.name: x for x in loop.body for d in defined(x)}
+def _made_from(loop: ForOp) -> set[str]:
+    """The fragments from which ``loop`` makes what it stores to shared memory."""
+    made = {d.name: x for x in loop.body for d in defined(x)}
     found, todo = set[str](), [x.value.name for x in loop.body if isinstance(x, SharedStore)]
     while todo:
         name = todo.pop()
-        if name in ops and name not in found:
+        if name in made and name not in found:
             found.add(name)
-            todo += reads(ops[name])
+            todo += reads(made[name])
     return found
 
 

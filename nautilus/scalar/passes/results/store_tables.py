@@ -9,8 +9,8 @@ Every block computes the same 64 of them.  They are computed once, and read from
     C_table[u, r] = cos((2 * r + 1) * u * 0.19634954084936207)
     C[y] sum= X[y // 8 * 8 + r] * C_table[y % 8, r]
 
-A part of a value becomes a table if it reads no memory, depends on remainders of positions, and takes :data:`COSTLY`
-issue slots or more.  At least :data:`SHARED` terms read each element of the table, whose size is known.  The
+A part of a value becomes a table where it reads no memory and depends on remainders of positions, takes :data:`COSTLY`
+issue slots or more, and has at least :data:`SHARED` terms for each of its elements, whose number is known.  The
 evaluations that this saves take longer than the tensors of the definition take to be read and written, and than two
 launches.  Operands of products of matrices stay, because a tile computes each once (``store-operands`` stores them
 where that is not enough).

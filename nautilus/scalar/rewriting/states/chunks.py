@@ -215,7 +215,7 @@ class StateChunks:
         marks = None if self.marks is None else calc("mul", self.marks, steps)
         return self.power(Op("mul", (Op("cast", (steps,), self.dtype), self.w), self.dtype), marks)
 
-    def between(self, s: Expr, t: Expr, before: bool = False) -> Expr | None:
+    def behind(self, s: Expr, t: Expr, before: bool = False) -> Expr | None:
         """``G(s, t)``; ``before``: up to the step before ``t``."""
         if self.w is None:
             return None
@@ -272,10 +272,10 @@ class StateChunks:
         of = calc("add", chunk, first) if first else chunk
         at = calc("add", calc("mul", of, self.length), place)
         scale, x, u = self.added(at)
-        factor = self.between(at, self.last(of))
+        factor = self.behind(at, self.last(of))
         if self.by_row and factor is not None:
             t = calc("add", calc("mul", chunk, self.length), place)
-            moved = product_of([f for f in (self.between(t, self.last(chunk)), substitute(m.x, {self.t: t})) if f])
+            moved = product_of([f for f in (self.behind(t, self.last(chunk)), substitute(m.x, {self.t: t})) if f])
             made = self.operand_of("operand", moved, t)
             outer, rows = ([Var(a.name) for a in axes] for axes in (m.outer, m.rows))
             factor, x = None, self.element(made, (*outer, of, place, *rows))
@@ -351,7 +351,7 @@ class StateChunks:
         source = self.axis(self.s, self.steps)
         both = self.define(f"{r.target.name}_product", (*m.outer, m.time, source), multiplied(r.inside, x), m.rows)
         product = Load(both.name, (*(Var(a.name) for a in m.outer), t, s), self.dtype, m.span)
-        parts = [f for f in (self.between(s, t, r.before), scale, product, u) if f is not None]
+        parts = [f for f in (self.behind(s, t, r.before), scale, product, u) if f is not None]
         par = (*m.outer, m.time, *m.columns)
         made = self.define(f"{r.target.name}_inside", par, product_of(parts), (source,), self.earlier(s, t, r.before))
         return Load(made.name, tuple(Var(a.name) for a in par), self.dtype, m.span)
@@ -364,7 +364,7 @@ class StateChunks:
         start = calc("mul", Var(self.chunk), self.length)
         later, earlier = (calc("add", start, Var(x)) for x in (self.place, self.source))
         scale, x, _ = self.added(Var(self.t))
-        factor = None if self.by_row else self.between(earlier, later, r.before)
+        factor = None if self.by_row else self.behind(earlier, later, r.before)
         parts = [f for f in (factor, scale and substitute(scale, {self.t: earlier})) if f is not None]
         made = weights(self, r.target.name, Pairs(self, r.target.name, r.inside, x, r.before), parts, r.before)
         weight = self.element(made, [*(Var(a.name) for a in m.outer), chunk, place, source])

@@ -105,7 +105,7 @@ class Corrections:
             parts.append(substitute(pairs.value(), {c.place: self.within(o), c.source: self.within(s)}))
         else:
             sums = c.define("overlap", par, product_of([k, x]), m.rows, earlier)
-            between = c.between(at, t, before=True)
+            between = c.behind(at, t, before=True)
             parts += [Load(sums.name, tuple(Var(a.name) for a in par), c.dtype, m.span)]
             parts += [] if between is None else [between]
         known = self.kept(product_of(parts), number(0, c.dtype))
@@ -276,7 +276,7 @@ class Corrections:
         here, at = (*outer, n, *columns, *own), (*outer, n, *columns, o)
         old, factor = self.read(entry, here), c.whole(n)
         t = self.position(n, o)
-        decay = None if c.by_row else c.between(t, c.last(n))
+        decay = None if c.by_row else c.behind(t, c.last(n))
         change_of = right = self.read(change, at)
         state = self.rounded(self.read(entry, here))
         early: list[Def] = []  # first in a step, so that the parts are loaded first
@@ -316,7 +316,7 @@ class Corrections:
         n, o = Var(c.chunk), Var(c.place)
         t = self.position(n, o)
         x, inside = substitute(m.x, {c.t: t}), self.inside(t)
-        decay = c.between(t, c.last(n)) if c.by_row else None
+        decay = c.behind(t, c.last(n)) if c.by_row else None
         if inside is None and decay is None and isinstance(strip_conversions(x), Load):
             return x
         x = x if inside is None else calc("select", inside, x, number(0, c.dtype))

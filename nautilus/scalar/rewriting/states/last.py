@@ -46,7 +46,7 @@ def last_state(c: StateChunks, entry: Buffer | None) -> Buffer:
     inside = calc("lt", at, c.steps) if c.steps % c.length else None
     axes = {a.name: a for a in (*m.outer, *m.rows, *m.columns)}
     par = tuple(axes[name] for name in m.order if name != m.time.name)
-    parts = [f for f in (c.between(at, t), *c.added(at)) if f is not None]
+    parts = [f for f in (c.behind(at, t), *c.added(at)) if f is not None]
     value: Expr = c.read(c.define("last_added", par, product_of(parts), (c.axis(c.place, c.length),), inside), par)
     if entry is not None:
         columns_first = m.correction is not None

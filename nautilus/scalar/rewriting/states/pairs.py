@@ -79,7 +79,7 @@ class Pairs:
         block = calc("add", self.start, calc("mul", Var(self.block), size))
         t, s = (calc("add", block, Var(n)) for n in (c.place, c.source))
         axes = (self.blocks(size), c.axis(c.place, size), c.axis(c.source, size))
-        factor = c.between(s, t, self.before)
+        factor = c.behind(s, t, self.before)
         assert factor is not None
         later = c.inside_of(s if self.m.reverse else t)
         guard = conjunction((c.in_order(Var(c.place), Var(c.source), self.before), later))
@@ -105,7 +105,7 @@ class Pairs:
         whole = calc("mul", calc("floordiv", place, 2 * size), 2 * size)
         boundary = calc("add", self.start, calc("add", whole, size if self.m.reverse else size - 1))
         far = calc("eq", calc("mod", calc("floordiv", place, size), 2), 0 if self.m.reverse else 1)
-        later, earlier = c.between(boundary, t, self.before), c.between(t, boundary)
+        later, earlier = c.behind(boundary, t, self.before), c.behind(t, boundary)
         assert later is not None and earlier is not None
         sides = (product_of([f, substitute(e, {c.t: t})]) for f, e in ((later, self.q), (earlier, self.x)))
         return c.operand_of(f"{self.name}_sides_{size}", calc("select", far, *sides), t)
