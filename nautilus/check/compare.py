@@ -111,7 +111,7 @@ def exact(
     Floats close to a tie decide about these.
     """
     if np.shape(got) != np.shape(want):
-        return _shapes(got, want)
+        return _shapes(got)
     wrong = np.asarray(got) != np.asarray(want)
     if not wrong.any():
         return None
@@ -200,14 +200,14 @@ def _delta(got: Array, want: Array) -> Array:
 def _unlike(got: Array, want: Array) -> Difference | None:
     """The difference where the shapes differ, or inf and NaN do not stand at the same places."""
     if np.shape(got) != np.shape(want):
-        return _shapes(got, want)
+        return _shapes(got)
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
     same = (got == want) | (np.isnan(got) & np.isnan(want))
     wrong = np.asarray(~same & ~(np.isfinite(got) & np.isfinite(want)))
     return _difference(got, want, wrong, float("inf")) if wrong.any() else None
 
 
-def _shapes(got: Array, want: Array) -> Difference:
+def _shapes(got: Array) -> Difference:
     return Difference(np.shape(got), float("nan"), float("nan"), float("inf"), int(np.size(got)))
 
 

@@ -11,9 +11,9 @@ within the stated bound needs none.
 Inputs are outside the stated range where an intermediate result leaves the range of its type, or where roundings decide
 between a finite result and another one.
 
-Where the stated bound is that of a step from the result of the step before, and where the effect of the roundings on
-these inputs is above that of a useful bound, the result is compared with single steps from its own states
-(:meth:`Reference.against`).  Where the bound is that of the first steps, the comparison is.
+The result of a recurrence is compared with single steps from its own states (:meth:`Reference.against`) in two cases:
+the stated bound is that of a step from the result of the step before, or the roundings have a larger effect on these
+inputs than a useful bound allows.  Where the bound is that of the first steps, only these are compared.
 """
 
 from __future__ import annotations

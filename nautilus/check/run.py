@@ -85,14 +85,14 @@ def _check_larger(declared: Check, found: Sequence[Variant], checked: list[list[
             declared.add("pass", subject, "skip", said)
 
 
-def check(request: Request, *, seed: int = 0, device: str = "auto", full_size: bool = False) -> Report:
+def check(request: Request, *, seed: int = 0, device: str = "auto") -> Report:
     """Check one compilation, and every variant of it; see :func:`check_spec`."""
     whole, one = Clock(_SECONDS), replace(request, variants=1)
     found = compile_checked(replace(request, keep_runtime=True)).variants if request.variants > 1 else None
     every = [v for v in found.all if v.name != GENERAL] if found is not None else []
     left = whole.left  # the variants have taken a part of the time
     first = (1.0 - _OF_VARIANTS if every else 1.0) * left
-    report = check_spec(one, seed=seed, device=device, full_size=full_size, seconds=first)
+    report = check_spec(one, seed=seed, device=device, seconds=first)
     clock = Clock(_OF_VARIANTS * left)
     for n, v in enumerate(every):
         if n and not clock.left:
@@ -101,6 +101,6 @@ def check(request: Request, *, seed: int = 0, device: str = "auto", full_size: b
         own = replace(one, schedule=v.schedule, assumed=v.assumed)
         changed = replace(one, unaligned=True) if v.name == UNALIGNED else own
         seconds = clock.left / (len(every) - n)
-        checked = check_spec(changed, seed=seed, device=device, full_size=full_size, seconds=seconds)
+        checked = check_spec(changed, seed=seed, device=device, seconds=seconds)
         report.outcomes += (replace(o, subject=f"{o.subject} of variant {v.name}") for o in checked.outcomes)
     return report

@@ -104,9 +104,9 @@ class Declaration:
             if "role" not in f.metadata:
                 raise TypeError(f"{cls.__name__}.{f.name} has no role")
             self.roles[f.name] = f.metadata["role"]
-        #: what the op itself reads (not what is inside it), in the order of its fields; maybe slots among the values
+        #: what the op itself reads (not what is inside it), in the order of its fields; slots may be among the values
         self.operands = self._collected("operands", Kind.OPERAND, Kind.CARRIED)
-        #: what is defined for the ops after it, and what its region has names for besides
+        #: the values for the ops after it, and those that only its region reads
         self.results = self._collected("results", Kind.RESULT)
         self.arguments: Read = self._collected("arguments", Kind.CARRIED, end=0)
         #: the expressions that the op evaluates itself, without those of its slots

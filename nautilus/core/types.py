@@ -152,7 +152,8 @@ def value_limits(dtype: DType) -> tuple[float, float]:
     return 0.0, 1.0
 
 
-#: Types of indices, of 16-bit floats, and of 8-bit integers.
+#: Compute types, and types of indices, of 16-bit floats, and of 8-bit integers.
+COMPUTE_TYPES = frozenset(d for d in DType if d.compute is d)
 INDEX_TYPES = frozenset({DType.I32, DType.I64})
 HALVES = tuple(d for d in DType if d.is_half)
 BYTES = (DType.I8, DType.U8)

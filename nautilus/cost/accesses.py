@@ -57,7 +57,7 @@ def store_work(buffer: Buffer, op: GlobalStore, layout: FragLayout, warps: int) 
 
 
 def with_strides(buffer: Buffer) -> Buffer:
-    """``buffer`` with numbers for strides that are known only at launch: those that leave a gap behind each axis."""
+    """``buffer`` with numbers for strides that are known only at launch: those that leave a gap after each axis."""
     if buffer.strides is None or all(isinstance(n, int) for n in buffer.strides):
         return buffer
     own = [n for n in buffer.strides if not isinstance(n, Param)]

@@ -65,9 +65,9 @@ def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[st
         if not ld.index:
             continue  # a tensor of one element
         rows = buffers[ld.buffer].shape[-1]
-        behind = replace(ld, index=(*ld.index[:-1], simplify(calc("add", ld.index[-1], 1))))
+        following = replace(ld, index=(*ld.index[:-1], simplify(calc("add", ld.index[-1], 1))))
         # both in one expression: the least or greatest end of several rows
-        if isinstance(rows, int) and rows > 1 and any(behind in found and ld not in found for found in reads):
+        if isinstance(rows, int) and rows > 1 and any(following in found and ld not in found for found in reads):
             limits = [n for e in exprs for x in walk(e) for n in _limits(x, ld.buffer)]
             out |= {ld.buffer: -(-max(limits) // (rows - 1))} if limits else {}
     return out

@@ -22,7 +22,6 @@ import numpy as np
 
 from nautilus.core.records import dataclass
 from nautilus.cost.estimates import estimated
-from nautilus.cost.ranking import place_of_best, spearman
 from nautilus.cost.registers import estimate_registers
 from nautilus.cost.traffic import Traffic, traffic
 from nautilus.cost.work import Counts, Numbers, Work, count
@@ -351,32 +350,4 @@ def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, 
     }
 
 
-def rank_correlation(estimates: Sequence[float], measured: Sequence[float]) -> float:
-    """Spearman's rank correlation, ties at their mean rank; 0 for fewer than two points or without variation.
-
-    Raises ValueError for sequences of different lengths.
-    """
-    if len(estimates) != len(measured):
-        raise ValueError(f"{len(estimates)} estimates for {len(measured)} measurements")
-    return spearman(list(zip(estimates, measured, strict=True))) or 0.0
-
-
-def best_rank(estimates: Sequence[float], measured: Sequence[float]) -> int:
-    """The rank (from 1) of the fastest measured candidate by its estimate.
-
-    Raises ValueError for empty sequences and for sequences of different lengths.
-    """
-    if not measured or len(estimates) != len(measured):
-        raise ValueError(f"{len(estimates)} estimates for {len(measured)} measurements")
-    return place_of_best(list(zip(estimates, measured, strict=True)))
-
-
-def in_top(estimates: Sequence[float], measured: Sequence[float], places: int = 10) -> bool:
-    """Whether the fastest measured candidate is among the ``places`` least estimates."""
-    return best_rank(estimates, measured) <= places
-
-
-__all__ = [
-    "Counts", "Estimate", "KernelEstimate", "best_rank", "estimate", "in_top", "occupancy",
-    "rank_correlation",
-]  # fmt: skip
+__all__ = ["Counts", "Estimate", "KernelEstimate", "estimate", "occupancy"]

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+TOP = 10  # number of least estimates among which a search expects the fastest candidate
 
-def spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Spearman's rank correlation of any number of pairs; None without variation on either side."""
+
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Spearman's rank correlation (ties share their mean rank); None below three pairs or without variation.
+
+    ``pairs``: estimated and measured seconds of each candidate.
+    """
+    if len(pairs) < 3:
+        return None
     a, b = _ranks([x for x, _ in pairs]), _ranks([y for _, y in pairs])
     mean = (len(pairs) - 1) / 2
     top = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
@@ -18,6 +25,11 @@ def place_of_best(pairs: Sequence[tuple[float, float]]) -> int:
     """The rank (from 1) of the fastest measured candidate by its estimate; ``pairs`` is not empty."""
     best = min(range(len(pairs)), key=lambda i: pairs[i][1])
     return 1 + sum(e < pairs[best][0] for e, _ in pairs)
+
+
+def best_in_top(pairs: Sequence[tuple[float, float]]) -> bool | None:
+    """Whether the fastest candidate is among the :data:`TOP` least estimates; None for that many pairs or fewer."""
+    return place_of_best(pairs) <= TOP if len(pairs) > TOP else None
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

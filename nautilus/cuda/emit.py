@@ -90,7 +90,10 @@ def _printed(
 
 
 def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller, statements: Statements = NONE) -> str:
-    """One ``__global__`` function. Raises UnsupportedError."""
+    """The text of ``kernel`` as one ``__global__`` function, with comments of ``statements`` of the spec.
+
+    Raises UnsupportedError.
+    """
     if kernel.mbars and not any(isinstance(op, ma.MbarInit) for op in kernel.body):
         raise UnsupportedError("mbarriers without mbar.init", kernel.name, kernel.span)
     w = start(module, kernel, speller, statements)

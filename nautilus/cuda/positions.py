@@ -33,7 +33,7 @@ _MOST = (1 << 31) - 1
 
 
 def condition(w: Writer, e: Expr, layout: str, r: str) -> str | None:
-    """C text of a bool expression of positions, or None."""
+    """C text of a bool expression at register ``r`` of ``layout``; None where it is not one of positions alone."""
     match e:
         case Op(op="and" | "or" as name, args=(a, b)):
             left, right = condition(w, a, layout, r), condition(w, b, layout, r)
@@ -47,7 +47,7 @@ def condition(w: Writer, e: Expr, layout: str, r: str) -> str | None:
 
 
 def as_float(w: Writer, e: Expr, layout: str, r: str) -> str | None:
-    """C text of ``(float)e`` for an integer position, or None."""
+    """C text of ``(float)e`` for an integer position; None where it is no sum of a thread part and a register part."""
     if e.dtype is not DType.I32:
         return None
     parts = _cut(w, linear(e), layout, r, _EXACT)

@@ -68,11 +68,6 @@ def exactly(
     return made, round_to(made, d.stored) if d.is_output else made
 
 
-def round_outputs(spec: Spec, values: Mapping[str, Array]) -> dict[str, Array]:
-    """``values`` rounded to the outputs' declared types (still float64, int64 or bool)."""
-    return {t.name: round_to(values[t.name], t.dtype) for t in spec.outputs}
-
-
 def resolve_sizes(spec: Spec, inputs: Mapping[str, Any], sizes: Mapping[str, int] | None = None) -> dict[str, int]:
     """The value of every runtime dim, from ``sizes`` or from the inputs' shapes. Raises InputError."""
     known = dict(sizes or {})
@@ -189,7 +184,7 @@ class Tensors(dict[str, Array]):
             run = Evaluator(d, self, params)
             made = absent(run, d.expr)
             names = tuple(a.name for a in d.axes)
-            self.found[name] = None if made is None else line_up(made, names, run.order)
+            self.found[name] = None if made is None else line_up(made, names)
         return self.found[name]
 
 
@@ -273,7 +268,7 @@ class Evaluator:
         if outer <= _GRID or len(where) == len(names):
             value = self.value(e)
             index: tuple[Any, ...] = (*where, ...)
-            out[index] = line_up(value, names, self.order)
+            out[index] = line_up(value, names)
             return
         name = names[len(where)]
         whole = self.ranges[name]
@@ -310,7 +305,7 @@ class Evaluator:
             case Op(op=op, args=args, dtype=dtype):
                 values = [self.value(a) for a in args]
                 names = union(values, self.order)
-                arrays = [line_up(v, names, self.order) for v in values]
+                arrays = [line_up(v, names) for v in values]
                 return Value(eval_op(op, arrays, dtype), names)
             case Reduce():
                 return self._reduce(e)
@@ -320,14 +315,12 @@ class Evaluator:
         """The elements of ``array`` at the index of ``e``."""
         index = [self.value(i) for i in e.index]
         names = union(index, self.order)
-        if not array.size:  # only behind a false condition, so any value is right
+        if not array.size:  # only under a false condition, so any value is right
             return Value(np.zeros([len(self.ranges[n]) for n in names], array.dtype), names)
         single = all(len(v.names) <= 1 for v in index)
         if single and sum(len(v.names) for v in index) == len(names):
             return self._separable(array, e, index, names)
-        arrays = tuple(
-            _clipped(line_up(v, names, self.order), size) for v, size in zip(index, array.shape, strict=True)
-        )
+        arrays = tuple(_clipped(line_up(v, names), size) for v, size in zip(index, array.shape, strict=True))
         picked = array[arrays] if arrays else array
         shape = tuple(len(self.ranges[n]) for n in names)
         return Value(np.broadcast_to(picked, shape), names)
@@ -389,10 +382,10 @@ class Evaluator:
         values = [body] if e.cond is None else [body, self.value(e.cond)]
         axes = {a.name for a in e.axes}
         names = tuple(sorted(axes.union(*(v.names for v in values)), key=self.order.__getitem__))
-        array = line_up(body, names, self.order)
+        array = line_up(body, names)
         if e.cond is not None:
             start = identity_of(e.op, e.dtype).value
-            array = np.where(line_up(values[1], names, self.order), array, np.asarray(start, array.dtype))
+            array = np.where(line_up(values[1], names), array, np.asarray(start, array.dtype))
         array = np.broadcast_to(array, tuple(len(self.ranges[n]) for n in names))
         positions = tuple(i for i, n in enumerate(names) if n in axes)
         kept = tuple(n for n in names if n not in axes)
@@ -416,7 +409,7 @@ class Evaluator:
         for v in values:
             for i, m in enumerate(merged):
                 if set(v.names) <= set(m.names):
-                    array = eval_op("mul", [m.array, line_up(v, m.names, self.order)], e.dtype)
+                    array = eval_op("mul", [m.array, line_up(v, m.names)], e.dtype)
                     merged[i] = Value(array, m.names)
                     break
             else:

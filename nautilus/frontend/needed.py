@@ -117,14 +117,14 @@ class _Visit:
 
     def both(self, a: Value, b: Value) -> Value:
         names = union((a, b), self.run.order)
-        return Value(eval_op("and", [line_up(v, names, self.run.order) for v in (a, b)], DType.BOOL), names)
+        return Value(eval_op("and", [line_up(v, names) for v in (a, b)], DType.BOOL), names)
 
     def note(self, e: Load, where: Value) -> None:
         index = [self.run.value(i) for i in e.index]
         names = union((*index, where), self.run.order)
         shape = tuple(len(self.run.ranges[n]) for n in names)
-        holds = np.broadcast_to(line_up(where, names, self.run.order), shape)
-        places = [np.broadcast_to(line_up(v, names, self.run.order), shape) for v in index]
+        holds = np.broadcast_to(line_up(where, names), shape)
+        places = [np.broadcast_to(line_up(v, names), shape) for v in index]
         sizes = self.read[e.buffer].shape
         if any(np.any(holds & ((x < 0) | (x >= size))) for x, size in zip(places, sizes, strict=True)):
             self.outside.add(e.buffer)

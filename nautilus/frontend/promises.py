@@ -2,9 +2,9 @@
 
 Arrays are drawn without regard to the facts and then moved, one fact after another, until every fact holds:
 
-* an axis along which facts order neighbours, as ``start[b] <= start[b + 1]`` does, or ``start[b] + len[b] <= start[b +
-  1]``, or ``start[b] <= end[b]`` with ``end[b] <= start[b + 1]``, is sorted once, so that the steps keep the
-  distribution of what was drawn;
+* an axis along which facts order neighbours is sorted once, so that the steps keep the distribution of what was drawn.
+  Such facts are ``start[b] <= start[b + 1]``, ``start[b] + len[b] <= start[b + 1]``, and ``start[b] <= end[b]`` with
+  ``end[b] <= start[b + 1]``;
 * of a comparison that does not hold, one element is moved to the value that makes it hold (:func:`_moved`): one that
   has no neighbour in the comparison first, then the one on the right; another one in each further pass over the facts,
   in the end any one, because a chain of neighbours that is moved in one direction may meet its bound;
@@ -139,10 +139,9 @@ def _sum(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
 
 
 def _less(part: Expr) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Pairs of tensors of which ``part`` says that an element of the first one is no larger than that of the second one
-    whose position is as far away as the third value says.
+    """Tensors x and y and distances n of which ``part`` says ``x[i] <= y[i + n]``.
 
-    What is added to the smaller element counts as not negative, as lengths are.
+    A term that is added to the smaller element counts as not negative, as lengths are.
     """
     pairs = [(x, y) for x, y in _ordered(part) if isinstance(x, Load) and isinstance(y, Load)]
     excess = _excess(part)

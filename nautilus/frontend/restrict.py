@@ -71,7 +71,7 @@ class Restricted:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Tensors of row numbers, by name.  ``taken``: the names of the inputs, which are restricted already perhaps."""
+    """Tensors of row numbers, by name.  ``taken``: the names of the inputs, which may be restricted already."""
 
     taken: frozenset[str]
     arrays: dict[str, Array] = field(default_factory=dict)
@@ -287,10 +287,10 @@ def _cut_tensor(t: Tensor, left: Mapping[int, Array]) -> Tensor:
 # -- choice of indices --------------------------------------------------------------------------
 
 
-def sampled(spec: Spec, seed: int, inner: int = 32, outer: int = 2, last: int = 0) -> Chosen:
+def sampled(spec: Spec, seed: int, inner: int = 32, last: int = 0) -> Chosen:
     """Sampled indices of each output, first and last ones included.
 
-    These are ``inner`` indices of the last axis but one, ``outer`` of each axis before it, and ``last`` of the last
+    These are ``inner`` indices of the last axis but one, two of each axis before it, and ``last`` of the last
     axis (0: all of it).  An output with one axis gets ``inner`` squared elements.
     """
     out: dict[str, dict[int, Array]] = {}
@@ -298,7 +298,7 @@ def sampled(spec: Spec, seed: int, inner: int = 32, outer: int = 2, last: int = 
         rank = len(t.shape)
         at: dict[int, Array] = {}
         for p in range(min(rank, max(1, rank - 1))):
-            count = inner**2 if rank == 1 else inner if p == rank - 2 else outer
+            count = inner**2 if rank == 1 else inner if p == rank - 2 else 2
             at[p] = _pick(shape_of(t)[p], count, seed)
         if rank > 1 and 0 < last < shape_of(t)[-1]:
             at[rank - 1] = _pick(shape_of(t)[-1], last, seed)

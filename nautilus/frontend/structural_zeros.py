@@ -56,13 +56,13 @@ def element(run: Evaluation, e: Expr) -> Value:
     if isinstance(e, Op) and e.op in ("add", "sub"):
         parts = [element(run, x) for x in e.args]
         names = union(parts, run.order)
-        return Value(eval_op(e.op, [line_up(v, names, run.order) for v in parts], e.dtype), names)
+        return Value(eval_op(e.op, [line_up(v, names) for v in parts], e.dtype), names)
     value, missing = run.value(e), absent(run, e)
     if missing is None:
         return value
     names = union((value, missing), run.order)
-    array = line_up(value, names, run.order)
-    return Value(np.where(line_up(missing, names, run.order), np.zeros((), array.dtype), array), names)
+    array = line_up(value, names)
+    return Value(np.where(line_up(missing, names), np.zeros((), array.dtype), array), names)
 
 
 class _Search:
@@ -102,5 +102,5 @@ class _Search:
 
     def joined(self, op: str, *values: Value) -> Value:
         names = union(values, self.run.order)
-        arrays = [line_up(v, names, self.run.order) for v in values]
+        arrays = [line_up(v, names) for v in values]
         return Value(eval_op(op, arrays, DType.BOOL), names)

@@ -21,7 +21,7 @@ def union(values: Iterable[Value], order: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted({n for v in values for n in v.names}, key=order.__getitem__))
 
 
-def line_up(v: Value, names: tuple[str, ...], order: Mapping[str, int]) -> Array:
+def line_up(v: Value, names: tuple[str, ...]) -> Array:
     """``v.array`` with a dimension for each of ``names`` (1 where ``v`` does not depend on it)."""
     if v.names == names:
         return v.array

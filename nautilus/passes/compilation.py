@@ -113,7 +113,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Variants:
-    """What the launcher chooses from. ``dispatch`` numbers ``sized``; ``points``: the predictions behind it.
+    """What the launcher chooses from. ``dispatch`` numbers ``sized``; ``points``: the predictions that it rests on.
 
     ``unaligned``: the variant for strides and addresses that are not multiples of 16 bytes;
     None where no tensor has such strides.

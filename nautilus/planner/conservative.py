@@ -22,9 +22,9 @@ from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
+from nautilus.targets.limits import MMA_ROWS
 
 THREADS = 128  # elements of a block of a plain kernel
-ROWS = 16  # elements of the smallest tile of a matrix instruction, below which products are scalar
 LANES = 32  # lanes of a warp
 
 
@@ -70,7 +70,7 @@ def _steps(plan: KernelPlan, unified: Unified) -> Iterator[KernelPlan]:
 
 def _below(plan: KernelPlan) -> int:
     """Tiles that are shorter than those of matrix instructions, without tiles of one element."""
-    return sum(1 < a.tile < ROWS for a in plan.axes)
+    return sum(1 < a.tile < MMA_ROWS for a in plan.axes)
 
 
 def _fitting_warps(plan: KernelPlan, unified: Unified) -> KernelPlan:

@@ -1,8 +1,8 @@
-"""Default rules for ``pack`` and ``split_k_update``: which axes are cut in two before definitions become kernels.
+"""Default rules for ``pack`` and ``split-k-update``: which axes are cut in two before definitions become kernels.
 
 *Packs.*  A matrix product computes ``G`` rows from the same data where one operand depends on a parallel axis ``h``
 only through ``h // G``, and the other operand depends on ``h`` itself.  The rule packs these rows into one tile where
-they need fewer tiles of :data:`ROWS` rows than the other rows of the product do.
+they need fewer tiles of :data:`MMA_ROWS` rows than the other rows of the product do.
 
 *Splits.*  A kernel that streams operands along a loop reaches the memory bandwidth only with enough outstanding
 bytes: blocks times the bytes that a block prefetches.  On an H200 4.2 MB reach 90% of the bandwidth and 8.4 MB all
@@ -23,7 +23,7 @@ from math import prod
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
 from nautilus.core.fallbacks import NO_FALLBACKS, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.groups import count_elements, quotients, shared_group
-from nautilus.core.index.sizes import Extent, at_most, nominal
+from nautilus.core.index.sizes import Extent, at_most, blocks, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming
@@ -31,15 +31,15 @@ from nautilus.planner.kernels import default_schedule, stored
 from nautilus.planner.products.dots import Dot, dot_of
 from nautilus.planner.rowwise import pairs
 from nautilus.planner.rowwise.segments import shared_segments
-from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS, ROWS
+from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
-from nautilus.scalar.analysis.derived_names import GRID, LOOP, blocks, phases
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, phases
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
-from nautilus.targets.limits import Limits, limits
+from nautilus.targets.limits import MMA_ROWS, Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 LONG = 1 << 20  # largest number of elements of a loop whose length is known only at launch
@@ -101,9 +101,9 @@ def default_packs(program: Program) -> tuple[PackPlan, ...]:
             if pack.size != group:
                 refused.add(a.name)
             sides = (dot.rows, dot.columns)
-            rows = min(prod(size(x) or ROWS for x in d.par if x.name in side) for side in sides)
-            read = prod(size(x) or ROWS for x in d.axes) // rows
-            fewer = rows * blocks(group, ROWS) < group * blocks(rows, ROWS)
+            rows = min(prod(size(x) or MMA_ROWS for x in d.par if x.name in side) for side in sides)
+            read = prod(size(x) or MMA_ROWS for x in d.axes) // rows
+            fewer = rows * blocks(group, MMA_ROWS) < group * blocks(rows, MMA_ROWS)
             gain[a.name] = gain.get(a.name, 0) + (read if fewer else -read)
     packs = tuple(p for x, p in found.items() if x not in refused and gain[x] > 0)
     return packs or _statistics(unified, defs)
@@ -184,7 +184,10 @@ def _product(d: Def) -> tuple[Dot, tuple[Expr, Expr]] | None:
 def default_splits(
     program: Program, arch: str = DEFAULT_TARGET, fallbacks: Fallbacks = NO_FALLBACKS, invariant: bool = False
 ) -> tuple[SplitPlan, ...]:
-    """The splits of every kernel whose default plan has too few outstanding bytes."""
+    """The splits of every kernel whose default plan has too few outstanding bytes.
+
+    ``invariant``: numbers of chunks do not depend on sizes that are known only at launch (``--batch-invariant``).
+    """
     defs = read_defs(program)
     if not any(_may_split(d) for d in defs.values()):
         return ()

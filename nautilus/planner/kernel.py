@@ -51,6 +51,7 @@ from nautilus.planner.rowwise import (
     turned,
     windows,
 )
+from nautilus.planner.rowwise.rows import MAX_ROW
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
@@ -60,7 +61,6 @@ from nautilus.targets.memory_rates import SECTOR
 
 MAX_TILE = 256  # elements of a whole axis that is in accumulators
 FEW_TERMS = 64  # terms of a sum of partial results whose tile may be as wide as that of the products before it
-MAX_ROW = 8192  # elements of a row that is one tile
 BLOCK = 4096  # elements a block of row-wise work handles
 ELEMENTS, MANY_ELEMENTS = 1024, 2048  # elements of a block of elementwise work, at least and at most
 LEAST = 256  # elements of the least tile of a small kernel: 8 of each thread of a warp
@@ -469,7 +469,7 @@ def _mapping(g: Draft, grid: list[str]) -> WarpPlan:
     large = BLOCK if elementwise.read_along(g.defs, {x: g.extent(x) for x in _whole_axes(g, grid)}) else MANY_ELEMENTS
     each = shares.warp if shares else 1024 if g.volume() > BLOCK else 512 if g.volume() >= large else 256
     each = 1024 if any(d.is_reduction for d in g.defs) else each
-    if not (long := g.loop is None and g.volume() > rows.GENERAL) and rows.streams_bytes(g.defs):
+    if not (long := g.loop is None and g.volume() > rows.MAX_ROW) and rows.streams_bytes(g.defs):
         each = rows.WARP_OF_BYTES
     warps = rows.warps(g.volume()) if long else max(1, min(16, floor_pow2(max(1, g.volume() // each))))
     most = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != g.vector_axis()), default=1)

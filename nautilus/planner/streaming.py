@@ -28,6 +28,7 @@ from math import gcd, prod
 from nautilus.core.expr.nodes import Var, free_vars, loads
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.index.groups import count_elements
+from nautilus.core.index.sizes import blocks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.tiles import floor_pow2
@@ -36,13 +37,12 @@ from nautilus.planner.products.dots import computed_operands, dot_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
-from nautilus.targets.limits import Limits
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
+from nautilus.targets.limits import MMA_ROWS, Limits
 from nautilus.targets.rates import machine
 from nautilus.targets.records import DEFAULT_TARGET
 
 _RATES = machine(DEFAULT_TARGET)  # the device that the study measured
-ROWS = 16  # rows of the smallest tile of a product
 STAGE = 16 << 10  # bytes of one step of a warp
 STAGES = 3
 WARPS, PAIR = 4, 2  # of a block alone on a multiprocessor, and of a block that shares it with another
@@ -79,13 +79,13 @@ def cut(plan: KernelPlan, unified: Unified, loop: str, grid: int, row: int, resu
     more = 2 if _converts(unified, loop) else 1
     warps = more * (PAIR if grid > many else WARPS)
     # a few bytes beside the rows, such as the index of a page, do not halve the step
-    step = max(ROWS, min(128, floor_pow2(STAGE * 17 // 16 // max(1, more * row))))
-    made, widest = _computed(plan, unified, loop)
+    step = max(MMA_ROWS, min(128, floor_pow2(STAGE * 17 // 16 // max(1, more * row))))
+    computed, widest = _computed(plan, unified, loop)
 
     def fits(warps: int, step: int) -> bool:
-        return warps * step * max(row * 2, made) + _RESERVE // WARPS * max(WARPS, warps) <= target.smem_block
+        return warps * step * max(row * 2, computed) + _RESERVE // WARPS * max(WARPS, warps) <= target.smem_block
 
-    while step > ROWS and made and (step * widest > COMPUTED or not fits(warps, step)):
+    while step > MMA_ROWS and computed and (step * widest > COMPUTED or not fits(warps, step)):
         step //= 2
     while warps > 1 and not fits(warps, step):
         warps //= 2
@@ -119,12 +119,12 @@ def _computed(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
     """
     tiles = {a.name: a.tile for a in plan.axes if a.name != loop}
     size, widest = 0, 0
-    for made, every in computed_operands(unified.defs, loop):
+    for operand, every in computed_operands(unified.defs, loop):
         places = {x for ld in every for at in ld.index for x in loads(at)}
         read = [ld for ld in every if ld not in places]
-        elements = prod(tiles.get(x, 1) for x in free_vars(made))
+        elements = prod(tiles.get(x, 1) for x in free_vars(operand))
         counts = [count_elements(ld, tiles) for ld in read if ld.dtype.bytes == 1]
-        size += made.dtype.bytes * elements + 2 * sum(n for n in counts if n < elements)
+        size += operand.dtype.bytes * elements + 2 * sum(n for n in counts if n < elements)
         widest = max(widest, elements if len(read) > 1 else 0)
     return size, widest
 
@@ -138,11 +138,11 @@ def few_rows(plan: KernelPlan, unified: Unified) -> bool:
         return False
     spread = [a for a in plan.axes if a.role == GRID and a.tile > 1]
     dots = [dot for d in unified.defs if (dot := dot_of(d)) is not None]
-    if not dots or len(spread) != 1 or spread[0].tile != ROWS:
+    if not dots or len(spread) != 1 or spread[0].tile != MMA_ROWS:
         return False
     extent = unified.extents[spread[0].name]
     alike = all(spread[0].name in (*dot.rows, *dot.columns) for dot in dots)
-    return isinstance(extent, int) and extent <= ROWS and alike and plan.mapping.engine == "warp"
+    return isinstance(extent, int) and extent <= MMA_ROWS and alike and plan.mapping.engine == "warp"
 
 
 # -- the kernels of a split loop --------------------------------------------------------------

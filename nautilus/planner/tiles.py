@@ -31,14 +31,13 @@ from nautilus.planner.products.divided_columns import Chain, chain_of
 from nautilus.planner.products.divided_columns import sizes as divided_columns_sizes
 from nautilus.planner.products.dots import Dot, dot_of, full_operands, half_operands
 from nautilus.planner.products.parts import gemm_in_parts
-from nautilus.planner.warpgroup import extent, with_tiles
+from nautilus.planner.warpgroup import STEP, extent, with_tiles
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.targets.limits import Limits
 
-STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
 PART_STEP = 32  # step of a GEMM in parts: one short sum, and 128-byte rows of f32
 ACCUMULATORS = 160  # most accumulator registers of a thread in a back-to-back GEMM; ptxas spills above it
 STREAMED = 256  # columns of a GEMM of few rows in one step of a loop over them

@@ -47,7 +47,11 @@ def page(
     title: str, texts: Sequence[Text], changes: Sequence[Change], module: MemModule, found: Estimate, roof: Roofline,
     remarks: Iterable[Diagnostic], timelines: Sequence[str], tuning: str,
 ) -> str:  # fmt: skip
-    """The whole file."""
+    """The whole file, from the parts that stand on it.
+
+    ``texts``: the panes, from the spec to CUDA C++.  ``changes``: what each pass changed.  ``found``, ``roof``: the
+    predicted times and their lower bounds.  ``timelines``, ``tuning``: parts that are HTML already; '' without history.
+    """
     said = "".join(f"<pre>{escape(d.text())}</pre>" for d in remarks)
     parts = [
         f"<h1>{escape(title)}</h1>",

@@ -203,7 +203,10 @@ def run(
     scalars: Mapping[str, Number],
     cubin: Compiled | None = None,
 ) -> dict[str, Array]:
-    """Outputs by name, in working form.  Raises ToolchainError (GPU) or the errors of the interpreter."""
+    """Outputs by name, in working form, of the kernel at ``stage``: in its interpreter, or for ``cuda`` on the GPU.
+
+    ``cubin``: the machine code, where the caller has it.  Raises ToolchainError (GPU) or the errors of the interpreter.
+    """
     signature = interface(result, stage)
     if stage == "cuda":
         return run_cuda(result, inputs, scalars, cubin)

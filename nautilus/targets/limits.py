@@ -6,8 +6,9 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.targets.records import TARGETS, Limits, find
 
 __all__ = [
-    "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "SMEM_WITHOUT_OPT_IN", "TENSOR_MAP_AXES", "VECTOR_BYTES",
-    "WGMMA_COLUMNS", "WGMMA_ROWS", "Limits", "limits",
+    "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "MMA_ROWS", "SCATTER_BYTES", "SHORT_DEPTH",
+    "SMEM_WITHOUT_OPT_IN", "TENSOR_MAP_AXES", "VECTOR_BYTES", "WGMMA_COLUMNS", "WGMMA_ROWS", "WHOLE_DEPTH",
+    "Limits", "limits",
 ]  # fmt: skip
 
 MAX_BLOCKS = 2**31 - 1  # blocks of a launch in one dimension, and the largest i32
@@ -15,8 +16,15 @@ SMEM_WITHOUT_OPT_IN = 48 * 1024  # bytes of dynamic shared memory of a block
 TENSOR_MAP_AXES = 5  # axes of a tensor map at most
 BOX = 256  # largest number of elements of a box of a tensor map along one axis
 MMA_DEPTH = 16  # terms of one MMA of 16-bit operands
+MMA_ROWS = 16  # rows of one MMA of a warp, and the least size of an axis of its tiles
+#: Terms of one short sum of 8-bit floats: each loses up to 2^-13 of the partial sum (measured by DeepSeek-AI,
+#: "DeepSeek-V3 Technical Report", section 3.5.2, which takes the same depth).
+SHORT_DEPTH = 128
+#: The same of a sum that is one chain, as that of the elements of a row: a second chain would need another accumulator.
+WHOLE_DEPTH = 256
 WGMMA_ROWS, WGMMA_COLUMNS = 64, 256  # rows of one warpgroup MMA, and its columns at most
 BLOCK_REGISTERS = 32768  # elements of 32 bits that the registers of a block hold beside what its threads compute with
+SCATTER_BYTES = 33792  # bytes of a scatter that a block combines in shared memory: several blocks then share an SM
 VECTOR_BYTES = 16  # bytes of the widest access of a thread, and the alignment of the rows that copy units read
 
 

@@ -15,6 +15,7 @@ import click
 from nautilus.bench.bench import Scalars
 from nautilus.core.errors import InputError, InternalError, NautilusError, ToolchainError, first_line
 from nautilus.core.records import dataclass
+from nautilus.cost.ranking import best_in_top, rank_correlation
 from nautilus.driver import Request
 from nautilus.frontend.spec import Spec
 from nautilus.passes.dumps import stage_of
@@ -26,7 +27,6 @@ from nautilus.tune.internal_errors import InternalErrors, compile_command
 from nautilus.tune.levels import Before, before_scheduling
 from nautilus.tune.progress import duration, progress_display
 from nautilus.tune.search.search import Search
-from nautilus.tune.search.stopping import best_in_top, rank_correlation
 from nautilus.tune.search.study import Study, open_storage, study_name
 from nautilus.tune.space.choices import SearchSpace
 from nautilus.tune.types import Candidate, SearchResult, Settings, Task
@@ -157,7 +157,7 @@ def _runners(
 
 
 def study_label(spec: Spec, key: str, space: SearchSpace, measure: str) -> str:
-    """The label of a study; equal labels imply comparable trials."""
+    """The label of a study; equal labels imply comparable trials.  ``key``: the hash of the task."""
     return f"{spec.name}-{key[:10]}-{space.hash}-{measure}"
 
 

@@ -18,7 +18,7 @@ from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.planner.draft import Draft
-from nautilus.planner.rowwise.rows import GENERAL
+from nautilus.planner.rowwise.rows import MAX_ROW
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.analysis.derived_names import LOOP
 from nautilus.scalar.analysis.domains import scan_of
@@ -89,7 +89,7 @@ def describe_kernel(
 
 
 def _source(plan: KernelPlan, shape: KernelShape | None, threads: int) -> str:
-    """The rule behind the default numbers of ``plan``."""
+    """The rule that gives ``plan`` its default numbers."""
     if shape is None or (shape.kind, plan.mapping.engine) not in {*SOURCES, (ROWS, "warp")}:
         return "general default rules"
     if shape.kind != ROWS:
@@ -99,7 +99,7 @@ def _source(plan: KernelPlan, shape: KernelShape | None, threads: int) -> str:
     each, looped = tile / threads, any(a.role == LOOP for a in plan.axes)
     step, why = ("of a step", LONG_STEPS) if looped else ("in registers", LONG_ROWS)
     sizes = f"{f'{each:.3g}' if each < 1 else int(each)} elements a thread, {tile} a block"
-    return f"{sizes} {step} ({why})" if tile > GENERAL else f"{sizes} (H200, row-wise kernels at 95 to 99% of copy)"
+    return f"{sizes} {step} ({why})" if tile > MAX_ROW else f"{sizes} (H200, row-wise kernels at 95 to 99% of copy)"
 
 
 def _in_parts(op: ma.MemOp) -> bool:

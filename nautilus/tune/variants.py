@@ -10,7 +10,7 @@ from nautilus.passes.compilation import Variants
 
 
 def describe_variants(found: Variants | None) -> dict[str, Any] | None:
-    """The dispatch and the predictions behind it as JSON data; None where one schedule serves all sizes."""
+    """The dispatch and the predictions that it rests on as JSON data; None where one schedule serves all sizes."""
     if found is None:
         return None
     rows = []

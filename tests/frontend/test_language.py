@@ -13,8 +13,9 @@ import pytest
 from nautilus.core.errors import DiagnosticError, InputError
 from nautilus.core.expr.nodes import Const, Load, Op, Param, Reduce, loads, walk
 from nautilus.core.types import DType
-from nautilus.frontend.interp import round_outputs, run_spec
+from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
+from tests.scalar.programs.specs import round_outputs
 from tests.shapes import static
 
 X = np.random.default_rng(1).standard_normal((5, 7)).astype(np.float32).astype(np.float64)

@@ -1,7 +1,7 @@
 """The language reference is correct and complete: every example runs, and every construct has an example.
 
-``pytest --update-golden tests/frontend/test_reference.py`` rewrites the blocks of results and of messages; read them
-before you commit.
+``pytest --update-golden tests/frontend/test_reference.py`` rewrites the blocks of results and of messages, and the
+table of built-in functions; read them before you commit.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ INPUTS: dict[str, Any] = reference_page.values(next(b.text for b in BLOCKS if b.
 WITHOUT_EXAMPLE = {"N0101", "N0102", "N0106"}
 #: tokens that no statement holds; the reader reports them
 NO_TOKENS = {"NEWLINE", "BAD_NUMBER", "BAD"}
+_TABLE_HEAD = "| function | meaning | example | value |\n| --- | --- | --- | --- |\n"
 
 
 def line_id(example: Example) -> str:
@@ -119,15 +120,11 @@ def test_example(example: Example, tmp_path: Path, update_golden: bool) -> None:
 
 
 def test_a_row_shows_the_value_of_its_expression(tmp_path: Path) -> None:
-    lines = "".join(f"output R{row.line}: f64\nR{row.line} = {row.expression}\n" for row in ROWS)
-    path = tmp_path / "rows.naut"
-    path.write_text(lines + PREFIX)
-    spec = load_spec(path)
-    got = run_spec(spec, {t.name: INPUTS[t.name] for t in spec.inputs})
+    got = expression_values({str(row.line): row.expression for row in ROWS}, tmp_path)
     wrong = {
-        f"line {row.line}: {row.expression}": float(got[f"R{row.line}"])
+        f"line {row.line}: {row.expression}": value
         for row in ROWS
-        if not np.isclose(float(got[f"R{row.line}"]), row.value, rtol=2e-6, atol=1e-9)
+        if not np.isclose(value := float(got[str(row.line)]), row.value, rtol=2e-6, atol=1e-9)
     }
     assert wrong == {}
 
@@ -142,19 +139,40 @@ def test_every_function_and_reduction_and_type_has_a_row_that_uses_it() -> None:
 
 def function_rows(heading: str) -> dict[str, tuple[str, str]]:
     """Name -> (entry, meaning) of the function table after the marker ``heading``."""
-    table = PAGE.split(f"<!-- functions: {heading} -->\n")[1].split("<!-- end -->")[0]
-    return {re.split(r"[\[(]", row.entry)[0]: (row.entry, row.meaning) for row in reference_page.rows(table)}
+    rows = reference_page.rows(function_table(heading))
+    return {re.split(r"[\[(]", row.entry)[0]: (row.entry, row.meaning) for row in rows}
 
 
-def test_the_table_of_built_in_functions_is_that_of_the_code() -> None:
-    """The meanings are those of ``core.functions``."""
+def function_table(heading: str) -> str:
+    """The text of the function table after the marker ``heading``."""
+    return PAGE.split(f"<!-- functions: {heading} -->\n")[1].split("<!-- end -->")[0]
+
+
+def expression_values(expressions: dict[str, str], folder: Path) -> dict[str, Any]:
+    """The values of ``expressions`` over the inputs of the page, by name."""
+    path = folder / "rows.naut"
+    path.write_text("".join(f"output R_{n}: f64\nR_{n} = {e}\n" for n, e in expressions.items()) + PREFIX)
+    spec = load_spec(path)
+    got = run_spec(spec, {t.name: INPUTS[t.name] for t in spec.inputs})
+    return {n: got[f"R_{n}"] for n in expressions}
+
+
+def test_the_table_of_built_in_functions_is_that_of_the_code(update_golden: bool, tmp_path: Path) -> None:
+    """Meanings and examples are those of ``core.functions``; the page may name the parameters as it likes."""
     shown = function_rows("built in")
-    assert {name: meaning for name, (_, meaning) in shown.items()} == {n: f.doc for n, f in NAMED.items()}
-    assert list(shown) == list(NAMED)
-    assert {n: entry.count(",") + 1 for n, (entry, _) in shown.items()} == {n: f.arity for n, f in NAMED.items()}
-    keep = re.search(r"`([^`]+)` keep integers", PAGE)
-    assert keep is not None
-    assert keep[1].split() == [n for n, f in NAMED.items() if f.types is not Types.FLOAT]
+    assert all(shown[n][0].count(",") + 1 == f.arity for n, f in NAMED.items() if n in shown)
+    entries = {n: shown[n][0] if n in shown else f"{n}({', '.join('xyz'[: f.arity])})" for n, f in NAMED.items()}
+    values = expression_values({n: f.example for n, f in NAMED.items()}, tmp_path)
+    want = "".join(f"| `{entries[n]}` | {f.doc} | `{f.example}` | `{as_text(values[n])}` |\n" for n, f in NAMED.items())
+    want = _TABLE_HEAD + want
+    keep = f"`{' '.join(n for n, f in NAMED.items() if f.types is not Types.FLOAT)}` keep integers"
+    if update_golden:
+        page = reference_page.PAGE.read_text(encoding="utf-8")
+        page = re.sub(r"`[^`]+` keep integers", keep, page.replace(function_table("built in"), want))
+        reference_page.PAGE.write_text(page, encoding="utf-8")
+        return
+    assert function_table("built in") == want
+    assert keep in PAGE
 
 
 def test_the_tables_of_the_prelude_are_its_definitions() -> None:

@@ -86,7 +86,7 @@ def match(spec: Spec) -> Attention:
     found = _weights(e)
     column = found["V"].names[0]
     value = strip_casts(found["V"].expr)
-    products = _contractions(found["X"].expr, spec)
+    products = _contractions(found["X"].expr)
     if not isinstance(value, Load) or value.buffer not in _inputs(spec) or len(products) != 1:
         raise NotApplicable("the scores are not a function of one contraction of two inputs")
     core = products[0]
@@ -134,7 +134,7 @@ def _inputs(spec: Spec) -> set[str]:
     return {t.name for t in spec.inputs}
 
 
-def _contractions(e: Expr, spec: Spec) -> list[Reduce]:
+def _contractions(e: Expr) -> list[Reduce]:
     """The sums over one index of a product of two inputs in ``e``."""
     out: list[Reduce] = []
     for n in walk(e):

@@ -14,8 +14,18 @@ from typing import Any
 import numpy as np
 
 from nautilus.check.bound.cancelling.ties import STEPS, Step, Ties, at_ties, few, is_whole, of_nodes, ties
-from nautilus.check.bound.exactness import U32, U64, inexact, instruction_error, keeps, rounds_at_store, scales, selects
-from nautilus.check.bound.operands import AROUND, SHORT, WHOLE, multiplies, operand_type, unscaled_factors
+from nautilus.check.bound.exactness import (
+    U32,
+    U64,
+    inexact,
+    instruction_error,
+    is_rounded,
+    keeps,
+    rounds_at_store,
+    scales,
+    selects,
+)
+from nautilus.check.bound.operands import AROUND, multiplies, operand_type, unscaled_factors
 from nautilus.check.bound.sums.orders import (
     LARGEST,
     accumulations,
@@ -40,6 +50,7 @@ from nautilus.frontend.interp import STEP, Evaluator, product_factors, run_spec
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.frontend.values import Value, line_up
 from nautilus.scalar.analysis.ranges.precision import in_bf16
+from nautilus.targets.limits import SHORT_DEPTH, WHOLE_DEPTH
 
 #: What a tensor core cuts off the sum so far at each accumulation, in units of u, and in 8-bit MMAs relative to it.
 _CUT, _SHORT_CUT = 1.0, 2.0**-13
@@ -64,11 +75,6 @@ def engine_of(e: Reduce) -> DType | None:
     known = [t for t in types if t is not None]
     short = len(known) == len(types) and all(t.bits <= 16 or t is DType.TF32 for t in known)
     return max(known, key=lambda t: t.bits) if known and short else None
-
-
-@by_identity(1 << 10)
-def _is_computed(e: Expr, computed: frozenset[str]) -> bool:
-    return any(inexact(n) or (isinstance(n, Load) and n.buffer in computed) for n in walk(e))
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +284,7 @@ class Rounding(Evaluator):
 
     def computed(self, e: Expr) -> bool:
         """Whether the value of ``e`` is rounded anywhere on its way from the inputs."""
-        return _is_computed(e, self.how.computed)
+        return is_rounded(e, self.how.computed)
 
     # ---- operations
     def compute(self, e: Expr) -> Value:
@@ -308,7 +314,7 @@ class Rounding(Evaluator):
         u = self.unit(dtype)
         f = FUNCTIONS[e.op]
         if f.scales_argument:
-            argument = line_up(self.value(e.args[0]), value.names, self.order)
+            argument = line_up(self.value(e.args[0]), value.names)
             x = eval_op(e.op, [argument + u * self.argument_errors(e.args[0], value.names)], dtype)
         if e.op in STEPS:
             return self.step(e, value)
@@ -350,7 +356,7 @@ class Rounding(Evaluator):
         for t in terms:
             term = self.value(t)
             size = np.where(np.isfinite(term.array), np.abs(term.array), 0.0)
-            total = total + line_up(Value(size * self.signs(size.shape), term.names), names, self.order)
+            total = total + line_up(Value(size * self.signs(size.shape), term.names), names)
         return total
 
     def converted(self, e: Op, x: Array) -> Array:
@@ -488,7 +494,7 @@ class Rounding(Evaluator):
     def short(self, total: Array, squares: Array, count: int) -> Array:
         """Errors of sums in MMAs of 8-bit floats: each term is cut off relative to the largest of the sum so far."""
         typical = np.sqrt(squares / max(count, 1))
-        chunk = count if count <= WHOLE else SHORT
+        chunk = count if count <= WHOLE_DEPTH else SHORT_DEPTH
         largest = np.maximum(np.abs(total) * chunk / count, 3.0 * typical)
         if self.probe.coherent:  # half a unit of each term, with its sign
             many = np.abs(total) / np.where(typical > 0.0, typical, 1.0)

@@ -8,9 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import round_to
+from nautilus.core.records.memo import by_identity
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.spec import Definition, Spec
 
@@ -30,6 +31,12 @@ def inexact(e: Expr) -> bool:
             exact = op in COMPARISONS or instruction_error(op, U32, True) == 0.0 or scales(e)
             return dtype.is_float and not exact
     return False
+
+
+@by_identity(1 << 10)
+def is_rounded(e: Expr, computed: frozenset[str]) -> bool:
+    """Whether the value of ``e`` is rounded anywhere on its way from inputs; ``computed``: buffers that are none."""
+    return any(inexact(n) or (isinstance(n, Load) and n.buffer in computed) for n in walk(e))
 
 
 def rounds_at_store(spec: Spec, d: Definition) -> bool:

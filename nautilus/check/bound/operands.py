@@ -9,14 +9,9 @@ from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.index.groups import quotients
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
+from nautilus.targets.limits import SHORT_DEPTH
 
-#: Terms of a short sum of 8-bit floats.
-SHORT: Final = 128
-#: Terms of the longest sum that may be one short sum.
-WHOLE: Final = 256
-
-
-#: Functions behind which a product may have factors.
+#: Functions that may be applied to a product, or to a factor of one.
 AROUND: Final = frozenset({"cast", "neg", "select"})
 
 
@@ -46,6 +41,6 @@ def unscaled_factors(e: Reduce, parts: list[Expr]) -> list[Expr]:
 def _is_shared(f: Expr, e: Reduce) -> bool:
     """Whether neighbours along a summed axis, as many as a short sum has or a multiple, have the same ``f``."""
     used = free_vars(f)
-    if any(a.name not in used and isinstance(a.extent, int) and a.extent % SHORT == 0 for a in e.axes):
+    if any(a.name not in used and isinstance(a.extent, int) and a.extent % SHORT_DEPTH == 0 for a in e.axes):
         return True
-    return all(n and n % SHORT == 0 for a in e.axes for n in quotients(f, a.name))
+    return all(n and n % SHORT_DEPTH == 0 for a in e.axes for n in quotients(f, a.name))

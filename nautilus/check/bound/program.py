@@ -148,11 +148,11 @@ def grows_in_chunks(spec: Spec) -> bool:
 def _corrections(program: Spec, state: str) -> frozenset[str]:
     """``state``, and the definitions of its step that read it and that it reads."""
     members = {d.name: {ld.buffer for ld in loads(d.expr)} for d in program.definitions if d.recurrence is not None}
-    behind, ahead = {state}, {state}
+    readers, read = {state}, {state}
     for _ in members:
-        behind |= {n for n, reads in members.items() if reads & behind}
-        ahead |= {x for n in ahead for x in members.get(n, ())}
-    return frozenset(behind & ahead & members.keys())
+        readers |= {n for n, buffers in members.items() if buffers & readers}
+        read |= {x for n in read for x in members.get(n, ())}
+    return frozenset(readers & read & members.keys())
 
 
 #: A factor close to 1 that no type of 16 bits has, so that an exact number has the rounding of its product.

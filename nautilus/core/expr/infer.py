@@ -22,12 +22,12 @@ from collections.abc import Sequence
 
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op
 from nautilus.core.functions import FUNCTIONS, Types
-from nautilus.core.types import DType
+from nautilus.core.types import COMPUTE_TYPES, INDEX_TYPES, DType
 
-_COMPUTE = frozenset({DType.F32, DType.F64, DType.I32, DType.I64, DType.BOOL})
 _TAKES = {
-    Types.NUMBER: _COMPUTE - {DType.BOOL}, Types.ANY: _COMPUTE, Types.FLOAT: frozenset({DType.F32, DType.F64}),
-    Types.INTEGER: frozenset({DType.I32, DType.I64}), Types.COMPARISON: _COMPUTE, Types.LOGIC: frozenset({DType.BOOL}),
+    Types.NUMBER: COMPUTE_TYPES - {DType.BOOL}, Types.ANY: COMPUTE_TYPES,
+    Types.FLOAT: frozenset({DType.F32, DType.F64}),
+    Types.INTEGER: INDEX_TYPES, Types.COMPARISON: COMPUTE_TYPES, Types.LOGIC: frozenset({DType.BOOL}),
 }  # fmt: skip
 #: function -> arity, kind of rule and argument types; parsers read it at every operation
 _RULES = {f.name: (f.arity, f.types.name.lower(), _TAKES.get(f.types, frozenset[DType]())) for f in FUNCTIONS.values()}
@@ -58,7 +58,7 @@ def result_dtype(op: str, args: Sequence[DType], target: DType | None = None) ->
         return args[1]
     t = args[0]
     if t not in takes or any(a is not t for a in args):
-        if any(a is not t for a in args) or t not in _COMPUTE:
+        if any(a is not t for a in args) or t not in COMPUTE_TYPES:
             raise DTypeError(f"{op} takes arguments of one compute type, not {_list(args)}")
         raise DTypeError(f"{op} does not take {t}")
     return DType.BOOL if kind == "comparison" else t
@@ -76,7 +76,7 @@ def reduce_dtype(op: str, body: DType) -> DType:
         if body is not DType.BOOL:
             raise DTypeError(f"{op} takes bool, not {body}")
         return body
-    if body not in _COMPUTE or (body is DType.BOOL and op not in ("max", "min")):
+    if body not in COMPUTE_TYPES or (body is DType.BOOL and op not in ("max", "min")):
         raise DTypeError(f"{op} takes a number of a compute type, not {body}")
     return body
 

@@ -20,7 +20,7 @@ Invariants (checked where an IR holds them, by the verifiers of the levels):
 
 ``cast`` always rounds (the user wrote it, or it widens and is exact).  ``narrow`` is a rounding
 that the numeric contract *permits* and the compiler inserted: an interpreter that works over the
-reals skips it, so a legal narrowing never hides a wrong rewrite behind a tolerance.
+reals skips it, so no tolerance for legal narrowing hides a wrong rewrite.
 """
 
 from __future__ import annotations

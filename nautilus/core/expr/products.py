@@ -16,7 +16,8 @@ BYTE_TERMS = 1 << 15  # products of two 8-bit integers whose sum is below 2^31
 def factors(e: Expr, through: Collection[str] = ()) -> list[Expr]:
     """The operands of a product, left to right; ``e`` alone where it is none.
 
-    ``through``: functions behind which factors are, such as conversions; of a select, that which it chooses if true.
+    ``through``: functions whose argument may be a product itself, such as conversions; of a select, that is the value
+    which it chooses if its condition is true.
     """
     match e:
         case Op(op="mul", args=(a, b)):

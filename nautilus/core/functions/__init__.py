@@ -32,6 +32,6 @@ FUNCTIONS: Mapping[str, Function] = table(
     (*_RECORDS, *(approximated(f, a) for f in _RECORDS for a in f.approximations if a.function))
 )
 #: The functions that a spec calls by name.
-NAMED: Mapping[str, Function] = {f.name: f for f in FUNCTIONS.values() if f.named}
+NAMED: Mapping[str, Function] = {f.name: f for f in FUNCTIONS.values() if f.example}
 #: The operators of the language: symbol -> function.
 BY_SYMBOL: Mapping[str, Function] = {f.symbol: f for f in FUNCTIONS.values() if f.symbol}

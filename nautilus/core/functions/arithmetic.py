@@ -124,23 +124,24 @@ _ARITHMETIC = (
 
 _ROUNDING = (
     _EXACT("abs", 1, "magnitude", "np.abs", abs, Call("fabsf", "fabs", "abs"), "abs",
-           interval=iv.magnitude, derivative=("sign(x)",), named=True, native="any"),
+           interval=iv.magnitude, derivative=("sign(x)",), example="abs(-3)", native="any"),
     _EXACT("sign", 1, "-1, 0 or 1; NaN of NaN", "np.sign", _sign, Call("sign_of", "sign_of", "sign_of"), "sign",
-           interval=iv.within(-1.0, 1.0), derivative=("0.0",), named=True),
+           interval=iv.within(-1.0, 1.0), derivative=("0.0",), example="sign(-3)"),
     _EXACT("floor", 1, "the largest integer that is not above x", "np.floor", math.floor,
-           Call("floorf", "floor", "{0}"), "floor", interval=iv.widened(1, 0), derivative=("0.0",), named=True),
+           Call("floorf", "floor", "{0}"), "floor",
+           interval=iv.widened(1, 0), derivative=("0.0",), example="floor(-2.5)"),
     _EXACT("ceil", 1, "the least integer that is not below x", "np.ceil", math.ceil,
-           Call("ceilf", "ceil", "{0}"), "ceil", interval=iv.widened(0, 1), derivative=("0.0",), named=True),
+           Call("ceilf", "ceil", "{0}"), "ceil", interval=iv.widened(0, 1), derivative=("0.0",), example="ceil(-2.5)"),
     _EXACT("binade", 1, "the largest power of two that is at most x, and within [2^-100, 2^127]; the compiler makes it",
            "arrays.binade", binade, Call("binade", "binade"),
            "torch.ldexp(torch.ones_like({0}), torch.clamp(torch.frexp({0})[1] - 1, -100, 127))", types=Types.FLOAT,
            interval=iv.within(2.0**-100, 2.0**127), slots=3.0),
     _EXACT("round", 1, "the nearest integer, ties to even", "np.rint", round,
-           Call("rintf", "rint", "{0}"), "round", interval=iv.widened(1, 1), derivative=("0.0",), named=True),
+           Call("rintf", "rint", "{0}"), "round", interval=iv.widened(1, 1), derivative=("0.0",), example="round(2.5)"),
     _EXTREME("min", 2, "the smaller one; NaN if one is NaN; -0 is less than +0", "arrays.minimum", min,
-             Call("min_nan", "min_nan_f64", "min"), "", interval=iv.least, named=True, native="any"),
+             Call("min_nan", "min_nan_f64", "min"), "", interval=iv.least, example="min(3, 1, 2)", native="any"),
     _EXTREME("max", 2, "the larger one; NaN if one is NaN; -0 is less than +0", "arrays.maximum", max,
-             Call("max_nan", "max_nan_f64", "max"), "", interval=iv.greatest, named=True, native="any"),
+             Call("max_nan", "max_nan_f64", "max"), "", interval=iv.greatest, example="max(3, 1, 2)", native="any"),
 )  # fmt: skip
 
 _BITS = (

@@ -19,6 +19,7 @@ from nautilus.core.functions.record import Approximation, Call, Function, Types
 def _function(
     name: str,
     doc: str,
+    example: str,
     *,
     numpy: str,
     python: Callable[..., Any],
@@ -33,11 +34,11 @@ def _function(
     c: Call | None = None,
     **others: Any,
 ) -> Function:
-    """A function that specs call by name; C's and torch's names are ``name`` where none are given."""
+    """A function that specs call by name, as in ``example``.  C and torch call it ``name`` unless another is given."""
     return Function(
-        name=name, doc=doc, arity=arity, types=types, numpy=numpy, python=python, interval=interval,
+        name=name, doc=doc, example=example, arity=arity, types=types, numpy=numpy, python=python, interval=interval,
         c=c or Call(f"{name}f", name), ulps=ulps, slots=slots, special=special,
-        torch=torch or name, derivative=derivative, named=True, elementary=True, **others,
+        torch=torch or name, derivative=derivative, elementary=True, **others,
     )  # fmt: skip
 
 
@@ -48,29 +49,29 @@ def _sigmoid(x: float) -> float:
 
 _EXPONENTIALS = (
     _function(
-        "exp", "e to the power x",
+        "exp", "e to the power x", "exp(1)",
         numpy="np.exp", python=math.exp, interval=iv.increasing(iv.exp), ulps=(2, 1), slots=2, special=1,
         derivative=("exp(x)",), inverse="log", scales_argument=True,
         approximations=(Approximation("exp2_approx(x * log2 e)", ulps=3),),
     ),
     _function(
-        "exp2", "2 to the power x",
+        "exp2", "2 to the power x", "exp2(3)",
         numpy="np.exp2", python=math.exp2, interval=iv.increasing(iv.exp2), ulps=(2, 1), slots=1, special=1,
         derivative=("0.6931471805599453 * exp2(x)",), inverse="log2", scales_argument=True,
         approximations=(Approximation("ex2.approx.ftz.f32", "exp2_approx", ulps=2, slots=1, special=1),),
     ),
     _function(
-        "exp10", "10 to the power x",
+        "exp10", "10 to the power x", "exp10(2)",
         numpy="arrays.exp10", python=lambda x: 10.0**x, interval=iv.increasing(iv.exp10), ulps=(2, 1), slots=12,
         special=1, derivative=("2.302585092994046 * exp10(x)",), torch="torch.pow(10.0, {0})",
     ),
     _function(
-        "expm1", "exp(x) - 1, accurate for small x",
+        "expm1", "exp(x) - 1, accurate for small x", "expm1(1)",
         numpy="np.expm1", python=math.expm1, interval=iv.increasing(math.expm1), ulps=(1, 1), slots=30, special=1,
         derivative=("exp(x)",), inverse="log1p",
     ),
     _function(
-        "pow", "x to the power y; of integers, a negative exponent truncates towards zero",
+        "pow", "x to the power y; of integers, a negative exponent truncates towards zero", "pow(2, 10)",
         arity=2, types=Types.NUMBER, numpy="arrays.power", python=lambda x, y: x**y,
         interval=iv.within(*iv.EVERYTHING), ulps=(8, 2), slots=100, special=2,
         derivative=("y * pow(x, y - 1.0)", "pow(x, y) * log(x)"), c=Call("power", "pow", "int_pow"),
@@ -78,22 +79,22 @@ _EXPONENTIALS = (
         approximations=(Approximation("exp2_approx(y * log2 x)", "pow_approx", ulps=8, slots=18, special=2),),
     ),
     _function(
-        "log", "natural logarithm",
+        "log", "natural logarithm", "log(2)",
         numpy="np.log", python=math.log, interval=iv.increasing(iv.log), ulps=(1, 1), slots=2, special=1,
         derivative=("1.0 / x",), inverse="exp", approximations=(Approximation("log2(x) * log 2", ulps=2),),
     ),
     _function(
-        "log2", "logarithm to the base 2",
+        "log2", "logarithm to the base 2", "log2(8)",
         numpy="np.log2", python=math.log2, interval=iv.increasing(iv.log2), ulps=(2, 1), slots=1, special=1,
         derivative=("1.4426950408889634 / x",), inverse="exp2",
     ),
     _function(
-        "log1p", "log(1 + x), accurate for small x",
+        "log1p", "log(1 + x), accurate for small x", "log1p(1)",
         numpy="np.log1p", python=math.log1p, interval=iv.increasing(math.log1p), ulps=(1, 1), slots=36, special=0,
         derivative=("1.0 / (1.0 + x)",), inverse="expm1",
     ),
     _function(
-        "sigmoid", "1 / (1 + exp(-x))",
+        "sigmoid", "1 / (1 + exp(-x))", "sigmoid(1)",
         numpy="arrays.sigmoid", python=_sigmoid, interval=iv.increasing(iv.sigmoid), ulps=(5, 5), slots=4, special=2,
         derivative=("sigmoid(x) * (1.0 - sigmoid(x))",), scales_argument=True,
         # exp(-x) overflows in f64 where the result is a number that is not normal, and that is not flushed
@@ -104,29 +105,30 @@ _EXPONENTIALS = (
 
 _ROOTS = (
     _function(
-        "sqrt", "square root",
+        "sqrt", "square root", "sqrt(2)",
         numpy="np.sqrt", python=math.sqrt, interval=iv.sqrt, ulps=(1, 0.5), slots=3, special=1,
         derivative=("0.5 * rsqrt(x)",), native="float",
     ),
     _function(
-        "rsqrt", "1 / sqrt(x)",
+        "rsqrt", "1 / sqrt(x)", "rsqrt(4)",
         numpy="arrays.rsqrt", python=lambda x: 1 / math.sqrt(x), interval=iv.rsqrt, ulps=(2, 1), slots=2, special=1,
         derivative=("-0.5 * rsqrt(x) / x",),
         approximations=(Approximation("rsqrt.approx.ftz.f32", "rsqrt_approx", ulps=2, slots=2, special=1),),
     ),
     _function(
-        "cbrt", "cube root, of negative numbers too",
+        "cbrt", "cube root, of negative numbers too", "cbrt(-27)",
         numpy="np.cbrt", python=math.cbrt, interval=iv.increasing(math.cbrt), ulps=(1, 1), slots=17, special=2,
         derivative=("cbrt(x) / (3.0 * x)",), torch="(torch.sign({0}) * torch.pow(torch.abs({0}), 1 / 3))",
     ),
     _function(
-        "hypot", "sqrt(x * x + y * y) without overflow",
+        "hypot", "sqrt(x * x + y * y) without overflow", "hypot(3, 4)",
         arity=2, numpy="np.hypot", python=math.hypot, interval=iv.hypot, ulps=(3, 2), slots=25, special=1,
         derivative=("x / hypot(x, y)", "y / hypot(x, y)"),
         approximations=(Approximation("s * rsqrt_approx(s)", "hypot_approx", ulps=4, slots=8, special=1),),
     ),
     _function(
         "fmod", "remainder of the quotient rounded towards zero; it has the sign of x, and % that of y",
+        "fmod(-7.0, 3.0)",
         arity=2, numpy="np.fmod", python=math.fmod, interval=iv.fmod, ulps=(0.5, 0.5), slots=40, special=1,
         derivative=(),
     ),
@@ -134,37 +136,38 @@ _ROOTS = (
 
 _TRIGONOMETRIC = (
     _function(
-        "sin", "sine of an angle in radians",
+        "sin", "sine of an angle in radians", "sin(1)",
         numpy="np.sin", python=math.sin, interval=iv.within(-1.0, 1.0), ulps=(2, 2), slots=24, special=1,
         derivative=("cos(x)",), inverse="asin",
     ),
     _function(
-        "cos", "cosine of an angle in radians",
+        "cos", "cosine of an angle in radians", "cos(1)",
         numpy="np.cos", python=math.cos, interval=iv.within(-1.0, 1.0), ulps=(2, 2), slots=24, special=1,
         derivative=("-sin(x)",), inverse="acos",
     ),
     _function(
-        "tan", "tangent of an angle in radians",
+        "tan", "tangent of an angle in radians", "tan(1)",
         numpy="np.tan", python=math.tan, interval=iv.tan, ulps=(4, 2), slots=30, special=1,
         derivative=("1.0 + tan(x) * tan(x)",), inverse="atan",
     ),
     _function(
-        "asin", "arc sine in [-pi/2, pi/2]; NaN outside [-1, 1]",
+        "asin", "arc sine in [-pi/2, pi/2]; NaN outside [-1, 1]", "asin(1)",
         numpy="np.arcsin", python=math.asin, interval=iv.increasing(math.asin, -1.0, 1.0), ulps=(4, 2), slots=32,
         special=1, derivative=("rsqrt(1.0 - x * x)",), inverse="sin",
     ),
     _function(
-        "acos", "arc cosine in [0, pi]; NaN outside [-1, 1]",
+        "acos", "arc cosine in [0, pi]; NaN outside [-1, 1]", "acos(0)",
         numpy="np.arccos", python=math.acos, interval=iv.decreasing(math.acos, -1.0, 1.0), ulps=(3, 2), slots=36,
         special=1, derivative=("-rsqrt(1.0 - x * x)",), inverse="cos",
     ),
     _function(
-        "atan", "arc tangent in [-pi/2, pi/2]",
+        "atan", "arc tangent in [-pi/2, pi/2]", "atan(1)",
         numpy="np.arctan", python=math.atan, interval=iv.increasing(math.atan), ulps=(2, 2), slots=30, special=1,
         derivative=("1.0 / (1.0 + x * x)",), inverse="tan",
     ),
     _function(
         "atan2", "the angle of the point (y, x) with the positive x axis, in [-pi, pi]; the first argument is y",
+        "atan2(1, -1)",
         arity=2, numpy="np.arctan2", python=math.atan2, interval=iv.within(-math.pi, math.pi), ulps=(3, 2), slots=50,
         special=1, derivative=("y / (x * x + y * y)", "-x / (x * x + y * y)"),
         approximations=(
@@ -175,17 +178,17 @@ _TRIGONOMETRIC = (
 
 _HYPERBOLIC = (
     _function(
-        "sinh", "hyperbolic sine",
+        "sinh", "hyperbolic sine", "sinh(1)",
         numpy="np.sinh", python=math.sinh, interval=iv.increasing(math.sinh), ulps=(3, 2), slots=36, special=2,
         derivative=("cosh(x)",), inverse="asinh",
     ),
     _function(
-        "cosh", "hyperbolic cosine",
+        "cosh", "hyperbolic cosine", "cosh(1)",
         numpy="np.cosh", python=math.cosh, interval=iv.even(math.cosh), ulps=(2, 1), slots=24, special=2,
         derivative=("sinh(x)",), inverse="acosh",
     ),
     _function(
-        "tanh", "hyperbolic tangent",
+        "tanh", "hyperbolic tangent", "tanh(1)",
         numpy="np.tanh", python=math.tanh, interval=iv.increasing(math.tanh), ulps=(2, 2), slots=6, special=2,
         derivative=("1.0 - tanh(x) * tanh(x)",), inverse="atanh",
         approximations=(
@@ -193,17 +196,17 @@ _HYPERBOLIC = (
         ),
     ),
     _function(
-        "asinh", "inverse of sinh",
+        "asinh", "inverse of sinh", "asinh(1)",
         numpy="np.arcsinh", python=math.asinh, interval=iv.increasing(math.asinh), ulps=(3, 3), slots=56, special=2,
         derivative=("rsqrt(x * x + 1.0)",), inverse="sinh",
     ),
     _function(
-        "acosh", "inverse of cosh, not negative; NaN below 1",
+        "acosh", "inverse of cosh, not negative; NaN below 1", "acosh(2)",
         numpy="np.arccosh", python=math.acosh, interval=iv.increasing(math.acosh, lo=1.0), ulps=(4, 3), slots=58,
         special=1, derivative=("rsqrt(x * x - 1.0)",), inverse="cosh",
     ),
     _function(
-        "atanh", "inverse of tanh; infinite at -1 and 1, NaN beyond",
+        "atanh", "inverse of tanh; infinite at -1 and 1, NaN beyond", "atanh(0.5)",
         numpy="np.arctanh", python=math.atanh, interval=iv.increasing(math.atanh, -1.0, 1.0), ulps=(3, 2), slots=52,
         special=1, derivative=("1.0 / (1.0 - x * x)",), inverse="tanh",
     ),
@@ -211,7 +214,7 @@ _HYPERBOLIC = (
 
 _ERROR_FUNCTIONS = (
     _function(
-        "erf", "error function",
+        "erf", "error function", "erf(0.5)",
         numpy="arrays.erf", python=math.erf, interval=iv.increasing(math.erf), ulps=(2, 2), slots=16, special=0,
         derivative=("1.1283791670955126 * exp(-(x * x))",),
         approximations=(
@@ -219,7 +222,7 @@ _ERROR_FUNCTIONS = (
         ),
     ),
     _function(
-        "erfc", "1 - erf(x), accurate where erf(x) is close to 1",
+        "erfc", "1 - erf(x), accurate where erf(x) is close to 1", "erfc(0.5)",
         numpy="arrays.erfc", python=math.erfc, interval=iv.decreasing(math.erfc), ulps=(4, 5), slots=68, special=3,
         derivative=("-1.1283791670955126 * exp(-(x * x))",),
     ),

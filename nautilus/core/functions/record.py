@@ -91,7 +91,8 @@ class Function:
       ``x`` may be a difference whose terms are multiplied one by one), so the terms of the argument are rounded again;
     * ``slots``, ``special``: issue slots, and results of the special-function unit, for one f32 result;
     * ``torch``: a function ``torch.NAME``, or an expression with ``{0}``; '' where ``bench.peers.text`` has a rule;
-    * ``named``: a spec calls the function by its name; ``symbol``: a spec writes this operator;
+    * ``example``: an expression that calls the function by its name, for the language reference; '' where specs do not
+      call it; ``symbol``: a spec writes this operator;
     * ``elementary``: a function of the math library or of the special-function unit, which costs more than arithmetic;
     * ``skips``: (g, n): the value is g(x, y) = x where y is n, and a warp skips the operation if all its y are n;
     * ``native``: numpy's result in f32 and in integers (``any``) or in f32 (``float``) is the correctly rounded one;
@@ -114,7 +115,7 @@ class Function:
     derivative: tuple[str, ...]
     inverse: str = ""
     scales_argument: bool = False
-    named: bool = False
+    example: str = ""
     symbol: str = ""
     elementary: bool = False
     skips: tuple[str, float] | None = None
@@ -130,6 +131,8 @@ class Function:
         """The missing or wrong entry as a message; '' if there is none."""
         if not (self.name.isidentifier() and self.doc and 1 <= self.arity <= 3):
             return "a name, a one-line doc and an arity of 1 to 3 are needed"
+        if self.example and not self.example.startswith(f"{self.name}("):
+            return "the example does not call the function"
         if self.derivative and len(self.derivative) != self.arity:
             return f"{self.arity} derivatives are needed, or none"
         if self.numpy and not self.numpy.startswith(("np.", "arrays.")):
@@ -173,6 +176,6 @@ def approximated(f: Function, a: Approximation) -> Function:
     ulps = a.ulps or a.relative * 2.0**23
     return replace(
         f, name=a.function, doc=f"{f.name} by {a.form}; the compiler makes it", c=Call(a.function, ""),
-        ulps=(ulps, ulps), slots=a.slots, special=a.special, named=False, symbol="", elementary=False,
+        ulps=(ulps, ulps), slots=a.slots, special=a.special, example="", symbol="", elementary=False,
         types=Types.FLOAT, native="", approximations=(),
     )  # fmt: skip

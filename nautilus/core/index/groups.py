@@ -1,8 +1,8 @@
 """Axes that an expression has in groups: ``h // 4`` is the same for four neighbours of ``h``.
 
-A factor of a product that has a parallel axis only in groups is shared by the points of a group, so that they are rows
-of a tile of the product, as those of an axis that the factor does not have at all.  Whether a spec writes heads that
-share keys with a row axis of their own or without one then makes no difference.
+A factor of a product that has a parallel axis only in groups is the same for all points of a group.  These points are
+then rows of a tile of the product, as the points of an axis are that the factor does not have at all.  So a spec may
+write heads that share keys with a row axis of their own or without one.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ _EXACT = 1 << 52  # below this number, float64 holds every integer and its neigh
 def fits(x: Linear, dtype: DType, atom: Callable[[Expr], Interval], *, surely: bool = False) -> bool:
     """Whether ``x`` and every partial sum of it is exact in ``dtype``; ``atom`` bounds an atom.
 
-    A scalar or a value that ``atom`` does not bound is any integer of its type.  So is an index variable without bounds
-    if ``surely``; else it is as small as the spec guarantees, and does not count, unless a scalar or a value of any
-    size stands beside it.
+    A scalar or a value that ``atom`` does not bound is any integer of its type.  With ``surely``, so is an index
+    variable without bounds.  Without it, such a variable is left out of the sum, because the spec guarantees that it
+    fits.  Where the sum also has a scalar or a value without bounds, it counts as -1 to 1.
     """
     if x.single() is not None and not surely:
         return True
@@ -61,7 +61,7 @@ def _widens(e: Op) -> bool:
 
 
 def without_casts(x: Linear) -> Linear:
-    """``x``, seen through the casts to i64 of index expressions, which are exact in i32."""
+    """``x`` without the casts of its atoms to i64 where these are index expressions, which are exact in i32."""
     out = Linear({}, x.const)
     for a, c in x.terms.items():
         exact = isinstance(a, Op) and a.op == "cast" and a.args[0].dtype is DType.I32 and not is_value(a)

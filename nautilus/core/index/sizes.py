@@ -19,7 +19,7 @@ expressions over such symbols, and numbers where they are fixed (:data:`Extent`)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 from nautilus.core.errors import InternalError
 from nautilus.core.expr.build import calc, integer
@@ -62,6 +62,10 @@ def total(a: Extent, b: Extent) -> Extent:
     return b if a == 0 else a if b == 0 else calc("add", extent_expr(a), extent_expr(b))
 
 
+@overload
+def blocks(extent: int, tile: int) -> int: ...
+@overload
+def blocks(extent: Extent, tile: int) -> Extent: ...
 def blocks(extent: Extent, tile: int) -> Extent:
     """Blocks of ``tile`` elements that cover ``extent``."""
     if isinstance(extent, int):

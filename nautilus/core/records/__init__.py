@@ -222,8 +222,8 @@ def _restore(names: list[str]) -> object:
 def _init(cls: Any, parameters: list[Field[Any]], left: bool) -> FunctionType:
     """``__init__`` with the names of the fields; :func:`_connect` gives it what it calls.
 
-    ``left``: there are fields that are no parameters.  Raises TypeError for a field without a default behind one with a
-    default.
+    ``left``: there are fields that are no parameters.  Raises TypeError for a field without a default after one
+    with a default.
     """
     names, defaults, positional = ["self"], list[Any](), 0
     for f in parameters:
@@ -249,7 +249,7 @@ def _init(cls: Any, parameters: list[Field[Any]], left: bool) -> FunctionType:
 
 
 def _parameters(fields: list[Field[Any]]) -> list[Field[Any]]:
-    """The fields that ``__init__`` takes, those given by name behind the others."""
+    """The fields that ``__init__`` takes, those given by name after the others."""
     named = [f for f in fields if f.init and f.kw_only]
     return [*(f for f in fields if f.init and not f.kw_only), *named] if named else [f for f in fields if f.init]
 

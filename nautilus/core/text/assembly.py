@@ -374,11 +374,11 @@ def format_op(op: Any) -> str:
     return form_of(type(op)).text(op)
 
 
-def format_ops(body: tuple[Any, ...], depth: int = 0) -> list[str]:
+def format_ops(body: tuple[Any, ...]) -> list[str]:
     """The lines of a block of ops."""
     out: list[str] = []
     for op in body:
-        form_of(type(op)).add_lines(op, depth, out)
+        form_of(type(op)).add_lines(op, 0, out)
     return out
 
 

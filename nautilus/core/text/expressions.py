@@ -16,10 +16,8 @@ Expressions print in infix notation and parse back to equal expressions with the
                                         Var needs one, or a text read without a symbol table
 
 Operation types are not written: ``core.expr.infer.result_dtype`` gives them.  ``-(1)`` is the operation
-neg on the literal 1, ``-1`` a literal.  ``;`` starts a comment.  A space follows the mod operator,
+neg on the literal 1, ``-1`` a literal.  A space follows the mod operator,
 because ``%8`` is a value.  A NaN literal is ``math.nan`` itself, so two NaN literals compare equal.
-
-Names may contain dots (``cp.async``, ``tile.red``); ``0..128`` is three tokens.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 
 
-def format_type(dtype: DType, axes: tuple[TileAxis, ...], brackets: bool = False) -> str:
-    """``f32[i: 128, j: 64]``; a single element has brackets only on request."""
-    return f"{dtype}[{format_axes(axes)}]" if axes or brackets else str(dtype)
+def format_type(dtype: DType, axes: tuple[TileAxis, ...]) -> str:
+    """``f32[i: 128, j: 64]``, or ``f32`` for a single element."""
+    return f"{dtype}[{format_axes(axes)}]" if axes else str(dtype)
 
 
 def format_axes(axes: tuple[TileAxis, ...]) -> str:

@@ -139,8 +139,8 @@ def _prepare(module: ma.MemModule, api: Api, said: str) -> Iterator[str]:
         yield f"    plan->{names.arguments[p.name]} = {names.arguments[p.name]};"
     if any(uses_counter(k) for k in module.kernels):
         yield from _clear_counter(module)
-    for n, k in enumerate(module.kernels):
-        yield from _prepare_kernel(module, api, n, k)
+    for k in module.kernels:
+        yield from _prepare_kernel(module, api, k)
     yield "    return status;"
     yield "}"
 
@@ -176,7 +176,7 @@ def _checks(module: ma.MemModule, said: str) -> Iterator[str]:
     yield "    }"
 
 
-def _prepare_kernel(module: ma.MemModule, api: Api, n: int, k: ma.MemKernel) -> Iterator[str]:
+def _prepare_kernel(module: ma.MemModule, api: Api, k: ma.MemKernel) -> Iterator[str]:
     names, blocks = module_names(module), as_extent(k.blocks)
     lines = [*encode_lines(module, k), *api.allow_shared(names.kernels[k.name], k.smem_bytes)]
     if isinstance(blocks, int):

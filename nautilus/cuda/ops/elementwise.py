@@ -220,7 +220,7 @@ def packed_part(w: Writer, op: ma.IndexOp | ma.MapOp, at: str) -> str:
 
 
 def pack_text(w: Writer, parts: list[str], dtype: DType, source: DType) -> str:
-    """A packed register from the texts of its elements."""
+    """A packed register of ``dtype`` from the texts of its elements, which are of type ``source``."""
     if dtype in HALF:
         if source is DType.F32:
             return f"{w.speller.use(HALF[dtype][2])}({', '.join(p for p in parts)})"

@@ -102,7 +102,7 @@ def _fetch_group(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], la
     """B fragments of column tiles n .. n + group - 1 at k-step k."""
     if "b" in lanes:
         at = {t.n: "n * 8", t.k: "k * 16"}
-        load_matrix(w, slot, lanes["b"], at, t.k, "b[0]", 2 * group, is_a=False)
+        load_matrix(w, slot, lanes["b"], at, t.k, "b[0]", 2 * group)
     else:
         fetch_plain(w, slot, t, layout, "k", "b[0]", is_a=False)
 
@@ -188,6 +188,8 @@ def lane_addresses(w: Writer, op: ma.MmaOp, t: Tiling) -> dict[str, Lane]:
 
 def lane_address(w: Writer, slot: ma.Slot, layout: str, t: Tiling, is_a: bool, *, paired: bool) -> Lane:
     """Declare the address that a lane gives to ldmatrix for the first block of its warp's part.
+
+    ``is_a``: the fragment is one of A, else of B.  ``paired``: one ldmatrix loads two column tiles of B.
 
     Later blocks are multiples of 8 rows and 16 columns away.  One xor therefore applies their column bytes to the
     swizzled chunk, and all other terms of their addresses are constants.
@@ -281,7 +283,7 @@ def load_tiles(
         w.line("#pragma unroll")
         with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
             at = {t.m: "m * 16", t.k: f"{k} * 16"}
-            load_matrix(w, slot, lane, at, t.k, target("m"), _A_REGS, is_a=True)
+            load_matrix(w, slot, lane, at, t.k, target("m"), _A_REGS)
         return
     step = 2 if paired else 1
     whole = t.col_tiles // step * step
@@ -289,15 +291,13 @@ def load_tiles(
         w.line("#pragma unroll")
         with w.braces(f"for (int n = 0; n < {whole}; n += {step})"):
             at = {t.n: "n * 8", t.k: f"{k} * 16"}
-            load_matrix(w, slot, lane, at, t.k, target("n"), step * _B_REGS, is_a=False)
+            load_matrix(w, slot, lane, at, t.k, target("n"), step * _B_REGS)
     if whole < t.col_tiles:
         at = {t.n: str(8 * whole), t.k: f"{k} * 16"}
-        load_matrix(w, slot, lane, at, t.k, target(whole), _B_REGS, is_a=False)
+        load_matrix(w, slot, lane, at, t.k, target(whole), _B_REGS)
 
 
-def load_matrix(
-    w: Writer, slot: ma.Slot, lane: Lane, at: dict[str, str], k: str, target: str, count: int, *, is_a: bool
-) -> None:
+def load_matrix(w: Writer, slot: ma.Slot, lane: Lane, at: dict[str, str], k: str, target: str, count: int) -> None:
     """Print one ldmatrix, which transposes if k is not the contiguous axis in memory."""
     trans = "" if w.smem[slot.buffer].axes[-1].name == k else "_trans"
     helper = w.speller.use(f"ldmatrix_x{count}{trans}")
@@ -329,7 +329,7 @@ def print_matrix_load(w: Writer, op: ma.MatrixLoad) -> None:
             at = {other: f"{x} * {size}", op.axis: f"({plus('k', op.start // 16)}) * 16"}
             w.line("#pragma unroll")
             with w.braces(f"for (int {x} = 0; {x} < {tiles}; ++{x})"):
-                load_matrix(w, op.slot, lane, at, op.axis, target(f"(k + {steps} * {x})"), width, is_a=is_a)
+                load_matrix(w, op.slot, lane, at, op.axis, target(f"(k + {steps} * {x})"), width)
 
 
 def fetch_plain(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target: str, *, is_a: bool) -> None:

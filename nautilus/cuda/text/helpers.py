@@ -132,7 +132,10 @@ def swizzle(width: int, xor: str) -> Helper:
 
 
 def asm(name: str, params: str, ptx: str, operands: str, comment: str = "") -> Helper:
-    """A function of one volatile instruction that orders memory."""
+    """A function ``name`` with C parameters ``params``, of one volatile instruction that orders memory.
+
+    ``ptx``: the text of the instruction.  ``operands``: its input operands, in the syntax of inline assembly.
+    """
     head = f"// {comment}\n" if comment else ""
     body = f'asm volatile("{ptx}" :: {operands} : "memory");'
     return Helper(f"{head}__device__ __forceinline__ void {name}({params}) {{ {body} }}")

@@ -63,7 +63,10 @@ _OF_NAME = {_element(instr): types for instr, types in WGMMA_TYPES.items()}
 
 
 def wgmma_name(instr: str, columns: int, registers: bool, trans_a: bool, trans_b: bool) -> str:
-    """Name of the helper for one m64nNk instruction (a description that :func:`helper` can read)."""
+    """Name of the helper for one m64nNk instruction (a description that :func:`helper` can read).
+
+    ``registers``: A is in registers.  ``trans_a``, ``trans_b``: the operand is transposed in shared memory.
+    """
     kind = ("r" if registers else "t" if trans_a else "s") + ("t" if trans_b else "s")
     return f"wgmma_m64n{columns}_{_element(instr)}_{kind}"
 

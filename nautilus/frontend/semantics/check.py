@@ -52,11 +52,11 @@ def load_spec(
 ) -> Spec:  # fmt: skip
     """The Spec of a file, or of a text called ``name`` if ``source`` is a str with a newline.
 
-    ``dims`` overrides sizes, as ``--dim`` does. With ``keep_runtime`` a runtime dim stays one, and its value there
-    is where tools run the spec. ``unaligned``: strides that are given at launch are any numbers of elements, and so
-    are the addresses of their tensors; else they are multiples of 16 bytes. ``assumed``: further facts, each the text
-    of a condition. Raises DiagnosticError with all errors and warnings; the warnings of a valid spec are in
-    ``Spec.warnings``.
+    ``dims`` overrides sizes, as ``--dim`` does. With ``keep_runtime`` a runtime dim stays one, and its value in
+    ``dims`` is the size at which tools run the spec. ``unaligned``: strides that are given at launch are any numbers of
+    elements, and so are the addresses of their tensors; else they are multiples of 16 bytes. ``assumed``: further
+    facts, each the text of a condition. Raises DiagnosticError with all errors and warnings; the warnings of a valid
+    spec are in ``Spec.warnings``.
     """
     if isinstance(source, str) and "\n" in source:
         return load_text(source, name, dims=dims, keep_runtime=keep_runtime, unaligned=unaligned, assumed=assumed)
@@ -340,11 +340,11 @@ def _strides(sym: Symbols, decl: ast.TensorDecl, unaligned: bool) -> tuple[AnyEx
     found: list[AnyExtent] = []
     dtype = sym.tensors[decl.name.id].dtype
     for n in reversed(range(len(shape))):
-        behind = volume((at_bound(shape[n + 1].extent), found[0])) if found else 1
+        dense = volume((at_bound(shape[n + 1].extent), found[0])) if found else 1
         aligned = 1 if unaligned or n == len(shape) - 1 else max(1, 128 // dtype.bits)  # 16 bytes
         label = unused(f"{decl.name.id}_stride{n}", set(sym.names()))
         param = Param(label, DType.I64, decl.span, MOST_STRIDE, 0, aligned)
-        found.insert(0, param if n in named else behind)
+        found.insert(0, param if n in named else dense)
     return tuple(found) if named else None
 
 

@@ -95,8 +95,8 @@ def shifted_width(
     while v > 1:
         shift = form.const % v
         if shift and elements % v == 0 and _offset_ok(form.shift(-shift), axis, v, refs):
-            behind = None if mask is None else substitute(mask, {axis: calc("sub", Var(axis), shift)})
-            if behind is None or uniform(behind, axis, v, refs):
+            moved = None if mask is None else substitute(mask, {axis: calc("sub", Var(axis), shift)})
+            if moved is None or uniform(moved, axis, v, refs):
                 return v, shift
         v //= 2
     return 1, 0

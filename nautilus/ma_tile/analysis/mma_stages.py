@@ -54,11 +54,11 @@ _MOVABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A loop body in two stages; stage 0 is ``ahead`` (level-0 MMAs and what they need), then ``rest``."""
+    """The stages of a loop body: 0 is ``ahead`` (level-0 MMAs and what they need), then ``rest``; 1 is ``second``."""
 
     ahead: tuple[MemOp, ...]
     rest: tuple[MemOp, ...]
-    behind: tuple[MemOp, ...]
+    second: tuple[MemOp, ...]
     slots: tuple[bool, ...]  # which carried values stage 1 updates
     crossing: tuple[str, ...]  # stage-0 values that stage 1 reads, in order of first use
 
@@ -89,27 +89,27 @@ def split(loop: ForOp, late_rescale: bool) -> Stages | None:
         return None
     needs = dependences(body)
     levels = _levels(body, needs)
-    behind = {n for n, op in enumerate(body) if is_wgmma(op) and levels[n] > 0}
-    if not behind:
+    second = {n for n, op in enumerate(body) if is_wgmma(op) and levels[n] > 0}
+    if not second:
         return None
     users = _users(needs)
-    behind = _closure(behind, users)
-    slots = _slots(loop, behind)
+    second = _closure(second, users)
+    slots = _slots(loop, second)
     if slots is None:
         return None
     top = [n for n, op in enumerate(body) if is_wgmma(op) and levels[n] == 0]
     tainted = _closure(top, users)
     kept = {y.name for y, late in zip(loop.yields, slots, strict=True) if not late}
     mine = {arg.name for (arg, _), late in zip(loop.carried, slots, strict=True) if late}
-    _pull(body, users, behind, tainted, kept)
+    _pull(body, users, second, tainted, kept)
     if late_rescale:
-        _pull_rescale(body, needs, users, behind, kept, mine)
-        _pull(body, users, behind, tainted, kept)
-    ahead = _closure(top, needs) - behind
-    if any(mine & set(reads(body[n])) for n in ahead) or _shared_by_stages(body, behind):
+        _pull_rescale(body, needs, users, second, kept, mine)
+        _pull(body, users, second, tainted, kept)
+    ahead = _closure(top, needs) - second
+    if any(mine & set(reads(body[n])) for n in ahead) or _shared_by_stages(body, second):
         return None
-    rest = [n for n in range(len(body)) if n not in ahead and n not in behind]
-    late_ops = tuple(body[n] for n in sorted(behind))
+    rest = [n for n in range(len(body)) if n not in ahead and n not in second]
+    late_ops = tuple(body[n] for n in sorted(second))
     early_ops = (*(body[n] for n in sorted(ahead)), *(body[n] for n in rest))
     own = {d.name for op in early_ops for d in defined(op)}
     own |= {arg.name for (arg, _), late in zip(loop.carried, slots, strict=True) if not late}
@@ -187,9 +187,9 @@ def _closure(start: Iterable[int], edges: Sequence[set[int]]) -> set[int]:
     return found
 
 
-def _slots(loop: ForOp, behind: set[int]) -> tuple[bool, ...] | None:
+def _slots(loop: ForOp, second: set[int]) -> tuple[bool, ...] | None:
     """Which carried values stage 1 makes: each the result of its own op there, or of nothing in the loop's stage 1."""
-    made = {d.name for n in behind for d in defined(loop.body[n])}
+    made = {d.name for n in second for d in defined(loop.body[n])}
     slots = tuple(y.name in made for y in loop.yields)
     late = [y.name for y, s in zip(loop.yields, slots, strict=True) if s]
     args = {arg.name for (arg, _), s in zip(loop.carried, slots, strict=True) if s}
@@ -199,19 +199,19 @@ def _slots(loop: ForOp, behind: set[int]) -> tuple[bool, ...] | None:
 
 
 def _pull(
-    body: Sequence[MemOp], users: Sequence[set[int]], behind: set[int], tainted: set[int], kept: set[str]
+    body: Sequence[MemOp], users: Sequence[set[int]], second: set[int], tainted: set[int], kept: set[str]
 ) -> None:
     """Add to stage 1 what only it uses and what no level-0 MMA feeds."""
     for n in reversed(range(len(body))):
-        if n in tainted or n in behind or not users[n] or not users[n] <= behind:
+        if n in tainted or n in second or not users[n] or not users[n] <= second:
             continue
         if not any(d.name in kept for d in defined(body[n])):
-            behind.add(n)
+            second.add(n)
 
 
 def _pull_rescale(
     body: Sequence[MemOp], needs: Sequence[set[int]], users: Sequence[set[int]],
-    behind: set[int], kept: set[str], mine: set[str],
+    second: set[int], kept: set[str], mine: set[str],
 ) -> None:  # fmt: skip
     """Add to stage 1 the elementwise work between its carried values and its MMAs' accumulators."""
     fed: set[int] = set()
@@ -219,10 +219,10 @@ def _pull_rescale(
         if isinstance(op, MapOp | ConvertOp) and (mine & set(reads(op)) or needs[n] & fed):
             fed.add(n)
     for n in sorted(fed, reverse=True):
-        if n in behind or not users[n] or any(d.name in kept for d in defined(body[n])):
+        if n in second or not users[n] or any(d.name in kept for d in defined(body[n])):
             continue
-        if all(u in behind and (u in fed or _accumulates(body[u], body[n])) for u in users[n]):
-            behind.add(n)
+        if all(u in second and (u in fed or _accumulates(body[u], body[n])) for u in users[n]):
+            second.add(n)
 
 
 def _accumulates(mma: MemOp, op: MemOp) -> bool:
@@ -233,7 +233,7 @@ def _accumulates(mma: MemOp, op: MemOp) -> bool:
     return mma.acc == made and made not in (mma.a, mma.b)
 
 
-def _shared_by_stages(body: Sequence[MemOp], behind: set[int]) -> bool:
+def _shared_by_stages(body: Sequence[MemOp], second: set[int]) -> bool:
     """Some buffer that the loop writes is used by both stages: an iteration apart, one would see the other's data."""
     used: dict[str, set[bool]] = {}
     written: set[str] = set()
@@ -241,5 +241,5 @@ def _shared_by_stages(body: Sequence[MemOp], behind: set[int]) -> bool:
         read, write = _buffers(op)
         written |= write
         for b in read | write:
-            used.setdefault(b, set()).add(n in behind)
+            used.setdefault(b, set()).add(n in second)
     return any(len(used[b]) == 2 for b in written)

@@ -29,10 +29,11 @@ cluster                              a store into a block that may not run yet, 
 unsupported                                                        an operation without an instruction
 ==================== ==================================================================
 
-The files of ``interp``: ``block`` (control flow), ``data`` and ``dot`` (operations), ``mma`` (fragment maps), ``wgmma``
-and ``tma`` (MMAs and copies of the sm_90a class), ``tile_scheduler`` (persistent blocks), ``cluster`` (barriers and
-stores between blocks).  Those of ``interp.state``: ``values`` (registers, expressions), ``shared_memory`` (bytes and
-their history), ``global_memory``, ``sync`` (barriers, scheduler), ``outstanding`` (pending operations), ``machine``.
+The files of ``interp``: ``block`` (control flow), ``data``, ``scan``, ``unpack`` and ``dot`` (operations), ``mma``
+(fragment maps), ``wgmma`` and ``tma`` (MMAs and copies of the sm_90a class), ``tile_scheduler`` (persistent blocks),
+``cluster`` (barriers and stores between blocks).  Those of ``interp.state``: ``values`` (registers, expressions),
+``shared_memory`` (bytes and their history), ``global_memory``, ``sync`` (barriers, scheduler), ``outstanding`` (pending
+operations), ``machine``.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _flight(run: BlockRun, ctx: Context, op: TmaLoad) -> Flight:
     return Flight(run.engine_addresses(ctx, op.slot), bits, thread, run.op_number(op), tma=True)
 
 
-def _slabs(run: BlockRun, op: TmaLoad, flight: Flight) -> list[Flight]:
+def _slabs(op: TmaLoad, flight: Flight) -> list[Flight]:
     """One copy for each instruction."""
     columns = flight.bits.shape[1]
     width = op.slot.swizzle // flight.bits.dtype.itemsize if op.slot.swizzle else columns
@@ -119,7 +119,7 @@ def load(run: BlockRun, ctx: Context, op: TmaLoad) -> None:
     assert op.mbar is not None
     actor, stage = ctx.actor, run.integer(ctx, op.mbar[1], "a stage")
     whole = _flight(run, ctx, op)
-    slabs = _slabs(run, op, whole)
+    slabs = _slabs(op, whole)
     if op.multicast > 1:
         _same_tile(run, actor.rank, op, whole)
     ranks = range(run.machine.kernel.cluster) if op.multicast != 1 else (actor.rank,)

@@ -45,8 +45,8 @@ class WgInstr:
 
     ``pack``: number of consecutive k elements in one register of A.  ``both_majors``: B (and A) may be MN-major.
     ``short``: the tensor core keeps about 14 bits of mantissa in its sums, less than f32 has.  One chain of such MMAs
-    is therefore at most :data:`SHORT_DEPTH` deep (:data:`WHOLE_DEPTH` for a sum of one chain), and f32 additions
-    combine the chains.
+    is therefore at most ``SHORT_DEPTH`` deep (``WHOLE_DEPTH`` for a sum of one chain), and f32 additions combine the
+    chains.
     """
 
     k: int
@@ -118,12 +118,6 @@ def check_instructions(name: str, table: Mapping[str, Instruction], without: fro
             if i.pack != FORMATS[t].pack or i.k * FORMATS[t].bits != (_STEP_BITS_F64 if t is DType.F64 else _STEP_BITS):
                 raise TypeError(f"{name}: {key} does not fit elements of {t.value}")
 
-
-#: Elements that an instruction with short sums contracts into one result: each loses up to 2^-13 of the partial
-#: sum (measured by DeepSeek-AI, "DeepSeek-V3 Technical Report", section 3.5.2, which takes the same depth).
-SHORT_DEPTH = 128
-#: The same of a sum that is one chain, as that of the elements of a row: a second chain would need another accumulator.
-WHOLE_DEPTH = 256
 
 #: PTX ISA, "Asynchronous wgmma matrix shapes and types".
 WGMMA: Mapping[str, WgInstr] = {

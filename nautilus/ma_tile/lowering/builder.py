@@ -52,7 +52,7 @@ class Builder:
     def shared(
         self, hint: str, dtype: DType, axes: tuple[TileAxis, ...], swizzle: int = 0, pad: int = 0, stages: int = 1
     ) -> Smem:
-        """A fresh shared buffer (offset 0 until ``allocate_shared``)."""
+        """A fresh shared buffer (offset 0 until ``allocate-shared``)."""
         out = Smem(self.name(hint), dtype, axes, stages, swizzle, pad, 0)
         self.smem[out.name] = out
         return out

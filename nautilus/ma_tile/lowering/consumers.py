@@ -4,10 +4,10 @@ Each consumer runs the kernel on its own part of one tile axis: the axis shrinks
 an expression names it, the position in the whole tile is ``consumer * part + position``.  What does not
 vary along the axis every consumer has for itself.
 
-A product that is contracted along the axis is the sum of one product for each part, all of which every
-consumer computes: ``dot %q, %k over r`` becomes ``dot %q_0, %k_0 over r`` and ``dot %q_1, %k_1 + … over r``.  Its
-operands are loads, or made from loads by elementwise work.  :attr:`Own.parts` names their parts, because the part of a
-consumer, as which another product may read the tensor, is one of them.
+A product that is contracted along the axis is the sum of one product for each part, all of which every consumer
+computes: ``dot %q, %k over r`` becomes ``dot %q_0, %k_0 over r`` and ``dot %q_1, %k_1 + … over r``.  Its operands are
+loads, or computed from loads by elementwise work.  :attr:`Own.parts` names their parts, because the part of a consumer,
+as which another product may read the tensor, is one of them.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ def split_axis(kernel: TileKernel, axis: str, consumers: int) -> Own:
 
 
 def is_contraction_of_tensors(kernel: TileKernel, op: vr.TileOp) -> bool:
-    """Whether ``op`` is a product over one axis of operands that are loaded, or made from loads elementwise."""
+    """Whether ``op`` is a product over one axis of operands that are loaded, or computed from loads elementwise."""
     if not isinstance(op, vr.DotOp) or len(op.axes) != 1 or op.mask is not None:
         return False
     defs = {v.name: x for x in vr.walk_ops(kernel.body) for v in vr.results(x)}
-    return all(_is_made_from_loads(v, defs) for v in (op.a, op.b))
+    return all(_is_computed_from_loads(v, defs) for v in (op.a, op.b))
 
 
-def _is_made_from_loads(v: Value, defs: Mapping[str, vr.TileOp]) -> bool:
+def _is_computed_from_loads(v: Value, defs: Mapping[str, vr.TileOp]) -> bool:
     op = defs.get(v.name)
     if isinstance(op, vr.MapOp):
-        return all(_is_made_from_loads(a, defs) for a in op.args)
+        return all(_is_computed_from_loads(a, defs) for a in op.args)
     return isinstance(op, LEAVES)
 
 
@@ -110,13 +110,13 @@ class _Split:
 
 
 class _Own(_Split):
-    """What ``of`` makes of a kernel, with sums of products of ``parts`` in the place of contractions along ``axis``."""
+    """The kernel as ``of`` rewrites it, with sums of products of ``parts`` for contractions along ``axis``."""
 
     def __init__(self, of: _Split, axis: str, parts: list[_Split], kernel: TileKernel) -> None:
         super().__init__(of.axes, of.env, of.ranges)
         self.axis, self.parts = axis, parts
         dots = [op for op in vr.walk_ops(kernel.body) if isinstance(op, vr.DotOp) and axis in op.axes]
-        self.made = _made_along(kernel, axis, [v for op in dots for v in (op.a, op.b)])
+        self.divided = _computed_along(kernel, axis, [v for op in dots for v in (op.a, op.b)])
         self.found: dict[str, tuple[str, int]] = {}
         self.dots: dict[str, str] = {}
 
@@ -126,7 +126,7 @@ class _Own(_Split):
             if isinstance(op, vr.DotOp) and self.axis in op.axes:
                 out += self.products(op)
                 continue
-            if isinstance(op, LEAVES | vr.MapOp) and op.result.name in self.made:
+            if isinstance(op, LEAVES | vr.MapOp) and op.result.name in self.divided:
                 out += self.apart(op)
             out.append(self.op(op))
         return tuple(out)
@@ -136,16 +136,16 @@ class _Own(_Split):
         return self.value(replace(v, name=f"{v.name}_part_{n}"))
 
     def apart(self, op: vr.LoadOp | vr.ConstOp | vr.IndexOp | vr.ParamOp | vr.MapOp) -> list[vr.TileOp]:
-        """What ``op`` makes, for all parts."""
+        """``op`` for each of the parts."""
         out: list[vr.TileOp] = []
         for n, part in enumerate(self.parts):
             result = replace(op.result, name=f"{op.result.name}_part_{n}")
             self.found[result.name] = (op.result.name, n)
-            made = replace(op, result=result)
-            if isinstance(made, vr.MapOp):
-                args = (replace(a, name=f"{a.name}_part_{n}") if a.name in self.made else a for a in made.args)
-                made = replace(made, args=tuple(args))
-            out.append(part.op(made))
+            own = replace(op, result=result)
+            if isinstance(own, vr.MapOp):
+                args = (replace(a, name=f"{a.name}_part_{n}") if a.name in self.divided else a for a in own.args)
+                own = replace(own, args=tuple(args))
+            out.append(part.op(own))
         return out
 
     def products(self, op: vr.DotOp) -> list[vr.TileOp]:
@@ -160,8 +160,8 @@ class _Own(_Split):
         return out
 
 
-def _made_along(kernel: TileKernel, axis: str, values: list[Value]) -> frozenset[str]:
-    """The names of ``values``, and of those with ``axis`` that they are made from."""
+def _computed_along(kernel: TileKernel, axis: str, values: list[Value]) -> frozenset[str]:
+    """The names of ``values``, and of those with ``axis`` that they are computed from."""
     defs = {v.name: op for op in vr.walk_ops(kernel.body) for v in vr.results(op)}
     found, todo = set[str](), list(values)
     while todo:

@@ -20,7 +20,8 @@ from math import prod
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import HALVES, DType
-from nautilus.ma_tile.ir.instruction_tables import MMA, SHORT_DEPTH, WGMMA, MmaInstr, WgInstr, operand_types
+from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, MmaInstr, WgInstr, operand_types
+from nautilus.targets.limits import SHORT_DEPTH
 from nautilus.vr_tile.ir import DotOp, ForOp, MapOp, ReduceOp, TileKernel, TileOp, Value, operands, results, walk_ops
 
 Grid = tuple[int, int]

@@ -151,8 +151,8 @@ def collect(
 
     Of the axes of a window (``X[2 * x + r]``) the kept one counts, unless a vector holds the reduced one: lanes along a
     reduced axis exchange values.  Neighbouring lanes then read neighbouring windows, so it has no vectors.
-    Nor has the axis of a load that is a few elements apart along it (``X[j, 0]`` and ``X[j, 1]``) vectors of more than
-    a register: each of its instructions would touch as many lines of L1 as a vector has elements.
+    Where neighbours along an axis are a few elements apart in memory (``X[j, 0]`` and ``X[j, 1]``), vectors along it
+    have one register at most: each instruction of a longer one would touch as many lines of L1 as it has elements.
 
     A store weighs more than a load, unless positions along another axis share elements of loads: a thread with these
     positions has them from one load, and the results go through shared memory.  Without products, stores of whole

@@ -35,7 +35,7 @@ STAGED = 3  # quarters of the shared memory of a block that stages of loads and 
 
 
 def lower_raw(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
-    """Lower without waits, barriers and shared-memory offsets (for the passes that place them)."""
+    """Lower without waits, barriers and shared-memory offsets, which passes place; ``strict``: :func:`lower_kernel`."""
     buffers = {b.name: b for b in module.buffers}
 
     def lowered(k: TileKernel) -> MemKernel:

@@ -2,7 +2,7 @@
 
 Loaded operands come to shared memory by TMA copies, swizzled as the instruction reads them.  A left
 operand may also be computed: its fragment then is a permutation inside each thread (the accumulator of
-the dot before), or is made in the instruction's own layout from loads.  A right operand that is made from
+the dot before), or is computed in the instruction's own layout from loads.  A right operand that is computed from
 loads, such as a dequantised tile, is computed by all consumers, a part by each, and stored to shared memory, where all
 products that read it find it.  Nothing else goes through shared memory: everything elementwise lies in the layouts of
 accumulators or their projections, where it belongs to one consumer and, along columns, to four lanes.
@@ -43,7 +43,14 @@ from nautilus.ma_tile.lowering.consumers import Own, split_axis
 from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, forms
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment
-from nautilus.ma_tile.lowering.operands.made_tiles import PIECE, MadeTile, delayed, made_tiles, pieces, unmasked
+from nautilus.ma_tile.lowering.operands.computed_tiles import (
+    PIECE,
+    ComputedTile,
+    computed_tiles,
+    delayed,
+    pieces,
+    unmasked,
+)
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import place, shared_vec
 from nautilus.ma_tile.lowering.warpgroup_dots import GroupPlan, plan_warpgroup, reject
@@ -86,9 +93,9 @@ class _WarpgroupLowering(Lowering):
         kernel = own.kernel
         super().__init__(kernel, buffers, mapping, dict(plan.dots), (GROUP_WARPS, 1))
         self.plan, self.parts = plan, own.parts
-        self.bulk: dict[str, Slot] = {}  # value -> where it is in shared memory
-        self.made = made_tiles(own, plan.dots, self.defs, buffers, self.refs) if plan.consumers > 1 else {}
-        self.delayed = delayed(kernel, self.made, self.defs)
+        self.in_shared: dict[str, Slot] = {}  # value -> where it is in shared memory
+        self.computed = computed_tiles(own, plan.dots, self.defs, buffers, self.refs) if plan.consumers > 1 else {}
+        self.delayed = delayed(kernel, self.computed, self.defs)
         self.pieces: dict[str, int] = {}  # value of a piece -> where the piece begins
         self.interleaved = _interleaved(kernel, buffers, self.defs, plan.dots)  # dot -> where its positions begin
         self.moved = {
@@ -134,7 +141,7 @@ class _WarpgroupLowering(Lowering):
         if isinstance(entry.op, vr.LoadOp) and entry.op.buffer not in self.stored:
             return self._loaded(entry, entry.op, dot, plan, side)
         if side == "b":
-            return self._made(v, dot)
+            return self._computed(v, dot)
         target = a_fragment(plan, self.sizes)
         if isinstance(entry.op, vr.ConstOp | vr.IndexOp | vr.ParamOp):
             return self.get(v, target)
@@ -150,23 +157,23 @@ class _WarpgroupLowering(Lowering):
             reject(self.kernel, dot, f"has a left operand, %{v.name}, that lies in other threads' registers")
         return found
 
-    def _made(self, v: Value, dot: vr.DotOp) -> Slot:
+    def _computed(self, v: Value, dot: vr.DotOp) -> Slot:
         """A computed right operand in shared memory, where each consumer stores its own part of the tile.
 
         All consumers have read the tile before it, and see the whole of the new one, after a barrier of theirs.
         """
         own, part = self.parts.get(v.name, (v.name, None))
         entry = self.env[own]
-        tile = self.made.get(own)
+        tile = self.computed.get(own)
         if tile is None or entry.depth == 0 or not self.parts:
             reject(self.kernel, dot, f"has a right operand, %{v.name}, that is computed, not loaded")
-        if own not in self.bulk:
-            self.bulk[own] = self._stored(entry, tile, dot.span)
-        slot = self.bulk[own]
+        if own not in self.in_shared:
+            self.in_shared[own] = self._stored(entry, tile, dot.span)
+        slot = self.in_shared[own]
         return slot if part is None else replace(slot, stage=integer(part))
 
-    def _stored(self, entry: Entry, tile: MadeTile, span: Span) -> Slot:
-        """The tile in shared memory, made in pieces that few registers hold."""
+    def _stored(self, entry: Entry, tile: ComputedTile, span: Span) -> Slot:
+        """The tile in shared memory, computed in pieces for which few registers suffice."""
         dtype, consumers = entry.value.type.dtype, self.plan.consumers
         where = place(tile.axes, dtype, "", tile.axes[-1].name)
         buffer = self.stage_buffer(entry, f"s_{entry.value.name}", dtype, tile.axes, where.swizzle, stages=consumers)
@@ -174,12 +181,12 @@ class _WarpgroupLowering(Lowering):
         barrier = consumers_barrier(consumers)
         for start in range(0, tile.axes[0].size, tile.rows):
             rows = TileAxis(tile.axes[0].name, tile.rows)
-            made = pieces(self.defs, entry.value, rows, start, lambda name: self._copied(self.env[name]) is not None)
-            for op in made:
+            ops = pieces(self.defs, entry.value, rows, start, lambda name: self._copied(self.env[name]) is not None)
+            for op in ops:
                 (result,) = vr.results(op)
                 self.env.setdefault(result.name, Entry(result, op, entry.depth))
                 self.pieces[result.name] = start
-            value = vr.results(made[-1])[0]
+            value = vr.results(ops[-1])[0]
             layout = tile.layout(self.b.warps)
             frag = self.get(value, layout)
             if start == 0:
@@ -191,7 +198,7 @@ class _WarpgroupLowering(Lowering):
         return slot
 
     def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
-        """A load in ``layout``; a piece of a tile that an operand is made from comes from shared memory."""
+        """A load in ``layout``; a piece of a tile that an operand is computed from comes from shared memory."""
         whole = self.pieces.get(op.result.name)
         if whole is None:
             return super()._load(op, layout, depth)
@@ -213,19 +220,19 @@ class _WarpgroupLowering(Lowering):
         """A large tile in shared memory, by a TMA copy; None where it is small or no copy loads it."""
         op = entry.op
         assert isinstance(op, vr.LoadOp)
-        if entry.value.name in self.bulk:
-            return self.bulk[entry.value.name]
+        if entry.value.name in self.in_shared:
+            return self.in_shared[entry.value.name]
         if prod(op.result.type.shape) < LEAST:
             return None
         load = self._at_variables(unmasked(op)[0], entry.depth)
         box = tma_box(self.buffers[op.buffer], op.result.type.axes, load.index, load.mask, self.ranges)
-        if not isinstance(box, TmaBox) or box.axes[0].name not in {t.axes[0].name for t in self.made.values()}:
+        if not isinstance(box, TmaBox) or box.axes[0].name not in {t.axes[0].name for t in self.computed.values()}:
             return None
         divided = self.plan.divided in op.result.type.names
         stages, stage = (self.plan.consumers, Var(CONSUMER)) if divided else (1, ZERO)
         dtype = op.result.type.dtype
         buffer = self.stage_buffer(entry, f"s_{op.result.name}", dtype, box.axes, box.swizzle, stages=stages)
-        slot = self.bulk[entry.value.name] = Slot(buffer.name, stage, box.swizzle)
+        slot = self.in_shared[entry.value.name] = Slot(buffer.name, stage, box.swizzle)
         self._load_box(slot, load, entry.depth)
         return slot
 
@@ -257,11 +264,11 @@ class _WarpgroupLowering(Lowering):
             reason = f"{op.buffer} is not contiguous along {plan.k}, as {plan.instr} needs it"
             found = Obstacle(reason, Cause.ORDER, op.buffer, axis=plan.k)
         if isinstance(found, TmaBox):
-            if entry.value.name not in self.bulk:
-                self.bulk[entry.value.name] = self._copy(entry, op, found)
-            return self.bulk[entry.value.name]
-        if side == "b" and self.parts and self.parts.get(entry.value.name, (entry.value.name,))[0] in self.made:
-            return self._made(entry.value, dot)
+            if entry.value.name not in self.in_shared:
+                self.in_shared[entry.value.name] = self._copy(entry, op, found)
+            return self.in_shared[entry.value.name]
+        if side == "b" and self.parts and self.parts.get(entry.value.name, (entry.value.name,))[0] in self.computed:
+            return self._computed(entry.value, dot)
         if side == "a" and (entry.depth < self.b.depth or entry.depth == 0):  # loaded once: not worth a copy
             return self.get(entry.value, a_fragment(plan, self.sizes))
         hand = "left" if side == "a" else "right"
@@ -281,13 +288,13 @@ class _WarpgroupLowering(Lowering):
         buffer = self.stage_buffer(entry, f"s_{own}", dtype, plan.axes, plan.swizzle, stages=stages)
         slot = Slot(buffer.name, stage, plan.swizzle)
         for n, part in parts.items():
-            self.bulk[part.value.name] = replace(slot, stage=integer(n))
+            self.in_shared[part.value.name] = replace(slot, stage=integer(n))
             assert isinstance(part.op, vr.LoadOp)
-            self._load_box(self.bulk[part.value.name], self._at_variables(part.op, entry.depth), entry.depth)
+            self._load_box(self.in_shared[part.value.name], self._at_variables(part.op, entry.depth), entry.depth)
         if not parts:
             self._load_box(slot, op, entry.depth)
-        self.bulk[own] = slot
-        return self.bulk[op.result.name] if parts else slot
+        self.in_shared[own] = slot
+        return self.in_shared[op.result.name] if parts else slot
 
     def _at_variables(self, op: vr.LoadOp, depth: int) -> vr.LoadOp:
         """``op`` with variables for the numbers of its position that are loaded, such as that of a page.
@@ -311,15 +318,15 @@ class _WarpgroupLowering(Lowering):
 
     def _number(self, e: Expr) -> Load | None:
         """The load of the one number ``e`` at a position of variables and such numbers; None where it is none."""
-        made = self.env[e.name].op if isinstance(e, Ref) else None
-        if not isinstance(made, vr.LoadOp) or made.result.type.axes or made.mask is not None:
+        load = self.env[e.name].op if isinstance(e, Ref) else None
+        if not isinstance(load, vr.LoadOp) or load.result.type.axes or load.mask is not None:
             return None
-        if made.buffer in self.stored or not made.result.type.dtype.is_int:
+        if load.buffer in self.stored or not load.result.type.dtype.is_int:
             return None
-        index = tuple(rewrite(x, self._number) for x in made.index)
+        index = tuple(rewrite(x, self._number) for x in load.index)
         if any(isinstance(n, Ref) for x in index for n in walk(x)):
             return None
-        return Load(made.buffer, index, made.result.type.dtype, made.span)
+        return Load(load.buffer, index, load.result.type.dtype, load.span)
 
     def _load_box(self, slot: Slot, op: vr.LoadOp, depth: int) -> None:
         index = tuple(self.expr(e, self.candidates.preferred(())) for e in op.index)

@@ -20,9 +20,10 @@ from nautilus.core.errors import Obstacle, ScheduleError
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS
-from nautilus.ma_tile.ir.instruction_tables import SHORT_DEPTH, WGMMA, WHOLE_DEPTH
+from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.lowering.consumers import is_contraction_of_tensors
 from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots
+from nautilus.targets.limits import SHORT_DEPTH, WHOLE_DEPTH
 from nautilus.vr_tile.ir import DotOp, ForOp, TileKernel, results, walk_ops
 from nautilus.vr_tile.rewriting.subtiles import combined
 

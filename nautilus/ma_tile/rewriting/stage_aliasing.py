@@ -1,6 +1,6 @@
 """Stage aliasing: a TMA store buffer shares the bytes of a pipeline stage if shared memory has no room for both.
 
-With ``WarpgroupPlan.epilogue`` ``tma-staged``, part of ``specialise_warps``.  The buffer of the tile's TMA stores is
+With ``WarpgroupPlan.epilogue`` ``tma-staged``, part of ``specialise-warps``.  The buffer of the tile's TMA stores is
 placed over the operand that a loop loads and whose first load comes last, because the next tile needs its stages last.
 At the end of the tile the pipeline has one more instance, which is not loaded:
 

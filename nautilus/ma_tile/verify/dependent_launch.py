@@ -22,7 +22,7 @@ def grid_wait(s: KernelScope, op: GridWait) -> None:
 
 
 def launch_dependents(s: KernelScope, op: GridLaunchDependents) -> None:
-    """The kernel has one, at the top level; :func:`verify_module` checks that the next kernel waits."""
+    """The kernel has one, at the top level; ``verify.module`` checks that the next kernel waits."""
     _top(s, op)
 
 

@@ -26,7 +26,10 @@ from nautilus.targets.limits import Limits
 
 
 def check_smem(k: MemKernel, target: Limits) -> None:
-    """Raise VerifyError unless the kernel's shared buffers and mbarriers are legal."""
+    """Raise VerifyError unless the kernel's shared buffers and mbarriers are legal.
+
+    Raises TargetLimitError where they need more bytes than a block of ``target`` has.
+    """
 
     def need(ok: bool, rule: str, node: str, detail: str) -> None:
         if not ok:

@@ -1,10 +1,10 @@
 """Splits of long reductions by the cost model, where the rules of :mod:`nautilus.planner.cuts` leave the GPU idle.
 
-The candidates are made from the plan of the rules: a kernel with fewer blocks than :data:`FEW` for each multiprocessor
-that takes :data:`WORTH` seconds or more, and whose loop no rule has split, has its longest loop, or the outer one of a
-reduction over several long axes, cut into chunks that fill the multiprocessors once, twice, four or eight times.  A
-candidate replaces the choice of the rules where the prediction for the whole program, with the kernel that combines the
-chunks, is shorter by :data:`MARGIN`.
+Candidates are kernels of the plan of the rules with fewer blocks than :data:`FEW` for each multiprocessor, which take
+:data:`WORTH` seconds or more, and whose loop no rule has split.  The longest loop of such a kernel, or the outer one of
+a reduction over several long axes, is cut into chunks that fill the multiprocessors once, twice, four or eight times.
+A candidate replaces the choice of the rules where the prediction for the whole program, with the kernel that combines
+the chunks, is shorter by :data:`MARGIN`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, UnsupportedError
+from nautilus.core.index.sizes import blocks
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.core.schedule.plans import MAX_SPLITS
 from nautilus.core.tiles import floor_pow2
@@ -27,7 +28,7 @@ from nautilus.planner.streaming import MULTIPROCESSORS, SHORTEST
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
-from nautilus.scalar.analysis.derived_names import GRID, LOOP, blocks
+from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 

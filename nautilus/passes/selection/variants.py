@@ -104,7 +104,7 @@ def _sized(
     families = [(), *([divisors] if divisors else [])]
     candidates, members = list[Candidate](), list[list[int]]()
     for facts in families:
-        found = [c for c in _candidates(request, general, schedules, facts) if not any(d.has(c) for d in without)]
+        found = [c for c in _candidates(general, schedules, facts) if not any(d.has(c) for d in without)]
         members.append([*range(len(candidates), len(candidates) + len(found))])
         candidates += found
     if len(candidates) < 2:
@@ -177,9 +177,7 @@ class _Schedules:
 REFUSED = (ScheduleError, UnsupportedError, TargetLimitError, DiagnosticError)  # the plan needs fixed sizes
 
 
-def _candidates(
-    request: Request, general: Result, schedules: _Schedules, facts: tuple[SizeFact, ...]
-) -> Iterator[Candidate]:
+def _candidates(general: Result, schedules: _Schedules, facts: tuple[SizeFact, ...]) -> Iterator[Candidate]:
     """The variants under ``facts``, no two of one schedule; the first one is for all sizes at which they hold."""
     assert general.context.schedule is not None
     begin = f"{ALIGNED}_" if facts else ""

@@ -62,7 +62,11 @@ def is_plain(defs: Iterable[Def], loop: str, unit: int = 1) -> bool:
 
 
 def live_registers(width: int, deep: int, step: int, registers: bool) -> int:
-    """Registers of a thread for 64 rows: both accumulators, the operand between them, and the left operand."""
+    """Registers of a thread for 64 rows: both accumulators, the operand between them, and the left operand.
+
+    ``width``: columns of the second product.  ``deep``: contracted elements of the first one.  ``step``: elements of a
+    step of the loop.  ``registers``: the left operand is in registers.
+    """
     return width // 2 + step // 2 + step // 4 + (deep // 4 if registers else 0)
 
 

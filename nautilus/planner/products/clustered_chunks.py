@@ -25,14 +25,14 @@ from math import prod
 
 from nautilus.core.expr.nodes import free_vars, loads
 from nautilus.core.fallbacks import Fallbacks
-from nautilus.core.index.sizes import Extent, nominal
+from nautilus.core.index.sizes import Extent, blocks, nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.core.types import DType
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.streaming import combining, loaded, reader_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
-from nautilus.scalar.analysis.derived_names import GRID, blocks
+from nautilus.scalar.analysis.derived_names import GRID
 from nautilus.targets.limits import Limits
 
 CLUSTERS = (2, 4, 8)  # blocks; the largest portable cluster has eight

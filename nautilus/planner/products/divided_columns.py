@@ -9,8 +9,8 @@ columns, and the first product is contracted over up to 576 elements, which shar
   one through shared memory.
 
 The step of the loop is what shared memory holds in two stages.  A tensor that both products read
-(``share-operands``) is there once.  What both products read may be made from tensors, such as a dequantised tile:
-warpgroups then have one stage of it beside two of what it is made from.  The rules follow from registers and shared
+(``share-operands``) is there once.  What both products read may be computed from tensors, such as a dequantised tile:
+warpgroups then have one stage of it beside two of what it is computed from.  The rules follow from registers and shared
 memory.
 """
 
@@ -66,14 +66,15 @@ def may_hold(axis: str, extent: Callable[[str], int], loop: str, dots: Iterable[
 class Chain:
     """The two products: rows, elements of the first contraction and columns of the second one, of 16 bits.
 
-    ``streamed``: bytes that a block loads for each element of the loop; ``made``: those of operands made from them.
+    ``streamed``: bytes that a block loads for each element of the loop; ``computed``: those of operands computed from
+    them.
     """
 
     rows: int
     deep: int
     width: int
     streamed: int
-    made: int = 0
+    computed: int = 0
 
     @property
     def has_many_columns(self) -> bool:
@@ -88,7 +89,7 @@ def chain_of(plan: KernelPlan, defs: Iterable[Def], rows: int, loop: str, dots: 
     second = [d for d in dots.values() if d.inner == (loop,)]
     width = sum(prod(held[x] for x in (*d.rows, *d.columns) if x in held) for d in second)
     every = list(defs)
-    return Chain(rows, deep, width, _streamed(every, loop, held), _made(every, loop, held))
+    return Chain(rows, deep, width, _streamed(every, loop, held), _computed(every, loop, held))
 
 
 def _streamed(defs: Iterable[Def], loop: str, held: Mapping[str, int]) -> int:
@@ -102,15 +103,15 @@ def _streamed(defs: Iterable[Def], loop: str, held: Mapping[str, int]) -> int:
     return sum(found.values())
 
 
-def _made(defs: Sequence[Def], loop: str, held: Mapping[str, int]) -> int:
-    """Bytes of the operands that are made from tensors for each element of ``loop``; of what is read twice, the longer.
+def _computed(defs: Sequence[Def], loop: str, held: Mapping[str, int]) -> int:
+    """Bytes of the operands that are computed from tensors for each element of ``loop``.
 
-    Operands that are made from the same tensors are one.
+    Operands that are computed from the same tensors count once, as the longest of them.
     """
     found: dict[frozenset[str], int] = {}
-    for made, read in computed_operands(defs, loop):
+    for operand, read in computed_operands(defs, loop):
         names = frozenset(ld.buffer for ld in read)
-        size = made.dtype.bytes * prod(held.get(x, 1) for x in free_vars(made))
+        size = operand.dtype.bytes * prod(held.get(x, 1) for x in free_vars(operand))
         found[names] = max(found.get(names, 0), size)
     return sum(found.values())
 
@@ -130,7 +131,7 @@ def sizes(
         both = chain.width <= HELD and chain.rows > WGMMA_ROWS  # each warpgroup has rows of its own, and all columns
         for rows in (WARPGROUPS * WGMMA_ROWS, WGMMA_ROWS) if both else (WGMMA_ROWS,):
             room = limits.smem_block - rows * chain.deep * 2 - EXCHANGE // 2
-            step = _step(chain, extent, room, STAGES, chain.made)
+            step = _step(chain, extent, room, STAGES, chain.computed)
             if step is not None and step >= SHORTEST and chain.width % (WARPGROUPS * NARROWEST) == 0:
                 short = SHORTEST if light else step
                 mapping = WarpgroupPlan(
@@ -147,7 +148,7 @@ def sizes(
     return None
 
 
-def _step(chain: Chain, extent: int, room: int, stages: int, made: int = 0) -> int | None:
-    """The longest step whose stages have ``room``, with ``made`` bytes for each of its elements."""
-    found = (s for s in STEPS if s <= max(extent, STEPS[-1]) and s * (stages * chain.streamed + made) <= room)
+def _step(chain: Chain, extent: int, room: int, stages: int, computed: int = 0) -> int | None:
+    """The longest step whose stages have ``room``, with ``computed`` bytes for each of its elements."""
+    found = (s for s in STEPS if s <= max(extent, STEPS[-1]) and s * (stages * chain.streamed + computed) <= room)
     return next(found, None)

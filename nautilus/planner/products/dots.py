@@ -52,15 +52,15 @@ def _is_chosen(d: Def, axis: str) -> bool:
     return bool(found) and all(any(axis in free_vars(ld) for ld in loads(c)) for c in found)
 
 
-def uses(d: Def, dot: Dot, made: Collection[str], unknown: int) -> int:
+def uses(d: Def, dot: Dot, computed: Collection[str], unknown: int) -> int:
     """The least number of products in which ``d``, as ``dot``, uses an element of an input.
 
-    ``made``: the definitions, which may be in the same kernel; of them alone where both factors are made.  ``unknown``:
-    counts for a size that is known only at launch.
+    ``computed``: definitions of the same kernel, whose elements do not count unless both factors have them.
+    ``unknown``: what a size that is known only at launch counts as.
     """
     value = matrix_part(d)
     parts = value.args if isinstance(value, Op) and value.op == "mul" else ()
-    read = [e for e in parts if not any(ld.buffer in made for ld in loads(e))] or parts
+    read = [e for e in parts if not any(ld.buffer in computed for ld in loads(e))] or parts
     sides = {*dot.rows, *dot.columns}
     return min(prod(size(a) or unknown for a in d.par if a.name in sides - free_vars(e)) for e in read or (value,))
 

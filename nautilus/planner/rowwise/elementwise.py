@@ -4,7 +4,7 @@
   itself beyond the end (:func:`exact`): tiles of 512 along 320 elements leave 37% of all threads idle, and tiles of
   64 none.  Along 513 elements, tiles of 1024 leave half of the threads idle, and tiles of 64 one in nine.
 * Blocks start one after another.  A block of :data:`~nautilus.planner.kernel.ELEMENTS` elements of 16 bits moves its
-  bytes in about the time in which the next one starts, so blocks have more elements where the starts of all would take
+  bytes in about the time in which the next one starts.  Blocks have more elements where the starts of all would take
   more than :data:`SHARE` of the time of the memory or of the operations (:func:`elements`).
 * Tiles are short along two axes where a large operand is contiguous along another axis than the result
   (:func:`read_along`), so that reads and writes are whole sectors of memory.

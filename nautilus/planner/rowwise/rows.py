@@ -1,7 +1,7 @@
 """Long rows that more than one pass reads.
 
 A softmax or a norm reads its row again after a reduction over it.  A second read from memory costs as much as the
-first, so there are two rules for rows of more than :data:`GENERAL` elements:
+first, so there are two rules for rows of more than :data:`MAX_ROW` elements:
 
 * A row of up to :data:`BLOCK_REGISTERS` elements is one tile, with 64 elements a thread.  Each operand along the row
   takes its share of these registers.  The tile is a power of two; a row that leaves much of it unused
@@ -25,7 +25,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.targets.limits import BLOCK_REGISTERS
 
-GENERAL = 8192  # elements of a row up to which the general rule holds
+MAX_ROW = 8192  # elements of a row that is one tile under the general rule
 THREAD = 64  # elements of such a row in one thread
 WARP = 1024  # elements that a warp reads in one step of a loop
 ROW_BYTES = 8192  # bytes of a row for each warp of its block
@@ -37,7 +37,7 @@ WASTE = 8  # at most 1 / WASTE of a tile is unused
 def fits(defs: Sequence[Def], row: Mapping[str, int]) -> bool:
     """Whether a row of the axes ``row`` (name -> extent), longer than the general rule allows, fits in registers."""
     tile, used = prod(map(ceil_pow2, row.values())), prod(row.values())
-    return GENERAL < tile <= BLOCK_REGISTERS // max(1, len(operands(defs, row))) and fills(used, tile)
+    return MAX_ROW < tile <= BLOCK_REGISTERS // max(1, len(operands(defs, row))) and fills(used, tile)
 
 
 def fills(used: int, tile: int) -> bool:
@@ -55,7 +55,7 @@ def step(defs: Sequence[Def], axis: str, extent: int, each: int) -> int:
 
     ``each``: elements of the row at one position of the loop.
     """
-    if extent * each <= GENERAL:
+    if extent * each <= MAX_ROW:
         return 0
     size = sum(operands(defs, [axis]).values()) * extent * each
     most = max(MIN_WARPS, min(MAX_WARPS, floor_pow2(max(1, size // ROW_BYTES))))

@@ -44,7 +44,10 @@ LARGE_TERMS = 64  # issue slots of a term of which a thread has as few, since al
 def plan_of(
     defs: Sequence[Def], extents: Mapping[str, int], grid: Sequence[str], rest: Sequence[str]
 ) -> tuple[str, dict[str, AxisPlan], WarpPlan] | None:
-    """The loop, the roles of axes and the mapping of such a product; None for any other kernel."""
+    """The loop, the roles of axes and the mapping of such a product; None for any other kernel.
+
+    ``grid``: axes with a block for each position; ``rest``: the other parallel axes.
+    """
     reductions = [d for d in defs if d.is_reduction]
     found = {tuple(a.name for a in d.red) for d in reductions}
     if len(found) != 1 or len(names := found.pop()) != 1:

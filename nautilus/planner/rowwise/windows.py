@@ -1,8 +1,12 @@
 """Tiles of reductions over windows: few terms, at positions that neighbouring results share or step over.
 
-Pooling, filters of one channel and stencils are such reductions.  In a *window* an index of the operand depends on a
-kept axis and on a reduced one (``x + r``), the last index of the operand moves with a kept axis, by at most
-:data:`MAX_STEP` elements, and the reduced axes have at most :data:`MAX_TERMS` points together.  Then
+Pooling, filters of one channel and stencils are such reductions.  In a *window*
+
+* an index of the operand depends on a kept axis and on a reduced one (``x + r``);
+* the last index of the operand moves with a kept axis, by at most :data:`MAX_STEP` elements;
+* the reduced axes have at most :data:`MAX_TERMS` points together.
+
+Then
 
 * a thread computes whole windows, so that no result is shared between threads: the reduced axes have their exact
   extents, and the layout gives them registers only.  Windows of more than :data:`LINE_TERMS` terms are a loop over

@@ -4,9 +4,9 @@ A kernel is a process, and a track is one of its threads.  Times are microsecond
 follow each other.  The format is "Trace Event Format": metadata events (``M``) give names, complete events (``X``) have
 a start and a duration.
 
-Events of a thread must be apart or nested.  Copies in flight at the same time therefore get threads of their own, which
-the viewer shows as ``copies``, ``copies 2``.  Starts and ends are rounded to steps of 10 picoseconds, and a duration is
-their difference, so that events which follow each other do not overlap.
+Events of a thread must be apart or nested.  Copies that are outstanding at the same time therefore get threads of their
+own, which the viewer shows as ``copies``, ``copies 2``.  Starts and ends are rounded to steps of 10 picoseconds, and a
+duration is their difference, so that events which follow each other do not overlap.
 """
 
 from __future__ import annotations

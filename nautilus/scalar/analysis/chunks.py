@@ -1,6 +1,6 @@
 """Chunks of a reduction axis (split-K): construction and recognition of the guard ``s * C <= j < (s + 1) * C``.
 
-The parallel axis ``s`` splits the reduction axis ``j`` into chunks of ``C`` elements.  ``split_k_update`` writes the
+The parallel axis ``s`` splits the reduction axis ``j`` into chunks of ``C`` elements.  ``split-k-update`` writes the
 guard, and the planner recognises it in any definition.  A block with one ``s`` loops over its chunk only, because
 ``partition`` converts the guard to loop bounds.
 
@@ -14,9 +14,9 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var, free_vars
 from nautilus.core.index.linear import divided
+from nautilus.core.index.sizes import blocks
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Names that ``fuse``, ``split``, ``reorder`` and ``rolling_update`` derive from a kernel's plan.
+"""Names that ``fuse``, ``split``, ``reorder`` and ``rolling-update`` derive from a kernel's plan.
 
 The passes exchange plain Scalar IR.  Further conventions are functions of the plan alone and are defined here: the
 local that holds a definition in a phase, and the name of the block variable of a tiled axis.
@@ -6,13 +6,11 @@ local that holds a definition in a phase, and the name of the block variable of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Final
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
-from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt
 
 GRID: Final = "grid"
 LOOP: Final = "loop"
@@ -73,31 +71,9 @@ def has_tile(axis: AxisPlan) -> bool:
     return axis.role == TILE or axis.tile > 1
 
 
-def blocks(extent: int, tile: int) -> int:
-    """Tiles of ``tile`` elements along an axis of ``extent``, rounded up."""
-    return -(-extent // tile)
-
-
 def plan_of(schedule: Schedule, kernel: str) -> KernelPlan:
     """The plan of kernel ``kernel``. Raises ScheduleError."""
     for k in schedule.kernels:
         if k.name == kernel:
             return k
     raise ScheduleError(f"the schedule has no kernel {kernel!r}")
-
-
-def grid_chain(kernel: Kernel) -> tuple[tuple[Loop, ...], tuple[Stmt, ...]]:
-    """The perfectly nested grid loops of ``kernel`` and the statements under them."""
-    loops = []
-    body = kernel.body
-    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.GRID:
-        loops.append(body[0])
-        body = body[0].body
-    return tuple(loops), body
-
-
-def nest(loops: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """``body`` under ``loops`` (outermost first)."""
-    for loop in reversed(loops):
-        body = (replace(loop, body=body),)
-    return body

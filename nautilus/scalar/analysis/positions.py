@@ -53,7 +53,7 @@ def find_chain(d: Def, defs: Mapping[str, Def]) -> Chain | None:
     for at, a in enumerate(d.par):
         extent = size(a)
         chain = _chain(d, at, extent, defs) if extent is not None and 1 < extent <= MOST else None
-        if chain is not None and (_combines(d, chain, defs) or _expands(d, chain, defs)):
+        if chain is not None and (_combines(chain, defs) or _expands(d, chain, defs)):
             return chain
     return None
 
@@ -112,8 +112,8 @@ def _exits(chain: Chain, defs: Mapping[str, Def]) -> Iterator[tuple[Def, str, tu
                 yield r, name, tuple(x for n, x in enumerate(ld.index) if n != at), e
 
 
-def _combines(d: Def, chain: Chain, defs: Mapping[str, Def]) -> bool:
-    """Whether elementwise definitions combine the positions of ``d`` alone, and compute no element of it twice."""
+def _combines(chain: Chain, defs: Mapping[str, Def]) -> bool:
+    """Whether elementwise definitions combine the positions of one tensor alone, and compute no element of it twice."""
     found = list(_exits(chain, defs))
     if chain.extent != FEW or chain.sums or len(chain.places) > 1:
         return False

@@ -67,9 +67,9 @@ def extent(a: Axis) -> int:
     return a.extent
 
 
-def digits(position: Expr, axes: Sequence[Axis], sizes: Sequence[int] = ()) -> Iterator[tuple[str, Expr]]:
-    """The position along each of ``axes`` at ``position`` of the axis that they become; ``sizes``: their lengths."""
-    lengths = [*sizes] or [extent(a) for a in axes]
+def digits(position: Expr, axes: Sequence[Axis]) -> Iterator[tuple[str, Expr]]:
+    """The position along each of ``axes`` at ``position`` of the axis that they become."""
+    lengths = [extent(a) for a in axes]
     for n, a in enumerate(axes):
         stride = prod(lengths[n + 1 :])
         e = calc("floordiv", position, stride) if stride > 1 else position
@@ -111,7 +111,7 @@ def windows(
             before = len(work.lines)
     if len({a.name for a, *_ in work.lines}) != len(work.lines) or {a.name for a, *_ in work.lines} != {*rows}:
         return None
-    return _assembled(ld, work, places, inner, before, last)
+    return _assembled(work, places, inner, before, last)
 
 
 def _dimension(
@@ -155,7 +155,7 @@ def _dimension(
 
 
 def _assembled(
-    ld: Load, work: _Work, places: Sequence[tuple[Linear, int | None, int, int, int]], inner: Sequence[Axis],
+    work: _Work, places: Sequence[tuple[Linear, int | None, int, int, int]], inner: Sequence[Axis],
     before: int, last: bool,
 ) -> Windows | None:  # fmt: skip
     lengths = [n for _, n, _, _ in work.lines]

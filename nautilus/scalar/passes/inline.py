@@ -8,12 +8,14 @@ into it, which becomes its guard (:mod:`nautilus.scalar.analysis.masking`).
 The schedule names the temps.  Where it leaves the choice open, they are all that do not make an expression larger than
 :data:`LIMIT` nodes, counted as it prints (every level of text is a tree).  A temp that is read in windows, such as the
 state before in each step of a stencil, is computed once for each element of a window: it stays in memory where it is
-made from more than :data:`READS` tensors of its own shape.  So does a temp of 16 bits that is made from more than
-:data:`READS` elements at positions that are read or computed from what is read, such as those between which a
-deformable convolution interpolates, where each is an operand of :data:`AGAIN` terms of a product: the loop of the
-product would wait for two loads, one after the other, in each step.  And so does a temp of 16 bits with an exponential
-of a running result in each element, such as a product of decays, where each is an operand of :data:`AGAIN` terms: an
-exponential for each tile costs more than the element in memory.
+computed from more than :data:`READS` tensors of its own shape.  Two kinds of temps of 16 bits stay in memory too, if
+each element is an operand of :data:`AGAIN` terms of a product:
+
+* those that are computed from more than :data:`READS` elements at positions that are read, or computed from what is
+  read, such as those between which a deformable convolution interpolates: the loop of the product would wait for two
+  loads, one after the other, in each step;
+* those with an exponential of a running result in each element, such as a product of decays: an exponential for each
+  tile costs more than the element in memory.
 """
 
 from __future__ import annotations

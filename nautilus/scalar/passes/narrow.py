@@ -1,11 +1,11 @@
 """``narrow``: a computed f32 factor of a matrix product is rounded to the 16-bit type of the other factor.
 
-The contract (``grammar/README.md``, "Numbers") permits this for tensor cores; ``strict`` forbids it.
-A factor of a sum's product qualifies where the other factor is a loaded f16, bf16 or 8-bit tensor, or an element of a
-definition that the spec gives a type of 16 bits, each of the two has a parallel axis of its own (so it *is* a matrix
-product), and the spec has not rounded the factor to that type.  A bf16 tensor beside an f16 tensor counts as a computed
-factor, because f16 holds its mantissa, and so does an 8-bit tensor beside one of 16 bits, which holds its numbers
-exactly.  What it becomes:
+The contract (``grammar/README.md``, "Numbers") permits this for tensor cores; ``strict`` forbids it. A factor of a
+sum's product qualifies where each of the two factors has a parallel axis of its own (so it *is* a matrix product), and
+the spec has not rounded the factor to the type of the other one.  The other factor is a loaded f16, bf16 or 8-bit
+tensor, or an element of a definition to which the spec gives a type of 16 bits.  A bf16 tensor beside an f16 tensor
+counts as a computed factor, because f16 holds its mantissa, and so does an 8-bit tensor beside one of 16 bits, which
+holds its numbers exactly.  What it becomes:
 
 * beside bf16: ``narrow<bf16>``, which has f32's range; beside 8 bits too, where bf16 holds the factor exactly, or where
   the 8 bits are bf16 for another product and only outputs of bf16 or 8 bits need the sum;
@@ -86,7 +86,7 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
 _TARGET: Mapping[DType, DType] = {d: d if d.is_half else DType.F16 for d in DType if d.is_half or d.is_float8}
 
-_FITS_F8 = 448.0 * (1 + 2.0**-13)  # likewise for f8e4m3, which ends at 464
+_FITS_F8 = 448.0 * (1 + 2.0**-13)  # 448 with errors of its computation; f8e4m3 has NaN from 464 on
 _ROUNDS_F16 = 65519.75  # a number of 4 bits and the largest one of f16 are 65519, which f16 rounds to 65504
 _SHORT_BITS = 16
 

@@ -16,7 +16,7 @@ Where the guards of all statements whose effect lasts hold in every n-th block o
 only these (interleaved chunks).
 
 Statements without a guard have an effect in every block, unless the iteration provably changes
-nothing when no guarded statement runs: ``rolling_update`` repairs by ``r_new``, which then is ``r``.
+nothing when no guarded statement runs: ``rolling-update`` repairs by ``r_new``, which then is ``r``.
 """
 
 from __future__ import annotations

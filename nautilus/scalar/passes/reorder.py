@@ -7,7 +7,7 @@ a dimension.  A local that does not depend on it is the same for all of it and i
 Legality: parallel loops interchange with anything and distribute over statements; reduction loops
 interchange among themselves (their combiners are associative and commutative).  A reduction loop
 around a parallel one, or around two statements, does not occur (``fuse`` emits neither) and is
-refused.  Locals that still span the whole reduced axis become tiles in ``rolling_update``.
+refused.  Locals that still span the whole reduced axis become tiles in ``rolling-update``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Expr, Load, Var, free_vars, loads, rewrite
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.scalar.analysis.derived_names import grid_chain, has_tile, nest, plan_of
+from nautilus.scalar.analysis.derived_names import has_tile, plan_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
+from nautilus.scalar.rewriting import grid_chain, nest
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""``rolling_update``: merges the reduction loops of one phase into one loop with repair terms.
+"""``rolling-update``: merges the reduction loops of one phase into one loop with repair terms.
 
 An accumulator that needs the complete result ``r`` of another reduction in the same loop is updated block by block::
 
@@ -34,10 +34,8 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.derived_names import (
     LOOP,
     block_var,
-    grid_chain,
     has_tile,
     is_tiled,
-    nest,
     phase_of,
     plan_of,
 )
@@ -45,6 +43,7 @@ from nautilus.scalar.analysis.repair.certificate import certify
 from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
 from nautilus.scalar.analysis.repair.terms import derive, reference_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, computed, statements
+from nautilus.scalar.rewriting import grid_chain, nest
 
 
 @dataclass(frozen=True, slots=True)

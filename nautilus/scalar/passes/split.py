@@ -24,9 +24,10 @@ from nautilus.core.index.simplify import Ranges, divisible_by
 from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, rounded_up
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
-from nautilus.scalar.analysis.derived_names import block_var, grid_chain, has_tile, is_tiled, nest, plan_of
+from nautilus.scalar.analysis.derived_names import block_var, has_tile, is_tiled, plan_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 from nautilus.scalar.passes.simplify import simplify_statement
+from nautilus.scalar.rewriting import grid_chain, nest
 
 
 @dataclass(frozen=True, slots=True)

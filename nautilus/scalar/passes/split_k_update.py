@@ -1,4 +1,4 @@
-"""``split_k_update``: long reductions run in independent chunks, whose results are combined (Neptune, algorithm 2).
+"""``split-k-update``: long reductions run in independent chunks, whose results are combined (Neptune, algorithm 2).
 
 A reduction ``R = op_j f(x_j)`` that the schedule cuts becomes two definitions, a partial result for each
 chunk ``s`` of the axis and their combination::
@@ -8,7 +8,7 @@ chunk ``s`` of the axis and their combination::
 
 Where ``f`` needs ``r``, a reduction that is split in the same way, each chunk has its own ``r_part[s]``, so all chunks
 are independent.  The combine repairs every partial result from its reference to the common one by the same repair term
-``t`` that ``rolling_update`` applies within a chunk (``repair``)::
+``t`` that ``rolling-update`` applies within a chunk (``repair``)::
 
     A_part[s] = op_{j in chunk s} f(x_j, ref(r_part[s]))
     A         = op_s t(A_part[s], r_part[s], ref(r))

@@ -45,6 +45,23 @@ def substituted(body: tuple[Stmt, ...], env: Mapping[str, Expr]) -> tuple[Stmt, 
     return tuple(out)
 
 
+def grid_chain(kernel: Kernel) -> tuple[tuple[Loop, ...], tuple[Stmt, ...]]:
+    """The perfectly nested grid loops of ``kernel`` and the statements under them."""
+    loops = []
+    body = kernel.body
+    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.GRID:
+        loops.append(body[0])
+        body = body[0].body
+    return tuple(loops), body
+
+
+def nest(loops: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """``body`` under ``loops`` (outermost first)."""
+    for loop in reversed(loops):
+        body = (replace(loop, body=body),)
+    return body
+
+
 def with_body(k: Kernel, body: tuple[Stmt, ...]) -> Kernel:
     """``k`` with another body; ``k`` itself where it is the same object."""
     return k if body is k.body else replace(k, body=body)

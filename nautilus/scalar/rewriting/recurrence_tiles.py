@@ -33,9 +33,9 @@ from nautilus.core.text.names import unused
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import nest
 from nautilus.scalar.analysis.states.step_products import StepProducts
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt, Store, Update
+from nautilus.scalar.rewriting import nest
 from nautilus.scalar.rewriting.recurrence_reads import (
     Placement,
     Steps,
@@ -262,7 +262,7 @@ class _Emitter:
         always = guards.pop() if len(guards) == 1 else None
         if always is not None:  # a condition of the whole loop
             block = replace(block, hi=calc("select", always, block.hi, integer(0)))
-        before, inside, behind = list[Stmt](), list[Stmt](), list[Stmt]()
+        before, inside, after = list[Stmt](), list[Stmt](), list[Stmt]()
         for d in group:
             env: dict[str, Expr] = {names[a.name]: Var(n) for a, (n, _) in zip(d.red, axes, strict=True)}
             env[names[d.red[-1].name]] = at
@@ -279,9 +279,9 @@ class _Emitter:
             tiles = Loop(name, integer(0), integer(tile), Kind.TILE, (), last.span)
             before += self.tiled(d, replace(tiles, body=(init,)))
             inside += self.tiled(d, replace(tiles, body=(update,)))
-            behind += self.combined(d, Load(part.name, place, d.buffer.dtype, d.span), None, [(name, tile)], False)
+            after += self.combined(d, Load(part.name, place, d.buffer.dtype, d.span), None, [(name, tile)], False)
         loops = [Loop(n, integer(0), integer(size), Kind.SEQ, ()) for n, size in outer]
-        return [*before, *nest((*loops, block), tuple(inside)), *behind]
+        return [*before, *nest((*loops, block), tuple(inside)), *after]
 
     def combined(
         self, d: Def, value: Expr, guard: Expr | None, axes: Sequence[tuple[str, int]], ragged: bool = True

@@ -71,8 +71,8 @@ def device_here() -> str:
         return ""
 
 
-def neighbours(rows: Iterable[Row], key: Key, count: int = 3) -> list[Row]:
-    """The best rows of the same family at other sizes, one for each size, the nearest sizes first."""
+def neighbours(rows: Iterable[Row], key: Key) -> list[Row]:
+    """The best rows of the same family at the three nearest other sizes, one for each size, nearest first."""
     groups: dict[str, list[Row]] = {}
     own = key.hash
     for r in rows:
@@ -80,7 +80,7 @@ def neighbours(rows: Iterable[Row], key: Key, count: int = 3) -> list[Row]:
         if alike and r.key != own and r.usable and r.values:
             groups.setdefault(r.key, []).append(r)
     best = [ranked(g, lambda: "")[0] for g in groups.values()]
-    return sorted(best, key=lambda r: (_distance(r.sizes, key.sizes), r.key))[:count]
+    return sorted(best, key=lambda r: (_distance(r.sizes, key.sizes), r.key))[:3]
 
 
 def _distance(a: Mapping[str, int | None], b: Mapping[str, int | None]) -> float:

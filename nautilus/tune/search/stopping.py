@@ -1,10 +1,8 @@
-"""Stopping rules of a search, and accuracy measures of the cost model; arithmetic only."""
+"""Stopping rules of a search; arithmetic only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from nautilus.cost.ranking import place_of_best, spearman
 
 GAIN = 0.005  # a relative gain below this is noise
 _ENOUGH = 8  # measured candidates before the first one is pruned
@@ -42,13 +40,3 @@ def pruning_limit(pairs: Sequence[tuple[float, float]], best: float) -> float:
         return 0.0
     ratios = sorted(m / e for e, m in pairs if e > 0.0)
     return _PRUNE_FACTOR * best / ratios[int(_OPTIMISM * len(ratios))]
-
-
-def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Spearman's rank correlation (ties share their mean rank); None below three pairs or without variation."""
-    return spearman(pairs) if len(pairs) >= 3 else None
-
-
-def best_in_top(pairs: Sequence[tuple[float, float]], count: int = 10) -> bool | None:
-    """Whether the fastest candidate is among the ``count`` least estimates; None for ``count`` pairs or fewer."""
-    return place_of_best(pairs) <= count if len(pairs) > count else None

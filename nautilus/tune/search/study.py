@@ -1,4 +1,4 @@
-"""The study behind a search: adapts Optuna's storages, samplers and trials.
+"""The study of a search: adapts Optuna's storages, samplers and trials.
 
 One study covers one spec at one set of sizes over one space.  The name of the study contains all three, so processes on
 several hosts that start with the same command share one study.  A trial that was built carries the hash of its schedule

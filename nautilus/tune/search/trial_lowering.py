@@ -9,7 +9,6 @@ compiler; it is raised and does not count as an illegal schedule.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -152,11 +151,10 @@ def pipeline_steps() -> tuple[Step, ...]:
     return (*steps(SCALAR, "dead"), *(step for s in between for step in steps(s)))
 
 
-def trials_of(request: Request, inline: Sequence[str] | None = None) -> tuple[TrialLowering, Schedule]:
+def trials_of(request: Request) -> tuple[TrialLowering, Schedule]:
     """The Scalar program of the driver's ``request`` after the pass ``dead``, and the schedule so far.
 
-    The schedule names what was inlined; its kernels are those of the request, if that has any.  ``inline``: these
-    definitions instead of the rule's.
+    The schedule names what was inlined; its kernels are those of the request, if that has any.
     """
     raw: Any = compile_file(replace(request, until="spec", schedule=None, lookup=None)).modules["spec"]
     context = Context(request.arch, request.precision, dict(request.dims), request.schedule, spec=raw)
@@ -165,11 +163,8 @@ def trials_of(request: Request, inline: Sequence[str] | None = None) -> tuple[Tr
     names = [s.name for s in todo]
     cut, end = names.index("inline"), names.index("dead") + 1
     module, context = pipeline.run(todo[:cut], raw, context)
-    wanted = request.schedule
-    if inline is not None:
-        wanted = replace(wanted or Schedule(), inline=tuple(inline), kernels=())
     program: Program
-    program, context = pipeline.run(todo[cut:end], module, replace(context, schedule=wanted))
+    program, context = pipeline.run(todo[cut:end], module, replace(context, schedule=request.schedule))
     assert context.schedule is not None
     origin = Origin(module, context.schedule.inline or (), context)
     return TrialLowering(program, request.arch, request.precision, origin), context.schedule

@@ -4,7 +4,7 @@
 * ``passes``: each dependent reduction has a loop of its own, which recomputes its operands.
 * ``row``: the whole extent is one tile, and there is no loop.
 
-The pass ``rolling_update`` derives the repair terms and refuses a reduction that has none.
+The pass ``rolling-update`` derives the repair terms and refuses a reduction that has none.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from math import prod
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.index.sizes import blocks
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.passes.selection.split_choice import FEW
@@ -21,7 +22,7 @@ from nautilus.planner.cuts import twice
 from nautilus.planner.streaming import MULTIPROCESSORS, Cut
 from nautilus.planner.warpgroup import extent
 from nautilus.scalar.analysis.definitions import Def, read_defs
-from nautilus.scalar.analysis.derived_names import GRID, blocks
+from nautilus.scalar.analysis.derived_names import GRID
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 from nautilus.tune.space.fusion import unified_of

@@ -173,10 +173,10 @@ class Pool(Generic[T]):
         """The number of workers without a job."""
         return len(self.workers) - len(self.busy)
 
-    def begin(self, label: T, job: Any, limit: float | None = None) -> None:
+    def begin(self, label: T, job: Any) -> None:
         """Give ``job`` to a free worker."""
         worker = next(w for w in self.workers if w not in self.busy)
-        worker.begin(job, self.limit.seconds if limit is None else limit)
+        worker.begin(job, self.limit.seconds)
         self.busy[worker] = label
 
     def finished(self) -> list[tuple[T, Outcome]]:

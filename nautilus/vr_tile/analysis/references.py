@@ -176,13 +176,13 @@ class References:
             for difference in self.readers[name]:
                 if not (isinstance(difference, MapOp) and difference.op == "sub" and difference.args[1] == e.reference):
                     continue
-                for op in self.behind_factors(difference):
+                for op in self.elementwise_readers(difference):
                     _, factor = self.scaled(op.args[0])
                     old = difference.args[0]
                     if op.op == "exp2" and _same(factor, e.factor) and old.type == e.reference.type:
                         yield Repair(op.result, old, e.reference, e.factor, difference.result)
 
-    def behind_factors(self, op: MapOp) -> Iterator[MapOp]:
+    def elementwise_readers(self, op: MapOp) -> Iterator[MapOp]:
         """The elementwise readers of ``op``, with a product by a constant replaced by its readers."""
         for reader in self.readers[op.result.name]:
             if isinstance(reader, MapOp):
@@ -245,7 +245,7 @@ class _Readers:
 
     def _is_distance(self, op: MapOp) -> bool:
         exponentials = {r.result.name for r in self.repairs if r.difference == op.result}
-        readers = [*self.of.behind_factors(op)]
+        readers = [*self.of.elementwise_readers(op)]
         known = all(isinstance(x, MapOp) for x in self.of.readers[op.result.name])
         return known and all(x.op in COMPARISONS or x.result.name in exponentials for x in readers)
 

@@ -114,7 +114,7 @@ class _Writer:
         return Reduce(combiner, tuple(Axis(a, sizes[a]) for a in axes), None, body, dtype)
 
     def _depends(self, v: Value) -> bool:
-        """Some leaf that moves is behind ``v`` (its own form may be fixed all the same)."""
+        """Whether ``v`` is computed from a leaf that moves; its own form may be fixed all the same."""
         todo, seen = [v], set[str]()
         while todo:
             x = todo.pop()

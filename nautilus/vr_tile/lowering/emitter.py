@@ -55,10 +55,10 @@ class Emitter:
         self.emit(MapOp(v, op, tuple(args), self.span))
         return v
 
-    def reduce(self, combiner: str, arg: Value, axes: Sequence[str], hint: str = "") -> Value:
+    def reduce(self, combiner: str, arg: Value, axes: Sequence[str]) -> Value:
         """``arg`` reduced by ``combiner`` over those of ``axes`` that it has."""
         over = tuple(n for n in arg.type.names if n in axes)
-        v = self.fresh(self.type(arg.type.dtype, set(arg.type.names) - set(over)), hint)
+        v = self.fresh(self.type(arg.type.dtype, set(arg.type.names) - set(over)))
         self.emit(ReduceOp(v, combiner, arg, over, self.span))
         return v
 

@@ -384,7 +384,7 @@ class _Lower:
         return not loads(c) and self.b.known(substitute(c, dict.fromkeys(reduced, zero))) == TRUE
 
     def inside(self, c: Contraction) -> Contraction | None:
-        """``c`` without factors behind the sum that an empty domain would make NaN: 0 / 0, and 0 * inf.
+        """``c`` without factors after the sum that an empty domain would make NaN: 0 / 0, and 0 * inf.
 
         They become factors of an operand that has their axes; None where neither operand has them.
         """

@@ -1,4 +1,4 @@
-"""A masked dot as a loop of rank-one updates, which reads no product behind a false mask.
+"""A masked dot as a loop of rank-one updates, which computes no product under a false mask.
 
 For each position of the contracted axis, one product of a column of ``a`` and a row of ``b`` is added where the mask
 holds::

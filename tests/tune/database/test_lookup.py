@@ -61,7 +61,7 @@ def test_neighbours_are_the_nearest_sizes() -> None:
         return row(Key(KEY.family, {"M": m, "N": 16}, "sm_80", "fast"), name=str(m), values={"s": 1}, **more)
 
     found = [at(8), at(16), at(64), at(4, samples=(9.0,)), at(4, samples=(8.0,)), at(512), at(7, checked=False)]
-    near = neighbours(found, KEY, 3)
+    near = neighbours(found, KEY)
     assert sorted(r.name for r in near[:2]) == ["16", "4"] and near[2].name == "64"
     assert [r.seconds for r in near if r.name == "4"] == [8.0]
     assert neighbours(found, replace(KEY, arch="sm_90")) == []

@@ -11,7 +11,7 @@ from nautilus.frontend.semantics.check import load_spec
 from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.database.rows import Row, key_of, schedule_hash
 from nautilus.tune.database.store import SHIPPED, damaged, rows
-from tests.shipped import SPECS
+from tests.shipped import ROOT, SPECS
 
 ROWS = rows(SHIPPED)
 IDS = [f"{r.name}-{r.key[:6]}" for r in ROWS]
@@ -32,6 +32,13 @@ def test_one_row_a_key_and_no_line_is_damaged() -> None:
     assert damaged(SHIPPED) == 0
     assert len({(r.key, r.device) for r in ROWS}) == len(ROWS)
     assert SHIPPED.stat().st_size < 1 << 20  # it is read at every compilation
+
+
+def test_the_page_counts_the_rows_and_names_the_specs_without_one() -> None:
+    page = " ".join((ROOT / "nautilus/tune/README.md").read_text().split())
+    assert f"It holds {len(ROWS)} specs and sizes" in page
+    assert {p.stem for p in SPECS} - {r.name for r in ROWS} == {"f32", "i8_i32"}
+    assert "of every shipped spec but the products of f32 and of 8-bit integers" in page
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)

@@ -16,7 +16,7 @@ import pytest
 from nautilus.core.errors import InputError
 from nautilus.core.schedule import Schedule
 from nautilus.tune.search import study as module
-from nautilus.tune.search.stopping import beats, best_in_top, nothing_left, rank_correlation
+from nautilus.tune.search.stopping import beats, nothing_left
 from nautilus.tune.search.study import Sample, Study, open_storage, optuna, study_name
 from nautilus.tune.space.choices import SearchSpace
 from tests.tune.toy import Choice, Refused
@@ -273,17 +273,6 @@ def test_what_a_database_server_refuses_it_refuses_at_once() -> None:
     with pytest.raises(InputError, match="--storage") as caught:
         open_storage(wrong)
     assert "not-this-one" not in str(caught.value) and time.monotonic() - began < 10.0
-
-
-def test_rank_correlation_and_top() -> None:
-    rising = [(float(n), float(n * n)) for n in range(12)]
-    assert rank_correlation(rising) == pytest.approx(1.0)
-    assert rank_correlation([(a, -b) for a, b in rising]) == pytest.approx(-1.0)
-    assert rank_correlation([(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]) is None
-    assert rank_correlation([(1.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0)]) == pytest.approx(0.9487, abs=1e-4)
-    assert rank_correlation(rising[:2]) is None
-    assert best_in_top(rising) and not best_in_top([(a, -b) for a, b in rising])
-    assert best_in_top(rising[:10]) is None
 
 
 def test_noise_is_no_win() -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nautilus.check.bound.exactness import inexact
-from nautilus.core.expr.nodes import COMPARISONS, Expr, Load, Op, Reduce, children, walk
+from nautilus.check.bound.exactness import is_rounded
+from nautilus.core.expr.nodes import COMPARISONS, Expr, Load, Op, Reduce, children
 from nautilus.frontend.spec import Spec
 
 _LOGICAL = frozenset({"and", "or", "not"})
@@ -30,7 +30,7 @@ def is_decided(program: Spec, name: str, computed: frozenset[str]) -> bool:
         for e in _values(made[current]):
             if isinstance(e, Load) and e.buffer in made:
                 waiting.append(e.buffer)
-            elif _compares(e) and any(_is_rounded(x, computed) for x in children(e)):
+            elif _compares(e) and any(is_rounded(x, computed) for x in children(e)):
                 return True
     return False
 
@@ -61,8 +61,3 @@ def _condition(e: Expr) -> Expr | None:
 def _compares(e: Expr) -> bool:
     """Whether ``e`` is a comparison of floats."""
     return isinstance(e, Op) and e.op in COMPARISONS and e.args[0].dtype.is_float
-
-
-def _is_rounded(e: Expr, computed: frozenset[str]) -> bool:
-    """Whether the value of ``e`` is rounded anywhere on its way from the inputs."""
-    return any(inexact(n) or (isinstance(n, Load) and n.buffer in computed) for n in walk(e))

@@ -165,7 +165,7 @@ class _Recorder(Evaluator):
     def both(self, how: Any, a: Expr, b: Expr) -> Value:
         values = self.value(a), self.value(b)
         names = union(values, self.order)
-        return Value(np.asarray(how(*(line_up(v, names, self.order) for v in values))), names)
+        return Value(np.asarray(how(*(line_up(v, names) for v in values))), names)
 
     def to_jump(self, e: Op) -> Value:
         if e.op == "atan2":  # the border between -pi and pi
@@ -178,9 +178,9 @@ class _Recorder(Evaluator):
             return True
         pair = [self.value(e.body)] if isinstance(e, Reduce) else [self.value(x) for x in e.args[1:]]
         names = union([distance, *pair], self.order)
-        arrays = [line_up(v, names, self.order) for v in pair]
+        arrays = [line_up(v, names) for v in pair]
         size = np.abs(arrays[0] - arrays[1] if len(arrays) == 2 else arrays[0])
-        far, size = np.broadcast_arrays(np.abs(line_up(distance, names, self.order)), size)
+        far, size = np.broadcast_arrays(np.abs(line_up(distance, names)), size)
         far, size = np.ravel(far), np.where(np.isfinite(np.ravel(size)), np.ravel(size), 0.0)
         near = np.argsort(np.where(np.isnan(far), np.inf, far))[: max(1, int(_NEAREST * far.size))]
         return bool(np.mean(size[near]) > _STEP * np.mean(size)) if size.size else False

@@ -1,7 +1,7 @@
 """Shared memory of one block: bytes, and the last writer and readers of each byte with their times.
 
 Order between threads is *happens-before*, kept as vector clocks.  A *component* is a role (all its
-threads advance together; component 0 is the code outside any role) or the copy engine behind one
+threads advance together; component 0 is the code outside any role) or the copy engine of one
 mbarrier.  An access is stamped with its component's time; thread u of component c has seen it if u
 made it itself, or if the stamp lies below ``vc[component]`` of c, which barriers and mbarrier waits
 raise.  So threads of one warp are *not* ordered against each other without a barrier.

@@ -1,4 +1,4 @@
-"""Layouts of computed operands: tiles made from loads for one dot and nothing else.
+"""Layouts of computed operands: tiles computed from loads for one dot and nothing else.
 
 Such a chain of elementwise work (a dequantised weight, a scaled query) is computed where its result
 is needed: in the instruction's own fragments for the row operand, spread over all threads as a copy
@@ -132,7 +132,7 @@ class _Chains:
         return dict.fromkeys(members, layout)
 
     def _contiguous(self, v: Value) -> str | None:
-        """The axis along which small elements behind ``v`` are contiguous; None where there are none.
+        """The axis along which the loads of small elements for ``v`` are contiguous; None where there is none.
 
         In fragments, whose registers follow the contracted axis, elements along another one are loads of their own.
         """
@@ -147,7 +147,7 @@ class _Chains:
         return None
 
     def _vec(self, v: Value, axis: str) -> int:
-        """Vector width of the loads behind ``v`` along ``axis``."""
+        """Vector width along ``axis`` of the loads that ``v`` is computed from."""
         best = 1
         for s in sources_of(v, self.defs):
             if isinstance(s, vr.LoadOp) and set(s.result.type.names) == set(v.type.names):

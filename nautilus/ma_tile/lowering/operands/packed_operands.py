@@ -62,7 +62,7 @@ Shared = Callable[[vr.LoadOp], str | None]
 def packed_values(
     operand: Value, defs: Mapping[str, vr.TileOp], users: Mapping[str, list[vr.TileOp]], shared: Shared
 ) -> tuple[dict[str, Packed], frozenset[str]]:
-    """The values behind ``operand`` that are unpacked, by name, and the names of those that then have no reader."""
+    """The unpacked values that ``operand`` is computed from, by name, and the names that then have no reader."""
     loads = [s for s in sources_of(operand, defs) if isinstance(s, vr.LoadOp) and shared(s) is not None]
     if len(loads) != 1 or loads[0].result.type.dtype is not DType.U8:
         return {}, frozenset()
@@ -70,9 +70,9 @@ def packed_values(
     assert axis is not None
     work = _Matcher(defs, loads[0], axis)
     found = dict(work.topmost(operand, operand.type.dtype))
-    inner = {x for name in found for x in _behind(name, defs)}
+    inner = {x for name in found for x in _sources(name, defs)}
     kept = set(found) | {p.name for f in found.values() for p in (f.zero, f.scale) if p is not None}
-    kept |= {x for name in kept - set(found) for x in _behind(name, defs)}
+    kept |= {x for name in kept - set(found) for x in _sources(name, defs)}
     dropped = inner - kept
     while True:  # what others read stays
         read = {x for x in dropped if any(r not in dropped and r not in found for r in _readers(x, users))}
@@ -83,16 +83,16 @@ def packed_values(
 
 def _readers(name: str, users: Mapping[str, list[vr.TileOp]]) -> Iterator[str]:
     for op in users.get(name, ()):
-        made = vr.results(op)
-        yield made[0].name if len(made) == 1 else ""
+        results = vr.results(op)
+        yield results[0].name if len(results) == 1 else ""
 
 
-def _behind(name: str, defs: Mapping[str, vr.TileOp]) -> Iterator[str]:
+def _sources(name: str, defs: Mapping[str, vr.TileOp]) -> Iterator[str]:
     """The values from which ``name`` is computed by elementwise work."""
     op = defs.get(name)
     for a in op.args if isinstance(op, vr.MapOp) else ():
         yield a.name
-        yield from _behind(a.name, defs)
+        yield from _sources(a.name, defs)
 
 
 class _Matcher:

@@ -3,10 +3,10 @@
 The pass is for kernels without roles: ``warp_specialised`` is off, or there is nothing to specialise.  Successive
 loads become a barrier, after which no thread uses the stages any more, the issue of all loads by the first thread of
 consumer 0, and a wait of all threads for the bytes.  One mbarrier serves the whole kernel, because all threads pass
-the loads in the same order; its pipeline holds the phase.  A tile that each consumer has for itself is loaded once
+the loads in the same order; its pipeline has the phase.  A tile that each consumer has for itself is loaded once
 for every consumer.
 
-Runs last: up to here a synchronous load orders what ``synchronize`` needs ordered.
+Runs after ``synchronize``, for which a synchronous load orders the accesses before it and those after it.
 """
 
 from __future__ import annotations

@@ -13,10 +13,9 @@ the first step.  The last iteration is peeled, as it has no next one::
         a, b = ld.matrix stage(j+1) step 0;      c += a'. b'    (step n-1)
     the last iteration, without the load of a next stage
 
-Applies to loops of constant bounds with at least two iterations whose body holds nothing but copies
-and 16-bit MMAs of two shared operands that accumulate into carried values (several MMAs may
-share an operand), where no copy goes to a stage that its own iteration reads.  Run it after
-``pipeline_copies`` and before ``synchronize``.
+The pass applies to loops of constant bounds with at least two iterations.  Their body has nothing but copies and 16-bit
+MMAs of two shared operands that accumulate into carried values; several MMAs may share an operand.  No copy goes to a
+stage that its own iteration reads.  The pass runs after ``pipeline-copies`` and before ``synchronize``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Multicast loads: two blocks of a cluster share the loads that both need (PTX ISA, ``cp.async.bulk.tensor``).
 
-Switch: ``WarpgroupPlan.cluster``.  For kernels with a producer and consumers (``specialise_warps``), before their
+Switch: ``WarpgroupPlan.cluster``.  For kernels with a producer and consumers (``specialise-warps``), before their
 blocks become persistent.  Blocks 2c and 2c + 1 form a cluster.  A load whose address is the same in both, which
 is found by evaluating the grid variables of every block, becomes ``multicast``: each block issues its part of
-the tile (``tma_boxes.multicast_part``) to the same address in both.  Hence, for the pipeline of such a load:
+the tile (``analysis.tma_boxes.multicast_part``) to the same address in both.  Hence, for the pipeline of such a load:
 
 * full barriers expect the same bytes as before: the whole tile's bytes arrive, from either block;
 * a part may only be overwritten when the consumers of *both* blocks are done with it, and what overwrites it

@@ -4,24 +4,24 @@ Switch: ``WarpgroupPlan.warp_specialised``.  Before the pass, the kernel's TMA l
 consumers run the same body.  After the pass, the body is one ``roles`` op:
 
 * ``producer``: the slice of the body that the loads need, that is the loads and the control flow around them, in
-  program order.  Each site of a pipeline (``analysis/pipelines``) becomes: wait until the stage is empty, announce the
+  program order.  Each site of a pipeline (``analysis.pipelines``) becomes: wait until the stage is empty, announce the
   bytes, issue the loads, advance the pipeline.  A buffer with one part per consumer is loaded for all consumers there.
 * ``consumers``: the body without its loads.  The wait for the bytes of an instance stands before its first reader.  The
   release of its stage (one arrival per warp) and the advance of the pipeline stand after its last reader.  If the
   readers are in a nested op that loads nothing of the pipeline, the wait and the release surround that op.
 
-Results may be stored through a stage of a pipeline (``stage_aliasing``).
+Results may be stored through a stage of a pipeline (``rewriting.stage_aliasing``).
 
 The depth of a pipeline is ``stages`` if a loop fills it, else ``resident_stages``.  The release of a stage never
 depends on a load that is later in program order, so a producer that follows program order cannot deadlock.  A pass that
 moves a release down must keep it before the site ``depth`` instances later.
 
-A kernel is not changed (its loads are then awaited in place, ``await_copies``) when
+A kernel is not changed (its loads are then awaited in place, ``await-copies``) when
 
 * it has no synchronous TMA load, or already has roles;
 * the address of a load, or a condition or bound around it, depends on a fragment, because the producer has none;
 * threads exchange values through shared memory, because this needs barriers of the whole block; those of one consumer
-  may do so in a stage of its own (``stage_stores``).
+  may do so in a stage of its own (``stage-stores``).
 
 ScheduleError: stages, waits or registers do not fit (PTX ISA, "setmaxnreg").
 """
@@ -262,18 +262,18 @@ class _Placer:
         Raises ScheduleError.
         """
         before: dict[int, MemOp] = {}
-        behind: dict[int, list[MemOp]] = {}
+        after: dict[int, list[MemOp]] = {}
         inner: dict[int, MemOp] = {}
         start, read, vectors = -1, list[int](), set[str]()
         first = dict(sites(body, self.pipeline))
         for n, op in enumerate(body):
             if n in first:
-                self._close(body, start, read, before, behind)
+                self._close(body, start, read, before, after)
                 start, read = n, []
             elif is_load(op, self.names):
                 continue
             elif isinstance(op, IfOp | ForOp) and has_load(op, self.names):
-                self._close(body, start, read, before, behind)
+                self._close(body, start, read, before, after)
                 start, read = -1, []
                 inner[n] = replace(op, body=self.block(op.body))
             elif readers(op, self.names):
@@ -285,16 +285,16 @@ class _Placer:
                 vectors |= _loaded(op)
             elif start >= 0 and not vectors.isdisjoint(reads(op)):
                 read.append(n)
-        self._close(body, start, read, before, behind)
+        self._close(body, start, read, before, after)
         out: list[MemOp] = []
         for n, op in enumerate(body):
             out += [before[n]] if n in before else []
             out += [] if is_load(op, self.names) else [inner.get(n, op)]
-            out += behind.get(n, [])
+            out += after.get(n, [])
         return tuple(out)
 
     def _close(
-        self, body: Ops, start: int, read: list[int], before: dict[int, MemOp], behind: dict[int, list[MemOp]]
+        self, body: Ops, start: int, read: list[int], before: dict[int, MemOp], after: dict[int, list[MemOp]]
     ) -> None:
         """Ends the instance that began at ``start``. An instance without readers has a wait too."""
         if start < 0:
@@ -304,7 +304,7 @@ class _Placer:
         if last is None:
             raise ScheduleError(f"the store from shared buffer {pipeline.name} is not waited for", kernel=self.kernel)
         before[read[0] if read else start] = MbarWait(pipeline.full, pipeline.stage, pipeline.phase, span)
-        behind[last] = [
+        after[last] = [
             MbarArrive(pipeline.empty, pipeline.stage, "warp", span=span),
             AdvanceOp(pipeline.state.name, span=span),
         ]

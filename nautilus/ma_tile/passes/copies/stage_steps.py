@@ -9,10 +9,11 @@ neighbouring lanes store neighbouring vectors of a row::
                                                    %h_rows = ld.shared steps_Y
                                                    st.global Y[b, t * 16 + v], %h_rows vec 4
 
-``synchronize`` puts the barriers between the two and before the next iteration.  A store is not changed where it
-combines with what is in memory, where its index or mask reads fragments, where its block has more than
-:data:`WARPS` warps, which would wait for each other, where shared memory has no room, or where the sectors that it
-touches would not be fewer.
+``synchronize`` puts the barriers between the two and before the next iteration.  A store is not changed if
+
+* it combines with what is in memory, or its index or mask reads fragments;
+* its block has more than :data:`WARPS` warps, which would wait for each other;
+* shared memory has no room, or the sectors that it touches would not be fewer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TMA loads: one instruction per tile replaces the ``cp.async`` copies of all threads into multi-stage pipelines.
 
-Switch: ``WarpPlan.tma_loads``, for kernels whose copies are pipelined (``pipeline_copies``) and synchronised.  Every
+Switch: ``WarpPlan.tma_loads``, for kernels whose copies are pipelined (``pipeline-copies``) and synchronised.  Every
 site that fills the same stage of all pipelined buffers::
 
     cp.async k[s], ...                      mbar.expect full[s] BYTES
@@ -15,7 +15,7 @@ The barrier that kept ``cp.async`` from overwriting bytes that are still read or
 groups stay, for the copies that are not pipelined.  One thread issues the load of a whole tile, so the other threads
 keep their issue slots, and all stages of the pipeline can be outstanding.
 
-A kernel is not changed if a copy is no box of its buffer with zeros outside (``ma_tile.analysis.tma_boxes``), if a site
+A kernel is not changed if a copy is no box of its buffer with zeros outside (``analysis.tma_boxes``), if a site
 does not fill all pipelined buffers at once, or if threads write bytes that a pipelined buffer shares.
 """
 

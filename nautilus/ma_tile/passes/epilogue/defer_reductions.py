@@ -12,10 +12,10 @@ distributes over the sum of the partial sums::
     for ... carry(q = 0):   q' = q * fix + (reduce sum p over j into t);   yield q'
     l = reduce sum q over t
 
-The rewrite is legal for a carried value that starts as the constant 0 and that every loop of its chain uses only in
-``mul`` by a value that does not vary along ``j``, in ``add`` of a ``reduce sum`` over ``j`` that has no other use, and
-in the yield.  It re-associates sums, which the numeric contract permits.  A running ``max`` or ``min`` starts as its
-identity and is not scaled.
+The rewrite is legal for a carried value that starts as the constant 0 and that every loop of its chain uses in no other
+ops than a ``mul`` by a value that does not vary along ``j``, an ``add`` of a ``reduce sum`` over ``j`` that has no
+other use, and the yield.  It re-associates sums, which the numeric contract permits.  A running ``max`` or ``min``
+starts as its identity and is not scaled.
 """
 
 from __future__ import annotations

@@ -10,16 +10,16 @@ Switch: ``WarpgroupPlan.epilogue`` ``tma``, ``tma-aliased`` or ``tma-staged``.  
 The stores of a kernel share buffers of one shape.  If whole tiles do not fit beside the load pipelines, a store is
 divided into pieces of 64 columns (or as many as divide the tile).  The pieces are slices of the fragment and alternate
 between two stages per consumer, with one barrier each.  Consecutive stores of one shape (``chunk-epilogue`` makes them)
-alternate between two stages likewise (``double_buffered_stores``).  The end of the kernel waits until the last store
-has read the stage; the bytes of the store are written when the store completes.
+alternate between two stages likewise (``rewriting.double_buffered_stores``).  The end of the kernel waits until the
+last store has read the stage; the bytes of the store are written when the store completes.
 
 ``tma-aliased``: the stage is that of a loaded left operand of the same shape and type, if each consumer has its own
 stage and no op reads it between the store and the next load.  Its release then stands after the wait
-(``specialise_warps``).  If the operand's columns are another axis, the columns of the stored tile take that axis's name
-(``rename_axis``).  ScheduleError: there is no such operand.
+(``specialise-warps``).  If the operand's columns are another axis, the columns of the stored tile take that axis's name
+(``rewriting.rename_axis``).  ScheduleError: there is no such operand.
 
-``tma-staged``: always in pieces or double-buffered.  The buffer has no bytes of its own: ``specialise_warps`` places it
-in a stage of a load pipeline (``stage_aliasing``).
+``tma-staged``: always in pieces or double-buffered.  The buffer has no bytes of its own: ``specialise-warps`` places it
+in a stage of a load pipeline (``rewriting.stage_aliasing``).
 
 A store is not changed if the TMA unit cannot do it: elements of other than 16 bits, a layout that is not an
 accumulator's, columns that fill no swizzled row, rows in memory that are no multiples of 16 bytes, an index that is not
@@ -178,7 +178,7 @@ class _Stores:
     def _double_buffered(
         self, op: GlobalStore, part: Frag, buffer: str, index: tuple[Expr, ...], staged: StoreStage
     ) -> tuple[MemOp, ...]:
-        """Store ``part``, one of consecutive stores through two stages (``double_buffered_stores``)."""
+        """Store ``part``, one of consecutive stores through two stages (``rewriting.double_buffered_stores``)."""
         number = simplify(calc("add", calc("mul", Var(CONSUMER), 2), staged.number % 2))
         stage = Slot(buffer, number, next(s.swizzle for s in self.new if s.name == buffer))
         cast, value = self._cast(op, part)

@@ -5,10 +5,11 @@ approximation is no less exact than the function.  ``core.functions`` names the 
 states its error; those for narrow outputs only belong to ``hardware-math``.  The pass is one of the last, because
 earlier passes rewrite the exact functions.
 
-The division of two f32 numbers that rounds once has a branch for quotients that may be subnormal, which 0 is taken for:
-most intersections of pairs of boxes are empty.  A quotient that is reduced, and neither stored by itself nor carried to
-the next iteration of a loop, has the division without a branch.  No function that jumps reads it, and where quotients
-are compared with other numbers, as the largest one of a row is, all quotients of the module are computed alike.
+The division of two f32 numbers that rounds once has a branch for quotients that may be subnormal.  Quotients of 0 take
+it too, and these are frequent: most intersections of pairs of boxes are empty.  A quotient that is reduced, and neither
+stored by itself nor carried to the next iteration of a loop, has the division without a branch.  No function that jumps
+reads it, and where quotients are compared with other numbers, as the largest one of a row is, all quotients of the
+module are computed alike.
 """
 
 from __future__ import annotations

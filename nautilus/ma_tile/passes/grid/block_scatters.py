@@ -41,9 +41,8 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import each_kernel
-from nautilus.targets.limits import limits
+from nautilus.targets.limits import SCATTER_BYTES, limits
 
-BYTES = 33792  # bytes of the elements of a block, at most: several blocks then share a multiprocessor
 TERMS = 4  # terms that a block combines, at least, for each element that it then combines with memory
 RUNTIME_TILES = 8  # tiles of a block, at least, where their number is known only at launch
 BLOCKS = 8  # largest number of blocks of a multiprocessor
@@ -90,7 +89,7 @@ def _in_blocks(kernel: MemKernel, buffers: Mapping[str, Buffer], multiprocessors
     keys = {op.buffer: key_dimensions(buffers[op.buffer], op.index) for op in stores}
     if not all(_is_in_one_part(op, keys[op.buffer], kernel) for op in stores):
         return kernel
-    if sum(prod(n) * buffers[name].dtype.bytes for name, n in keys.items()) > BYTES:
+    if sum(prod(n) * buffers[name].dtype.bytes for name, n in keys.items()) > SCATTER_BYTES:
         return kernel
     elements, terms = max(prod(n) for n in keys.values()), min(prod(op.value.type.shape) for op in stores)
     made = {name: prod(n) for name, n in keys.items()}

@@ -17,7 +17,7 @@ consumers of B's blocks, and the temps are in shared memory::
 No partial result goes through global memory, no second launch waits for the first, and the consumers of a block
 share no data before the end, so none waits for another before it.
 
-``split_k_combine`` states the requirements on the temps and how A's grid variables are found.
+``analysis.split_k_combine`` states the requirements on the temps and how A's grid variables are found.
 
 ScheduleError: the kernels do not fit together in this way.  Runs late: both kernels are synchronised.
 """

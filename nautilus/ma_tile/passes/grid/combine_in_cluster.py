@@ -21,7 +21,7 @@ No block waits before the end of A's body: the first wait is for blocks that wer
 end while the first one combines.  No partial result goes through global memory, and no second launch waits for the
 first.  Parts have bytes of their own after A's: the first block may still use all others when they come.
 
-``split_k_combine`` states the requirements on the temps and how A's grid variables are found.
+``analysis.split_k_combine`` states the requirements on the temps and how A's grid variables are found.
 
 ScheduleError: the kernels do not fit together in this way.  Runs after ``combine-in-block`` and may take its kernels.
 """

@@ -6,8 +6,9 @@ order, so n is how many younger ones may stay outstanding.  Each group has its f
 touched since the last one: the assembler may move registers there (its C7519).  A group must be retired before
 
 * an op that reads its result, other than the next MMA of the same accumulator;
-* a load of a vector from shared memory that meets the result, such as the columns of a mask: what is made of it for
-  all elements of a tile would need as many registers as the result (168 bytes of spills in a mask of two vectors);
+* a load of a vector from shared memory that is used with the result, such as the columns of a mask: the values that
+  it gives for all elements of a tile need as many registers as the result (168 bytes of spills in a mask of two
+  vectors);
 * an op that makes the next value of a carried fragment which the group reads: it would be written to the
   registers that the matrix unit still reads (such a value is followed through conversions);
 * an op that writes a shared buffer which the group reads, or a barrier where this code writes that buffer

@@ -1,12 +1,12 @@
 """Ordered MMAs of consumer warpgroups: one issues its MMAs while others do elementwise work.
 
 Switch: ``WarpgroupPlan.ordered_mma``, for consumer roles of at least two warpgroups that share tiles.  An ordered
-barrier (``named_barriers``) surrounds the MMAs of one iteration of an innermost loop, from the first to the last that
-its body issues, with the fence before and the commit after.  MMAs before and after an inner loop are not ordered,
-because the barriers of that loop are between them.  Every warpgroup passes the barrier equally often.  No warpgroup
-waits for the last arrival, as in a persistent grid under pingpong tile scheduling.  Runs after ``async-mma``.
+barrier (``rewriting.named_barriers``) surrounds the MMAs of one iteration of an innermost loop, from the first to the
+last that its body issues, with the fence before and the commit after.  MMAs before and after an inner loop are not
+ordered, because the barriers of that loop are between them.  Every warpgroup passes the barrier equally often.  No
+warpgroup waits for the last arrival, as in a persistent grid under pingpong tile scheduling.  Runs after ``async-mma``.
 
-Pingpong tile scheduling orders the MMAs of warpgroups anyway (``persistent_grid``).
+Pingpong tile scheduling orders the MMAs of warpgroups anyway (``persistent-grid``).
 
 ScheduleError where the number of passes through the barrier would depend on the warpgroup.
 """

@@ -1,6 +1,6 @@
 """Overlaps MMAs with elementwise work: a part of the loop body runs one iteration ahead.
 
-``mma_stages`` cuts the body into two stages.  Stage 0 consists of A (level-0 MMAs and their loads) and R (the
+``analysis.mma_stages`` cuts the body into two stages.  Stage 0 consists of A (level-0 MMAs and their loads) and R (the
 elementwise work on their results); stage 1 is B.  The loop ::
 
     for t in lo..hi:  A(t); R(t); B(t)
@@ -135,20 +135,20 @@ def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:
     return kernel if new == kernel.body else replace(kernel, body=new)
 
 
-def _around(behind: tuple[MemOp, ...], rest: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
-    """Both; elementwise work on the results of the MMAs in ``behind`` follows ``rest``, which may not need it."""
-    needs = dependences(behind)
-    issued = {n for n, op in enumerate(behind) if is_wgmma(op)}
-    for n in reversed(range(len(behind))):
+def _around(second: tuple[MemOp, ...], rest: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
+    """Both; elementwise work on the results of the MMAs in ``second`` follows ``rest``, which may not need it."""
+    needs = dependences(second)
+    issued = {n for n, op in enumerate(second) if is_wgmma(op)}
+    for n in reversed(range(len(second))):
         issued |= needs[n] if n in issued else set()
-    tail = tuple(op for n, op in enumerate(behind) if n not in issued)
+    tail = tuple(op for n, op in enumerate(second) if n not in issued)
     made = {d.name for op in tail for d in defined(op)}
-    results = {d.name for n in issued if is_wgmma(behind[n]) for d in defined(behind[n])}
+    results = {d.name for n in issued if is_wgmma(second[n]) for d in defined(second[n])}
     reads_mma = any(results & set(reads(op)) for op in tail)
     quiet = all(isinstance(op, ConstOp | MapOp | ConvertOp) for op in tail)
     if not (reads_mma and quiet) or any(made & set(reads(op)) for op in rest):
-        return (*behind, *rest)
-    return (*(op for n, op in enumerate(behind) if n in issued), *rest, *tail)
+        return (*second, *rest)
+    return (*(op for n, op in enumerate(second) if n in issued), *rest, *tail)
 
 
 def _quiet_between(body: tuple[MemOp, ...], members: Sequence[int], written: set[str]) -> bool:
@@ -257,11 +257,11 @@ class _Chain:
         for n, (arg, _) in enumerate(loop.carried):
             if stages.slots[n]:
                 frags[arg.name] = self._plain(arg, f"@c{n}")
-        for n, op in enumerate(stages.behind):
+        for n, op in enumerate(stages.second):
             frags.update((d.name, self._plain(d, f"@{n}")) for d in defined(op))
         to = Renaming(frags, {loop.var: Var("?")})
         yields = tuple(to.frag(y) for y, late in zip(loop.yields, stages.slots, strict=True) if late)
-        return to.ops(stages.behind), yields, tuple(frags[x] for x in stages.crossing)
+        return to.ops(stages.second), yields, tuple(frags[x] for x in stages.crossing)
 
     def _plain(self, f: Frag, name: str) -> Frag:
         """``f`` with the name ``name`` and the first name of its layout."""
@@ -279,7 +279,7 @@ class _Chain:
     # -- the new loops --------------------------------------------------------------------------
     def rewritten(self) -> tuple[tuple[MemOp, ...], list[ForOp | None], tuple[MemOp, ...]]:
         """(prologue, loops, epilogue); None stands for a loop whose only iteration is in the prologue."""
-        used = {name for op in self.stages[0].behind for name in reads(op)}
+        used = {name for op in self.stages[0].second for name in reads(op)}
         first = self.loops[0]
         self.carried = [n for n, (arg, _) in enumerate(first.carried) if self.stages[0].slots[n] and arg.name in used]
         prologue, stable, crossing = self._prologue()
@@ -316,8 +316,8 @@ class _Chain:
         loop, stages = self.loops[k], self.stages[k]
         handed = [self._crossing(k, name) for name in stages.crossing]
         before = [self.names.frag(f, "before") for f in handed]
-        behind = Renaming(dict(zip(stages.crossing, before, strict=True)), {loop.var: self._index_before(k)}).ops(
-            stages.behind
+        second = Renaming(dict(zip(stages.crossing, before, strict=True)), {loop.var: self._index_before(k)}).ops(
+            stages.second
         )
         newest = Renaming({arg.name: y for (arg, _), y, s in self._slots(k) if s})
         plain = [(arg, y) for (arg, _), y, s in self._slots(k) if not s]
@@ -334,7 +334,7 @@ class _Chain:
                 *((arg, init) for (arg, _), init in zip(own, late, strict=True)),
                 *zip(before, crossing, strict=True),
             ),
-            body=(*stages.ahead, *_around(behind, newest.ops(stages.rest))),
+            body=(*stages.ahead, *_around(second, newest.ops(stages.rest))),
             yields=(*(y for _, y in plain), *(y for _, y in own), *handed),
         )
 
@@ -347,9 +347,9 @@ class _Chain:
         loop, stages = self.loops[-1], self.stages[-1]
         frags = dict(zip(stages.crossing, crossing, strict=True))
         frags |= {loop.carried[n][0].name: f for n, f in zip(self.carried, late, strict=True)}
-        frags |= {d.name: self.names.frag(d, "last") for op in stages.behind for d in defined(op)}
+        frags |= {d.name: self.names.frag(d, "last") for op in stages.second for d in defined(op)}
         frags |= {y.name: r for y, r, s in zip(loop.yields, loop.results, stages.slots, strict=True) if s}
-        return Renaming(frags, {loop.var: self.before(len(self.loops))}).ops(stages.behind)
+        return Renaming(frags, {loop.var: self.before(len(self.loops))}).ops(stages.second)
 
     # -- indices --------------------------------------------------------------------------------
     def _index_before(self, k: int) -> Expr:

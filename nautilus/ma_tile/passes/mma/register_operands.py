@@ -47,7 +47,7 @@ class RegisterOperands:
                 return k
             if not (plan.register_operands if self.register_operands is None else self.register_operands):
                 return k
-            resident = hold(k)
+            resident = in_registers(k)
             ahead = pipeline(resident, plan.rescale_placement == "late") if plan.pipeline_mma else resident
             loops = (op for op in walk_ops(ahead.body) if isinstance(op, ForOp))
             repeated = (op for op in loops if most_iterations(op, {}) not in (0, 1))
@@ -65,7 +65,7 @@ def _in_turn(loop: ForOp) -> bool:
     return any(name not in inside for name in left) and any(name in made for name in left)
 
 
-def hold(kernel: MemKernel) -> MemKernel:
+def in_registers(kernel: MemKernel) -> MemKernel:
     """``kernel`` with the left operands of its loops' MMAs in registers where they do not change."""
     work = _Hold(kernel, Names(kernel), dict(kernel.layouts))
     body = each_block(kernel.body, work.block)

@@ -137,7 +137,7 @@ def _alike(a: Expr, b: Expr) -> bool:
 def _holds(a: Expr, b: Expr, axis: str, defs: Mapping[str, Def], spec: Promises | None) -> bool:
     """Whether ``a <= b`` is promised or proved for all values of the variables."""
     facts = () if spec is None else spec.facts
-    return any(_states(f, a, b, axis) for f in facts) or _ascends(a, b, axis, defs, spec)
+    return any(_states(f, a, b, axis) for f in facts) or _ascends(a, b, defs, spec)
 
 
 def _states(f: Promise, a: Expr, b: Expr, axis: str) -> bool:
@@ -164,7 +164,7 @@ def _sides(c: Expr) -> Iterator[tuple[Expr, Expr]]:
         yield from ((a, b), (b, a))
 
 
-def _ascends(a: Expr, b: Expr, axis: str, defs: Mapping[str, Def], spec: Promises | None) -> bool:
+def _ascends(a: Expr, b: Expr, defs: Mapping[str, Def], spec: Promises | None) -> bool:
     """Whether ``a`` and ``b`` are neighbours along ``axis`` in a running sum of which no term is negative."""
     a, b = strip_lossless_conversions(a), strip_lossless_conversions(b)
     if not (isinstance(a, Load) and isinstance(b, Load) and a.buffer == b.buffer and a.buffer in defs):

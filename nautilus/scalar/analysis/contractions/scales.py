@@ -4,7 +4,7 @@
 over groups of 128 are multiplied by ``s * t`` before they are added.  The instructions of 8-bit floats add in few bits,
 and the sums of their steps are added in f32 anyway, so the scale costs one multiplication where the addition is.  A
 step of the reduction loop lies within a group.  Sums of products of 8-bit integers are exact in i32, and each of them
-becomes f32 where it is scaled.  Groups are multiples of :data:`DEPTH`: with shorter steps the additions
+becomes f32 where it is scaled.  Groups are multiples of :data:`SHORT_DEPTH`: with shorter steps the additions
 take longer than the product, and operands that ``narrow`` rounds to 16 bits are faster by the cost model.
 
 The groups may also be an axis of their own, ``sum[t, k](A[i, t, k] * s[i, t] * B[j, t, k])``, which
@@ -22,8 +22,7 @@ from nautilus.core.index.groups import quotients
 from nautilus.core.records import dataclass
 from nautilus.core.types import BYTES, DType
 from nautilus.scalar.analysis.definitions import Def, size
-
-DEPTH = 128  # terms of a step: a line of 128 bytes of an operand, and one short sum of the instructions
+from nautilus.targets.limits import SHORT_DEPTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def scaled_product(d: Def) -> ScaledProduct | None:
     groups = [_group(p, d, inner) for p in scales]
     group = gcd(*(g for g in groups if g is not None))
     found = Op("mul", (tensors[0], tensors[1]), DType.F32, value.span)
-    if None in groups or not group or group % DEPTH or matrix_product(found, [a.name for a in d.par]) is None:
+    if None in groups or not group or group % SHORT_DEPTH or matrix_product(found, [a.name for a in d.par]) is None:
         return None
     return ScaledProduct(found, product_of(scales), group)
 

@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from nautilus.core.expr.nodes import Expr, Load, Op
 from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, two_sides
-from nautilus.core.types import DType, value_limits
+from nautilus.core.types import BYTES, DType, value_limits
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, kernel_of
-
-_BYTES = (DType.I8, DType.U8)
 
 
 def with_byte_factors(program: Program) -> Program:
@@ -44,10 +42,10 @@ def _with_bytes(d: Def, defs: Mapping[str, Def]) -> Def | None:
 def _as_byte(e: Expr, ranges: Ranges) -> Expr | None:
     """``e`` as the conversion of an integer of 8 bits; None where it may have other values."""
     match e:
-        case Op(op="cast", args=(Load(dtype=dtype) | Op(op="cast", dtype=dtype),)) if dtype in _BYTES:
+        case Op(op="cast", args=(Load(dtype=dtype) | Op(op="cast", dtype=dtype),)) if dtype in BYTES:
             return e
     lo, hi = ranges.of(e)
-    for dtype in _BYTES:
+    for dtype in BYTES:
         least, greatest = value_limits(dtype)
         if least <= lo and hi <= greatest:
             return Op("cast", (Op("cast", (e,), dtype, e.span),), DType.I32, e.span)

@@ -38,7 +38,7 @@ to its identity that fails, so a *reference* replaces it: ``select(r == identity
 
 A condition that reads ``r`` has terms of its own (``extrema``).
 
-A value may itself read ``select(r == identity, c, r)`` instead of ``r``, as ``split_k_update`` writes it.  Such a value
+A value may itself read ``select(r == identity, c, r)`` instead of ``r``, as ``split-k-update`` writes it.  Such a value
 depends on the reference itself, so it is not finalised after the loop.
 """
 

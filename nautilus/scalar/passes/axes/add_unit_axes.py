@@ -93,7 +93,7 @@ def _after_first(
         return
     for last in (defs[n] for n in after):
         second = next(_products(last, last.red, last.par), None)
-        if second is None or not _follows(second, first, found.along.name, after):
+        if second is None or not _follows(second, first, found.along.name):
             continue
         ends = {d.name for d in defs.values() if _is_beside(d, last)} | {last.name}
         before = set[str]().union(*(_before(defs, n) for n in ends)) | ends
@@ -142,7 +142,7 @@ def _is_made_of_bytes(e: Expr) -> bool:
     return short and any(ld.dtype.bytes == 1 and free_vars(ld) == free_vars(e) for ld in read)
 
 
-def _follows(second: _Vector, first: Def, along: str, after: set[str]) -> bool:
+def _follows(second: _Vector, first: Def, along: str) -> bool:
     """Whether the vector of ``second`` is computed from ``first``, whose axis ``along`` it reads along its own."""
     place = [a.name for a in first.par].index(along)
     read = [ld for ld in loads(second.vector) if ld.buffer == first.name]

@@ -35,12 +35,12 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product, product_of
+from nautilus.core.index.sizes import blocks
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
-from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.limits import BLOCK_REGISTERS

@@ -38,12 +38,11 @@ from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.prefixes import Prefix
-from nautilus.core.index.sizes import at_most, extent_expr
+from nautilus.core.index.sizes import at_most, blocks, extent_expr
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import floor_pow2
 from nautilus.scalar.analysis.definitions import Def, points, size
-from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.analysis.domains import Scan, prefix_of, split_guard
 from nautilus.scalar.analysis.masking import without_short_circuits
 from nautilus.scalar.ir import Program

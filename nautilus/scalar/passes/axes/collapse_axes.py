@@ -16,10 +16,14 @@ two dimensions of a buffer agree, so that its shape has one dimension instead: i
 same.  A buffer with strides keeps its axes.  An argument keeps the shape that the caller gives it
 (``Buffer.array_shape``).
 
-Axes collapse only where a plan depends on it: two that are reduced together, two that are rows, or columns, of a matrix
-product, and those in front of an axis along which an elementwise definition reads or writes contiguous memory, where
-whole warps do not fit it (129 elements, of which each row starts at another address), with all that has to follow.
-Others are coordinates of blocks and cost nothing.
+Axes collapse only where a plan depends on it, because others are coordinates of blocks and cost nothing:
+
+* two that are reduced together;
+* two that are rows, or columns, of a matrix product;
+* those in front of an axis along which an elementwise definition reads or writes contiguous memory, if whole warps do
+  not fit it (129 elements, of which each row starts at another address).
+
+Where two axes collapse, those that other definitions read at the same positions collapse with them.
 """
 
 from __future__ import annotations
@@ -263,9 +267,9 @@ def _runs(rank: int, joined: set[int]) -> list[tuple[int, int]]:
 
 def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) -> Def:
     """``d`` over the axes that remain, with indices of so many dimensions as the buffers then have."""
-    behind = {x: y for name, x, y in pairs if name == d.name}
-    first = [x for x in behind if x not in behind.values()]
-    chains = [tuple(_chain(x, behind)) for x in first]
+    following = {x: y for name, x, y in pairs if name == d.name}
+    first = [x for x in following if x not in following.values()]
+    chains = [tuple(_chain(x, following)) for x in first]
     names = dict[str, str]()
     for chain in chains:
         used = taken | {a.name for a in d.axes} | {*names.values()}
@@ -274,7 +278,7 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
     whole = {c[0]: prod(n for x in c if isinstance(n := extents[x], int)) for c in chains}
 
     def axes(old: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        left = (a for a in old if a.name not in behind.values())
+        left = (a for a in old if a.name not in following.values())
         return tuple(Axis(names[a.name], whole[a.name], a.span) if a.name in names else a for a in left)
 
     def put(buffer: str, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -340,8 +344,8 @@ def _count(extent: object) -> int:
     return extent
 
 
-def _chain(x: str, behind: Mapping[str, str]) -> Iterator[str]:
+def _chain(x: str, following: Mapping[str, str]) -> Iterator[str]:
     yield x
-    while x in behind:
-        x = behind[x]
+    while x in following:
+        x = following[x]
         yield x

@@ -5,8 +5,8 @@ A spec may number the positions of windows with one axis, as image models number
     Y[n, t, e] = sum[c, u, v](X[n, c, t // 14 * 16 + u, t % 14 * 16 + v] * W[e, c, u, v])
 
 Where a reduction reads a tensor at ``t // G`` in one dimension and at ``t % G`` in another, each beside a reduced
-axis, ``t`` becomes ``G * t_group + t_member`` (pass ``pack``), so that the windows are those of a convolution with two
-axes of the result, which later passes know.  Reads at other functions of ``t`` stay what they are.
+axis, ``t`` becomes ``G * t_group + t_member`` (pass ``pack``).  The windows are then those of a convolution with two
+axes of the result, for which later passes have rules.  Reads at other functions of ``t`` stay what they are.
 
 Definitions that read each other at the same positions can share a kernel.  So ``c`` also becomes two axes where an
 elementwise definition reads a sum at ``c // 64`` and at ``c % 64``, as where heads are put side by side::

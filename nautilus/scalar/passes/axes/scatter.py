@@ -59,12 +59,12 @@ from nautilus.scalar.analysis.ranges.keys import Keyed, keyed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+from nautilus.targets.limits import SCATTER_BYTES
 
 RUN = 1024  # terms that follow each other and have one copy
 LINES = 1024  # lines of 128 bytes over which atomic operations spread without waiting for each other
 MEET = 64  # least number of terms of an element for each of its copies
 FEWEST = 4  # least number of copies that justify a reduction over them
-SHARED = 33792  # bytes of a result that a block has in shared memory
 MANY = 1 << 18  # terms for which all multiprocessors have blocks that combine enough of them
 EACH = 96  # terms of an element, so that each of these blocks has at least one
 _LINE = 32  # elements of 4 bytes
@@ -257,7 +257,7 @@ def fits_in_blocks(d: Def, k: Keyed) -> bool:
     own, rows = k.elements, points(d.par[:first])
     size = max(4, d.buffer.dtype.bytes) if in_one_pass(d) else 8
     count = expected(k.axes)
-    return own * size <= SHARED and count >= MANY and count >= EACH * own * rows
+    return own * size <= SCATTER_BYTES and count >= MANY and count >= EACH * own * rows
 
 
 def _copied(

@@ -32,13 +32,14 @@ from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import BYTES, DType
 from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, finite_inputs
-from nautilus.scalar.analysis.contractions.scales import DEPTH, scaled_product
+from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def, rename_axes, size
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.operands.join_digits import with_joint_digits
 from nautilus.scalar.rewriting import find_defs, kernel_of
+from nautilus.targets.limits import SHORT_DEPTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ def _keeps_infinities(
 ) -> bool:
     """Whether infinite ``scales`` give in the joint sum what they give outside of the inner one."""
     found = scaled_product(with_joint_digits(made))
-    if found is not None and found.group == prod(size(a) or 0 for a in inner.red) == DEPTH:
+    if found is not None and found.group == prod(size(a) or 0 for a in inner.red) == SHORT_DEPTH:
         return True
     scale = product_of(scales)
     if all(map(isfinite, Ranges(defs, made.axes, infinite=True).of(scale))):  # such as a probability

@@ -5,8 +5,8 @@ within a group, and VR-tile IR multiplies the sum of a step by the scale (``scal
 ``narrow`` leaves such a product alone, because its operands are tensors as they are.  Over the reals, multiplication is
 commutative and associative.
 
-Where a large computed factor is a difference, such as that of a number of few bits and the zero point of its group, and
-few results use an element of it, the sum becomes one of each group::
+A large computed factor may be a difference, such as that of a number of few bits and the zero point of its group.  If
+few results use an element of it, the sum becomes one sum for each group::
 
     sum[d](q[d] * (K[j, d] - z[j, d // 32]) * s[j, d // 32])
         = s[j, 0] * sum[d: 32](q[d] * (K[j, d] - z[j, 0])) + s[j, 1] * sum[d: 32](q[32 + d] * ..) + ..

@@ -29,15 +29,15 @@ temp of f32.  An operand is stored where
 * it has no condition, or the operand reads nothing outside of a tensor where the condition is false; where its position
   is read from memory, as that of a page beyond a length, the temp has 0 for what lies outside;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
-  the launch of one more kernel take a small part of the time that the product saves; fewer suffice where the contiguous
-  axis is none of the tile, whose elements are then loaded one by one, where each element is a reduction of other terms,
-  such as a sum of gathered rows, which its kernel then stores in 16 bits, where it is made from its position alone
-  (the cosines of a Fourier transform, the signs of a Hadamard matrix), and for rows of 16-bit elements that are no
-  multiple of 16 bytes where the target has warpgroup MMAs (1000 x 1001 x 1003 takes 31.6 us by warps on an H200);
-* the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more),
-  elements of 8 bits and those made from integers at most as many as there are fields in its words (``W[n, k // 4]``),
-  or it is the product of tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each, or made
-  from no tensor;
+  the launch of one more kernel take a small part of the time that the product saves.  Fewer suffice in four cases: the
+  contiguous axis is none of the tile, so that elements are loaded one by one; each element is a reduction of other
+  terms, such as a sum of gathered rows, which its kernel then stores in 16 bits; an element is computed from its
+  position alone (the cosines of a Fourier transform, the signs of a Hadamard matrix); rows of 16-bit elements are no
+  multiple of 16 bytes and the target has warpgroup MMAs (1000 x 1001 x 1003 takes 31.6 us by warps on an H200);
+* the temp is not much larger than what it is computed from.  It has at most twice the elements of a tensor (the windows
+  of a convolution have more).  Elements of 8 bits, and those computed from integers, are at most as many as there are
+  fields in the words of the tensor (``W[n, k // 4]``).  The product of tensors without an axis in common
+  (``P[i, e] * X[i, k]``) is stored at any size, because they are read once each, and so is what reads no tensor;
 * its rows, in the order of that tensor but with the axes of the tile last, have a known size; rows that end in zeros
   have at least :data:`_SHORTEST` elements and are not along one of several contracted axes.
 

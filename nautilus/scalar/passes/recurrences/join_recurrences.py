@@ -22,10 +22,9 @@ from nautilus.core.index.linear import linear
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
-from nautilus.scalar.analysis.derived_names import nest
 from nautilus.scalar.analysis.states.recurrences import Form, form_of, nests
 from nautilus.scalar.ir import Kernel, Program, Stmt, Store, Update, expressions, statements, with_expressions
-from nautilus.scalar.rewriting import map_statements, substituted
+from nautilus.scalar.rewriting import map_statements, nest, substituted
 from nautilus.scalar.rewriting.recurrences import step_nest
 
 
@@ -39,7 +38,7 @@ class JoinRecurrences:
     def apply(self, program: Program) -> Program:
         """The program whose recurrences have more nests."""
         for name in [k.name for k in program.kernels if is_recurrence(k)]:
-            while (made := _behind(program, name) or _in_front(program, name)) is not None:
+            while (made := _after(program, name) or _in_front(program, name)) is not None:
                 program = made
         return program
 
@@ -47,7 +46,7 @@ class JoinRecurrences:
 # -- after ---------------------------------------------------------------------------------------
 
 
-def _behind(program: Program, name: str) -> Program | None:
+def _after(program: Program, name: str) -> Program | None:
     """The program with one more definition in the steps of recurrence ``name``; None if there is none."""
     at = next(n for n, k in enumerate(program.kernels) if k.name == name)
     k = program.kernels[at]

@@ -23,14 +23,13 @@ from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
-from nautilus.core.types import DType
+from nautilus.core.types import COMPUTE_TYPES
 from nautilus.scalar.analysis.definitions import Def, is_recurrence
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Store, extent, statements
 from nautilus.scalar.rewriting import kernel_of
 
 _COMBINERS = {"add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "all", "or": "any"}
-_TYPES = frozenset({DType.F32, DType.F64, DType.I32, DType.I64, DType.BOOL})
 LEAST = 3  # steps
 
 
@@ -63,7 +62,7 @@ def _scan(program: Program, k: Kernel) -> Def | None:
         return None
     if any(x.kind not in (Kind.PAR, Kind.SEQ) or extent(x) is None or x.lo != integer(0) for x in loops):
         return None
-    if buffer.dtype is not store.value.dtype or buffer.dtype not in _TYPES:
+    if buffer.dtype is not store.value.dtype or buffer.dtype not in COMPUTE_TYPES:
         return None
     if len(store.index) != len(loops) or set(map(simplify, store.index)) != {_place(form, x, steps) for x in loops}:
         return None

@@ -37,7 +37,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.core.tiles import ceil_pow2
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, writes_of
-from nautilus.scalar.analysis.derived_names import GRID, LOOP, grid_chain, nest
+from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.scalar.analysis.states.recurrences import nests
 from nautilus.scalar.analysis.states.step_products import StepProducts, step_products
 from nautilus.scalar.ir import (
@@ -56,7 +56,7 @@ from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
-from nautilus.scalar.rewriting import map_kernels, map_statements, with_body
+from nautilus.scalar.rewriting import grid_chain, map_kernels, map_statements, nest, with_body
 from nautilus.scalar.rewriting.recurrence_reads import Steps
 from nautilus.scalar.rewriting.recurrence_tiles import FEW, on_chip
 

@@ -10,9 +10,9 @@ a row whose expert is none has 0 (:func:`_term`)::
     G_at[t, f] = sum[d | 0 <= id[t] < E](X[t, d] * W[id[t], f, d])
     H[t, f] = silu(G_at[t, f] + b[id[t], f]) if 0 <= id[t] < E else 0
 
-So is ``sum[e, d | id[t] == e](X[t, d] * W[e, f, d])``, and where the index depends on what is still summed, as in
-``sum[k, e, d | id[t, k] == e](..)``, the sum over ``d`` has an element for each ``k``.  ``sort-rows`` makes products of
-matrices of them.
+``sum[e, d | id[t] == e](X[t, d] * W[e, f, d])`` is computed in the same way.  Where the index depends on what is still
+summed, as in ``sum[k, e, d | id[t, k] == e](..)``, the sum over ``d`` has an element for each ``k``.  ``sort-rows``
+makes products of matrices of them.
 
 Rows that are sorted by expert have segments, of which at most one has a row where they are disjoint
 (``analysis.contractions.disjoint``).  Products stay sums over segments, which the planner knows (:func:`_segment`)::

@@ -16,10 +16,11 @@ forces of particles and distances between clouds of points.  Lanes then have nei
     F[i] sum= f(X[i, 0] - X[j, 0], X[i, 1] - X[j, 1])
     X_ordered[d, j] = X[j, d]               F[i] sum= f(X_ordered[0, i] - X_ordered[0, j], ..)
 
-Weights are inputs that are read at distinct axes, the last one reduced, by reductions of which the operand with the
-most axes has windows of more than :data:`WHOLE` terms and an axis of the result last, which the weights have elsewhere.
-The lines that loads of single elements touch take longer than the launch of a kernel, where a thread has
-:data:`RESULTS` results for each element, and there are :data:`AGAIN` terms for each element or more.
+Weights are inputs that reductions read at distinct axes, of which the last one is reduced.  The operand of such a
+reduction that has most axes has windows of more than :data:`WHOLE` terms, and its last axis is one of the result that
+the weights have at another place.  The lines that loads of single elements touch take longer than the launch of a
+kernel, where a thread has :data:`RESULTS` results for each element, and there are :data:`AGAIN` terms for each element
+or more.
 """
 
 from __future__ import annotations

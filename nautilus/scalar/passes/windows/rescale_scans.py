@@ -43,11 +43,11 @@ from nautilus.core.expr.nodes import (
     rewrite,
     substitute,
 )
+from nautilus.core.index.sizes import blocks
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, rename_axes, size
-from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.analysis.repair.certificate import certify
 from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
 from nautilus.scalar.analysis.repair.terms import derive, reference_of

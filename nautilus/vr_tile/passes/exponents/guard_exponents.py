@@ -16,10 +16,10 @@ the inputs is left alone: ``|e|`` is at most 2^-14.  Every other group has one o
 * Near rows: ``t`` itself is the reference of elements and repairs, so all sums of a row have the common factor
   ``2^e``, which cancels.  ``|e|`` is at most 1/2: an exponential of at most ``2^15`` over the maximum still fits f16.
   The difference of two references is exact or rounded relative to itself, so no other error depends on ``|t|``.
-* Far rows: ``x * c`` and ``r * c`` are exact.  Elements that equal the reference have one exponential: a row that
-  holds one number (a masked row) is uniform.  Other elements have the exponent ``d * c / k`` instead of
-  ``d = (x - r) * k``, that of an ``x`` that is off by less than ``0.51 |d|`` units in the last place of ``r``, because
-  a unit is 1 in the exponent at least.  For ``|d|`` up to 8 this is in the order of the error of a sum of products;
+* Far rows: ``x * c`` and ``r * c`` are exact.  Elements that equal the reference have one exponential: a row that holds
+  one number (a masked row) is uniform.  Other elements have the exponent ``d * c / k`` instead of ``d = (x - r) * k``.
+  This is the exponent of an ``x`` that is off by less than ``0.51 |d|`` units in the last place of ``r``, because a
+  unit changes the exponent by 1 at least.  For ``|d|`` up to 8 this is in the order of the error of a sum of products;
   other exponentials are at most ``2^-3.9`` of the largest either way.
 * Far rows round ``n`` to the units of ``t``, which gives at most ``n + 1`` where ``n`` is 1, 3 or 7.  An element above
   a lazy reference is at most ``2^(a bits)`` times as large, so that it fits f16 where ``n + bits <= 15``.

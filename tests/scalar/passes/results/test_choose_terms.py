@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.frontend.interp import round_outputs, run_spec
+from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
 from nautilus.scalar.interp.program import run_program
@@ -15,6 +15,7 @@ from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.results.choose_terms import ChooseTerms
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.verify import verify
+from tests.scalar.programs.specs import round_outputs
 
 _SUM = "tanh(sum[d](X[t, d] * W[e, f, d]) + b[e, f])"
 _HEAD = """

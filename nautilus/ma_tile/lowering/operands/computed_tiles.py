@@ -1,8 +1,8 @@
-"""Right operands of warpgroup MMAs that are made from loads elementwise, such as a dequantised tile.
+"""Right operands of warpgroup MMAs that are computed from loads elementwise, such as a dequantised tile.
 
 Warpgroup MMAs read right operands from shared memory.  Each consumer computes its own part of the tile, in pieces of a
 few rows: a piece passes through registers beside the accumulators, which leave few.  The lowering
-(:mod:`nautilus.ma_tile.lowering.warpgroup`) loads what the pieces are made from, and stores them.
+(:mod:`nautilus.ma_tile.lowering.warpgroup`) loads what the pieces are computed from, and stores them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ PIECE = "_from_"  # between the name of a value and where its piece begins
 
 
 @dataclass(frozen=True, slots=True)
-class MadeTile:
-    """The part of a tile that a consumer makes: ``axes`` in shared memory, in pieces of ``rows`` along the first one.
+class ComputedTile:
+    """The part of a tile that a consumer computes, in pieces of ``rows`` along the first axis.
 
-    ``vec``: elements along the last axis that a thread stores at once.
+    ``axes``: those of the part, in the order of shared memory.  ``vec``: elements along the last axis that a thread
+    stores at once.
     """
 
     axes: tuple[TileAxis, TileAxis]
@@ -50,18 +51,18 @@ class MadeTile:
         return spread((TileAxis(self.axes[0].name, self.rows), self.axes[1]), self.vec, warps)
 
 
-def made_tiles(
+def computed_tiles(
     own: Own, dots: Mapping[str, DotPlan], defs: Mapping[str, vr.TileOp], buffers: Mapping[str, Buffer], refs: RefAxes
-) -> dict[str, MadeTile]:
+) -> dict[str, ComputedTile]:
     """The values of the consumer ``own`` that are such operands; ``dots``: their products."""
-    out: dict[str, MadeTile] = {}
+    out: dict[str, ComputedTile] = {}
     for op in vr.walk_ops(own.kernel.body):
         if isinstance(op, vr.DotOp) and (instr := WGMMA.get(dots[op.result.name].instr)) is not None:
             v = as_operand(op.a if dots[op.result.name].swap else op.b, defs, operand_types(instr, "b"))
             v = replace(v, name=own.parts.get(v.name, (v.name, 0))[0])
             chain = list(_chain(v, defs))
-            computed = isinstance(x := defs.get(v.name), vr.MapOp) or _is_gathered(x, defs)
-            if computed and all(isinstance(x, vr.MapOp | LEAVES) for x in chain):
+            not_copied = isinstance(x := defs.get(v.name), vr.MapOp) or _is_gathered(x, defs)
+            if not_copied and all(isinstance(x, vr.MapOp | LEAVES) for x in chain):
                 found = _tile(v, chain, buffers, refs)
                 out |= {} if found is None else {v.name: found}
     return out
@@ -73,9 +74,9 @@ def _is_gathered(op: vr.TileOp | None, defs: Mapping[str, vr.TileOp]) -> bool:
     return any(v.type.axes for name in names if name in defs for v in vr.results(defs[name]))
 
 
-def delayed(kernel: TileKernel, made: Mapping[str, MadeTile], defs: Mapping[str, vr.TileOp]) -> frozenset[str]:
-    """The values that only the tiles of ``made`` are made from, which are computed in pieces."""
-    readers, found, todo = users(kernel), set(made), list(made)
+def delayed(kernel: TileKernel, tiles: Mapping[str, ComputedTile], defs: Mapping[str, vr.TileOp]) -> frozenset[str]:
+    """The values that only ``tiles`` are computed from, so that they are computed in pieces too."""
+    readers, found, todo = users(kernel), set(tiles), list(tiles)
     while todo:
         op = defs.get(todo.pop())
         for a in op.args if isinstance(op, vr.MapOp) else ():
@@ -87,15 +88,15 @@ def delayed(kernel: TileKernel, made: Mapping[str, MadeTile], defs: Mapping[str,
 
 
 def _chain(v: Value, defs: Mapping[str, vr.TileOp]) -> Iterator[vr.TileOp | None]:
-    """The ops that ``v`` is made by, through elementwise work."""
+    """The ops that compute ``v``, through elementwise work."""
     op = defs.get(v.name)
     yield op
     for a in op.args if isinstance(op, vr.MapOp) else ():
         yield from _chain(a, defs)
 
 
-def _tile(v: Value, chain: list[vr.TileOp | None], buffers: Mapping[str, Buffer], refs: RefAxes) -> MadeTile | None:
-    """How a consumer makes ``v``; None where it is no matrix of whole vectors."""
+def _tile(v: Value, chain: list[vr.TileOp | None], buffers: Mapping[str, Buffer], refs: RefAxes) -> ComputedTile | None:
+    """How a consumer computes ``v``; None where it is no matrix of whole vectors."""
     names = v.type.names
     loads = [op for op in chain if isinstance(op, vr.LoadOp) and set(op.result.type.names) == set(names)]
     last = next((x for op in loads if (x := contiguous_axis(buffers[op.buffer], op.index, names, refs))), None)
@@ -109,7 +110,7 @@ def _tile(v: Value, chain: list[vr.TileOp | None], buffers: Mapping[str, Buffer]
         return None
     while rows * columns > REGISTERS * threads and rows * columns % (2 * threads * vec) == 0 and rows % 2 == 0:
         rows //= 2
-    return MadeTile((axes[0], axes[1]), rows, vec)
+    return ComputedTile((axes[0], axes[1]), rows, vec)
 
 
 def _shares(op: vr.LoadOp, buffer: Buffer, axis: str, refs: RefAxes) -> bool:
@@ -120,13 +121,13 @@ def _shares(op: vr.LoadOp, buffer: Buffer, axis: str, refs: RefAxes) -> bool:
 def pieces(
     defs: Mapping[str, vr.TileOp], v: Value, rows: TileAxis, start: int, copied: Callable[[str], bool]
 ) -> list[vr.TileOp]:
-    """The ops that make the piece of ``v`` with ``rows`` from ``start`` on, operands first.
+    """The ops that compute the piece of ``v`` with ``rows`` from ``start`` on, operands first.
 
     ``copied``: whether a loaded value is in shared memory, with elements in place of those that its mask leaves out.
     """
     work = _Pieces(defs, rows, start, copied)
     work.piece(v)
-    return list(work.made.values())
+    return list(work.ops.values())
 
 
 @dataclass(slots=True)
@@ -137,7 +138,7 @@ class _Pieces:
     rows: TileAxis
     start: int
     copied: Callable[[str], bool]
-    made: dict[str, vr.TileOp] = field(default_factory=dict)
+    ops: dict[str, vr.TileOp] = field(default_factory=dict)
 
     def piece(self, x: Value) -> Value:
         """The piece of ``x``; itself where it has no rows."""
@@ -146,23 +147,23 @@ class _Pieces:
         out, op = Value(name, TileType(x.type.dtype, axes)), self.defs.get(x.name)
         if self.rows.name not in x.type.names or op is None:
             return x
-        if f"{name}_chosen" in self.made:
-            return vr.results(self.made[f"{name}_chosen"])[0]
-        if name in self.made:
+        if f"{name}_chosen" in self.ops:
+            return vr.results(self.ops[f"{name}_chosen"])[0]
+        if name in self.ops:
             return out
         match op:
             case vr.MapOp():
-                self.made[name] = replace(op, result=out, args=tuple(map(self.piece, op.args)))
+                self.ops[name] = replace(op, result=out, args=tuple(map(self.piece, op.args)))
             case vr.LoadOp():
                 op, condition = unmasked(op) if self.copied(x.name) else (op, None)
                 mask = None if op.mask is None else self.expr(op.mask)
-                self.made[name] = replace(op, result=out, index=tuple(map(self.expr, op.index)), mask=mask)
+                self.ops[name] = replace(op, result=out, index=tuple(map(self.expr, op.index)), mask=mask)
                 return out if condition is None else self.chosen(out, self.expr(condition))
             case vr.IndexOp():
-                self.made[name] = replace(op, result=out, expr=self.expr(op.expr))
+                self.ops[name] = replace(op, result=out, expr=self.expr(op.expr))
             case _:
                 assert isinstance(op, vr.ConstOp | vr.ParamOp)
-                self.made[name] = replace(op, result=out)
+                self.ops[name] = replace(op, result=out)
         return out
 
     def expr(self, e: Expr) -> Expr:
@@ -185,7 +186,7 @@ class _Pieces:
         cond = Value(f"{x.name}_inside", TileType(DType.BOOL, axes))
         wide, out = (Value(f"{x.name}_{name}", TileType(dtype, x.type.axes)) for name in ("wide", "chosen"))
         zero = Value(f"{x.name}_zero", TileType(dtype))
-        self.made |= {
+        self.ops |= {
             cond.name: vr.IndexOp(cond, condition),
             wide.name: vr.MapOp(wide, "cast", (x,)),
             zero.name: vr.ConstOp(zero, 0.0 if dtype.is_float else 0),
@@ -197,7 +198,7 @@ class _Pieces:
 def unmasked(op: vr.LoadOp) -> tuple[vr.LoadOp, Expr | None]:
     """``op`` without the conditions of its mask that differ between elements, and these.
 
-    A TMA copy loads whole tiles, and such elements become 0 behind it.
+    A TMA copy loads whole tiles, and such elements are replaced by 0 after it.
     """
     every = conjuncts(op.mask)
     apart = [c for c in every if not free_vars(c).isdisjoint(op.result.type.names)]

@@ -1,4 +1,4 @@
-"""Right operands of warpgroup MMAs that consumers make: dequantised tiles, and gathered rows."""
+"""Right operands of warpgroup MMAs that consumers compute: dequantised tiles, and gathered rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lowered(name: str) -> str:
     return ma_format(compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="ma-tile")).modules["ma-tile"])
 
 
-def test_a_tile_is_made_once_and_serves_both_products() -> None:
+def test_a_tile_is_computed_once_and_serves_both_products() -> None:
     """Each consumer stores its own columns in pieces; scores read those of both, results those of one."""
     text = lowered("scales of groups")
     (made,) = set(re.findall(r"st.shared (\w+)\[consumer\] swizzle 128 from", text))
