@@ -7,20 +7,23 @@ radix, determines new variables: ``i``, ``i + k`` with a known ``k``, or ``i0 * 
 digit, which determines the variables that the sum alone determines; a position may have a multiple of it.  A variable
 that the guard equates with a number is known.  A remainder
 ``e % n`` inside a position is a digit, too, which determines the variables of ``e`` if it differs at all of their
-values.
+values.  What is left is looked for in the inverse of the index (:mod:`nautilus.scalar.analysis.ranges.inverse`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, rewrite
-from nautilus.core.index.linear import Linear, atom
+from nautilus.core.index.linear import Linear, atom, build, linear
 from nautilus.core.index.simplify import affine, bounds
 from nautilus.core.text.expressions import format_expr
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.ranges.inverse import inverse
 from nautilus.scalar.ir import Kind, Loop
 
 MOST_VALUES = 4096  # largest number of values of a remainder that are enumerated
@@ -76,7 +79,37 @@ def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | Non
         for digit in known & {*remainders}:
             known |= _values_told(*remainders.pop(digit), known, ranges)
             progress = True
+    if any(v not in known for v in wanted):
+        known |= _inverted(index, [loop.var for loop in loops[:first]], loop_ranges(loops), guard)
     return tuple(v for v in wanted if v not in known)
+
+
+def _inverted(
+    index: Sequence[Expr], fixed: Sequence[str], ranges: dict[str, tuple[int, int]], guard: Expr | None
+) -> set[str]:  # fmt: skip
+    """The variables that an inverse of ``index`` has, where those that are ``fixed`` are known.
+
+    Sums that ``guard`` bounds are found as digits first, and then their variables from these.
+    """
+    sums: dict[str, Linear] = {}
+
+    def digits(e: Expr) -> Expr:
+        form = linear(e)
+        *found, (_, rest) = _digit_sums("", form, guard, ranges)
+        sums.update(found)
+        return build(rest, e.dtype) if found else e
+
+    def divided(e: Expr) -> Expr | None:
+        match e:
+            case Op(op="floordiv" | "mod", args=(a, n)):
+                return replace(e, args=(digits(a), n))
+        return None
+
+    places = [digits(rewrite(e, divided)) for e in index] + [Var(name) for name in fixed]
+    values = [Var(f"place {n}") for n in range(len(places))]
+    known = inverse(places, values, ranges, {}, _held(guard))
+    told = [build(form, DType.I32) for name, form in sums.items() if name in known]
+    return {*known, *inverse(told, [Var(f"place {n}") for n in range(len(told))], ranges, {}, _held(guard))}
 
 
 def _fixed(guard: Expr | None) -> dict[str, tuple[int, int]]:
