@@ -110,7 +110,7 @@ SCALAR = Stage(
         *_recurrences("chunk_recurrences:ChunkRecurrences", "chunk_filters:ChunkFilters"),
         "simplify:Simplify",
         *("inline:Inline", "simplify:Simplify", "results.choose_terms:ChooseTerms"),
-        "results.unroll_reductions:UnrollReductions",
+        *("windows.expand_gathers:ExpandGathers", "results.unroll_reductions:UnrollReductions"),
         "windows.count_terms:CountTerms",
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
         *("windows.separate_windows:SeparateWindows", "axes.separate_digits:SeparateDigits"),

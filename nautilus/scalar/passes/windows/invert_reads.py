@@ -7,8 +7,8 @@ Many results are rearranged products: heads beside each other, rows in reverse, 
     E[t, c] sum= X[t, p] * W[p, c]                ;    Y[c // 64, t, c % 64] = f(E[t, c])
 
 A kernel then computes ``E`` and ``Y`` at the axes of ``E``, so ``E`` is not stored.  The reader is elementwise, and
-reads one element of ``E`` for each of its own: :mod:`nautilus.scalar.analysis.ranges.inverse` finds the place of the result from
-that of the element, and as many elements are read as there are results, each is the place of one of them.
+reads one element of ``E`` for each of its own.  :mod:`nautilus.scalar.analysis.ranges.inverse` finds the place of the
+result from that of the element, so that no two results read the same one; and there are as many results as elements.
 
 Several readers of parts that have no element in common, such as queries, keys and values, have a product each.
 
