@@ -123,7 +123,7 @@ SCALAR = Stage(
         *("results.separate_columns:SeparateColumns", "results.sort_rows:SortRows", "axes.scatter:Scatter"),
         *("results.reduce_rows:ReduceRows", "results.store_partial_sums:StorePartialSums"),
         *("axes.delinearize:Delinearize", "results.store_results:StoreResults", "results.order_results:OrderResults"),
-        "windows.invert_reads:InvertReads",
+        *("windows.invert_reads:InvertReads", "windows.extend_reductions:ExtendReductions"),
         "axes.orient_products:OrientProducts",
         "axes.split_residues:SplitResidues",
         *("operands.store_shifted:StoreShifted", "operands.store_windows:StoreWindows"),

@@ -317,4 +317,14 @@ SPECS = {
         input X: f16[M, 16 * G], V: f16[N, 2 * G], I: u4[N, 2 * G]
         output Y: f16[M, N]
         Y[m, n] = sum[g: 2 * G](X[m, g // 2 * 16 + I[n, g]] * V[n, g])""",
+    "rows of a product behind another row, and norms of two tensors one after the other": """
+        dim B = 2, T = 9, U = 7, C = 24, P = 16
+        input X: f16[B, T - 1, P], W: f16[P, C], cls: f16[C], pos: f16[T, C]
+        input L: f16[B, T, C], R: f16[B, U, C]
+        output Y: f16[B, T, C], Z: f16[B, T + U, C]
+        E[b, t, c] = sum[p](X[b, t, p] * W[p, c])
+        Y[b, t, c] = (cls[c] if t == 0 else E[b, t - 1, c]) + pos[t, c]
+        m[b, t] = mean[c](f32(L[b, t, c]) ** 2)
+        q[b, t] = mean[c](f32(R[b, t, c]) ** 2)
+        Z[b, t: T + U, c] = L[b, t, c] * rsqrt(m[b, t] + 1e-6) if t < T else R[b, t - T, c] * rsqrt(q[b, t - T] + 1e-6)""",
 }

@@ -28,6 +28,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, rewrite, substitute
 from nautilus.core.index.divisors import divisible_by
 from nautilus.core.index.simplify import bounds, simplify
+from nautilus.core.index.sizes import at_most
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
@@ -103,8 +104,9 @@ def _part(d: Def, r: Def) -> _Part | None:
         return None
     ranges, given = axis_assumptions(r.par)
     limits = [bounds(e, ranges, given) for e in ld.index]
-    if any(lo is None or hi is None for lo, hi in limits):
-        return None
+    ends = [(lo, hi, at_most(a.extent)) for (lo, hi), a in zip(limits, d.par, strict=True)]
+    if any(lo is None or hi is None or lo < 0 or hi >= n for lo, hi, n in ends):
+        return None  # such as a place in front of the first row, which a condition leaves out
     start = tuple(lo for lo, _ in limits if lo is not None)
     extents = [hi - lo + 1 for lo, hi in limits if lo is not None and hi is not None]
     plain = _plain(d, r, ld)
