@@ -12,10 +12,10 @@ without one.  So the elements that the condition leaves out are stored as 0, whi
 
 The condition stays: it shortens the loop, and the support says that it needs no mask.  All axes of the condition are
 axes of the operand, which is read at axes of the product, each by itself, and is converted to types that hold all of
-its values, or is computed and rounded to 16 bits.  The condition has no number that is known at launch only, because
-the share of the terms that it leaves decides.  It may read inputs, as that of a dropout does, and is then taken to
-leave all terms.  The other operand's inf and NaN stay out of the sum as those of any masked product do
-(``recompute-masked``).
+its values, or is computed from tensors that are not much smaller and rounded to 16 bits.  The condition has no number
+that is known at launch only, because the share of the terms that it leaves decides.  It may read inputs, as that of a
+dropout does, and is then taken to leave all terms.  The other operand's inf and NaN stay out of the sum as those of any
+masked product do (``recompute-masked``).
 
 The pass applies where warpgroup MMAs are predicted to be faster by a margin, although the temp is written and read.
 """
@@ -29,6 +29,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Var, free_vars, identity, loads, substitute, walk
 from nautilus.core.expr.products import strip_lossless_conversions
+from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
@@ -39,6 +40,7 @@ from nautilus.targets import matrix_rates, window_rates
 from nautilus.targets.limits import limits
 from nautilus.targets.records import DEFAULT_TARGET
 
+_SPREAD = 4  # elements of an operand for each one of the largest tensor that it is made from
 _POINTS = 64  # positions along an axis at which a condition is evaluated
 
 
@@ -57,7 +59,7 @@ class StoreMasked:
         for d in find_defs(program).values():
             inputs = frozenset(b.name for b in program.buffers if b.space is Space.INPUT)
             side = _masked(d, inputs)
-            if side is not None and _is_faster(d, side):
+            if side is not None and _is_faster(d, side) and not _is_spread(program, d, side):
                 program = _stored(program, d, side)
         return program
 
@@ -102,6 +104,14 @@ def _is_faster(d: Def, side: int) -> bool:
     stored = matrix_rates.store_seconds(bytes_each * _volume([a for a in d.axes if a.name in mine]), 1)
     by_warps = operations / matrix_rates.MASKED
     return operations / window_rates.RATE + stored <= matrix_rates.MATRICES_SHARE * by_warps
+
+
+def _is_spread(program: Program, d: Def, side: int) -> bool:
+    """Whether the operand has many elements for each one that it is made from, as the windows of an image have."""
+    assert isinstance(d.value, Op)
+    operand = d.value.args[side]
+    read = max((volume(program.buffer(ld.buffer).shape) for ld in loads(operand)), key=nominal, default=1)
+    return _volume([a for a in d.axes if a.name in free_vars(operand)]) > _SPREAD * nominal(read)
 
 
 def _stored(program: Program, d: Def, side: int) -> Program:

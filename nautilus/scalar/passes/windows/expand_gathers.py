@@ -12,8 +12,8 @@ what each is multiplied by is a function of ``n``, so that this is a product of 
 It has more terms, at the rate of matrix units.  The condition keeps inf and NaN of elements that no position names out
 of the sum; it is left out where a promise says that the gathered tensor has none.
 
-The pass applies to a position in memory that is bounded by a type and by promises to :data:`MOST` values, to a gathered
-factor with at least :data:`ROWS` rows that the position does not depend on, and where at most :data:`INNER` terms have
+The pass applies to a position in memory that differs from term to term and is bounded by a type and by promises to
+:data:`MOST` values, to a gathered factor with at least :data:`ROWS` rows that the position does not depend on, and where at most :data:`INNER` terms have
 the same neighbours.  All neighbours are proved to be inside of the tensor.
 """
 
@@ -135,7 +135,8 @@ def _gathers(d: Def, ranges: Mapping[str, tuple[float, float]]) -> Iterator[_Gat
             inner = tuple(a for a in d.red if a.name not in apart)
             rows = points(a for a in d.par if a.name in apart - free_vars(found[0]))
             columns = free_vars(found[0]) & par - apart
-            if rows >= ROWS and columns and prod(size(a) or INNER + 1 for a in inner) <= INNER and apart & red:
+            each = free_vars(found[0]) & apart & red  # else rows of a matrix are gathered
+            if rows >= ROWS and columns and prod(size(a) or INNER + 1 for a in inner) <= INNER and each:
                 yield _Gather(f, ld, n, found[0], *limits, inner)
 
 
