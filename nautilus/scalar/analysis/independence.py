@@ -89,7 +89,7 @@ def _inverted(
 ) -> set[str]:  # fmt: skip
     """The variables that an inverse of ``index`` has, where those that are ``fixed`` are known.
 
-    Sums that ``guard`` bounds are found as digits first, and then their variables from these.
+    What is left is found with digits for sums that ``guard`` bounds, and then the variables of these sums.
     """
     sums: dict[str, Linear] = {}
 
@@ -105,11 +105,15 @@ def _inverted(
                 return replace(e, args=(digits(a), n))
         return None
 
-    places = [digits(rewrite(e, divided)) for e in index] + [Var(name) for name in fixed]
-    values = [Var(f"place {n}") for n in range(len(places))]
-    known = inverse(places, values, ranges, {}, _held(guard))
-    told = [build(form, DType.I32) for name, form in sums.items() if name in known]
-    return {*known, *inverse(told, [Var(f"place {n}") for n in range(len(told))], ranges, {}, _held(guard))}
+    def solved(places: Sequence[Expr]) -> set[str]:
+        return {*inverse(places, [Var(f"place {n}") for n in range(len(places))], ranges, {}, _held(guard))}
+
+    outer: list[Expr] = [Var(name) for name in fixed]
+    known = solved([*index, *outer])
+    if frozenset[str]().union(*map(free_vars, index)) <= known:
+        return known
+    by_digits = solved([*(digits(rewrite(e, divided)) for e in index), *outer])
+    return known | by_digits | solved([build(form, DType.I32) for name, form in sums.items() if name in by_digits])
 
 
 def _fixed(guard: Expr | None) -> dict[str, tuple[int, int]]:

@@ -7,7 +7,8 @@ combination of atoms (:mod:`nautilus.core.index.linear`), and three rules solve 
   reach, as in ``64 * h + d``, are quotients and remainders of the value: ``h == v // 64`` and ``d == v % 64``;
 * halves: ``a // n`` and ``a % n`` together are ``a``, and so with a remainder of ``a + c``; ``a // (n * m)`` and
   ``a // n % m`` together are ``a // n``;
-* rotations: ``a % n``, where ``a`` has at most ``n`` values from ``lo`` on, gives ``a == lo + (v - lo) % n``.
+* rotations: ``a % n``, where ``a`` has at most ``n`` values from ``lo`` on, gives ``a == lo + (v - lo) % n``; in
+  ``(4 * b + c) % n``, where ``c`` has four values, ``b`` counts as ``b % (n // 4)``.
 
 What is found holds at every position within the ranges, so different positions have different values.
 """
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
-from nautilus.core.index.linear import Linear, build, linear
+from nautilus.core.index.linear import Linear, atom, build, linear, split
 from nautilus.core.index.simplify import Ranges, bounds, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -106,10 +107,29 @@ class _Scope:
                 if part is not None and apart is not None:
                     rest = calc("mod", calc("add", r, apart), m) if apart else r
                     yield linear(part), calc("add", calc("mul", q, m), rest)
-        for a, n, r in remainders:
-            found = self.limits(a)
-            if found is not None and found[1] - found[0] < n:
-                yield linear(a), calc("add", calc("mod", calc("sub", r, found[0]), n), found[0])
+        for b, m, r in remainders:
+            yield from self.from_quotient(b, m, r, known)
+            yield from self.rotated(b, m, r)
+
+    def from_quotient(self, b: Expr, m: int, r: Expr, known: Mapping[Expr, Expr]) -> Iterator[tuple[Linear, Expr]]:
+        """The equation for ``b``, of which ``b % m`` is ``r``, where ``b // m`` in its plain form is ``known``."""
+        rest, value = _without(linear(simplify(calc("floordiv", b, m), self.ranges, self.given)), integer(0), known)
+        if not rest.terms:
+            yield linear(b), calc("add", calc("mul", calc("sub", rest.const, value), m), r)
+
+    def rotated(self, a: Expr, n: int, r: Expr) -> Iterator[tuple[Linear, Expr]]:
+        """Equations from ``a % n == r`` for ``a``, or for the parts of ``g * b + c`` where ``c`` has ``g`` values."""
+        found, x = self.limits(a), linear(a)
+        if found is not None and found[1] - found[0] < n:
+            yield x, calc("add", calc("mod", calc("sub", r, found[0]), n), found[0])
+            return
+        for g in sorted({abs(c) for c in x.terms.values()}):
+            high, low = split(Linear(x.terms), g)
+            rest = self.limits(build(low, a.dtype))
+            if n % g == 0 and high.terms and rest is not None and rest[1] - rest[0] < g:
+                v = calc("mod", calc("sub", r, x.const + rest[0]), n)
+                yield atom(calc("mod", build(high, a.dtype), n // g)), calc("floordiv", v, g)
+                yield low, calc("add", calc("mod", v, g), rest[0])
 
 
 def _part(a: Expr, n: int, m: int) -> Expr | None:

@@ -13,8 +13,8 @@ It has more terms, at the rate of matrix units.  The condition keeps inf and NaN
 of the sum; it is left out where a promise says that the gathered tensor has none.
 
 The pass applies to a position in memory that differs from term to term and is bounded by a type and by promises to
-:data:`MOST` values, to a gathered factor with at least :data:`ROWS` rows that the position does not depend on, and where at most :data:`INNER` terms have
-the same neighbours.  All neighbours are proved to be inside of the tensor.
+:data:`MOST` values, to a gathered factor with at least :data:`ROWS` rows that the position does not depend on, and
+where at most :data:`INNER` terms have the same neighbours.  All neighbours are proved to be inside of the tensor.
 """
 
 from __future__ import annotations

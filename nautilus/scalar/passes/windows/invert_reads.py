@@ -10,6 +10,9 @@ A kernel then computes ``E`` and ``Y`` at the axes of ``E``, so ``E`` is not sto
 reads one element of ``E`` for each of its own.  :mod:`nautilus.scalar.analysis.ranges.inverse` finds the place of the
 result from that of the element, so that no two results read the same one; and there are as many results as elements.
 
+Rows that several axes number, as those of windows, become one axis where their tiles would have a rest
+(:mod:`nautilus.scalar.rewriting.flat_rows`).
+
 Several readers of parts that have no element in common, such as queries, keys and values, have a product each.
 
 The pass applies where :data:`RUN` bytes of the columns of the product are side by side in each result and start at a
@@ -38,6 +41,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import axis_assumptions, find_defs, fresh_name, put_defs
+from nautilus.scalar.rewriting.flat_rows import with_flat_rows
 
 RUN = 16  # bytes of the widest store
 
@@ -164,7 +168,9 @@ def _inverted(program: Program, d: Def, parts: Sequence[_Part]) -> Program:
         made = d if whole else _restricted(program, d, part, [p.name for p in products])
         products.append(made)
         program = put_defs(program, part.reader.name, (_stored(part, d, made),))
-    return program if whole else put_defs(program, d.name, products)
+    if whole:
+        return with_flat_rows(program, d.name, parts[0].reader.name)
+    return put_defs(program, d.name, products)
 
 
 def _restricted(program: Program, d: Def, part: _Part, taken: Sequence[str]) -> Def:
