@@ -170,7 +170,7 @@ def _over_neighbours(d: Def, g: _Gather, finite: frozenset[str]) -> Def | None:
     place = calc("add", Var(axis.name), g.lo)
     base = _base(g.load.index[g.at], g.position)
     index = tuple(calc("add", base, place) if n == g.at else e for n, e in enumerate(g.load.index))
-    near = rewrite(g.factor, lambda e: replace(e, index=index) if e == g.load else None)
+    near = rewrite(g.factor, lambda e: replace(g.load, index=index) if e == g.load else None)
     weight = product_of(rest) if rest else number(1, d.value.dtype)
     terms = [
         (calc("eq", substitute(g.position, at), place), substitute(weight, at)) for at in _points(g.inner)

@@ -103,7 +103,7 @@ def _extended(program: Program, d: Def, r: Def, ld: Load) -> tuple[Def, Def]:
         axes.append(own)
     env: dict[str, Expr] = {a.name: e for a, e in zip(d.par, ld.index, strict=True)}
     ranges, given = axis_assumptions(axes)
-    inside = [c for a, e in zip(d.par, ld.index, strict=True) for c in within(e, a.extent)]
+    inside: list[Expr] = [c for a, e in zip(d.par, ld.index, strict=True) for c in within(e, a.extent)]
     name = fresh_name(program, f"{d.name}_at")
     buffer = replace(d.buffer, name=name, shape=tuple(a.extent for a in axes))
     value = substitute(d.value, env)
@@ -117,7 +117,7 @@ def _extended(program: Program, d: Def, r: Def, ld: Load) -> tuple[Def, Def]:
     made = replace(d, name=name, buffer=buffer, par=tuple(axes), value=value, guard=guard)
 
     def rule(e: Expr) -> Expr | None:
-        return replace(e, buffer=name, index=made.index) if e == ld else None
+        return replace(ld, buffer=name, index=made.index) if e == ld else None
 
     return made, replace(r, value=rewrite(r.value, rule))
 
