@@ -13,11 +13,14 @@ from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, loads, rewrite
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.axes import Unified
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
+from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.analysis.repair.records import Refusal, Running
 from nautilus.scalar.analysis.repair.terms import derive
 
 Phases = tuple[tuple[str, ...], ...]
+
+MANY = 32  # terms of a reduction that cost more to compute again than an element in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,15 @@ def _computed_in(g: _Loop, w: int, at: dict[str, int]) -> tuple[str, ...]:
                 if p is not None and any(a.name == g.name for a in p.par):
                     need.add(p.name)
     for name in need - own:
-        if any(a.name in g.private for a in g.unified.get(name).axes):
+        d = g.unified.get(name)
+        if any(a.name in g.private for a in d.axes) or _compares_all(d):
             raise ScheduleError(f"{name} is too expensive to compute twice")
     return tuple(d.name for d in g.defs if d.name in need)
+
+
+def _compares_all(d: Def) -> bool:
+    """Whether each element of ``d`` is a reduction of :data:`MANY` terms or more that matrix units do not compute.
+
+    Such are ranks. An element in memory costs less than the same terms again.
+    """
+    return d.is_reduction and points(d.red) >= MANY and not multiplies_matrices(d)

@@ -47,6 +47,7 @@ from nautilus.scalar.passes.results.store_partial_sums import StorePartialSums
 from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.windows.count_terms import CountTerms
+from nautilus.scalar.passes.windows.expand_gathers import ExpandGathers
 from nautilus.scalar.passes.windows.restrict_products import RestrictProducts
 from nautilus.scalar.passes.windows.separate_windows import SeparateWindows
 from nautilus.scalar.rewriting import find_defs
@@ -59,7 +60,8 @@ if TYPE_CHECKING:
 def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(Simplify(), Inline(schedule), Simplify(), ChooseTerms(spec), UnrollReductions(), CountTerms()),
+        *(Simplify(), Inline(schedule), Simplify(), ChooseTerms(spec), ExpandGathers(spec), UnrollReductions()),
+        CountTerms(),
         *(SplitSums(spec), Factor(schedule), Simplify()),
         *(SeparateWindows(), SeparateDigits(spec)),
         *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits()),

@@ -87,7 +87,15 @@ def facts_of(given: Iterable[Expr], ranges: Mapping[str, tuple[int, int]]) -> tu
                         out.append(d.scale(-1).shift(-1))
                     case "eq":
                         out += [d, d.scale(-1)]
+                    case "ne":
+                        out += _beside(d, ranges)
     return tuple(dict.fromkeys((*out, *(scaled for f in out if (scaled := _without_quotient(f)) is not None))))
+
+
+def _beside(d: Linear, ranges: Mapping[str, tuple[int, int]]) -> list[Linear]:
+    """What ``d != 0`` says where 0 is an end of the range of ``d``."""
+    lo, hi = bounds(d, ranges)
+    return [d.shift(-1)] if lo == 0 else [d.scale(-1).shift(-1)] if hi == 0 else []
 
 
 class Facts:

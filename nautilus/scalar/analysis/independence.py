@@ -7,20 +7,23 @@ radix, determines new variables: ``i``, ``i + k`` with a known ``k``, or ``i0 * 
 digit, which determines the variables that the sum alone determines; a position may have a multiple of it.  A variable
 that the guard equates with a number is known.  A remainder
 ``e % n`` inside a position is a digit, too, which determines the variables of ``e`` if it differs at all of their
-values.
+values.  What is left is looked for in the inverse of the index (:mod:`nautilus.scalar.analysis.ranges.inverse`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, rewrite
-from nautilus.core.index.linear import Linear, atom
+from nautilus.core.index.linear import Linear, atom, build, linear
 from nautilus.core.index.simplify import affine, bounds
 from nautilus.core.text.expressions import format_expr
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.ranges.inverse import inverse
 from nautilus.scalar.ir import Kind, Loop
 
 MOST_VALUES = 4096  # largest number of values of a remainder that are enumerated
@@ -76,7 +79,41 @@ def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | Non
         for digit in known & {*remainders}:
             known |= _values_told(*remainders.pop(digit), known, ranges)
             progress = True
+    if any(v not in known for v in wanted):
+        known |= _inverted(index, [loop.var for loop in loops[:first]], loop_ranges(loops), guard)
     return tuple(v for v in wanted if v not in known)
+
+
+def _inverted(
+    index: Sequence[Expr], fixed: Sequence[str], ranges: dict[str, tuple[int, int]], guard: Expr | None
+) -> set[str]:  # fmt: skip
+    """The variables that an inverse of ``index`` has, where those that are ``fixed`` are known.
+
+    What is left is found with digits for sums that ``guard`` bounds, and then the variables of these sums.
+    """
+    sums: dict[str, Linear] = {}
+
+    def digits(e: Expr) -> Expr:
+        form = linear(e)
+        *found, (_, rest) = _digit_sums("", form, guard, ranges)
+        sums.update(found)
+        return build(rest, e.dtype) if found else e
+
+    def divided(e: Expr) -> Expr | None:
+        match e:
+            case Op(op="floordiv" | "mod", args=(a, n)):
+                return replace(e, args=(digits(a), n))
+        return None
+
+    def solved(places: Sequence[Expr]) -> set[str]:
+        return {*inverse(places, [Var(f"place {n}") for n in range(len(places))], ranges, {}, _held(guard))}
+
+    outer: list[Expr] = [Var(name) for name in fixed]
+    known = solved([*index, *outer])
+    if frozenset[str]().union(*map(free_vars, index)) <= known:
+        return known
+    by_digits = solved([*(digits(rewrite(e, divided)) for e in index), *outer])
+    return known | by_digits | solved([build(form, DType.I32) for name, form in sums.items() if name in by_digits])
 
 
 def _fixed(guard: Expr | None) -> dict[str, tuple[int, int]]:

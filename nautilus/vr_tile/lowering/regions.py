@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, substitute, walk
+from nautilus.core.expr.conditions import negated
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, substitute, walk
 from nautilus.core.index.simplify import FALSE, TRUE, conjuncts, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
@@ -201,7 +202,8 @@ def unread(
     Only conjuncts without loads over tile axes and ``variables`` are considered.  ``variables`` are those of the grid
     and of the loops around ``nodes``, whose values do not change between a write and a read.
     The result is the greatest fixed point: a statement may read an excluded element if it is guarded by the same
-    conjunct, or if it writes, element by element, a local whose element there is also unread.
+    conjunct, if it chooses it only where the conjunct holds, or if it writes, element by element, a local whose element
+    there is also unread.
     """
     every = list(points(nodes))
     candidates = {c for p in every if p.stmt.buffer in shapes for c in conjuncts(p.stmt.guard or TRUE)}
@@ -222,10 +224,26 @@ def _unread_in(every: Sequence[Point], c: Expr, names: frozenset[str], excluded:
         for p in every:
             if c in conjuncts(p.stmt.guard or TRUE) or (p.stmt.buffer in excluded and not names & p.reduced):
                 continue
-            used |= {x.buffer for x in _loads(p.stmt)} & excluded
+            used |= {x for e in _expressions(p.stmt) for x in _chosen(e, c)} & excluded
         if not used:
             return excluded
         excluded -= used
+
+
+def _chosen(e: Expr, c: Expr) -> set[str]:
+    """The buffers of which ``e`` uses an element where ``c`` may be false."""
+    if not any(isinstance(n, Op) and n.op == "select" and _tells(n.args[0], c) for n in walk(e)):
+        return {n.buffer for n in walk(e) if isinstance(n, Load)}
+    found = {e.buffer} if isinstance(e, Load) else set[str]()
+    for n, x in enumerate(children(e)):
+        chosen = children(e)[0] if isinstance(e, Op) and e.op == "select" and n > 0 else TRUE
+        if c not in conjuncts(chosen if n < 2 else negated(chosen)):
+            found |= _chosen(x, c)
+    return found
+
+
+def _tells(condition: Expr, c: Expr) -> bool:
+    return c in conjuncts(condition) or c in conjuncts(negated(condition))
 
 
 def chained(nodes: Sequence[Node]) -> dict[int, int]:

@@ -300,4 +300,31 @@ SPECS = {
         output Y: f16[T, H, D]
         a[t, i: D // 2] = p[t] * exp2(-i / 4.0)
         Y[t, h, d] = q[t, h * D + d] * cos(a[t, d % 16]) + (-q[t, h * D + d + 16] if d < 16 else q[t, h * D + d - 16]) * sin(a[t, d % 16])""",
+    "a linear layer by heads, one in reverse, and windows of a rolled image": """
+        dim T = 37, H = 2, D = 16, P = 24
+        dim B = 3, S = 12, R = 4, C = 24
+        input X: f16[T, P], W: f16[P, 3 * H * D]
+        input I: f16[B, S // R, R, P], A: f16[P, C], Z: f16[B, S, C]
+        output Q: f16[H, T, D], K: f16[H, T, D], V: f16[T, H * D], U: f16[B, S, C]
+        E[t, c] = sum[p](X[t, p] * W[p, c])
+        Q[h, t, d] = E[t, h * D + d] * t
+        K[h, t, d] = E[t, H * D + h * D + d]
+        V[t, c: H * D] = E[T - 1 - t, 2 * H * D + c]
+        F[b, i, u, c] = sum[p](I[b, i, u, p] * A[p, c])
+        U[b, y, c] = Z[b, y, c] + F[b, (y + 10) % S // R, (y + 10) % S % R, c]""",
+    "a value and its position among sixteen neighbours": """
+        dim M = 18, N = 24, G = 3
+        input X: f16[M, 16 * G], V: f16[N, 2 * G], I: u4[N, 2 * G]
+        output Y: f16[M, N]
+        Y[m, n] = sum[g: 2 * G](X[m, g // 2 * 16 + I[n, g]] * V[n, g])""",
+    "rows of a product behind another row, and norms of two tensors one after the other": """
+        dim B = 2, T = 9, U = 7, C = 24, P = 16
+        input X: f16[B, T - 1, P], W: f16[P, C], cls: f16[C], pos: f16[T, C]
+        input L: f16[B, T, C], R: f16[B, U, C]
+        output Y: f16[B, T, C], Z: f16[B, T + U, C]
+        E[b, t, c] = sum[p](X[b, t, p] * W[p, c])
+        Y[b, t, c] = (cls[c] if t == 0 else E[b, t - 1, c]) + pos[t, c]
+        m[b, t] = mean[c](f32(L[b, t, c]) ** 2)
+        q[b, t] = mean[c](f32(R[b, t, c]) ** 2)
+        Z[b, t: T + U, c] = L[b, t, c] * rsqrt(m[b, t] + 1e-6) if t < T else R[b, t - T, c] * rsqrt(q[b, t - T] + 1e-6)""",
 }

@@ -81,3 +81,12 @@ def test_rows_have_terms_of_their_own_under_a_condition_on_both() -> None:
 def test_terms_of_few_results_are_spread_over_threads() -> None:
     found = roles("input x: f32[M], e: f32[K]\noutput Y: i32[M]\nY[i] = sum[k](i32(x[i] > e[k]))\n")
     assert found["k"][0] == "tile"
+
+
+@pytest.mark.parametrize(("size", "apart"), [(256, True), (16, False)])
+def test_ranks_of_long_rows_are_stored_and_not_found_twice(size: int, apart: bool) -> None:
+    text = f"dim T = 4096, E = {size}\ninput L: f32[T, E]\noutput Y: f32[T, E]\n"
+    text += "r[b, e] = sum[f: E](i32(L[b, f] > L[b, e] or (L[b, f] == L[b, e] and f < e)))\n"
+    text += "w[b, e] = exp(L[b, e]) if r[b, e] < 8 else 0\nY[b, e] = w[b, e] / sum[f: E](w[b, f])\n"
+    kernels = [k.ops for k in schedule_of(text).kernels]
+    assert (kernels[0] == ("r",)) == apart

@@ -17,6 +17,10 @@ TEXT = "dim N = 4\ninput x: f32[N]\ninput k: i8[N]\noutput Y: f32[N]\nassume {fa
     [
         ("x[i] <= 5", {"x": (-math.inf, 5.0)}),
         ("abs(x[i]) <= 2", {"x": (-2.0, 2.0)}),
+        ("x[i] < 5", {"x": (-math.inf, 5.0)}),
+        ("k[i] < 5", {"k": (-math.inf, 4)}),
+        ("-3 < k[i] and k[i] <= 5", {"k": (-2, 5.0)}),
+        ("k[i] > 2.5", {"k": (2.5, math.inf)}),
         ("f32(k[i]) <= 5", {"k": (-math.inf, 5.0)}),
         ("i8(x[i]) <= 5", {}),
         ("f16(x[i]) <= 5", {}),

@@ -352,3 +352,21 @@ def test_a_term_that_varies_with_the_result_is_no_scan(filecheck: Callable[..., 
     body = body.replace("X[i, u]", "X[i, u] * X[i, t]")
     m = check_lowering(program(SCAN_BUFFERS, body, "local acc: f32[4, 8]", "grid g in 0..2"))
     filecheck(text.format(m), "// CHECK-NOT: scan\n// CHECK: store\n")
+
+
+@pytest.mark.parametrize(
+    ("stored", "masked"),
+    [
+        ("select(g * 8 + t == 0, 1.0, acc[t])", False),
+        ("select(g * 8 + t != 0, acc[t] * 2.0, 1.0)", False),
+        ("select(g * 8 + t == 0, acc[t], 1.0)", True),
+        ("select(g * 8 + t == 0, 1.0, acc[t]) + acc[t]", True),
+    ],
+)
+def test_elements_that_a_choice_leaves_out_need_no_mask(stored: str, masked: bool) -> None:
+    buffers = "input X: f32[16, 4]\noutput Y: f32[16]"
+    body = f"""tile t in 0..8 {{ acc[t] = 0.0 }}
+tile t in 0..8 {{ tile.red k in 0..4 {{ acc[t] sum= X[g * 8 + t, k] + 1.0 where g * 8 + t != 0 }} }}
+tile t in 0..8 {{ Y[g * 8 + t] = {stored} }}"""
+    m = check_lowering(program(buffers, body, "local acc: f32[8]", "grid g in 0..2"))
+    assert text.format(m).count("= select") == 1 + masked

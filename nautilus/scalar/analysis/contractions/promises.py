@@ -76,12 +76,19 @@ def _sides(f: Promise) -> Iterator[tuple[str, bool, float]]:
         strict = c.op in ("lt", "gt")
         name, size = _named(less), _number(more, strict)
         if name and size is not None:
-            yield name, True, size
+            yield name, True, _reached(less, size, -1) if strict else size
         elif isinstance(less, Op) and less.op == "abs" and _named(less.args[0]) and size is not None:
             yield from ((_named(less.args[0]), True, size), (_named(less.args[0]), False, -size))
         name, size = _named(more), _number(less, strict)
         if name and size is not None:
-            yield name, False, size
+            yield name, False, _reached(more, size, 1) if strict else size
+
+
+def _reached(e: Expr, bound: float, step: int) -> float:
+    """The extreme of ``e`` that does not reach ``bound``: for integers the next one, in the direction of ``step``."""
+    if not e.dtype.is_int or not math.isfinite(bound):
+        return bound
+    return math.ceil(bound) - 1 if step < 0 else math.floor(bound) + 1
 
 
 def _named(e: Expr) -> str:

@@ -7,6 +7,10 @@ factors, and no partial result is stored.
 The inner reduction is a temp of the accumulator's type, so nothing is rounded between the two, and nothing else reads
 it: another reader needs the partial results.  The conditions of both hold for a term of the whole.  Reductions may be
 associated again (``grammar/README.md``, "Numbers").
+
+A reduction whose terms have keys (:mod:`nautilus.scalar.analysis.ranges.keys`), such as a histogram, stays apart where
+its keyed axes would be reduced too, as in running totals of it: it visits each term once, and the two together would
+visit all terms for each key.
 """
 
 from __future__ import annotations
@@ -17,11 +21,12 @@ from dataclasses import replace
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Expr, Load, Reduce, substitute
+from nautilus.core.expr.nodes import Expr, Load, Reduce, free_vars, substitute
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, rename_axes
+from nautilus.scalar.analysis.ranges.keys import keyed
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.rewriting import find_defs, kernel_of
@@ -40,7 +45,7 @@ class JoinSums(CertifyingPass[Program]):
         for name in [*defs]:
             d = defs.get(name)
             inner = None if d is None else inner_reduction(d, defs)
-            if d is not None and inner is not None:
+            if d is not None and inner is not None and not _reduces_keys(program, d, inner):
                 made, certificate = _joined(d, inner)
                 certificates.append(certificate)
                 kernels = tuple(kernel_of(made) if k.name == name else k for k in program.kernels)
@@ -58,6 +63,14 @@ def inner_reduction(d: Def, defs: Mapping[str, Def]) -> Def | None:
         return None
     reads = [ld for x in defs.values() for ld in x.reads() if ld.buffer == inner.name]
     return inner if reads == [d.value] else None
+
+
+def _reduces_keys(program: Program, d: Def, inner: Def) -> bool:
+    """Whether the terms of ``inner`` have keys along an axis that ``d`` reduces."""
+    assert isinstance(d.value, Load)
+    k = keyed(inner, {b.name: b.shape for b in program.buffers})
+    own, red = {a.name for a in k.keys} if k is not None else set(), {a.name for a in d.red}
+    return any(a.name in own and free_vars(e) & red for a, e in zip(inner.par, d.value.index, strict=True))
 
 
 def _joined(d: Def, inner: Def) -> tuple[Def, Certificate]:

@@ -172,7 +172,7 @@ def arranged(d: Def, k: Keyed) -> tuple[Def, Keyed]:
     Terms that are contiguous along another axis of the result stay: a block has elements of several keys along it.
     """
     keys = {a.name for a in k.keys}
-    if _in_layout(k.axes, k.value)[-1].name in {a.name for a in d.par}:
+    if _in_layout(k.axes, k, k.value)[-1].name in {a.name for a in d.par}:
         return d, k
     order = sorted(range(len(d.par)), key=lambda n: d.par[n].name in keys)
     axes = tuple(d.par[n] for n in order)
@@ -197,7 +197,7 @@ def _reduced_first(d: Def, k: Keyed, made: list[Def], target: Buffer) -> Keyed:
     if not rest:
         return k
     names = {a.name for a in rest}
-    axes = _in_layout(tuple(a for a in k.axes if a.name not in names), k.value)
+    axes = _in_layout(tuple(a for a in k.axes if a.name not in names), k, k.value)
     buffer = replace(target, shape=tuple(a.extent for a in axes))
     made.append(Def(buffer.name, buffer, axes, rest, d.op, k.value, k.guard, d.span))
     return replace(k, axes=axes, value=Load(buffer.name, made[-1].index, buffer.dtype, d.span), guard=k.inside)
@@ -209,11 +209,16 @@ def without_position(d: Def, k: Keyed) -> tuple[Axis, ...]:
     return tuple(a for a in d.red if a.name not in used)
 
 
-def _in_layout(axes: tuple[Axis, ...], value: Expr) -> tuple[Axis, ...]:
-    """``axes`` in the order that they have in the load of ``value`` with most of them; others come first."""
+def _in_layout(axes: tuple[Axis, ...], k: Keyed, value: Expr) -> tuple[Axis, ...]:
+    """``axes`` in the order that they have in the access with most of them; others come first.
+
+    The last one is that along which terms ``value`` are contiguous, as tiles are long along it.  Accesses are the loads
+    of ``value``, those of the keys, and the elements that the terms are combined into.
+    """
     names = {a.name for a in axes}
-    widest = max(loads(value), key=lambda ld: len(names & free_vars(ld)), default=None)
-    found = [free_vars(e) for e in widest.index] if widest is not None else []
+    every = [*(ld.index for e in (value, *k.at) for ld in loads(e)), k.at]
+    widest = max(every, key=lambda index: len(names & frozenset[str]().union(*map(free_vars, index))))
+    found = [free_vars(e) for e in widest]
     place = {a.name: next((n for n, used in enumerate(found) if a.name in used), -1) for a in axes}
     return tuple(sorted(axes, key=lambda a: place[a.name]))
 
@@ -222,16 +227,7 @@ def _scatter(d: Def, k: Keyed, target: Buffer, op: str, value: Expr) -> Def:
     """``target[k.at] op= value`` for every term of ``k``."""
     start = identity(op, target.dtype).value
     buffer = replace(target, initial=start)
-    return Def(target.name, buffer, _contiguous_last(k, value), (), None, value, k.guard, d.span, k.at, op)
-
-
-def _contiguous_last(k: Keyed, value: Expr) -> tuple[Axis, ...]:
-    """The axes of the terms, the one along which keys and terms are contiguous last, as tiles are long along it."""
-    last = [ld.index[-1] for e in (value, *k.at) for ld in loads(e) if ld.index]
-    names = {x for e in last if len(own := free_vars(e)) == 1 for x in own}  # such as n // 2 of elements of half a byte
-    if len(names) != 1 or k.axes[-1].name in names:
-        return k.axes
-    return (*(a for a in k.axes if a.name not in names), *(a for a in k.axes if a.name in names))
+    return Def(target.name, buffer, _in_layout(k.axes, k, value), (), None, value, k.guard, d.span, k.at, op)
 
 
 def copies(d: Def, k: Keyed) -> int:

@@ -12,9 +12,10 @@ without one.  So the elements that the condition leaves out are stored as 0, whi
 
 The condition stays: it shortens the loop, and the support says that it needs no mask.  All axes of the condition are
 axes of the operand, which is read at axes of the product, each by itself, and is converted to types that hold all of
-its values.  The condition has no number that is known at launch only, because the share of the terms that it leaves
-decides.  It may read inputs, as that of a dropout does, and is then taken to leave all terms.  The other operand's inf
-and NaN stay out of the sum as those of any masked product do (``recompute-masked``).
+its values, or is computed from tensors that are not much smaller and rounded to 16 bits.  The condition has no number
+that is known at launch only, because the share of the terms that it leaves decides.  It may read inputs, as that of a
+dropout does, and is then taken to leave all terms.  The other operand's inf and NaN stay out of the sum as those of any
+masked product do (``recompute-masked``).
 
 The pass applies where warpgroup MMAs are predicted to be faster by a margin, although the temp is written and read.
 """
@@ -28,6 +29,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Var, free_vars, identity, loads, substitute, walk
 from nautilus.core.expr.products import strip_lossless_conversions
+from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import dense_product
 from nautilus.scalar.analysis.definitions import Def, size
@@ -38,6 +40,7 @@ from nautilus.targets import matrix_rates, window_rates
 from nautilus.targets.limits import limits
 from nautilus.targets.records import DEFAULT_TARGET
 
+_SPREAD = 4  # elements of an operand for each one of the largest tensor that it is made from
 _POINTS = 64  # positions along an axis at which a condition is evaluated
 
 
@@ -56,7 +59,7 @@ class StoreMasked:
         for d in find_defs(program).values():
             inputs = frozenset(b.name for b in program.buffers if b.space is Space.INPUT)
             side = _masked(d, inputs)
-            if side is not None and _is_faster(d, side):
+            if side is not None and _is_faster(d, side) and not _is_spread(program, d, side):
                 program = _stored(program, d, side)
         return program
 
@@ -69,14 +72,26 @@ def _masked(d: Def, inputs: frozenset[str]) -> int | None:
     if any(isinstance(e, Param) or (isinstance(e, Load) and e.buffer not in inputs) for e in walk(d.guard)):
         return None
     used, red = free_vars(d.guard), {a.name for a in d.red}
+    found = [_element(e) for e in d.value.args]
+    if None in found:
+        return None
     for side, own in enumerate((product.rows, product.columns)):
-        ld = strip_lossless_conversions(d.value.args[side])
-        if not isinstance(ld, Load) or ld.dtype.bits != 16 or not ld.dtype.is_float:
-            return None
-        plain = all(isinstance(e, Var) for e in ld.index) and len(set(ld.index)) == len(ld.index)
-        if plain and used & red and used & own and used <= free_vars(ld):
+        e = found[side]
+        assert e is not None
+        index = e.index if isinstance(e, Load) else ()
+        plain = all(isinstance(x, Var) for x in index) and len(set(index)) == len(index)
+        if plain and used & red and used & own and used <= free_vars(e):
             return side
     return None
+
+
+def _element(factor: Expr) -> Expr | None:
+    """The element of 16 bits that a factor is, in memory or rounded; None for another one."""
+    e = factor.args[0] if isinstance(factor, Op) and factor.op == "cast" else factor
+    if not isinstance(e, Op) or isinstance(strip_lossless_conversions(e), Load):
+        e = strip_lossless_conversions(factor)
+    held = isinstance(e, Load) or (isinstance(e, Op) and e.op in ("narrow", "cast"))
+    return e if held and e.dtype.bits == 16 and e.dtype.is_float else None
 
 
 def _is_faster(d: Def, side: int) -> bool:
@@ -91,20 +106,29 @@ def _is_faster(d: Def, side: int) -> bool:
     return operations / window_rates.RATE + stored <= matrix_rates.MATRICES_SHARE * by_warps
 
 
+def _is_spread(program: Program, d: Def, side: int) -> bool:
+    """Whether the operand has many elements for each one that it is made from, as the windows of an image have."""
+    assert isinstance(d.value, Op)
+    operand = d.value.args[side]
+    read = max((volume(program.buffer(ld.buffer).shape) for ld in loads(operand)), key=nominal, default=1)
+    return _volume([a for a in d.axes if a.name in free_vars(operand)]) > _SPREAD * nominal(read)
+
+
 def _stored(program: Program, d: Def, side: int) -> Program:
     assert isinstance(d.value, Op) and d.guard is not None
     factors = list(d.value.args)
-    ld = strip_lossless_conversions(factors[side])
-    assert isinstance(ld, Load)
+    ld = _element(factors[side])
+    assert ld is not None
     sizes = {a.name: a for a in d.axes}
-    axes = tuple(sizes[e.name] for e in ld.index if isinstance(e, Var))
+    names = [e.name for e in ld.index if isinstance(e, Var)] if isinstance(ld, Load) else sizes.keys() & free_vars(ld)
+    axes = tuple(sizes[x] for x in (names if isinstance(ld, Load) else sizes) if x in names)
     name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
-    element: Expr = Op("cast", (ld,), ld.dtype.compute, ld.span)
+    element = Op("cast", (ld,), ld.dtype.compute, ld.span)
     value = calc("select", d.guard, element, identity("sum", element.dtype))
     support = substitute(d.guard, {a.name: Var(f"i{n}") for n, a in enumerate(axes)})
     buffer = Buffer(name, ld.dtype, tuple(a.extent for a in axes), Space.TEMP, ld.span, support=support)
     temp = Def(name, buffer, axes, (), None, value, None, ld.span)
-    load = Load(name, ld.index, ld.dtype, ld.span)
+    load = Load(name, temp.index, ld.dtype, ld.span)
     factors[side] = Op("cast", (load,), factors[side].dtype, ld.span)
     return put_defs(program, d.name, (temp, replace(d, value=replace(d.value, args=tuple(factors)))))
 

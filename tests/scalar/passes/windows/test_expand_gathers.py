@@ -1,0 +1,43 @@
+"""What promises say of gathered products: how many neighbours there are, and whether the other ones are finite."""
+
+from __future__ import annotations
+
+import pytest
+
+from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.simplify import Simplify
+from nautilus.scalar.passes.windows.expand_gathers import ExpandGathers
+from nautilus.scalar.text import format_program
+
+TEXT = """
+dim M = 9, N = 6, G = 3
+input X: f16[M, 4 * G], V: f16[N, G, 2], I: u8[N, G, 2]
+assume {fact}
+output Y: f32[M, N]
+Y[m, n] = sum[g: G, z: 2](X[m, 4 * g + I[n, g, z]] * V[n, g, z])
+"""
+
+
+def expanded(fact: str) -> str:
+    spec = load_text(TEXT.format(fact=fact))
+    return format_program(ExpandGathers(spec).apply(Simplify().apply(lower(spec))))
+
+
+@pytest.mark.parametrize("fact", ["I[n, g, z] < 4", "I[n, g, z] <= 3", "I[n, g, z] < 3"])
+def test_a_promise_bounds_positions(fact: str) -> None:
+    text = expanded(fact)
+    neighbours = 3 if fact.endswith("< 3") else 4
+    assert f"red g in 0..3, neighbour in 0..{neighbours} {{" in text
+    assert "where" in text
+
+
+@pytest.mark.parametrize("fact", ["I[n, g, z] < 5", "I[n, g, z] > 0"])
+def test_positions_that_may_be_outside_of_the_group_at_the_end_are_gathered(fact: str) -> None:
+    assert "neighbour" not in expanded(fact)
+
+
+def test_neighbours_that_are_finite_need_no_condition() -> None:
+    text = expanded("I[n, g, z] < 4\nassume abs(X[m, k]) < inf")
+    assert "neighbour in 0..4" in text
+    assert "where" not in text
