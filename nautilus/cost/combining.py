@@ -8,12 +8,14 @@ from math import prod
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.cost.instructions import SPECIAL, issue_slots, operation
+from nautilus.ma_tile.analysis.code_size import code_size
+from nautilus.ma_tile.analysis.mma_stages import is_wgmma, stored_from
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MemOp
 from nautilus.ma_tile.ir.scan import scan_levels
-from nautilus.ma_tile.ir.traverse import bound
+from nautilus.ma_tile.ir.traverse import bound, reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,36 @@ def _latency(op: MemOp, layouts: Mapping[str, FragLayout], twos: Container[str])
     return 0.0
 
 
-def awaited_loads(loop: ma.ForOp) -> int:
-    """The runs of loads in a loop of warp MMAs that the same iteration uses; those between two MMAs are one run."""
-    if not any(isinstance(x, ma.MmaOp) and x.instr in MMA for x in loop.body):
-        return 0
-    later, found, waits = {f.name for f in loop.yields}, 0, False
-    for op in loop.body:
-        waits |= isinstance(op, ma.GlobalLoad) and op.result.name not in later
-        if isinstance(op, ma.MmaOp) and waits:
-            found, waits = found + 1, False
-    return found + waits
+AWAIT = 256.0  # instructions that a warp executes in the time in which a load arrives
+
+
+def awaited_loads(loop: ma.ForOp, kernel: ma.MemKernel) -> float:
+    """Loads for whose whole time a warp waits in an iteration of ``loop``, one of MMAs.
+
+    A warp executes other instructions between a load and its use, of the next iteration too, and loads that it issues
+    together arrive together.  In a loop of warpgroup MMAs, consumers wait for what they make operands in shared memory
+    from; outstanding MMAs cover other loads.
+    """
+    mmas = [x for x in loop.body if isinstance(x, ma.MmaOp)]
+    if any(map(is_wgmma, mmas)):
+        awaited = stored_from(loop.body)
+    elif any(x.instr in MMA for x in mmas):
+        awaited = frozenset(x.result.name for x in loop.body if isinstance(x, ma.GlobalLoad))
+    else:
+        return 0.0
+    arrives, now, waited = dict[str, float](), 0.0, 0.0
+    for _ in range(2):  # the second iteration knows when the loads of the first one arrive
+        waited = 0.0
+        for op in loop.body:
+            wait = max((arrives[x] - now for x in reads(op) if x in arrives), default=0.0)
+            now, waited = now + max(0.0, wait), waited + max(0.0, wait)
+            same = 1
+            if isinstance(op, ma.GlobalLoad):
+                same = op.repeat or 1  # registers with one element
+                if op.result.name in awaited or op.result in loop.yields:
+                    arrives[op.result.name] = now + AWAIT
+            now += code_size(kernel, (op,)) / same
+        arrives |= {
+            f.name: arrives[y.name] for (f, _), y in zip(loop.carried, loop.yields, strict=True) if y.name in arrives
+        }
+    return waited / AWAIT

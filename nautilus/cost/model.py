@@ -179,7 +179,7 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     waits = np.asarray(c.waits) * (0.0 if work.specialised else _fetch(work, m))
     barriers = barriers + np.asarray(c.cluster_syncs) * m.cluster_sync
     fixed = 200.0 if persistent else m.block_overhead
-    waits = waits + np.asarray(c.stalls) * m.load_latency
+    others = _with_stalls(others, np.asarray(c.stalls) * m.load_latency, work, active_blocks)
     delays = drains / consumers + dependent + barriers + waits + fixed
     if np.any(c.flops):  # operands that come from shared memory leave multiprocessors idle as well
         cycles = inside + others + delays / active_blocks
@@ -221,6 +221,21 @@ def _with_other_blocks(work: Any, waits: Any, active_blocks: int) -> Any:
         each = (answer + waits) / n
         ahead = answer / np.maximum(each, 1.0)
     return each
+
+
+def _with_stalls(work: Any, stalls: Any, kernel: Work, active_blocks: int) -> Any:
+    """Cycles a tile of its ``work`` and of its ``stalls``, loads that an iteration awaits.
+
+    Other warps of the same scheduler work in the meantime: those of other active blocks, since the warps of a block
+    meet at barriers, and those of a split-K block, which do not.
+    """
+    if not np.any(stalls):
+        return work
+    alone = kernel.consumers if kernel.combines else 1  # parts of a block that do not wait for each other
+    schedulers = min(4.0, kernel.warps if kernel.combines else kernel.warps * kernel.consumers)  # that a part runs on
+    each = np.asarray(work) * 4.0 / (alone * schedulers)
+    streams = max(1, round(active_blocks * alone * schedulers / 4.0))
+    return _with_other_blocks(each, stalls, streams) * alone * schedulers / 4.0
 
 
 def _ping_pong_cycles(

@@ -70,7 +70,7 @@ class Counts:
     lane_reductions: Any = 0.0  # shuffle reductions in loops, whose latency no work of the same consumer hides
     chain: Any = 0.0  # cycles in which iterations wait for each other's results
     waits: Any = 0.0  # iterations that wait for copies of their own
-    stalls: Any = 0.0  # loads in loops of warp MMAs that their own iteration waits for
+    stalls: Any = 0.0  # loads in loops of MMAs for whose time a warp waits
     read: Any = 0.0  # bytes loaded
     lines: Any = 0.0  # rows of shared memory that TMA loads fill
     flops: Any = 0.0
@@ -286,7 +286,7 @@ class Counter:
         self.depth -= 1
         if any(isinstance(x, ma.AsyncWait | ma.TmaLoad) and getattr(x, "mbar", None) is None for x in op.body):
             self.counts.waits = self.counts.waits + times * trips
-        self.counts.stalls = self.counts.stalls + times * trips * awaited_loads(op)
+        self.counts.stalls = self.counts.stalls + times * trips * awaited_loads(op, self.kernel)
 
     def _flight_after(self, body: tuple[MemOp, ...]) -> int:
         """The number of outstanding MMA groups at the end of an iteration."""

@@ -19,16 +19,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from math import inf
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.errors import NautilusError, VerifyError
+from nautilus.core.errors import NautilusError, ScheduleError, VerifyError
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import Results, Same, first_equal
 from nautilus.core.schedule import Schedule
+from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.ir.traverse import warpgroup_plan_of
 from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.pipelines import Only, PassSpec, Stage
@@ -70,6 +72,39 @@ class Context:
     def strict(self) -> bool:
         """Whether no rounding may be inserted."""
         return self.precision == "strict"
+
+    @property
+    def price(self) -> Price:
+        """The predicted time of a module of MA-tile IR on which the passes after load-ahead have not run."""
+        return Price(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The time of modules that ``context`` finishes; infinite for one whose kernels need too many registers."""
+
+    context: Context
+
+    def __call__(self, module: MemModule) -> float:
+        """Seconds of all kernels of ``module``."""
+        from nautilus.cost.model import estimate
+        from nautilus.passes.attempts import check_resources
+        from nautilus.passes.pipelines import MA_TILE
+
+        try:
+            for step in steps(MA_TILE, "load-ahead"):
+                module = step.tried(module, self.context)
+            check_resources(module, self.context)
+        except ScheduleError:
+            return inf
+        return estimate(module, self.context.arch).seconds
+
+    @property
+    def key(self) -> object:
+        """What the time depends on besides the module."""
+        context = self.context
+        schedule = None if context.schedule is None else Same(first_equal(context.schedule))
+        return context.arch, schedule, Same(first_equal(context.fallbacks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +249,8 @@ def _identified(option: Any) -> object:
     """An option of a step as a part of a key: text and numbers by value, schedules too, other objects by identity."""
     if option is None or isinstance(option, str | int):
         return option
+    if isinstance(option, Price):
+        return option.key
     return Same(first_equal(option) if isinstance(option, Schedule) else option)
 
 

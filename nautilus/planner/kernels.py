@@ -17,7 +17,7 @@ from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Expr, Op, Var, free_vars, loads, walk
+from nautilus.core.expr.nodes import Op, free_vars, loads, walk
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import blocks, nominal
 from nautilus.core.records import dataclass
@@ -28,9 +28,8 @@ from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of, launch
 from nautilus.planner.kernel import FULL, SHORT, plan_kernel, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of, uses
-from nautilus.planner.products.sums import is_read_across, is_sum_of_others
+from nautilus.planner.products.sums import are_small_sums, combines_tiles, is_read_across, is_sum_of_others
 from nautilus.planner.products.turned import is_copied, is_turned
-from nautilus.planner.rowwise.segments import segments_of
 from nautilus.planner.rowwise.turned import steps_across, turns_rows
 from nautilus.planner.rowwise.windows import shares_windows
 from nautilus.planner.tiles import size_kernel
@@ -120,6 +119,9 @@ def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict
         if why is None:
             plan = known.plan(merged, fallbacks)
             why = _slow(plan, known, [plans[alone], *(plans[groups[r]] for r in near)])
+        if (plan is None or why is not None) and (kept := _without_sums(known, groups, plans, near, fallbacks, name)):
+            groups.update({o: (o,) for o in groups[near[0]]})
+            merged, plan, why = kept.ops, kept, None
         if plan is None or why is not None:
             reason = known.reasons.get(merged, "") if why is Why.PLAN else ""
             known.unfused[name] = Unfused(name, tuple(near), why or Why.PLAN, reason)
@@ -128,6 +130,21 @@ def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict
         groups.update(dict.fromkeys(merged, merged))
     _join_siblings(known, groups, plans, fallbacks)
     return groups, plans
+
+
+def _without_sums(
+    known: _Known, groups: dict[str, Group], plans: dict[Group, KernelPlan], near: list[str], fallbacks: Fallbacks,
+    name: str,
+) -> KernelPlan | None:  # fmt: skip
+    """The plan of the product ``name`` and its only reader, whose kernel gives up sums with fewer results."""
+    if len(near) != 1 or not are_small_sums(known.defs, name, near[0], groups[near[0]]):
+        return None
+    alone, merged = {o: (o,) for o in groups[near[0]]}, known.graph.union(((name,), (near[0],)))
+    if any(len(known.graph.readers[o]) > 1 for o in alone if o != near[0]):
+        return None
+    fault = _merge_fault(known, {**groups, **alone}, merged, fallbacks)
+    plan = known.plan(merged, fallbacks) if fault is None else None
+    return None if _slow(plan, known, [plans[name,], plans[near[0],]]) is not None else plan
 
 
 def unfused(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> Mapping[str, Unfused]:
@@ -285,7 +302,7 @@ def _writes_again(plan: KernelPlan, known: _Known) -> bool:
 
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
-    rules = _combines, _combines_tiles, is_copied, is_sum_of_others, is_read_across, is_turned, _scales, is_shared_part
+    rules = _combines, combines_tiles, is_copied, is_sum_of_others, is_read_across, is_turned, _scales, is_shared_part
     return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
 
 
@@ -306,23 +323,6 @@ def _combines(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     found = [defs[ld.buffer] for ld in d.reads() if ld.buffer in defs and defs[ld.buffer].is_reduction]
     chunked = [s for s in found if any(chunks_of(defs[ld.buffer]) for ld in s.reads() if ld.buffer in defs)]
     return any(prod(size(a) or SHORT for a in s.axes) >= PARTS for s in chunked)
-
-
-def _combines_tiles(defs: dict[str, Def], d: Def, reader: Def) -> bool:
-    """Whether ``reader`` reduces results of ``d`` over groups of columns of a product, which no tile has all of."""
-    if not (d.is_reduction and reader.is_reduction) or segments_of(reader) is not None:
-        return False
-    read = {x for x, e in zip(d.index, _read_at(reader, d), strict=True) if e in {Var(x.name) for x in reader.red}}
-    over = [a for a in d.par if Var(a.name) in read]
-    columns = prod(size(a) or SHORT for a in (*over, *d.red))
-    found = ((ld, defs[ld.buffer]) for ld in d.reads() if ld.buffer in defs)
-    products = (ld for ld, made in found if dot_of(made) is not None and chunks_of(made) is None)
-    return columns >= SPREAD and any({a.name for a in over} & free_vars(ld) for ld in products)
-
-
-def _read_at(reader: Def, d: Def) -> tuple[Expr, ...]:
-    """Where ``reader`` first reads ``d``."""
-    return next(ld.index for ld in reader.reads() if ld.buffer == d.name)
 
 
 def _scales(defs: dict[str, Def], d: Def, reader: Def) -> bool:

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from nautilus.cost.combining import awaited_loads
 from nautilus.cost.model import estimate
 from nautilus.cost.ranking import place_of_best, rank_correlation
 from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.ir.ops import ForOp
+from nautilus.ma_tile.passes.mma.load_ahead import LoadAhead
 from nautilus.ma_tile.text.printer import parse
 from nautilus.scalar.ir import Program
 from nautilus.targets.rates import machine
@@ -340,3 +343,15 @@ def test_rows_of_each_segment_are_multiplied_by_one_matrix() -> None:
     result = compile_file(Request(Path("given.naut"), "sm_90a", text=text))
     work = sum(k.flops for k in estimate(result.modules["ma-tile"], ARCH).kernels)
     assert 1.0 <= work / (2 * 8192 * 2048 * 1024) < 2.5
+
+
+def test_loads_ahead_are_awaited_for_a_shorter_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nautilus.cost.combining.AWAIT", 64.0)  # this product has few instructions
+    module = parse((Path(__file__).parents[1] / "ma_tile/inputs/computed_operand.ma").read_text(), "product")
+    ahead = LoadAhead(None, (16,)).apply(module)
+    waited = []
+    for k in (module.kernels[0], ahead.kernels[0]):
+        (loop,) = (op for op in k.body if isinstance(op, ForOp))
+        waited.append(awaited_loads(loop, k))
+    assert 0.0 < waited[0] <= 1.0  # both loads arrive at one time
+    assert waited[1] < waited[0]

@@ -184,3 +184,11 @@ def test_tiles_of_grouped_filters_lie_along_contiguous_positions() -> None:
     schedule = schedule_of(text)
     found = tiles(schedule.kernels[-1])
     assert found["x"] == 32 and found["b"] == 1
+
+
+def test_columns_of_a_small_operand_are_those_that_are_contiguous_in_the_result() -> None:
+    text = "dim X = {0}, J = 16, S = 16, K = 16, Z = 16\ninput P: f16[X, J, S], D: f16[S, K, Z]\n"
+    text += "output Y: f16[X, Z, J, K]\nY[x, z, j, k] = sum[s](P[x, j, s] * D[s, k, z])\n"
+    (many,), (few,) = (schedule_of(text.format(x), "sm_80").kernels for x in (4096, 8))
+    assert (many.axis("k").tile, many.axis("z").tile) == (16, 1)
+    assert (few.axis("k").tile, few.axis("z").tile) == (1, 16)

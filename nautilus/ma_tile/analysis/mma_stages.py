@@ -73,6 +73,18 @@ def is_wgmma(op: MemOp) -> bool:
     return isinstance(op, MmaOp) and op.instr in WGMMA
 
 
+def stored_from(body: tuple[MemOp, ...]) -> frozenset[str]:
+    """The fragments from which ``body`` makes what it stores to shared memory, such as computed operands of MMAs."""
+    made = {d.name: x for x in body for d in defined(x)}
+    found, todo = set[str](), [x.value.name for x in body if isinstance(x, SharedStore)]
+    while todo:
+        name = todo.pop()
+        if name in made and name not in found:
+            found.add(name)
+            todo += reads(made[name])
+    return frozenset(found)
+
+
 def chains(body: tuple[MemOp, ...]) -> list[list[int]]:
     """Positions of loops that run as one: those of one chain, or a loop alone."""
     groups: dict[object, list[int]] = {}

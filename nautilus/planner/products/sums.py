@@ -6,15 +6,19 @@ which stores it in the type that the matrix unit reads (``store-operands``), so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 
-from nautilus.core.expr.nodes import Var, free_vars, substitute
+from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
 from nautilus.planner.products.dots import dot_of
+from nautilus.planner.rowwise.segments import segments_of
+from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.contractions.crossing import crosses
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.passes.operands.store_operands import AGAIN_APART
 
+FEWER = 64  # results of a product for each one of sums that are stored beside it
+SPREAD = 1024  # elements along an axis of a product that several blocks share
 SHORT = 1024  # elements of an axis whose size is known at launch
 
 
@@ -45,6 +49,39 @@ def is_read_across(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
     return any(
         s is not None and crosses(s, reader, [substitute(e, at) for e in index]) for s, index in made for at in places
     )
+
+
+def are_small_sums(defs: Mapping[str, Def], product: str, reader: str, group: Collection[str]) -> bool:
+    """Whether all of ``group`` but the elementwise ``reader`` are sums with few results beside those of ``product``.
+
+    Such as the sums of rows that zero points scale: they are read once more where they are kernels of their own, and
+    ``product`` is not stored where the reader is in its kernel.
+    """
+    if dot_of(defs[product]) is None or defs[reader].is_reduction or len(group) < 2:
+        return False
+    results = prod(size(a) or SHORT for a in defs[product].par)
+    return all(
+        x == reader
+        or (d.is_reduction and dot_of(d) is None and FEWER * prod(size(a) or SHORT for a in d.par) <= results)
+        for x, d in ((x, defs[x]) for x in group)
+    )
+
+
+def combines_tiles(defs: dict[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``reader`` reduces results of ``d`` over groups of columns of a product, which no tile has all of."""
+    if not (d.is_reduction and reader.is_reduction) or segments_of(reader) is not None:
+        return False
+    read = {x for x, e in zip(d.index, _read_at(reader, d), strict=True) if e in {Var(x.name) for x in reader.red}}
+    over = [a for a in d.par if Var(a.name) in read]
+    columns = prod(size(a) or SHORT for a in (*over, *d.red))
+    found = ((ld, defs[ld.buffer]) for ld in d.reads() if ld.buffer in defs)
+    products = (ld for ld, made in found if dot_of(made) is not None and chunks_of(made) is None)
+    return columns >= SPREAD and any({a.name for a in over} & free_vars(ld) for ld in products)
+
+
+def _read_at(reader: Def, d: Def) -> tuple[Expr, ...]:
+    """Where ``reader`` first reads ``d``."""
+    return next(ld.index for ld in reader.reads() if ld.buffer == d.name)
 
 
 def _product(defs: Mapping[str, Def], d: Def) -> Def | None:

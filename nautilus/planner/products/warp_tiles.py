@@ -12,7 +12,7 @@ from math import prod
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Op, free_vars, loads
+from nautilus.core.expr.nodes import Expr, Load, Op, free_vars, loads
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import linear_in
 from nautilus.core.schedule import AxisPlan, WarpPlan
@@ -30,6 +30,7 @@ FEW_TERMS = 8  # terms of a product of f32 in a step of its matrix instructions
 FEW = 16  # terms of a product whose blocks mostly store their results
 MOST_ROWS = 128  # rows of several axes that one tile has
 NEAR = 4  # an axis along which a tile reads single elements is preferred where it is so many times as long
+SMALL = 256  # elements of a result for each one of an operand, which caches then hold
 FEW_TILE = 64  # rows and columns of a tile of such a product (mixed heads: 65 us on an H100, 68 before)
 
 
@@ -75,11 +76,22 @@ def _few_rows(g: Draft, rows: list[str]) -> Iterator[bool]:
 
 
 def _contiguous(g: Draft, axes: Sequence[str]) -> frozenset[str]:
-    """Those of ``axes`` along which neighbours of an operand of a product are neighbours in memory."""
+    """Those of ``axes`` along which neighbours of an operand of a product are neighbours in memory.
+
+    Or neighbours of the result, where it has :data:`SMALL` elements for each one of the operand.
+    """
     made = {d.name for d in g.defs}
-    last = [ld.index[-1] for d in _products(g) for ld in loads(d.value) if ld.index and ld.buffer not in made]
-    moving = last
-    return frozenset(x for x in axes for e in moving if (form := linear_in(e, x)) is not None and form[0] == 1)
+    read = ((d, ld) for d in _products(g) for ld in loads(d.value) if ld.index and ld.buffer not in made)
+    last = [e for d, ld in read if (e := _last(g, d, ld)) is not None]
+    return frozenset(x for x in axes for e in last if (form := linear_in(e, x)) is not None and form[0] == 1)
+
+
+def _last(g: Draft, d: Def, operand: Load) -> Expr | None:
+    """The last index of ``operand`` of the product ``d``, or of its results, if the operand is small and has that."""
+    axes = free_vars(operand) & {a.name for a in d.axes}
+    if SMALL * prod(map(g.extent, axes)) > prod(g.extent(a.name) for a in d.par):
+        return operand.index[-1]
+    return d.index[-1] if free_vars(d.index[-1]) <= axes else None
 
 
 def _worth(g: Draft, axis: str, near: bool) -> int:

@@ -10,8 +10,8 @@ each position instead (``S_at_0``, ``S_at_1``, ``m_at_0``, ``m_at_1``), so that 
 
 A chain begins at a product of matrices, and has the definitions that read one of its members at their own axis.  All
 other reads of members are at constants, or at the one axis of at most :data:`MOST` positions that a reduction has for
-them, whose terms are then written out.  A sum of products of matrices, one for each position, is no such reduction: it
-has partial sums (``store-partial-sums``), which leaves one product of each kind.  A chain is taken apart
+them, whose terms are then written out.  A matrix product over other axes too is no such reduction: it has partial sums
+(``store-partial-sums``), which leaves one product of each kind.  A chain is taken apart
 
 * where an elementwise definition with the other axes of the product reads :data:`FEW` positions at the same place, as
   that of a gate and what it scales does, and the axis has no others; or
@@ -22,12 +22,14 @@ has partial sums (``store-partial-sums``), which leaves one product of each kind
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Var, free_vars
-from nautilus.core.expr.products import matrix_product
+from nautilus.core.expr.build import integer
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Var, free_vars, identity, substitute
 from nautilus.core.records import dataclass
-from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
+from nautilus.scalar.analysis.contractions.dense import keeps_products, multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, points, size
 
 MOST = 4  # positions of an axis
@@ -77,7 +79,7 @@ def _chain(d: Def, at: int, extent: int, defs: Mapping[str, Def]) -> Chain | Non
             if a in r.red:
                 if r.op not in COMBINERS or sums.setdefault(r.name, a.name) != a.name or _guards(r, a.name):
                     return None
-                if _adds_products(r, a.name):
+                if len(r.red) > 1 and not keeps_products((r,), (written_out(r, a.name, extent),)):
                     return None
             elif not _is_plain(r) or places.setdefault(r.name, r.par.index(a)) != r.par.index(a):
                 return None
@@ -90,10 +92,18 @@ def _guards(r: Def, axis: str) -> bool:
     return r.guard is not None and axis in free_vars(r.guard)
 
 
-def _adds_products(r: Def, axis: str) -> bool:
-    """Whether ``r`` adds products of matrices of which both factors have ``axis``."""
-    product = matrix_product(r.value, [a.name for a in r.par]) if len(r.red) > 1 else None
-    return product is not None and axis in product.shared
+def written_out(d: Def, axis: str, extent: int) -> Def:
+    """``d`` with the terms of its reduction at the ``extent`` positions of ``axis`` written out."""
+    assert d.op is not None
+    binary, dtype = COMBINERS[d.op].binary, d.value.dtype
+    terms = (substitute(d.value, {axis: integer(p)}) for p in range(extent))
+    value = reduce(lambda x, y: Op(binary, (x, y), dtype, d.span), terms)
+    red = tuple(a for a in d.red if a.name != axis)
+    if red:
+        return replace(d, red=red, value=value)
+    if d.guard is not None:
+        value = Op("select", (d.guard, value, identity(d.op, dtype)), dtype, d.span)
+    return replace(d, red=(), op=None, value=value, guard=None)
 
 
 def _reads(name: str, defs: Mapping[str, Def]) -> Iterator[tuple[Def, Load]]:

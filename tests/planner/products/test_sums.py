@@ -66,3 +66,16 @@ def test_elements_at_computed_positions_are_read_across_nothing() -> None:
         A[i, r] = sum[j, k](T[i, j, k] * B[j, r] * C[k, r])
     """
     assert len(plans(text)) > 1
+
+
+def test_sums_of_rows_are_apart_where_a_product_and_what_reads_it_are_one_kernel() -> None:
+    text = """
+        dim M = 4096, K = 1024, N = 4096
+        input X: i8[M, K], W: i8[N, K], zx: i32[M], zw: i32[N], s: f32[N]
+        output Y: i8[M, N]
+        A[m, n] = sum[k]((i32(X[m, k]) - zx[m]) * (i32(W[n, k]) - zw[n]))
+        Y[m, n] = i8(clamp(round_even(A[m, n] * s[n]), -128, 127))
+    """
+    *sums, product = plans(text)
+    assert [len(k.ops) for k in sums] == [1, 1] and product.ops == ("A_part", "Y")
+    assert isinstance(product.mapping, WarpgroupPlan)

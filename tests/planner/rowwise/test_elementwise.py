@@ -8,6 +8,7 @@ from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.ma_tile.ir.ops import MapOp, walk_ops
 from nautilus.planner.rowwise.elementwise import exact, short
 from tests.endtoend.support import complaints, travel
+from tests.planner.plans import schedule_of
 
 COPY = """
     dim M = {m}, N = {n}
@@ -144,3 +145,11 @@ def test_results_of_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.result.context.schedule is not None
     assert made.result.context.schedule.kernels[0].axis("c").tile == 3
     assert complaints(made) == []
+
+
+def test_tiles_along_a_short_axis_of_an_operand_have_longer_lines() -> None:
+    text = "dim H = 12, M = {0}, B = 32\ninput T: f32[B, H]\noutput Y: f32[H, M, M]\n"
+    text += "Y[h: H, i: M, j: M] = T[min(abs(j - i), B - 1), h]\n"
+    large, small = (schedule_of(text.format(m)).kernels[0] for m in (1024, 128))
+    assert (large.axis("h").tile, large.axis("j").tile) == (16, 64)  # few blocks, whose starts take time
+    assert (small.axis("h").tile, small.axis("j").tile) == (16, 16)

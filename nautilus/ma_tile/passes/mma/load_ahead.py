@@ -6,7 +6,7 @@ do not hide.  They are loaded in the iteration before, into registers that the l
 
     for j0 in 0..n {                                 %first = ld.global S[j] where 0 < n
         cp.async ..                                  for j0 in 0..n carry(%ahead = %first) {
-        %s = ld.global S[j0 * 16 + j]         ->         %next = ld.global S[j0 * 16 + j + 16] where j0 + 1 < n
+        %s = ld.global S[j0 * 16 + j]         ->         %next = ld.global S[min(j0 + 1, n - 1) * 16 + j]
         %k = mul %k_tile, %s                             cp.async ..
         mma ..                                           %k = mul %k_tile, %ahead
     }                                                    mma ..
@@ -14,24 +14,26 @@ do not hide.  They are loaded in the iteration before, into registers that the l
 
 A load qualifies if its address and its mask depend on the iteration and on nothing else that the loop computes, if the
 kernel does not store its buffer, and if the iteration reads it and does not hand it to the next one.  Loads stay where
-:data:`ROOM` registers do not hold their elements, and where the loop has no copies that run ahead: it waits for memory
-in any case.  They stay too where a multiprocessor has more than :data:`FEW` warps, which hide the wait: the registers
-would cost blocks (4-bit weights times 32 rows on an H200: 44 us without, 54 us with loads ahead).  Nor has a loop of
-MMAs of warps room for them whose accumulators and widest value already fill the registers of a thread.  In loops of
-warpgroup MMAs, whose consumers have few registers, only what operands in shared memory are made from is loaded ahead,
-such as the scales of a dequantised tile.
+the loop has no copies that run ahead: it waits for memory in any case.  The last iteration loads its own elements
+again, so that the loads of the loop have no condition.  In loops of warpgroup MMAs, whose consumers have few registers,
+only what operands in shared memory are made from is loaded ahead, such as the scales of a dequantised tile.
+
+How many of the loads move is a matter of price: a load that is awaited leaves its warp idle unless other warps of the
+multiprocessor work, and a load ahead takes registers, which may cost a block of the multiprocessor.  The pass makes
+the module with the first loads in order that a few registers hold (:data:`ROOMS`), and takes the cheapest one by the
+cost model, where each register has a price (:data:`REGISTER`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const, Var
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
-from nautilus.ma_tile.analysis.mma_stages import is_wgmma
+from nautilus.ma_tile.analysis.mma_stages import is_wgmma, stored_from
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.ops import (
@@ -43,48 +45,58 @@ from nautilus.ma_tile.ir.ops import (
     MemModule,
     MemOp,
     MmaOp,
-    SharedStore,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import defined, each_kernel, reads, rebuild
+from nautilus.ma_tile.ir.traverse import reads, rebuild
 from nautilus.ma_tile.passes.copies.prefetch_steps import at_step, independent, registers
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.targets.limits import limits
-from nautilus.targets.rates import machine
 
-ROOM = 16  # registers of a thread for the elements of the next iteration, at most
-FEW = 8  # warps of a multiprocessor that do not hide the latency of a load
-ALONE = 16  # the same number for blocks of one warp, such as chunks of keys, where no other warp waits at a barrier
-FEWEST = 4  # largest number of warps, in larger blocks, beside which loads have the whole room, and not half of it
+ROOMS = (4, 16)  # registers of a thread for the elements of the next iteration, at most
+#: Relative gain that each register of a thread for loads ahead of MMAs of warps must have.  ptxas takes up to 30 more
+#: or fewer than the model estimates, so that any register may cost a block (4-bit weights times 32 rows on an H200:
+#: 126 -> 135 registers, four blocks -> three, and 47 -> 56 us).
+REGISTER = 0.015
+Price = Callable[[MemModule], float]  # the time of a module on which the later passes have not run
 
 
 @dataclass(frozen=True, slots=True)
 class LoadAhead:
-    """``room`` overrides :data:`ROOM`."""
+    """``price``: the time by which the pass chooses among ``rooms``; None: as many loads as the largest one holds."""
 
-    room: int = ROOM
+    price: Price | None = None
+    rooms: tuple[int, ...] = ROOMS
     name = "load-ahead"
 
     def apply(self, module: MemModule) -> MemModule:
         """``module`` with the loads of loops of MMAs one iteration ahead."""
-
         most = limits(module.target).registers_thread
+        for n, k in enumerate(module.kernels):
+            made = [x for room in self.rooms if (x := _kernel(k, room, most)) is not k]
+            if made:
+                module = self._best(module, n, made)
+        return module
 
-        def rule(k: MemKernel) -> MemKernel:
-            warps = resident_warps(k, module.target)
-            few = warps <= (FEW if k.warps > 1 else ALONE)
-            room = self.room if warps <= FEWEST or k.warps == 1 else self.room // 2
-            return _kernel(k, room, most) if few else k
+    def _best(self, module: MemModule, n: int, made: Sequence[MemKernel]) -> MemModule:
+        """The best of ``module`` and of those with one of ``made`` as kernel ``n``."""
+        candidates = [replace(module, kernels=(*module.kernels[:n], k, *module.kernels[n + 1 :])) for k in made]
+        if self.price is None:
+            return candidates[-1]
+        now, held = self.price(module), _carried(module.kernels[n])
+        prices = [self.price(x) / (1 - REGISTER * (_carried(k) - held)) for k, x in zip(made, candidates, strict=True)]
+        best = min(prices)
+        return candidates[prices.index(best)] if best < now else module
 
-        return each_kernel(module, rule)
 
+def _carried(kernel: MemKernel) -> int:
+    """The most registers of a thread for what a loop of ``kernel`` carries; those with the same element once.
 
-def resident_warps(kernel: MemKernel, target: str) -> int:
-    """The warps of ``kernel`` on a multiprocessor, as far as shared memory and the number of blocks limit them."""
-    blocks = int(kernel.blocks.value) if isinstance(kernel.blocks, Const) else FEW * machine(target).multiprocessors
-    resident = -(-blocks // machine(target).multiprocessors)
-    used = sum(s.bytes for s in kernel.smem)
-    return kernel.warps * min(resident, max(1, limits(target).smem_sm // max(used, 1)))
+    None where warpgroups compute, whose registers are set apart.
+    """
+    repeated = {x.result.name: x.repeat for x in walk_ops(kernel.body) if isinstance(x, GlobalLoad) and x.repeat}
+    loops = (op for op in walk_ops(kernel.body) if isinstance(op, ForOp) and not any(map(is_wgmma, op.body)))
+    found = (sum(-(-registers(kernel, f) // repeated.get(x.name, 1)) for f, x in op.carried) for op in loops)
+    return max(found, default=0)
 
 
 def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:
@@ -94,7 +106,7 @@ def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:
     def rule(op: MemOp) -> Sequence[MemOp]:
         if not isinstance(op, ForOp) or not _runs_ahead(op) or _is_crowded(kernel, op, room, most):
             return (op,)
-        made = _made_from(op) if any(map(is_wgmma, op.body)) else None
+        made = stored_from(op.body) if any(map(is_wgmma, op.body)) else None
         found = (x for x in independent(kernel, op) if _is_used(x, op))
         loads = _fitting(kernel, [x for x in found if made is None or x.result.name in made], room)
         return _ahead(op, loads, names) if loads else (op,)
@@ -130,18 +142,6 @@ def _is_crowded(kernel: MemKernel, loop: ForOp, room: int, most: int) -> bool:
     return sum(registers(kernel, f) for f, _ in loop.carried) + widest + room > most
 
 
-def _made_from(loop: ForOp) -> set[str]:
-    """The fragments from which ``loop`` makes what it stores to shared memory."""
-    made = {d.name: x for x in loop.body for d in defined(x)}
-    found, todo = set[str](), [x.value.name for x in loop.body if isinstance(x, SharedStore)]
-    while todo:
-        name = todo.pop()
-        if name in made and name not in found:
-            found.add(name)
-            todo += reads(made[name])
-    return found
-
-
 def _fitting(kernel: MemKernel, loads: Sequence[GlobalLoad], room: int) -> list[GlobalLoad]:
     """Those of ``loads`` that ``room`` registers hold."""
     out: list[GlobalLoad] = []
@@ -156,8 +156,8 @@ def _fitting(kernel: MemKernel, loads: Sequence[GlobalLoad], room: int) -> list[
 def _ahead(loop: ForOp, loads: Sequence[GlobalLoad], names: Names) -> tuple[MemOp, ...]:
     firsts = [replace(at_step(x, loop.var, loop.lo, loop.hi), result=names.frag(x.result, "first")) for x in loads]
     ahead = [names.frag(x.result, "ahead") for x in loads]
-    step = calc("add", Var(loop.var), 1)
-    nexts = [replace(at_step(x, loop.var, step, loop.hi), result=names.frag(x.result, "next")) for x in loads]
+    step = calc("min", calc("add", Var(loop.var), 1), calc("sub", loop.hi, 1))
+    nexts = [replace(at_step(x, loop.var, step, None), result=names.frag(x.result, "next")) for x in loads]
     rename = Renaming({x.result.name: a for x, a in zip(loads, ahead, strict=True)})
     body = rename.ops(x for x in loop.body if x not in loads)
     results = (*loop.results, *(names.frag(x.result, "last") for x in loads))

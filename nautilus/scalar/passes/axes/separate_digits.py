@@ -33,6 +33,10 @@ has a group::
 
     Y[c] = X[c // 2 * 2] * w(c % 2, 0) + X[c // 2 * 2 + 1] * w(c % 2, 1)
 
+So has the summed axis that numbers the terms of a window in two directions, whose lines are then a loop::
+
+    Y[y, x] = sum[k: 49](X[y + k // 7, x + k % 7] * W[y, x, k])
+
 A temp that a definition reads at ``B * x + y`` has an axis for each digit in any case, as where gradients are sums over
 the heads of a group::
 
@@ -109,7 +113,19 @@ def _between_factors(program: Program) -> PackPlan | None:
                 size = next((n for n in (*read, _group(d, axis)) if n is not None and _divides(n, axis)), None)
             if size is not None:
                 return PackPlan(d.name, axis.name, size)
+        for axis in d.red:
+            size = _sliding(d, axis)
+            if size is not None and _divides(size, axis):
+                return PackPlan(d.name, axis.name, size)
     return None
+
+
+def _sliding(d: Def, axis: Axis) -> int | None:
+    """The size by which ``axis`` has both digits of the terms of a window, each of which slides with a kept axis."""
+    kept = {a.name for a in d.par}
+    slides = {u for ld in d.reads() for e in ld.index if free_vars(e) & kept for u in _uses(e, axis.name)}
+    sizes = {n for _, n in slides}
+    return sizes.pop() if len(sizes) == 1 and {op for op, _ in slides} == {"floordiv", "mod"} else None
 
 
 def _group(d: Def, axis: Axis) -> int | None:

@@ -6,7 +6,8 @@ has: copies then load plain rows, and the groups of a scale are found as quotien
 
 The inner axis ``l`` has a known extent, the outer one is multiplied by it, and at least one tensor reads both in one
 index.  A number below ``G * L`` has one quotient and one remainder by ``L``, so each position is visited once.  Every
-other use of ``g`` becomes ``k // 128``, and every other one of ``l`` becomes ``k % 128``.
+other use of ``g`` becomes ``k // 128``, and every other one of ``l`` becomes ``k % 128``.  Axes by which a window
+slides, as in ``X[y + p, x + q] * W[y, x, p * 7 + q]``, stay.
 """
 
 from __future__ import annotations
@@ -44,9 +45,18 @@ def with_joint_digits(d: Def) -> Def:
     if d.op != "sum":
         return d
     for outer, inner in permutations(d.red, 2):
+        if _slides(d, outer, inner):
+            continue
         if any(_position(e, outer, inner) is not None for ld in loads(d.value) for e in ld.index):
             return with_joint_digits(_joint(d, outer, inner))
     return d
+
+
+def _slides(d: Def, outer: Axis, inner: Axis) -> bool:
+    """Whether a window of ``d`` slides by one of the digits: its lines are a loop, which one axis would not have."""
+    kept = {a.name for a in d.par}
+    used = (free_vars(e) for ld in loads(d.value) for e in ld.index)
+    return any(len(names & {outer.name, inner.name}) == 1 and names & kept for names in used)
 
 
 def _position(e: Expr, outer: Axis, inner: Axis) -> Expr | None:

@@ -18,19 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from math import isfinite, prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, children, loads, substitute
-from nautilus.core.expr.products import BYTE_TERMS, factors, matrix_product, product_of, two_sides
-from nautilus.core.index.groups import in_groups
+from nautilus.core.expr.products import BYTE_TERMS, factors, matrix_product, product_of
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import BYTES, DType
+from nautilus.scalar.analysis.contractions.dense import keeps_products
 from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def, rename_axes, size
@@ -103,7 +102,8 @@ def _joined(d: Def, defs: Mapping[str, Def], finite: frozenset[str]) -> tuple[De
     more = [c for c in conjuncts(inside) if c not in conjuncts(d.guard)]
     value, guard = product_of([*scales, substitute(terms, at)]), conjunction((d.guard, *more))
     made = replace(d, red=(*d.red, *inner.red), value=value, guard=guard)
-    if not (_stays_matrix_product(made) and _keeps_infinities(made, inner, scales, defs, finite)):
+    kept = keeps_products((inner,), (made,)) or keeps_products((inner,), (with_joint_digits(made),))
+    if not (kept and _keeps_infinities(made, inner, scales, defs, finite)):
         return None
     own = substitute(inner.value, at)
     group: Expr = Reduce("sum", inner.red, inside, own, own.dtype, inner.span)
@@ -156,16 +156,6 @@ def _terms(inner: Def) -> Expr | None:
     if not bytes_only or len(parts) != 2 or value.dtype is not DType.I32 or prod(n or 1 for n in lengths) > BYTE_TERMS:
         return None
     return product_of([Op("cast", children(x), DType.F32, x.span) for x in parts])
-
-
-def _stays_matrix_product(made: Def) -> bool:
-    """Whether the factors of the joint sum ``made`` are those of rows, those of columns, and scales of groups."""
-    parts, par, red = factors(made.value), [a.name for a in made.par], [a.name for a in made.red]
-    grouped = (p for a in par for p in two_sides(parts, par, red, in_groups(parts, a)))
-    return (
-        any(True for _ in chain(two_sides(parts, par, red), grouped))
-        or scaled_product(with_joint_digits(made)) is not None
-    )
 
 
 def _keeps_infinities(

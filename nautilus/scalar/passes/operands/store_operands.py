@@ -23,8 +23,9 @@ An axis that the operand has in groups only (``h // 4``) is one of groups in the
 The store does not round again, because the value is one of the temp's type.  A factor that is computed in f32 has a
 temp of f32.  An operand is stored where
 
-* the product has one axis of the operand's own, and both operands have all contracted axes; a tensor that is only
-  strided has one of several contracted axes last, if ``flatten-contractions`` then makes one loop of them;
+* the product has one axis of the operand's own, or others number its matrices in memory (``W[i, o, y, x]`` of a
+  transposed convolution), and both operands have all contracted axes; a tensor that is only strided has one of several
+  contracted axes last, if ``flatten-contractions`` then makes one loop of them;
 * it is not computed from another product, or the product has more than :data:`HELD` columns;
 * it has no condition, or the operand reads nothing outside of a tensor where the condition is false; where its position
   is read from memory, as that of a page beyond a length, the temp has 0 for what lies outside;
@@ -76,6 +77,7 @@ AGAIN = 512  # least number of terms of which an element is an operand
 TERMS = 1 << 31  # terms of the smallest product: about 6 microseconds of wgmma
 TERMS_ROWS = 3 << 28  # the same number where only rows of tensors start at wrong addresses for copy units (estimate)
 HELD = 512  # columns of the widest tile whose accumulators a block has
+SEVERAL = 4  # the same number is that many times smaller where the operand has several axes of its own
 AGAIN_APART, TERMS_APART = 128, 1 << 29  # the same where the contiguous axis is no axis of the tile
 _SHORTEST = 16  # elements of rows that end in zeros
 _GROWTH = 2
@@ -203,9 +205,10 @@ def operand(
     mine, other = value.args[side], value.args[1 - side]
     used, rest = free_vars(mine), free_vars(other)
     factor, axes, index = over_groups(mine, [a for a in d.axes if a.name in used])
-    own = {a.name for a in d.par if a.name in used - rest}
+    several = [a for a in d.par if a.name in used - rest]
+    own = {a.name for a in several} if len(several) < 2 else {_main(mine, several).name}
     tile = own | {a.name for a in (d.red if inner is None else (inner,))}
-    if len(own) != 1 or not {a.name for a in d.red} <= used & rest:
+    if not own or not {a.name for a in d.red} <= used & rest:
         return None
     if not any(a.name in rest - used for a in d.par):
         return None
@@ -216,6 +219,10 @@ def operand(
     sums = any(ld.buffer in reduced and free_vars(ld) >= used for ld in loads(mine))
     few = sums or not loads(mine) or _is_apart(mine, tile)
     least, again = (TERMS_APART, AGAIN_APART) if few else (whole, AGAIN)
+    if len(several) > 1:  # others number matrices: short tiles, so that an element is loaded more often
+        if not _is_apart(mine, tile):
+            return None
+        least //= SEVERAL
     if dtype is None or terms < max(least, again * elements):
         return None
     order = _order(factor, axes, tile, buffers, elements, dtype)
@@ -256,6 +263,15 @@ def _fields(ld: Load) -> int:
 def _is_whole(axis: Axis, dtype: DType) -> bool:
     """Whether rows along ``axis`` are multiples of 16 bytes at every size."""
     return divisor(extent_expr(axis.extent)) * dtype.bytes % VECTOR_BYTES == 0
+
+
+def _main(factor: Expr, own: Sequence[Axis]) -> Axis:
+    """The axis of a tile among the axes that ``factor`` has ``own``: that of vectors in memory, or the longest one."""
+    ld = strip_conversions(factor)
+    last = ld.index[-1] if isinstance(ld, Load) and ld.index else None
+    near = next((a for a in own if last == Var(a.name)), None)
+    vectors = near is not None and nominal(near.extent) * ld.dtype.bytes >= VECTOR_BYTES
+    return near if near is not None and vectors else max(own, key=lambda a: nominal(a.extent))
 
 
 def _is_apart(factor: Expr, tile: set[str]) -> bool:

@@ -15,10 +15,9 @@ Operands of matrix products stay: tiles have either order, and a stored operand 
 from __future__ import annotations
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Load, Var, loads
-from nautilus.core.expr.products import factors, strip_conversions
+from nautilus.core.expr.nodes import Var, loads
 from nautilus.core.records import dataclass
-from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
+from nautilus.scalar.analysis.contractions.dense import stored_operands
 from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.ir import Program, expressions, statements
 from nautilus.scalar.rewriting import find_defs, turned
@@ -59,8 +58,7 @@ def _read_elsewhere(program: Program) -> frozenset[str]:
 
 def _last(d: Def, reader: Def) -> int | None:
     """The axis of ``d`` along which ``reader`` reduces, where that is not the last one; None: ``d`` stays."""
-    operands = map(strip_conversions, factors(reader.value)) if multiplies_matrices(reader) else ()
-    if points(reader.axes) < AGAIN * points(d.par) or any(isinstance(e, Load) and e.buffer == d.name for e in operands):
+    if points(reader.axes) < AGAIN * points(d.par) or d.name in stored_operands(reader):
         return None
     reduced, found = {a.name for a in reader.red}, set[int]()
     for ld in reader.reads():

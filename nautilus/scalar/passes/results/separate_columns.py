@@ -20,16 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Var, identity, rewrite, substitute
+from nautilus.core.expr.nodes import Const, Expr, Load, Var, rewrite, substitute
 from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
-from nautilus.scalar.analysis.positions import Chain, find_chain
+from nautilus.scalar.analysis.positions import Chain, find_chain, written_out
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.inline import can_inline, replace_reads
@@ -162,7 +161,8 @@ def _at_positions(program: Program, chain: Chain, defs: Mapping[str, Def]) -> Pr
             continue
         made: list[Def] = []
         for p, x in enumerate(whole):
-            x = _written_out(x, chain)
+            axis = chain.sums.get(x.name) if d.name in chain.sums else None
+            x = x if axis is None else written_out(x, axis, chain.extent)
             guard = None if x.guard is None else rewrite(x.guard, rule)
             name = names.get((d.name, p), d.name)
             made.append(
@@ -182,19 +182,3 @@ def _position(d: Def, at: int, p: int) -> Def:
     guard = None if d.guard is None else substitute(d.guard, env)
     buffer = replace(d.buffer, shape=tuple(a.extent for a in par))
     return replace(d, buffer=buffer, par=par, value=substitute(d.value, env), guard=guard)
-
-
-def _written_out(d: Def, chain: Chain) -> Def:
-    """``d`` with the terms of its reduction over positions written out, if it has one."""
-    axis = chain.sums.get(d.name)
-    if axis is None or d.op is None:
-        return d
-    binary, dtype = COMBINERS[d.op].binary, d.value.dtype
-    terms = (substitute(d.value, {axis: integer(p)}) for p in range(chain.extent))
-    value = reduce(lambda x, y: Op(binary, (x, y), dtype, d.span), terms)
-    red = tuple(a for a in d.red if a.name != axis)
-    if red:
-        return replace(d, red=red, value=value)
-    if d.guard is not None:
-        value = Op("select", (d.guard, value, identity(d.op, dtype)), dtype, d.span)
-    return replace(d, red=(), op=None, value=value, guard=None)

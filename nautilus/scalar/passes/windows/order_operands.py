@@ -34,6 +34,7 @@ from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, fr
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import fresh
+from nautilus.scalar.analysis.contractions.dense import stored_operands
 from nautilus.scalar.analysis.definitions import Def, points
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
@@ -97,7 +98,7 @@ def _vectors(d: Def, reads: Sequence[Load]) -> int | None:
     """The dimension of the weights ``reads`` along which the results of windows are vectors; None for no weights."""
     vector = _vector_axis(d)
     (ld, *others) = reads
-    if others or vector is None or len(set(ld.index)) != len(ld.index):
+    if others or vector is None or len(set(ld.index)) != len(ld.index) or ld.buffer in stored_operands(d):
         return None
     last, reduced = ld.index[-1], {a.name for a in d.red}
     if not all(isinstance(e, Var) for e in ld.index) or not free_vars(last) <= reduced or Var(vector) not in ld.index:

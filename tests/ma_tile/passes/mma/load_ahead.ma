@@ -2,21 +2,21 @@
 
 ; CASE: a scale for each row of an operand that is computed
 ; INPUT: computed_operand.ma
-; RUN: load-ahead
+; RUN: load-ahead {"price": null}
 ; ARCH: sm_80
 ; COMPLETE: allocate-shared, synchronize
 ; CHECK: %b_first = ld.global B[k, n]
 ; CHECK: %s_first = ld.global S[k]
 ; CHECK: for t in 0..4 carry(%acc = %zero, %b_ahead = %b_first, %s_ahead = %s_first)
-; CHECK-NEXT: %b_next = ld.global B[t * 16 + k + 16, n] where t < 3
-; CHECK-NEXT: %s_next = ld.global S[t * 16 + k + 16] where t < 3
+; CHECK-NEXT: %b_next = ld.global B[min(t + 1, 3) * 16 + k, n] vec
+; CHECK-NEXT: %s_next = ld.global S[min(t + 1, 3) * 16 + k] vec
 ; CHECK: cast %b_ahead
 ; CHECK: mul %b2, %s_ahead
 ; CHECK: yield %next, %b_next, %s_next
 
 ; CASE: registers that do not hold all of them
 ; INPUT: computed_operand.ma
-; RUN: load-ahead {"room": 1}
+; RUN: load-ahead {"price": null, "rooms": [1]}
 ; ARCH: sm_80
 ; COMPLETE: allocate-shared, synchronize
 ; CHECK-NOT: %b_first
@@ -72,15 +72,14 @@ module product target sm_80 {
 ; ARCH: sm_80
 ; UNCHANGED
 
-; CASE: many warps hide the latency
+; CASE: four iterations are too few for the registers of their loads
 ; INPUT: computed_operand.ma
-; EDIT: grid 1 => grid 2000
 ; RUN: load-ahead
 ; ARCH: sm_80
 ; UNCHANGED
 
 ; CASE: registers that accumulators and the widest value fill
 ; INPUT: computed_operand.ma
-; RUN: load-ahead {"room": 240}
+; RUN: load-ahead {"rooms": [240]}
 ; ARCH: sm_80
 ; UNCHANGED
