@@ -28,6 +28,13 @@ The inner one of the last sums is stored for the pairs of steps of each chunk.  
 that are apart (:mod:`nautilus.scalar.rewriting.states.pairs`).  Without different factors it is stored too where there
 are more columns than a kernel of two products has.
 
+Where columns decay by different factors ``c[p, t, e]``, alone or beside those of rows, ``y`` has the product of ``c``
+after each of the steps, and sums over pairs of steps that are apart are products of matrices
+(:mod:`nautilus.scalar.rewriting.states.fading_columns`)::
+
+    y[p, t, e]     = C(start of n, t)[e] * sum[d](q[t, d] * S0[n, d, e])
+                   + sum[s in chunk n, s <= t](W[t, s] * C(s, t)[e] * u[s, e])     with the products W of pairs of steps
+
 Numbers of steps in ``x``, ``q`` and ``k``, as where these are normalised, are outside of the products
 (:mod:`nautilus.scalar.analysis.states.row_scales`).
 
@@ -46,6 +53,7 @@ Legality.
   operands have 16 bits and computed ones are rounded to 16 bits, ``G`` among them, the sums are those of ``w`` itself.
 * ``G`` is at least ``LEAST``, so that an infinite state stays infinite, and what that adds is too small to matter
   beside the state.  Where ``a`` may be 0 or negative, such factors are counted, for the sign of ``G`` and its zeros.
+* Of a decay with factors for rows and for columns, each is at most 1 in magnitude, and that for columns is positive.
 * inf and NaN in ``x``, ``u`` and ``a`` reach the same results as before: a step after ``t`` is left out of the sum by
   its condition.  An infinite ``u`` leaves the sums over ``d``, so that it gives an infinity where terms of both signs
   would give NaN, as any factor that leaves a sum does.
@@ -58,8 +66,11 @@ Legality.
 
 ``S0`` is stored as bf16 where ``q`` is, as ``narrow`` would round it in the product.
 
+Operands that are computed from tensors of bf16 have 16 bits too where only outputs of at most 16 bits depend on them
+(:mod:`nautilus.scalar.analysis.states.computed_operands`).
+
 Profitability.  The rule compares the time of the kernels, by their bytes and products, with that of the steps.
-Where rows decay by different factors, operands are those of bf16: with others the planner would compute the sums for
+Where rows or columns decay by different factors, operands are those of bf16: with others the planner would compute the sums for
 pairs of steps again for each tile of columns.
 """
 
@@ -205,6 +216,7 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None, more: 
         columns = _positive_exponent(ranges, m.column_decay)
         if columns is None or not all(_is_at_most_one(ranges, x) for x in (m.decay, m.column_decay) if x is not None):
             return None
+    m = replace(m, members=tuple(_never_infinite(program, m, spec, x) for x in m.members))
     found = Found(m, None, None, columns, short_type(m), short_types(m))
     if found.short is None and (computed := computed_operands(program, k, m)):
         found = replace(found, short=DType.BF16, types=frozenset({DType.BF16}), computed=computed)
@@ -246,6 +258,14 @@ def _is_at_most_one(ranges: Ranges, factor: Expr) -> bool:
     """Whether the magnitude of a part of the decay is proved to be at most 1."""
     lo, hi = ranges.of(factor)
     return lo >= -ROUNDED and hi <= ROUNDED
+
+
+def _never_infinite(program: Program, m: MatrixState, spec: Promises | None, x: Reader | Def) -> Reader | Def:
+    """``x``, which is known to be finite where the range of its operand is, as that of probabilities."""
+    if not isinstance(x, Reader) or x.finite or x.rest is not None:
+        return x
+    ranges = Ranges(find_defs(program), (m.time, *m.outer, *m.rows), given=promised_ranges(spec), infinite=True)
+    return replace(x, finite=all(map(math.isfinite, ranges.of(x.inside))))
 
 
 def _finite_correction(program: Program, m: MatrixState, spec: Promises | None, finite: Collection[str]) -> bool:

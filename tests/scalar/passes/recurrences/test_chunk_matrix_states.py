@@ -346,6 +346,28 @@ def test_products_of_pairs_are_stored_beside_many_columns(name: str, monkeypatch
     agree(spec, after, inputs, 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("operands", "output", "short"),
+    [
+        ("silu", "bf16", True),
+        ("silu", "f32", False),
+        ("softmax[d]", "bf16", True),
+        ("f32", "bf16", True),
+    ],
+)
+def test_operands_that_are_computed_have_16_bits_before_outputs_of_16_bits(
+    operands: str, output: str, short: bool
+) -> None:
+    made = "k[h, t, d] = silu(key[h, t, d])\nv[h, t, e] = silu(value[h, t, e])\nrecur {"
+    text = GATE.replace("q: f32", "query: bf16").replace("k: f32", "key: bf16").replace("v: f32", "value: bf16")
+    text = text.replace("recur {", f"q[h, t, d] = {operands}(query[h, t, d])\n{made}")
+    spec = load_text(text.replace("Y: f32", f"Y: {output}"))
+    program = JoinRecurrences().apply(lower(spec))
+    (found,) = (f for k in program.kernels if (f := matrix_recurrence(program, k, spec)) is not None)
+    assert (found.short is DType.BF16) is short
+    assert found.state.readers[0].finite is operands.startswith("softmax")
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_stay_as_they_are(name: str) -> None:
     before, after = chunked(load_text(OTHERS[name]))
