@@ -89,14 +89,14 @@ def _may_be_outside(op: LoadOp, shape: tuple[Extent, ...], at: Assumptions) -> b
     return False
 
 
-def _block(body: tuple[TileOp, ...], kept: Kept, at: Assumptions) -> tuple[TileOp, ...]:
+def _block(body: tuple[TileOp, ...], kept: Kept, known: Assumptions) -> tuple[TileOp, ...]:
     out: list[TileOp] = []
     first: dict[str, int] = {}  # chain -> position of its first loop in out
     for op in body:
         if not isinstance(op, ForOp):
             out.append(op)
             continue
-        loop, moved = _loop(op, kept, at)
+        loop, moved = _loop(op, kept, known)
         if op.chain is not None and op.chain in first:
             at = first[op.chain]
             early, late = _early(moved, out[at:])
