@@ -33,7 +33,7 @@ after each of the steps, and sums over pairs of steps that are apart are product
 (:mod:`nautilus.scalar.rewriting.states.fading_columns`)::
 
     y[p, t, e]     = C(start of n, t)[e] * sum[d](q[t, d] * S0[n, d, e])
-                   + sum[s in chunk n, s <= t](W[t, s] * C(s, t)[e] * u[s, e])     with the products W of pairs of steps
+                   + sum[s in chunk n, s <= t](W[t, s] * C(s, t)[e] * u[s, e])      W: the products of pairs
 
 Numbers of steps in ``x``, ``q`` and ``k``, as where these are normalised, are outside of the products
 (:mod:`nautilus.scalar.analysis.states.row_scales`).
@@ -92,7 +92,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs, promised_ranges
 from nautilus.scalar.analysis.contractions.terms import never_infinite
-from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, reads_of
 from nautilus.scalar.analysis.states.computed_operands import computed_operands
 from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states, reductions
