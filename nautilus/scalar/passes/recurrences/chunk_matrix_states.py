@@ -30,10 +30,10 @@ are more columns than a kernel of two products has.
 
 Where columns decay by different factors ``c[p, t, e]``, alone or beside those of rows, ``y`` has the product of ``c``
 after each of the steps, and sums over pairs of steps that are apart are products of matrices
-(:mod:`nautilus.scalar.rewriting.states.fading_columns`)::
+(:mod:`nautilus.scalar.rewriting.states.fading_columns`), with the products ``W`` of pairs::
 
     y[p, t, e]     = C(start of n, t)[e] * sum[d](q[t, d] * S0[n, d, e])
-                   + sum[s in chunk n, s <= t](W[t, s] * C(s, t)[e] * u[s, e])      W: the products of pairs
+                   + sum[s in chunk n, s <= t](W[t, s] * C(s, t)[e] * u[s, e])
 
 Numbers of steps in ``x``, ``q`` and ``k``, as where these are normalised, are outside of the products
 (:mod:`nautilus.scalar.analysis.states.row_scales`).
@@ -70,8 +70,8 @@ Operands that are computed from tensors of bf16 have 16 bits too where only outp
 (:mod:`nautilus.scalar.analysis.states.computed_operands`).
 
 Profitability.  The rule compares the time of the kernels, by their bytes and products, with that of the steps.
-Where rows or columns decay by different factors, operands are those of bf16: with others the planner would compute the sums for
-pairs of steps again for each tile of columns.
+Where rows or columns decay by different factors, operands are those of bf16: with others the planner would compute the
+sums for pairs of steps again for each tile of columns.
 """
 
 from __future__ import annotations
