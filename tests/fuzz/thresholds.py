@@ -50,6 +50,7 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
     },
     "nautilus.scalar.passes.recurrences.chunk_recurrences": {"GAIN": 1e30},
     "nautilus.scalar.rewriting.states.pairs": {"BLOCK": 1},
+    "nautilus.scalar.rewriting.states.fading_columns": {"BLOCK": 1},
     "nautilus.scalar.rewriting.states.chunks": {"TOGETHER": 5},
     "nautilus.scalar.passes.windows.find_ranges": {"BLOCK": 16, "LEAST": 2, "WORK": 1e-30, "TERMS": 0, "CERTAIN": 0.9},
     "nautilus.scalar.passes.results.unroll_reductions": {"GAIN": 0, "SMALL": 0},

@@ -105,7 +105,8 @@ def in_chunks(program: Spec, spec: Spec, precision: str = "fast", schedule: Sche
 
     There, products of operands with earlier steps of a chunk are rounded, and so are what the steps of a chunk add and
     the states before chunks.  Each term of a result has one of these roundings, or two: as if what each step adds were
-    rounded, and the state where it is read.  They are independent of the steps between, so they do not grow.
+    rounded, and the state where it is read.  They are independent of the steps between, so they do not grow.  Operands
+    that are computed, and decays of columns beside those of rows, have one more each.
 
     Where what a step adds reads the state, each of its terms has two roundings more, in the inverse of the system of
     equations and in its product.  The steps after it amplify all of them (:func:`grows_in_chunks`).
@@ -121,7 +122,7 @@ def in_chunks(program: Spec, spec: Spec, precision: str = "fast", schedule: Sche
             if d.name in found:
                 e = _terms_rounded(e, {name, *found}, states[name].dtype)
         if d.name in states:
-            return replace(d, expr=_added_rounded(e, d.name, states[d.name].dtype))
+            return replace(d, expr=_added_rounded(e, d.name, states[d.name]))
         return replace(d, expr=rewrite(e, read))
 
     def read(e: Expr) -> Expr | None:
@@ -165,9 +166,7 @@ def _terms_rounded(e: Expr, names: Collection[str], dtype: DType) -> Expr:
     """``e`` with two roundings of each sum over ``names``, and of each term without them beside one that has them."""
 
     def twice(x: Expr) -> Expr:
-        for _ in range(0 if isinstance(x, Const) else 2):
-            x = _narrowed(Op("mul", (x, Const(_ABOUT_ONE, x.dtype)), x.dtype), dtype)
-        return x
+        return _again(x, dtype, 0 if isinstance(x, Const) else 2)
 
     def inside(x: Expr) -> bool:
         return any(ld.buffer in names for ld in loads(x))
@@ -189,15 +188,22 @@ def _terms_rounded(e: Expr, names: Collection[str], dtype: DType) -> Expr:
     return visit(e, False)
 
 
-def _added_rounded(e: Expr, state: str, dtype: DType) -> Expr:
+def _again(e: Expr, dtype: DType, times: int) -> Expr:
+    """``e`` with so many roundings, one after another, which all change it."""
+    for _ in range(times):
+        e = _narrowed(Op("mul", (e, Const(_ABOUT_ONE, e.dtype)), e.dtype), dtype)
+    return e
+
+
+def _added_rounded(e: Expr, state: str, rounded: RoundedState) -> Expr:
     """``e``, a step of ``state``, with its terms that do not have the state rounded."""
     if all(ld.buffer != state for ld in loads(e)):
-        return e if isinstance(e, Const) else _narrowed(e, dtype)
+        return e if isinstance(e, Const) else _again(_narrowed(e, rounded.dtype), rounded.dtype, rounded.computed)
     match e:
         case Op(op="select", args=(c, a, b)):
-            return replace(e, args=(c, _added_rounded(a, state, dtype), _added_rounded(b, state, dtype)))
+            return replace(e, args=(c, _added_rounded(a, state, rounded), _added_rounded(b, state, rounded)))
         case Op(op="add" | "sub", args=(a, b)):
-            return replace(e, args=(_added_rounded(a, state, dtype), _added_rounded(b, state, dtype)))
+            return replace(e, args=(_added_rounded(a, state, rounded), _added_rounded(b, state, rounded)))
     return e
 
 

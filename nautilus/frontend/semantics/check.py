@@ -33,7 +33,7 @@ from nautilus.frontend.semantics.bounds import TYPICAL, check_reads
 from nautilus.frontend.semantics.expand import Expander, expand_definition
 from nautilus.frontend.semantics.frames import Bound, Frame, Use
 from nautilus.frontend.semantics.order import broken_functions, dependence_order
-from nautilus.frontend.semantics.recurrence import define_recurrence, unguarded
+from nautilus.frontend.semantics.recurrence import apart, define_recurrence, unguarded
 from nautilus.frontend.semantics.symbols import REDUCTIONS, Shaped, Symbols, collect
 from nautilus.frontend.semantics.types.index_width import exact_indices
 from nautilus.frontend.semantics.types.packed import PACKED, packed_output
@@ -171,7 +171,7 @@ def _definitions(sym: Symbols, facts: tuple[Assumption, ...]) -> list[Definition
             faults = tuple(check_reads(d, shapes, sizes))
             for fault in faults or unguarded(d, out):
                 sym.report(fault)
-    return out
+    return apart(out)
 
 
 def _stored(sym: Symbols, made: Definition) -> tuple[Definition, ...]:

@@ -7,6 +7,10 @@ indices, then from assumed element types until the types that result are the ass
 The *index of the steps* is the one along which every read has a constant distance, not all of them 0 and all with one
 sign.  A read of an earlier step needs a condition around it that is false wherever that step does not exist.  There
 are as many such positions as the distance is long, and at each of them the condition has to simplify to a constant.
+
+One block may hold several recurrences, such as a running maximum, a matrix relative to it, and a vector.  Where these
+have different numbers of axes, each becomes a recurrence of its own (:func:`apart`), as if the spec had one block for
+each: a member of one axis would otherwise keep the steps of a matrix in a loop that nothing else can compute.
 """
 
 from __future__ import annotations
@@ -240,6 +244,44 @@ def _steps(
         order += free
     names = tuple(order)
     return [replace(members[n], recurrence=Recurrence(names, places[n], reverse)) for n in names]
+
+
+# ---- several recurrences in one block
+def apart(definitions: Sequence[Definition]) -> list[Definition]:
+    """``definitions`` with recurrences of one block that have different numbers of axes apart, in dependence order."""
+    out: list[Definition] = []
+    for d in definitions:
+        if d.recurrence is None:
+            out.append(d)
+        elif d.name == d.recurrence.members[0]:
+            out += _parts([x for x in definitions if x.name in d.recurrence.members])
+    return out
+
+
+def _parts(members: Sequence[Definition]) -> list[Definition]:
+    names = [d.name for d in members]
+    reached = {d.name: {e.buffer for e in walk(d.expr) if isinstance(e, Load)} & set(names) for d in members}
+    for through in names:  # what each member needs, in any number of reads
+        for n in names:
+            reached[n] |= reached[through] if through in reached[n] else set()
+    axes = {d.name: len(d.axes) for d in members}
+    again = {n: frozenset(x for x in names if x in reached[n] and n in reached[x]) for n in names}
+    if len({max(axes[x] for x in group) for group in set(again.values()) if group}) < 2:
+        return list(members)
+    groups = list(dict.fromkeys(again[n] or frozenset({n}) for n in names))
+    done: set[str] = set()
+    out: list[Definition] = []
+    while groups:
+        group = next(g for g in groups if all(reached[n] <= done | g for n in g))
+        groups.remove(group)
+        done |= group
+        own = [d for d in members if d.name in group]
+        ordered = tuple(d.name for d in own)
+        for d in own:
+            assert d.recurrence is not None
+            kept = replace(d.recurrence, members=ordered) if again[d.name] else None
+            out.append(replace(d, recurrence=kept))
+    return out
 
 
 # ---- conditions

@@ -10,7 +10,8 @@ definition of ``r`` at some point, and its guard implies the guard of ``r``:
 * ``x_j - r <= 0`` where ``r`` is the maximum of ``x_j``; also ``x_j - max(r, y)``, and ``x_j - (r + y)`` where
   ``y >= 0``;
 * ``x_j - (y + log(r)) <= 0`` where ``r`` is the sum of ``exp(x_j - y)``;
-* ``x_j / r`` is in [0, 1] where ``r`` is the sum of ``x_j >= 0``, also ``x_j / (r + y)`` for ``y >= 0``;
+* ``x_j / r`` is in [0, 1] where ``r`` is the sum of ``x_j >= 0``, also ``x_j / (r + y)`` for ``y >= 0``, and
+  ``x / (x + y)`` for ``x, y >= 0``;
 * ``|x_j| / sqrt(c * r + d) <= 1 / sqrt(c)`` where ``r`` is the sum of ``x_j ** 2``, ``c > 0`` and ``d >= 0``
   (``x_j ** 2 <= r``), also where the square root is an ``rsqrt`` factor.
 """
@@ -189,6 +190,8 @@ class Ranges:
 
     def _is_part(self, a: Expr, b: Expr) -> bool:
         """Whether ``b`` is a sum of ``a >= 0`` and other numbers that are not negative."""
+        if a == b:
+            return self.of(a)[0] >= 0
         match b:
             case Load():
                 return self.of(a)[0] >= 0 and self._is_element(a, b, "sum")

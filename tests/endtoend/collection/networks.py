@@ -319,6 +319,16 @@ SPECS = {
         input X: f32[M, N]
         output Y: f32[M, N]
         Y[i, j] = relu(X[i, j]) + leaky_relu(X[i, j], 0.1) + silu(X[i, j]) + gelu(X[i, j]) + softplus(X[i, j]) + elu(X[i, j], 0.5) + clamp(X[i, j], -1, 1) + softcap(X[i, j], 5)""",
+    "a matrix state, a vector and their reference in one block": """
+        dim B = 1, H = 2, T = 9, D = 16
+        input q: bf16[B, H, T, D], k: bf16[B, H, T, D], v: bf16[B, H, T, D], i: bf16[B, H, T], f: bf16[B, H, T]
+        output o: bf16[B, H, T, D]
+        recur {
+          m[b, h, t] = max(f32(i[b, h, t]), m[b, h, t - 1] - softplus(-f32(f[b, h, t]))) if t > 0 else f32(i[b, h, 0])
+          C[b, h, t, d: D, e: D] = (exp(m[b, h, t - 1] - softplus(-f32(f[b, h, t])) - m[b, h, t]) * C[b, h, t - 1, d, e] if t > 0 else 0) + exp(i[b, h, t] - m[b, h, t]) * k[b, h, t, d] * v[b, h, t, e]
+          n[b, h, t, d: D] = (exp(m[b, h, t - 1] - softplus(-f32(f[b, h, t])) - m[b, h, t]) * n[b, h, t - 1, d] if t > 0 else 0) + exp(i[b, h, t] - m[b, h, t]) * k[b, h, t, d]
+        }
+        o[b, h, t, e] = sum[d](q[b, h, t, d] * C[b, h, t, d, e]) / max(abs(sum[d](q[b, h, t, d] * n[b, h, t, d])), exp(-m[b, h, t]))""",
     "linear recurrence with gates": """
         dim T = 20, D = 7, N = 5
         input X: f32[T, D]

@@ -41,6 +41,60 @@ def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
+BLOCK = """
+dim B = 2, T = 6, D = 3, E = 4
+input k: f32[B, T, D], v: f32[B, T, E], i: f32[B, T], f: f32[B, T]
+output y: f32[B, T, E]
+recur {
+  n[b, t, d] = (exp(g[b, t] + m[b, t - 1] - m[b, t]) * n[b, t - 1, d] if t > 0 else 0)
+    + exp(i[b, t] - m[b, t]) * k[b, t, d]
+  y[b, t, e] = sum[d](k[b, t, d] * C[b, t, d, e]) / max(abs(sum[d](k[b, t, d] * n[b, t, d])), 1)
+  C[b, t, d, e] = (exp(g[b, t] + m[b, t - 1] - m[b, t]) * C[b, t - 1, d, e] if t > 0 else 0)
+    + exp(i[b, t] - m[b, t]) * k[b, t, d] * v[b, t, e]
+  m[b, t] = max(g[b, t] + m[b, t - 1], i[b, t]) if t > 0 else i[b, 0]
+  g[b, t] = -softplus(-f[b, t])
+}
+""".replace("\n    +", " +")
+
+
+def test_recurrences_of_states_with_different_axes_are_apart() -> None:
+    spec = load_text(BLOCK)
+    found = {d.name: d.recurrence and d.recurrence.members for d in spec.definitions}
+    assert found == {"g": None, "m": ("m",), "n": ("n",), "C": ("C",), "y": None}
+    order = list(found)
+    assert order.index("g") < order.index("m") < min(order.index("n"), order.index("C"))
+    assert load_text(format_spec(spec)).definitions == spec.definitions
+    downwards = load_text(
+        BLOCK.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1").replace("i[b, 0]", "i[b, T - 1]")
+    )
+    assert {d.name for d in downwards.definitions if d.recurrence and d.recurrence.reverse} == {"m", "n", "C"}
+    given, out = values(BLOCK)
+    backwards = {n: x[:, ::-1] for n, x in given.items()}
+    np.testing.assert_allclose(run_spec(downwards, backwards)["y"][:, ::-1], out["y"])
+    k, v, i, g = given["k"], given["v"], given["i"], -np.log1p(np.exp(-given["f"]))
+    m, n, c = i[:, 0], 0, 0
+    for t in range(6):
+        new = np.maximum(g[:, t] + m, i[:, t]) if t else m
+        keep, add = np.exp(g[:, t] + m - new)[:, None] * bool(t), np.exp(i[:, t] - new)[:, None]
+        m, n = new, keep * n + add * k[:, t]
+        c = keep[..., None] * c + (add * k[:, t])[:, :, None] * v[:, t, None, :]
+        want = np.einsum("bd,bde->be", k[:, t], c) / np.maximum(abs((k[:, t] * n).sum(1)), 1)[:, None]
+        np.testing.assert_allclose(out["y"][:, t], want, rtol=1e-9)
+
+
+def test_states_of_equal_axes_stay_together() -> None:
+    spec = load_text("""
+dim T = 5, D = 3
+input x: f32[T, D]
+output y: f32[T, D], z: f32[T, D]
+recur {
+  y[t, d] = 0.5 * (y[t - 1, d] if t > 0 else 0) + x[t, d]
+  z[t, d] = 0.25 * (z[t - 1, d] if t > 0 else 0) + y[t, d]
+}
+""")
+    assert all(d.recurrence is not None and d.recurrence.members == ("y", "z") for d in spec.definitions)
+
+
 def test_lstm() -> None:
     given, out = values(LSTM)
     c, h = np.zeros((3, 4)), np.zeros((3, 4))

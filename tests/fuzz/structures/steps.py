@@ -46,6 +46,7 @@ _DECAYS = (
     ("", "1"), ("g: f32[B, T]", "sigmoid(g[b, t])"), ("g: f32[B, T]", "exp(-abs(g[b, t]))"), ("", "0.9"), ("", "-0.5"),
     ("g: f32[B, T, D]", "sigmoid(g[b, t, d])"), ("g: f32[D]", "exp(-exp(g[d]))"),
     ("keep: bool[B, T]", "(1 if keep[b, t] else 0)"),
+    ("g: f32[B, T, E]", "sigmoid(g[b, t, e])"), ("g: f32[B, T, E]", "sigmoid(k[b, t, d]) * exp(-abs(g[b, t, e]))"),
     ("g: f32[B]", "tanh(g[b])"), ("g: f32[B, T]", "(0 if t % 7 == 3 else sigmoid(g[b, t]))"),
 )  # fmt: skip
 

@@ -98,6 +98,9 @@ def test_a_maximum_with_another_argument_bounds_its_elements() -> None:
 def test_a_sum_with_another_term_bounds_its_elements() -> None:
     assert interval("exp(X[i, k]) / (sum[k](exp(X[i, k])) + exp(s[i]))", SINK) == (0, 1)
     assert interval("exp(X[i, k]) / (sum[k](exp(X[i, k])) + s[i])", SINK)[1] > 1
+    assert interval("exp(X[i, k]) / (sigmoid(s[i]) + exp(X[i, k]))", SINK) == (0, 1)
+    assert interval("exp(X[i, k]) / (s[i] + exp(X[i, k]))", SINK)[1] > 1
+    assert interval("X[i, k] / (sigmoid(s[i]) + X[i, k])", SINK)[1] > 1
 
 
 @pytest.mark.parametrize(

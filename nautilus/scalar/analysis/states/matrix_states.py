@@ -13,9 +13,10 @@ What a step adds may read the state before it in one sum over its rows, as in th
 ``x``, ``k`` and ``f`` are then never infinite.
 
 The *rows* ``d`` are the axes over which every reader sums, the *columns* ``e`` those on which neither the decay ``a``
-nor ``x`` nor ``q`` depends, and ``p`` are the others.  Each of them may be several axes or, for ``p``, none.  A state
-of a step is not read in any other way.  Before the first step it is 0, or what the first step reads in place of it,
-``S[t - 1] if t > 0 else I[d, e]``.
+nor ``x`` nor ``q`` depends, and ``p`` are the others.  Each of them may be several axes or, for ``p``, none.  Where the
+decay is a product ``a[p, t, d] * c[p, t, e]`` and all columns would be among ``p`` for it, ``c`` is apart, the *column
+decay*; nothing is corrected then.  A state of a step is not read in any other way.  Before the first step it is 0, or
+what the first step reads in place of it, ``S[t - 1] if t > 0 else I[d, e]``.
 
 Positions.  Recurrences run upwards or downwards.  All expressions here are over the *position* ``t`` of a step in its
 tensors, which is ``T - 1 - step`` in a recurrence that runs downwards.
@@ -75,7 +76,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class MatrixState:
-    """A matrix state (module docstring).  ``decay``, ``scale``: ``a`` and ``b``, None where they are 1.
+    """A matrix state (module docstring).  ``decay``, ``column_decay``, ``scale``: ``a``, ``c`` and ``b``, None where 1.
 
     ``order``: the names of the axes of its tensor, in order.
 
@@ -101,6 +102,7 @@ class MatrixState:
     order: tuple[str, ...] = ()
     correction: Correction | None = None
     initial: Expr | None = None
+    column_decay: Expr | None = None
 
     @property
     def readers(self) -> tuple[Reader, ...]:
@@ -164,6 +166,7 @@ def _readable(program: Program, places: _Places, m: MatrixState) -> MatrixState:
     return replace(
         m,
         decay=None if m.decay is None else part(m.decay, 1),
+        column_decay=None if m.column_decay is None else part(m.column_decay, 1),
         members=tuple(reader(x) if isinstance(x, Reader) and x.before else x for x in m.members),
         correction=None if c is None else Correction(part(c.factor), part(c.inside)),
     )
@@ -197,9 +200,18 @@ def _parted(
     right = [f for f in parts if not free_vars(f) & rows]
     inside = [m.inside for m in members if isinstance(m, Reader)]
     shares = [] if correction is None else [correction.factor]
-    bound = frozenset[str]().union(*(free_vars(e) for e in (*left, *inside, *shares, decay)))
     loops = [x.var for x in (*places.form.shared, *state.own)]
+    fixed = [*left, *inside, *shares]
+    bound = frozenset[str]().union(*map(free_vars, (*fixed, decay)))
     columns = [n for n in loops if n not in rows and n not in bound]
+    faded: list[Expr] = []
+    if not columns and correction is None:
+        every = [x for f in _factors(decay) for x in _exponentials(f)]
+        own = [f for f in every if free_vars(f) & rows]
+        bound = frozenset[str]().union(*map(free_vars, (*fixed, *own)))
+        columns = [n for n in loops if n not in rows and n not in bound]
+        faded = [f for f in every if free_vars(f) & set(columns)]
+        decay = product_of([f for f in every if f not in faded] or [number(1, decay.dtype)])
     if not columns or not left or not all(free_vars(q) & rows for q in inside):
         return None
     outer = [n for n in loops if n not in rows and n in bound]
@@ -218,6 +230,7 @@ def _parted(
         axes(columns), None if decay == one else decay, product_of(middle) if middle else None,
         product_of(left), product_of(right),
         tuple(members), state.store.span, tuple(order), correction, places.initial,
+        product_of(faded) if faded else None,
     )  # fmt: skip
 
 
@@ -370,6 +383,15 @@ def _factors(e: Expr) -> list[Expr]:
         case Op(op="select", args=(c, a, b)) if b == number(0, e.dtype):
             first, *others = _factors(a)
             return [Op("select", (c, first, b), e.dtype), *others]
+    return [e]
+
+
+def _exponentials(e: Expr) -> list[Expr]:
+    """The factors of ``e``; the exponential of a sum is a product of exponentials."""
+    match e:
+        case Op(op="exp", args=(Op(op="add" | "sub" as name, args=(a, b)),)):
+            right = b if name == "add" else Op("neg", (b,), b.dtype)
+            return [x for power in (a, right) for x in _exponentials(Op("exp", (power,), e.dtype))]
     return [e]
 
 

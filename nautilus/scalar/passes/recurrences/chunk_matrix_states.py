@@ -28,6 +28,13 @@ The inner one of the last sums is stored for the pairs of steps of each chunk.  
 that are apart (:mod:`nautilus.scalar.rewriting.states.pairs`).  Without different factors it is stored too where there
 are more columns than a kernel of two products has.
 
+Where columns decay by different factors ``c[p, t, e]``, alone or beside those of rows, ``y`` has the product of ``c``
+after each of the steps, and sums over pairs of steps that are apart are products of matrices
+(:mod:`nautilus.scalar.rewriting.states.fading_columns`), with the products ``W`` of pairs::
+
+    y[p, t, e]     = C(start of n, t)[e] * sum[d](q[t, d] * S0[n, d, e])
+                   + sum[s in chunk n, s <= t](W[t, s] * C(s, t)[e] * u[s, e])
+
 Numbers of steps in ``x``, ``q`` and ``k``, as where these are normalised, are outside of the products
 (:mod:`nautilus.scalar.analysis.states.row_scales`).
 
@@ -46,6 +53,7 @@ Legality.
   operands have 16 bits and computed ones are rounded to 16 bits, ``G`` among them, the sums are those of ``w`` itself.
 * ``G`` is at least ``LEAST``, so that an infinite state stays infinite, and what that adds is too small to matter
   beside the state.  Where ``a`` may be 0 or negative, such factors are counted, for the sign of ``G`` and its zeros.
+* Of a decay with factors for rows and for columns, each is at most 1 in magnitude, and that for columns is positive.
 * inf and NaN in ``x``, ``u`` and ``a`` reach the same results as before: a step after ``t`` is left out of the sum by
   its condition.  An infinite ``u`` leaves the sums over ``d``, so that it gives an infinity where terms of both signs
   would give NaN, as any factor that leaves a sum does.
@@ -58,9 +66,12 @@ Legality.
 
 ``S0`` is stored as bf16 where ``q`` is, as ``narrow`` would round it in the product.
 
+Operands that are computed from tensors of bf16 have 16 bits too where only outputs of at most 16 bits depend on them
+(:mod:`nautilus.scalar.analysis.states.computed_operands`).
+
 Profitability.  The rule compares the time of the kernels, by their bytes and products, with that of the steps.
-Where rows decay by different factors, operands are those of bf16: with others the planner would compute the sums for
-pairs of steps again for each tile of columns.
+Where rows or columns decay by different factors, operands are those of bf16: with others the planner would compute the
+sums for pairs of steps again for each tile of columns.
 """
 
 from __future__ import annotations
@@ -74,14 +85,15 @@ from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, substitute
-from nautilus.core.expr.products import factors
+from nautilus.core.expr.products import factors, product_of
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Promises, finite_inputs, promised_ranges
 from nautilus.scalar.analysis.contractions.terms import never_infinite
-from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
+from nautilus.scalar.analysis.definitions import Def, is_recurrence, reads_of
+from nautilus.scalar.analysis.states.computed_operands import computed_operands
 from nautilus.scalar.analysis.states.exponents import exponent, logarithm
 from nautilus.scalar.analysis.states.linear_states import linear_states, reductions
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader, matrix_state
@@ -92,16 +104,24 @@ from nautilus.scalar.analysis.states.step_products import LEAST, fits
 from nautilus.scalar.analysis.symbolic import multiplied
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
-from nautilus.scalar.passes.recurrences.chunk_recurrences import RATE, STEP, FencedSteps, bounded, chunk_length, sized
+from nautilus.scalar.passes.recurrences.chunk_recurrences import (
+    RATE,
+    ROUNDED,
+    STEP,
+    FencedSteps,
+    bounded,
+    chunk_length,
+    sized,
+)
 from nautilus.scalar.rewriting import find_defs
 from nautilus.scalar.rewriting.states.chunks import (
-    ZERO,
     Found,
     StateChunks,
     short_type,
     short_types,
     volume,
 )
+from nautilus.scalar.rewriting.states.decays import ZERO
 from nautilus.scalar.rewriting.states.last import reads_last
 from nautilus.scalar.rewriting.states.pairs import BLOCK
 from nautilus.targets.memory_rates import LAUNCH
@@ -187,25 +207,65 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None, more: 
         return None
     if not short_type(m) and short_type(scaled := without_row_scales(find_defs(program), m)):
         m = scaled
+    one, shown = number(1, DType.F32), m.decay is not None and exponent(m.decay) is not None
+    m = replace(m, decay=_exponential(program, m.decay), column_decay=_exponential(program, m.column_decay))
+    loops = (*form.shared, form.step, *states[0].own)
+    ranges = Ranges(find_defs(program), tuple(Axis(x.var, sized(x)) for x in loops), given=given)
+    columns = None
+    if m.column_decay is not None:
+        columns = _positive_exponent(ranges, m.column_decay)
+        if columns is None or not all(_is_at_most_one(ranges, x) for x in (m.decay, m.column_decay) if x is not None):
+            return None
+    m = replace(m, members=tuple(_never_infinite(program, m, spec, x) for x in m.members))
+    found = Found(m, None, None, columns, short_type(m), short_types(m))
+    if found.short is None and (computed := computed_operands(program, k, m)):
+        found = replace(found, short=DType.BF16, types=frozenset({DType.BF16}), computed=computed)
     if m.decay is None:
-        return Found(m, None)
-    w, marks = exponent(m.decay), None
-    steps = volume((m.time,))
-    if w is None and below_reference(program, form, states[0].factor(number(1, m.decay.dtype)), steps):
-        w = exponent(expanded(program, m.decay))
-        w = None if w is None else Op("min", (w, number(0, w.dtype)), w.dtype)  # the first step may have any factor
-    if w is None:
-        zero = number(0, m.decay.dtype)
-        loops = (*form.shared, form.step, *states[0].own)
-        axes = tuple(Axis(x.var, sized(x)) for x in loops)
-        if Ranges(find_defs(program), axes, given=given).of(m.decay)[0] > 0:
-            w = logarithm(m.decay)
-            return Found(m, Op("max", (w, Const(-MOST, w.dtype)), w.dtype))
-        w = logarithm(Op("abs", (m.decay,), m.decay.dtype))
-        negative = calc("select", Op("lt", (m.decay, zero), DType.BOOL), integer(1), integer(0))
-        marks = calc("select", Op("eq", (m.decay, zero), DType.BOOL), integer(ZERO), negative)
-    least = Const(-MOST, w.dtype)
-    return Found(m, Op("max", (w, least), w.dtype), marks)
+        return found
+    w = exponent(m.decay)
+    if w is not None and not shown and below_reference(program, form, states[0].factor(one), volume((m.time,))):
+        w = Op("min", (w, number(0, w.dtype)), w.dtype)  # the first step may have any factor
+    w = _positive_exponent(ranges, m.decay) if w is None else _above_least(w)
+    if w is not None:
+        return replace(found, exponent=w)
+    zero = number(0, m.decay.dtype)
+    negative = calc("select", Op("lt", (m.decay, zero), DType.BOOL), integer(1), integer(0))
+    marks = calc("select", Op("eq", (m.decay, zero), DType.BOOL), integer(ZERO), negative)
+    return replace(found, exponent=_above_least(logarithm(Op("abs", (m.decay,), m.decay.dtype))), marks=marks)
+
+
+def _exponential(program: Program, decay: Expr | None) -> Expr | None:
+    """``decay`` with the values of the tensors that it reads, where these show that it is an exponential."""
+    if decay is None or exponent(decay) is not None:
+        return decay
+    value = expanded(program, decay)
+    return decay if exponent(value) is None else value
+
+
+def _positive_exponent(ranges: Ranges, decay: Expr) -> Expr | None:
+    """The exponent of ``decay``, at least -:data:`MOST`; None where ``decay`` is not proved to be positive."""
+    w = exponent(decay)
+    if w is None and ranges.of(decay)[0] > 0:
+        w = logarithm(decay)
+    return None if w is None else _above_least(w)
+
+
+def _above_least(w: Expr) -> Expr:
+    return Op("max", (w, Const(-MOST, w.dtype)), w.dtype)
+
+
+def _is_at_most_one(ranges: Ranges, factor: Expr) -> bool:
+    """Whether the magnitude of a part of the decay is proved to be at most 1."""
+    lo, hi = ranges.of(factor)
+    return lo >= -ROUNDED and hi <= ROUNDED
+
+
+def _never_infinite(program: Program, m: MatrixState, spec: Promises | None, x: Reader | Def) -> Reader | Def:
+    """``x``, which is known to be finite where the range of its operand is, as that of probabilities."""
+    if not isinstance(x, Reader) or x.finite or x.rest is not None:
+        return x
+    ranges = Ranges(find_defs(program), (m.time, *m.outer, *m.rows), given=promised_ranges(spec), infinite=True)
+    return replace(x, finite=all(map(math.isfinite, ranges.of(x.inside))))
 
 
 def _finite_correction(program: Program, m: MatrixState, spec: Promises | None, finite: Collection[str]) -> bool:
@@ -222,11 +282,13 @@ class RoundedState:
     """A state that is computed in chunks from operands of 16 bits.
 
     ``dtype``: the type to which others are rounded; it is tf32 for f16, which operands fit under a scale.
-    ``corrected``: what a step adds reads the state.
+    ``corrected``: what a step adds reads the state.  ``computed``: the number of roundings of a term in addition to
+    those of what each step adds and of the state, of operands that are computed and of decays of columns.
     """
 
     dtype: DType
     corrected: bool
+    computed: int = 0
 
 
 def rounded_states(program: Program, spec: Promises | None) -> dict[str, RoundedState]:
@@ -234,10 +296,10 @@ def rounded_states(program: Program, spec: Promises | None) -> dict[str, Rounded
     out: dict[str, RoundedState] = {}
     for k in [k for k in program.kernels if is_recurrence(k)]:
         found = matrix_recurrence(program, k, spec)
-        types = frozenset[DType]() if found is None else short_types(found.state)
-        if found is not None and types and chosen_length(program, k, found):
-            dtype = DType.BF16 if DType.BF16 in types else DType.TF32
-            out[found.state.name] = RoundedState(dtype, found.state.correction is not None)
+        if found is not None and found.types and chosen_length(program, k, found):
+            dtype = DType.BF16 if DType.BF16 in found.types else DType.TF32
+            more = found.computed + (found.by_column and found.by_row)
+            out[found.state.name] = RoundedState(dtype, found.state.correction is not None, more)
     return out
 
 
@@ -255,7 +317,7 @@ def chosen_length(program: Program, k: Kernel, found: Found) -> int:
         return 0
     if m.correction is not None and (not fits(d) or e % LEAST):  # one chunk after another would not use matrix units
         return 0
-    if found.by_row and (short_type(m) is not DType.BF16 or e > _MOST_COLUMNS):
+    if (found.by_row or found.by_column) and (found.short is not DType.BF16 or e > _MOST_COLUMNS):
         return 0
     least = p * steps * d * e * ELEMENT
     whole = max(steps * STEP, least)
@@ -263,7 +325,8 @@ def chosen_length(program: Program, k: Kernel, found: Found) -> int:
         whole = max(2 * steps * STEP, least)  # two sums of a step need each other
     elif cut := chunk_length(program, form, states):
         whole = min(whole, max(2 * least, (2 * cut + steps / cut) * STEP))
-    lengths = LENGTHS[:1] if found.by_row or m.correction is not None else LENGTHS
+    of_pairs = found.by_row or found.by_column or m.correction is not None
+    lengths = LENGTHS[:1] if of_pairs else LENGTHS
     times = {n: _time(found, n) for n in lengths if n < 2 * steps}
     best = min(times, key=lambda n: times[n], default=0)
     return best if best and times[best] < GAIN * whole else 0
@@ -274,13 +337,13 @@ def _time(found: Found, length: int) -> float:
     m = found.state
     steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
     chunks = -(-steps // length)
-    short = short_type(m) is not None
+    short = found.short is not None
     size = 2 if short else 4
     states = p * chunks * d * e if chunks > 1 else 0
     readers = len(m.readers)
     bytes_ = size * p * steps * (d + e) * (2 + readers) + states * (8 + 2 * size)
     flops = readers * p * steps * (d + e) * (length + 128) + (4 * p * steps * d * e if chunks > 1 else 0)
-    if found.by_row:
+    if found.by_row or found.by_column:
         return _pairs(found, length) + bytes_ / RATE + LAUNCH * _KERNELS + (length + chunks) * STEP
     work = bytes_ / RATE + flops / (_SHORT_FLOPS if short else _LONG_FLOPS)
     launches = LAUNCH * (_KERNELS if chunks > 1 else 3)
@@ -292,7 +355,7 @@ def _corrections(found: Found, length: int) -> float:
     """The time of the systems of equations, and of one chunk after another."""
     m = found.state
     steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
-    chunks, short = -(-steps // length), short_type(m) is DType.BF16
+    chunks, short = -(-steps // length), found.short is DType.BF16
     bytes_ = p * steps * (4 * 6 * length + (2 if short else 4) * (5 * d + 3 * e))
     flops = p * steps * length * (2 * d + 2 * e + 6 * length) * (1 if short else 3)
     blocks = -(-p * -(-e // 64) // _BLOCKS)
@@ -301,11 +364,13 @@ def _corrections(found: Found, length: int) -> float:
 
 
 def _pairs(found: Found, length: int) -> float:
-    """The time of the factors of rows between pairs of steps, and of what the pairs give."""
+    """The time of the factors of rows and of columns between pairs of steps, and of what the pairs give."""
     m = found.state
     steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
     cuts = (length // BLOCK).bit_length() - 1
-    work = BLOCK * d / _EXPONENTIALS + 4 * (length + 2 * e + 3 * (1 + cuts) * d) / RATE
+    work = 4 * (length + 2 * e) / RATE
+    work += BLOCK * d / _EXPONENTIALS + 4 * 3 * (1 + cuts) * d / RATE if found.by_row else 4 * d / RATE
+    work += BLOCK * e / _EXPONENTIALS + 4 * 3 * (1 + cuts) * e / RATE if found.by_column else 0.0
     return len(m.readers) * p * steps * work
 
 
@@ -320,8 +385,10 @@ def _certificate(found: Found, r: Reader) -> Certificate:
     one, two = ({m.time.name: integer(n)} for n in (1, 2))
     right = m.u if m.scale is None else multiplied(m.scale, m.u)
     steps = [(substitute(m.x, at), substitute(right, at)) for at in (one, two)]
-    decays = [None if m.decay is None else substitute(m.decay, at) for at in (one, two)]
+    whole = [x for x in (m.decay, m.column_decay) if x is not None]
+    decays = [product_of([substitute(x, at) for x in whole]) if whole else None for at in (one, two)]
     powers = [None if found.exponent is None else substitute(found.exponent, at) for at in (one, two)]
+    faded = [None if found.column_exponent is None else substitute(found.column_exponent, at) for at in (one, two)]
     q = substitute(r.inside, two)
 
     def summed(e: Expr) -> Expr:
@@ -340,6 +407,9 @@ def _certificate(found: Found, r: Reader) -> Certificate:
         old = multiplied(q, Op("exp", (Op("add", (powers[0], powers[1]), DType.F32),), DType.F32))
         new = multiplied(q, Op("exp", (powers[1],), DType.F32))
     carried, first = summed(multiplied(old, state)), multiplied(summed(multiplied(new, x1)), u1)
+    if faded[0] is not None and faded[1] is not None:
+        carried = multiplied(Op("exp", (Op("add", (faded[0], faded[1]), DType.F32),), DType.F32), carried)
+        first = multiplied(Op("exp", (faded[1],), DType.F32), first)
     inside = Op("add", (first, multiplied(summed(multiplied(q, x2)), u2)), DType.F32)
     after = Op("add", (carried, inside), DType.F32)
     proof = "sums of products are bilinear, and the product of exponentials is that of the sum of their exponents"

@@ -74,7 +74,7 @@ END = 4  # steps of a chunk in the time of a step over the ends of chunks, whose
 MOST = 1 << 26  # largest number of steps where their number is known only at launch: the chunks are those of the bound
 CHUNKS = 4096  # largest number of chunks of such steps
 _ENDS = 6
-_ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
+ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def bounded(program: Program, form: Form, state: State, given: Mapping[str, tupl
     axes = tuple(Axis(x.var, sized(x)) for x in loops)
     factor, defs = state.factor(one), find_defs(program)
     lo, hi = Ranges(defs, axes, given=given).of(factor)
-    near = lo >= -_ROUNDED and hi <= _ROUNDED
+    near = lo >= -ROUNDED and hi <= ROUNDED
     return near or below_reference(program, form, factor, at_most(sized(form.step)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
@@ -11,25 +10,24 @@ from typing import Final
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, substitute
 from nautilus.core.expr.products import factors, product_of, strip_conversions
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, reads_of
-from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.matrix_states import MatrixState, Reader
 from nautilus.scalar.analysis.symbolic import multiplied
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, statements
 from nautilus.scalar.rewriting import fresh_name, kernel_of
 from nautilus.scalar.rewriting.states.corrections import Corrections
+from nautilus.scalar.rewriting.states.decays import Decays
+from nautilus.scalar.rewriting.states.fading_columns import FadingColumns
 from nautilus.scalar.rewriting.states.infinities import without_infinities
 from nautilus.scalar.rewriting.states.last import last_state, with_last
 from nautilus.scalar.rewriting.states.pairs import Pairs, weights
 
 TOGETHER: Final = 256  # columns of a chain of two products in one kernel
-ZERO: Final = 4096  # the mark of a factor that is 0, more than there are steps in a chunk
-UNIT: Final = 256.0  # coarse parts of exponents are multiples of 1 / UNIT; sums of 512 of at most 128 are exact in f32
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +35,31 @@ class Found:
     """A matrix state whose decay is ``exp(exponent)``; no exponent: it does not decay.
 
     ``marks``: None where the decay has the sign of an exponential; else it is ``exp(exponent)`` times a sign, and
-    ``marks`` is :data:`ZERO` where it is 0, 1 where it is negative, and 0 elsewhere.
+    ``marks`` is ``ZERO`` (:mod:`.decays`) where it is 0, 1 where it is negative, and 0 elsewhere.
+
+    ``column_exponent``: that of the factor of the decay in which columns differ; None where they do not.
+
+    ``short``: the type of 16 bits of all operands, None where there is none.  ``types``: those of some of them.
+    ``computed``: the number of operands that are computed from tensors of that type.
     """
 
     state: MatrixState
     exponent: Expr | None
     marks: Expr | None = None
+    column_exponent: Expr | None = None
+    short: DType | None = None
+    types: frozenset[DType] = frozenset()
+    computed: int = 0
 
     @property
     def by_row(self) -> bool:
         """Whether rows decay by different factors."""
         return self.exponent is not None and bool(free_vars(self.exponent) & {a.name for a in self.state.rows})
+
+    @property
+    def by_column(self) -> bool:
+        """Whether columns decay by different factors."""
+        return self.column_exponent is not None
 
 
 def short_type(m: MatrixState) -> DType | None:
@@ -55,21 +67,22 @@ def short_type(m: MatrixState) -> DType | None:
 
     ``x`` meets ``u`` and what readers sum, so that it may be computed where these have elements of 16 bits.
     """
-    operands = _operands(m) if m.correction is not None else _operands(m)[1:]
+    operands = operands_of(m) if m.correction is not None else operands_of(m)[1:]
     types = short_types(m)
-    return next(iter(types)) if all(map(_halves, operands)) and len(types) == 1 else None
+    return next(iter(types)) if all(map(halves, operands)) and len(types) == 1 else None
 
 
 def short_types(m: MatrixState) -> frozenset[DType]:
     """The types of 16 bits of elements in products of matrices."""
-    return frozenset[DType]().union(*map(_halves, _operands(m)))
+    return frozenset[DType]().union(*map(halves, operands_of(m)))
 
 
-def _operands(m: MatrixState) -> tuple[Expr, ...]:
+def operands_of(m: MatrixState) -> tuple[Expr, ...]:
+    """What products of matrices multiply: what a step adds, and what readers sum."""
     return (m.x, m.u, *(r.inside for r in m.readers))
 
 
-def _halves(e: Expr) -> frozenset[DType]:
+def halves(e: Expr) -> frozenset[DType]:
     """The types of 16 bits of tensors whose elements are factors of ``e``."""
     found = (strip_conversions(f) for f in factors(e))
     return frozenset(x.dtype for x in found if isinstance(x, Load) and x.dtype.is_half)
@@ -87,7 +100,7 @@ class StateChunks:
     """
 
     def __init__(self, program: Program, k: Kernel, found: Found, length: int, rounds: bool) -> None:
-        self.given, self.kernel, self.m, self.w, self.length = program, k, found.state, found.exponent, length
+        self.given, self.kernel, self.m, self.length = program, k, found.state, length
         m = self.m
         self.steps = volume((m.time,))
         self.count = -(-self.steps // length)
@@ -102,23 +115,22 @@ class StateChunks:
         self.source = unused(f"{self.t}_until", taken | {self.s, self.chunk, self.place})
         self.buffers: list[Buffer] = []
         self.kernels: list[Kernel] = []
-        self.short = short_type(m) if rounds else None
-        self.varies = self.w is not None and self.t in free_vars(self.w)
-        used = frozenset[str]() if self.w is None else free_vars(self.w)
-        outer, rows = (tuple(a for a in axes if a.name in used) for axes in (m.outer, m.rows))
-        self.decaying = outer, rows
-        self.by_row = found.by_row
-        self.stores_pairs = found.by_row or volume(m.columns) > TOGETHER
-        self.sums: tuple[str, ...] = ()  # of exponents, in parts
-        self.marks, self.counts = found.marks, ""  # the running sums of marks
+        self.short = found.short if rounds else None
+        self.by_row, self.given_decays = found.by_row, found
+        self.stores_pairs = found.by_row or found.by_column or volume(m.columns) > TOGETHER
+        self.decay: Decays | None = None  # of rows and heads
+        self.fade: Decays | None = None  # of columns
         self.found: Buffer | None = None  # corrections
         self.place_of: Callable[[Expr], tuple[Expr, Expr]] = lambda t: (t, t)
 
     def program(self) -> Program:
         """The program with the definitions in place of the steps."""
         m = self.m
-        if self.varies:
-            self.running()
+        decays = self.given_decays
+        if decays.exponent is not None:
+            self.decay = Decays(self, decays.exponent, decays.marks)
+        if decays.column_exponent is not None:
+            self.fade = Decays(self, decays.column_exponent, None, "column_")
         states = entry = None
         if m.correction is not None:
             corrections = Corrections(self)
@@ -154,95 +166,17 @@ class StateChunks:
         return out
 
     # -- products of the decay --------------------------------------------------------------------
-    def running(self) -> None:
-        """The running sums of exponents in each chunk, in parts (module docstring)."""
-        m, w = self.m, self.w
-        assert w is not None
-        u, c = Var(self.source), Var(self.place)
-        at = calc("add", calc("mul", Var(self.chunk), self.length), u)
-        inside = calc("lt", at, self.steps) if self.steps % self.length else None
-        guard = conjunction((calc("le", *((c, u) if m.reverse else (u, c))), inside))
-        outer, rows = self.decaying
-        par = (*outer, self.axis(self.chunk, self.count), self.axis(self.place, self.length), *rows)
-        red = (self.axis(self.source, self.length),)
-        w = substitute(w, {self.t: at})
-        if self.marks is not None:
-            self.counts = self.define("marks", par, substitute(self.marks, {self.t: at}), red, guard).name
-        if self.short is not None:
-            self.sums = (self.define("exponent", par, w, red, guard).name,)
-            return
-        scaled = Op("round", (Op("mul", (w, Const(UNIT, self.dtype)), self.dtype),), self.dtype)
-        coarse = Op("mul", (scaled, Const(1.0 / UNIT, self.dtype)), self.dtype)
-        fine = Op("sub", (w, coarse), self.dtype)
-        parts = (("exponent_coarse", coarse), ("exponent_fine", fine))
-        self.sums = tuple(self.define(name, par, part, red, guard).name for name, part in parts)
-
-    def power(self, e: Expr, marks: Expr | None) -> Expr:
-        """The product of factors whose exponents add to ``e`` and whose marks add to ``marks``."""
-        least = Op("max", (e, Const(math.log(LEAST), self.dtype)), self.dtype)
-        made = Op("exp", (least,), self.dtype)
-        if marks is None:
-            return made
-        sign = calc("sub", 1, calc("mul", 2, calc("mod", marks, 2)))
-        kept = Op("cast", (calc("lt", marks, ZERO),), DType.I32)
-        return multiplied(made, Op("cast", (calc("mul", kept, sign),), self.dtype))
-
-    def until(self, t: Expr, before: bool = False) -> tuple[Expr, ...]:
-        """The parts of the sum of exponents in the chunk of ``t``, to its step; ``before``: to the step before it."""
-        return self.sums_until(self.sums, self.dtype, t, before)
-
-    def marks_until(self, t: Expr, before: bool = False) -> Expr:
-        """The sum of the marks of decays in the chunk of ``t``, as :meth:`until`."""
-        return self.sums_until([self.counts], DType.I32, t, before)[0]
-
-    def sums_until(self, names: Sequence[str], dtype: DType, t: Expr, before: bool) -> tuple[Expr, ...]:
-        """The elements of the running sums ``names``, as :meth:`until`."""
-        place: Expr = calc("mod", t, self.length)
-        far = 0 if not before else 1 if self.m.reverse else -1
-        outer, rows = ([Var(a.name) for a in axes] for axes in self.decaying)
-        index = (*outer, calc("floordiv", t, self.length), calc("add", place, far) if far else place, *rows)
-        found = [Load(name, index, dtype, self.m.span) for name in names]
-        if not before:
-            return tuple(found)
-        inside = calc("lt", place, self.length - 1) if self.m.reverse else calc("lt", integer(0), place)
-        if self.m.reverse and self.steps % self.length:
-            inside = calc("and", inside, calc("lt", calc("add", t, 1), self.steps))
-        return tuple(calc("select", inside, x, number(0, dtype)) for x in found)
-
-    def repeated(self, steps: Expr) -> Expr:
-        """The product of ``steps`` decays that do not depend on the step."""
-        assert self.w is not None
-        marks = None if self.marks is None else calc("mul", self.marks, steps)
-        return self.power(Op("mul", (Op("cast", (steps,), self.dtype), self.w), self.dtype), marks)
-
     def behind(self, s: Expr, t: Expr, before: bool = False) -> Expr | None:
         """``G(s, t)``; ``before``: up to the step before ``t``."""
-        if self.w is None:
-            return None
-        if not self.varies:
-            far = calc("sub", s, t) if self.m.reverse else calc("sub", t, s)
-            return self.repeated(calc("sub", far, 1) if before else far)
-        both = zip(self.until(t, before), self.until(s), strict=True)
-        total = _total([Op("sub", pair, self.dtype) for pair in both])
-        marks = None if self.marks is None else calc("sub", self.marks_until(t, before), self.marks_until(s))
-        return self.power(total, marks)
+        return None if self.decay is None else self.decay.behind(s, t, before)
 
     def entering(self, t: Expr, before: bool) -> Expr | None:
         """The product of the factors from the first step of the chunk to ``t``; ``before``: to the step before it."""
-        if self.w is None:
-            return None
-        if not self.varies:
-            within = calc("mod", t, self.length)
-            done = calc("sub", self.length - 1, within) if self.m.reverse else within
-            return self.repeated(done if before else calc("add", done, 1))
-        marks = None if self.marks is None else self.marks_until(t, before)
-        return self.power(_total(self.until(t, before)), marks)
+        return None if self.decay is None else self.decay.entering(t, before)
 
     def whole(self, chunk: Expr) -> Expr | None:
         """The product of all factors of a chunk that another one follows."""
-        if self.w is None or self.varies:
-            return self.entering(self.last(chunk), before=False)
-        return self.repeated(integer(self.length))
+        return None if self.decay is None else self.decay.whole(chunk)
 
     def last(self, chunk: Expr) -> Expr:
         """The position of the last step of a chunk that another one follows."""
@@ -276,9 +210,15 @@ class StateChunks:
         if self.by_row and factor is not None:
             t = calc("add", calc("mul", chunk, self.length), place)
             moved = product_of([f for f in (self.behind(t, self.last(chunk)), substitute(m.x, {self.t: t})) if f])
-            made = self.operand_of("operand", moved, t)
+            made = self.operand_of("operand", moved, t, m.rows)
             outer, rows = ([Var(a.name) for a in axes] for axes in (m.outer, m.rows))
             factor, x = None, self.element(made, (*outer, of, place, *rows))
+        if self.fade is not None:
+            t = calc("add", calc("mul", chunk, self.length), place)
+            faded = multiplied(self.fade.behind(t, self.last(chunk)), substitute(m.u, {self.t: t}))
+            made = self.operand_of("column_operand", faded, t, m.columns)
+            outer, columns = ([Var(a.name) for a in axes] for axes in (m.outer, m.columns))
+            u = self.element(made, (*outer, of, place, *columns))
         parts = [f for f in (factor, scale, x, u) if f is not None]
         par = (*m.outer, self.axis(self.chunk, self.count - 1), *m.rows, *m.columns)
         inside = calc("lt", at, self.steps) if m.reverse and self.steps % self.length else None
@@ -296,8 +236,8 @@ class StateChunks:
         before = calc("add", here, 1) if m.reverse else calc("sub", here, 1)
         sums = Load(added.name, (*outer, here if m.reverse else before, *own), self.dtype, m.span)
         old: Expr = Load(state.name, (*outer, before, *own), self.dtype, m.span)
-        factor = self.whole(before)
-        moved = old if factor is None else Op("mul", (factor, old), self.dtype)
+        factors_ = (self.whole(before), None if self.fade is None else self.fade.whole(before))
+        moved = product_of([*(f for f in factors_ if f is not None), old])
         later = calc("lt", integer(0), chunk)
         value = calc("select", later, Op("add", (moved, sums), self.dtype), self.initial)
         body: list[Stmt] = [Store(state.name, (*outer, here, *own), value, None, m.span)]
@@ -367,6 +307,8 @@ class StateChunks:
         factor = None if self.by_row else self.behind(earlier, later, r.before)
         parts = [f for f in (factor, scale and substitute(scale, {self.t: earlier})) if f is not None]
         made = weights(self, r.target.name, Pairs(self, r.target.name, r.inside, x, r.before), parts, r.before)
+        if self.fade is not None:
+            return FadingColumns(self, r.target.name, self.fade, made, r.before).value()
         weight = self.element(made, [*(Var(a.name) for a in m.outer), chunk, place, source])
         guard = conjunction((self.in_order(place, source, r.before), self.inside_of(s) if m.reverse else None))
         par = (*m.outer, m.time, *m.columns)
@@ -393,11 +335,12 @@ class StateChunks:
         factor = self.entering(t, r.before)
         q = r.inside
         if factor is not None and self.by_row:
-            moved = self.operand_of(f"{r.target.name}_moved", multiplied(r.inside, factor), t, by_chunk=False)
+            moved = self.operand_of(f"{r.target.name}_moved", multiplied(r.inside, factor), t, m.rows, by_chunk=False)
             q = self.element(moved, [Var(a.name) for a in (*m.outer, m.time, *m.rows)])
         carried = self.define(f"{r.target.name}_carried", par, multiplied(q, read), m.rows)
         found: Expr = Load(carried.name, tuple(index), self.dtype, m.span)
         found = found if factor is None or self.by_row else multiplied(factor, found)
+        found = found if self.fade is None else multiplied(self.fade.entering(t, r.before), found)
         if not r.before or m.initial is not None:
             return found
         inside = calc("lt", t, (self.count - 1) * self.length) if m.reverse else calc("le", self.length, t)
@@ -447,15 +390,15 @@ class StateChunks:
         self.kernels.append(kernel_of(Def(b.name, b, tuple(par), (), None, value, None, self.m.span)))
         return b
 
-    def operand_of(self, suffix: str, value: Expr, t: Expr, by_chunk: bool = True) -> Buffer:
-        """The factor ``value`` of a product of matrices at the position ``t``, 0 beyond the last one, by rows.
+    def operand_of(self, suffix: str, value: Expr, t: Expr, axes: Sequence[Axis], by_chunk: bool = True) -> Buffer:
+        """The factor ``value`` of a product of matrices at the position ``t``, 0 beyond the last one, along ``axes``.
 
         ``by_chunk``: for each chunk and place, else for each step.
         """
         inside = self.inside_of(t) if by_chunk else None
         value = value if inside is None else calc("select", inside, value, number(0, self.dtype))
         steps = (self.axis(self.chunk, self.count), self.axis(self.place, self.length)) if by_chunk else (self.m.time,)
-        return self.rounded_elementwise(suffix, (*self.m.outer, *steps, *self.m.rows), value)
+        return self.rounded_elementwise(suffix, (*self.m.outer, *steps, *axes), value)
 
     def rounded_elementwise(self, suffix: str, par: Sequence[Axis], value: Expr) -> Buffer:
         """A tensor of ``value`` with the 16 bits that factors of products of matrices have."""
@@ -489,10 +432,3 @@ class StateChunks:
 
 def _name(x: Reader | Def) -> str:
     return x.target.name if isinstance(x, Reader) else x.name
-
-
-def _total(parts: Sequence[Expr]) -> Expr:
-    total, *others = parts
-    for x in others:
-        total = Op("add", (total, x), total.dtype)
-    return total

@@ -46,15 +46,16 @@ def last_state(c: StateChunks, entry: Buffer | None) -> Buffer:
     inside = calc("lt", at, c.steps) if c.steps % c.length else None
     axes = {a.name: a for a in (*m.outer, *m.rows, *m.columns)}
     par = tuple(axes[name] for name in m.order if name != m.time.name)
-    parts = [f for f in (c.behind(at, t), *c.added(at)) if f is not None]
+    faded = None if c.fade is None else c.fade.behind(at, t)
+    parts = [f for f in (c.behind(at, t), faded, *c.added(at)) if f is not None]
     value: Expr = c.read(c.define("last_added", par, product_of(parts), (c.axis(c.place, c.length),), inside), par)
     if entry is not None:
         columns_first = m.correction is not None
         own = (*m.columns, *m.rows) if columns_first else (*m.rows, *m.columns)
         outer, columns = ([Var(a.name) for a in axes] for axes in (m.outer, own))
         before: Expr = Load(entry.name, (*outer, integer(chunk), *columns), c.dtype, m.span)
-        factor = c.entering(t, before=False)
-        moved = before if factor is None else product_of([factor, before])
+        left = (c.entering(t, before=False), None if c.fade is None else c.fade.entering(t, before=False))
+        moved = product_of([*(f for f in left if f is not None), before])
         value = Op("add", (moved, value), c.dtype)
     return c.elementwise("last", par, value)
 

@@ -108,7 +108,7 @@ class Pairs:
         later, earlier = c.behind(boundary, t, self.before), c.behind(t, boundary)
         assert later is not None and earlier is not None
         sides = (product_of([f, substitute(e, {c.t: t})]) for f, e in ((later, self.q), (earlier, self.x)))
-        return c.operand_of(f"{self.name}_sides_{size}", calc("select", far, *sides), t)
+        return c.operand_of(f"{self.name}_sides_{size}", calc("select", far, *sides), t, self.m.rows)
 
     # -- definitions ------------------------------------------------------------------------------
     def blocks(self, size: int) -> Axis:

@@ -42,6 +42,8 @@ STABILISED = GATE.replace(
     "recur {", "recur m[h, t] = max(g[h, t] / 4 + m[h, t - 1], q[h, t, 0]) if t > 0 else q[h, 0, 0]\nrecur {"
 ).replace("sigmoid(g[h, t])", "exp(g[h, t] / 4 + (m[h, t - 1] if t > 0 else 0) - m[h, t])")
 ROWS = GATE.replace("sigmoid(g[h, t])", "exp(-exp(g[h, t] + k[h, t, d]))")
+COLUMNS = GATE.replace("sigmoid(g[h, t])", "sigmoid(g[h, t] * v[h, t, e])")
+BOTH = GATE.replace("sigmoid(g[h, t])", "exp(-exp(g[h, t] + k[h, t, d]) + min(v[h, t, e], 0))")
 DELTA = """
 dim H = 2, T = 50, D = 4, E = 3
 input q: f32[H, T, D], k: f32[H, T, D], v: f32[H, T, E], g: f32[H, T], beta: f32[H, T]
@@ -130,6 +132,12 @@ LAST = {
         ("a constant decay", GATE.replace("sigmoid(g[h, t])", "0.9").replace(", g: f32[H, T]", ""), "T - 1"),
         ("a negative decay", GATE.replace("sigmoid(g[h, t])", "tanh(g[h, t])"), "T - 1"),
         ("a decay of each row", ROWS, "T - 1"),
+        ("a decay of each column", COLUMNS, "T - 1"),
+        (
+            "a decay of each row and each column, downwards",
+            BOTH.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1"),
+            "0",
+        ),
         ("a delta rule", DELTA, "T - 1"),
         ("a delta rule, downwards", DELTA_BACK, "0"),
         ("a delta rule of each row", DELTA_ROWS, "T - 1"),
@@ -148,6 +156,8 @@ INITIAL = {
         ("the state before", PREVIOUS),
         ("a negative decay", GATE.replace("sigmoid(g[h, t])", "tanh(g[h, t])")),
         ("a decay of each row", ROWS),
+        ("a decay of each column", COLUMNS),
+        ("a decay of each row and each column", BOTH),
         ("the last state", LAST["a gate, and the last state"]),
         ("a delta rule", DELTA_INSIDE),
         (
@@ -230,6 +240,20 @@ CASES = {
     "a decay of each row": ROWS,
     "a decay of each row, downwards": BACK.replace("sigmoid(g[h, t])", "sigmoid(g[h, t] * k[h, t, d])"),
     "a decay of each row, and the state before": PREVIOUS.replace("sigmoid(g[h, t])", "sigmoid(g[h, t] * k[h, t, d])"),
+    "a decay of each column": COLUMNS,
+    "a decay of each column, downwards": COLUMNS.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1"),
+    "a decay of each column, and the state before": PREVIOUS.replace("sigmoid(g[h, t])", "sigmoid(v[h, t, e])"),
+    "a decay of each step and each column": GATE.replace("sigmoid(g[h, t])", "tanh(g[h, t]) * exp(-exp(v[h, t, e]))"),
+    "a decay of each row and each column": BOTH,
+    "a decay of each row and each column, downwards": BOTH.replace("t - 1", "t + 1").replace("t > 0", "t < T - 1"),
+    "a promise of each column": GATE.replace("sigmoid(g[h, t])", "w[h, e]").replace("g: f32[H, T]", "w: f32[H, E]")
+    + "assume 0.125 <= w[h, e] <= 1\n",
+    "a decay of each column that is a tensor": COLUMNS.replace(
+        "recur {", "a[h, t, e] = 1 - sigmoid(v[h, t, e])\nrecur {"
+    )
+    .replace("sigmoid(g[h, t] * v[h, t, e])", "a[h, t, e]")
+    .replace("* v[h, t, e]\n", "* (1 - a[h, t, e])\n")
+    .replace(", g: f32[H, T]", ""),
     "a promise of each row": GATE.replace("sigmoid(g[h, t])", "w[h, d]").replace("g: f32[H, T]", "w: f32[H, D]")
     + "assume 0 <= w[h, d] <= 1\n",
     "a decay of each head": GATE.replace("sigmoid(g[h, t])", "exp(-softplus(g[h, 0]))"),
@@ -254,7 +278,10 @@ OTHERS = {
     "a decay of any size": GATE.replace("sigmoid(g[h, t])", "g[h, t]"),
     "a gate relative to the maximum of others": STABILISED.replace("max(g[h, t] / 4 +", "max(g[h, t] / 8 +"),
     "a gate relative to a minimum": STABILISED.replace("max(g[h, t]", "min(g[h, t]"),
-    "a decay of each column": GATE.replace("sigmoid(g[h, t])", "sigmoid(v[h, t, e])"),
+    "a decay of each column that may be 0": GATE.replace("sigmoid(g[h, t])", "max(tanh(v[h, t, e]), 0)"),
+    "a product of decays of which one may be above 1": GATE.replace(
+        "sigmoid(g[h, t])", "(1 + sigmoid(k[h, t, d])) * (0.5 - sigmoid(v[h, t, e]) / 2)"
+    ),
     "a decay of each element": GATE.replace("sigmoid(g[h, t])", "sigmoid(k[h, t, d] + v[h, t, e])"),
     "a step that forgets the state": GATE.replace("if t > 0 else", "if t > 0 and g[h, t] > 0 else"),
     "a state in the middle": LAST["a gate, and the last state"].replace("T - 1, d, e] + 1", "T - 2, d, e] + 1"),
@@ -321,6 +348,28 @@ def test_products_of_pairs_are_stored_beside_many_columns(name: str, monkeypatch
     agree(spec, after, inputs, 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("operands", "output", "short"),
+    [
+        ("silu", "bf16", True),
+        ("silu", "f32", False),
+        ("softmax[d]", "bf16", True),
+        ("f32", "bf16", True),
+    ],
+)
+def test_operands_that_are_computed_have_16_bits_before_outputs_of_16_bits(
+    operands: str, output: str, short: bool
+) -> None:
+    made = "k[h, t, d] = silu(key[h, t, d])\nv[h, t, e] = silu(value[h, t, e])\nrecur {"
+    text = GATE.replace("q: f32", "query: bf16").replace("k: f32", "key: bf16").replace("v: f32", "value: bf16")
+    text = text.replace("recur {", f"q[h, t, d] = {operands}(query[h, t, d])\n{made}")
+    spec = load_text(text.replace("Y: f32", f"Y: {output}"))
+    program = JoinRecurrences().apply(lower(spec))
+    (found,) = (f for k in program.kernels if (f := matrix_recurrence(program, k, spec)) is not None)
+    assert (found.short is DType.BF16) is short
+    assert found.state.readers[0].finite is operands.startswith("softmax")
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_stay_as_they_are(name: str) -> None:
     before, after = chunked(load_text(OTHERS[name]))
@@ -338,6 +387,9 @@ def test_others_stay_as_they_are(name: str) -> None:
         "a decay that may be 0",
         "a decay of each row",
         "a decay of each row, downwards",
+        "a decay of each column",
+        "a decay of each column, downwards",
+        "a decay of each row and each column",
         "a delta rule",
         "a delta rule, downwards",
         "a delta rule with two keys",

@@ -47,6 +47,24 @@ SPECS = {
     .replace("+ k[h, t, d] * v", "+ (1 - sigmoid(k[h, t, d])) * v")
     .replace("t - 1", "t + 1")
     .replace("t > 0", "t < T - 1"),
+    "a gate of each column": GATES.replace("sigmoid(g[h, t])", "sigmoid(v[h, t, e])"),
+    "gates of each row and of each column, downwards, and values that are computed": GATES.replace(
+        "sigmoid(g[h, t])", "sigmoid(k[h, t, d]) * sigmoid(v[h, t, e])"
+    )
+    .replace("* v[h, t, e]\n", "* silu(v[h, t, e])\n")
+    .replace("output Y: f32", "output Y: bf16")
+    .replace("t - 1", "t + 1")
+    .replace("t > 0", "t < T - 1"),
+    "slots with a softmax between two states": """
+dim T = 70, D = 32, M = 16
+input q: bf16[T, D], k: bf16[T, D], v: bf16[T, D], f: bf16[T, M]
+output o: bf16[T, D]
+a[t, m] = sigmoid(f[t, m])
+recur K[t, m, i: D] = a[t, m] * (K[t - 1, m, i] if t > 0 else 0) + (1 - a[t, m]) * k[t, i]
+p[t, m] = softmax[m](sum[i](q[t, i] * K[t, m, i]))
+recur V[t, m, j: D] = a[t, m] * (V[t - 1, m, j] if t > 0 else 0) + (1 - a[t, m]) * v[t, j]
+o[t, j] = sum[m](p[t, m] * V[t, m, j])
+""",
     "a delta rule of normalised keys": DELTA.replace("k: bf16[H, T, D]", "key: bf16[H, T, D]")
     .replace("recur {", "k[h, t, d] = l2_norm[d](key[h, t, d], 1e-6)\nrecur {")
     .replace("assume abs(k[h, t, d]) < inf\n", ""),
