@@ -70,11 +70,13 @@ class PlainLoads:
     """The sectors that loads into registers move, counted in the order of the kernel's ops.
 
     ``moved``: bytes of sectors a tile, by buffer.  ``gathered``: the same of elements whose places are read.
+    ``anywhere``: a whole sector for each element that is read from a place of its own.
     """
 
     def __init__(self, kernel: MemKernel) -> None:
         self.moved: dict[str, float] = {}
         self.gathered: dict[str, float] = {}
+        self.anywhere: dict[str, float] = {}
         self._places, self._read, self._layouts = _places(kernel), _read_values(kernel), kernel.layouts
         self._near: dict[object, float] = {}
 
@@ -87,13 +89,16 @@ class PlainLoads:
         """End a body; ``around``: the result of ``enter``."""
         self._near = around
 
-    def add(self, buffer: Buffer, op: GlobalLoad, times: float) -> float:
+    def add(self, buffer: Buffer, op: GlobalLoad, times: float, alone: float) -> float:
         """Count the sectors of ``op``, and return the cycles in which L1 looks up its lines for one warp.
 
+        ``alone``: the bytes of whole sectors of its elements, where each is read from a place of its own, else 0.
         L1 finds a line of an instruction in a cycle.  What one instruction leaves of a sector, later ones of the warp
         find in L1, and so do loads of the same body from other columns of rows of one sector.  Of the lines of a small
         table, lanes that choose anywhere choose some several times.
         """
+        if alone:
+            self.anywhere[op.buffer] = self.anywhere.get(op.buffer, 0.0) + times * alone
         layout = self._layouts[op.result.layout]
         index = tuple(rewrite(e, self._position) for e in op.index)
         whole = sectors(buffer, index, layout, layout.registers, self._places)

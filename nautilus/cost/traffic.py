@@ -59,7 +59,7 @@ def traffic(module: MemModule, work: Work, slots: int, m: Machine, l1_bytes: flo
     once = sum(_once(b.distinct * scale, size, m) for size, b, x in zip(sizes, boxes, small, strict=True) if x)
     large = [b for b, x in zip(boxes, small, strict=True) if not x]
     read = total if total <= m.l2_bytes or not large else once + _dram_reads(large, waves, m.l2_bytes) * scale
-    read += _read_again(work, boxes, slots, m.l2_bytes) * work.tiles
+    read += _read_again(module, work, boxes, slots, m.l2_bytes) * work.tiles
     written = float(sum(_size(module, name) for name in work.stored))
     found = _through_l1(module, work, boxes, slots, m, l1_bytes) * work.tiles
     return Traffic(l2, min(read, max(l2, 1.0)) + written, written, found)
@@ -92,13 +92,17 @@ def _once(distinct: float, size: int, m: Machine) -> float:
     return min(distinct, size) if size <= KEPT * m.l2_bytes else distinct
 
 
-def _read_again(work: Work, boxes: Sequence[_Box], slots: int, l2_bytes: float) -> float:
+def _read_again(module: MemModule, work: Work, boxes: Sequence[_Box], slots: int, l2_bytes: float) -> float:
     """Bytes a tile that a block loads from memory again, because the boxes of all blocks do not stay in L2.
 
-    The rest of the cache holds what the blocks write (:data:`KEPT`).
+    The rest of the cache holds what the blocks write (:data:`KEPT`).  A small table of which all blocks read elements
+    anywhere stays (:data:`SMALL`).
     """
-    once = sum(float(np.mean(b.size)) for b in boxes)
-    again = float(np.mean(work.consumer.read)) - once
+    sizes = [(name, float(np.mean(b.size))) for (name, _), b in zip(work.loads, boxes, strict=True)]
+    once = sum(size for _, size in sizes)
+    tables = {name: read for name, read in work.anywhere.items() if _size(module, name) <= SMALL * l2_bytes}
+    found = sum(max(0.0, read - sum(x for n, x in sizes if n == name)) for name, read in tables.items())
+    again = float(np.mean(work.consumer.read)) - once - found
     return max(0.0, again) * max(0.0, 1.0 - KEPT * l2_bytes / max(1.0, slots * once))
 
 

@@ -100,6 +100,7 @@ class Work:
     stored: frozenset[str] = field(default_factory=frozenset)
     moved: Mapping[str, float] = field(default_factory=dict)  # bytes of sectors that plain loads of a tile move
     gathered: Mapping[str, float] = field(default_factory=dict)  # those of elements whose places are read
+    anywhere: Mapping[str, float] = field(default_factory=dict)  # whole sectors of elements that lie alone
     combines: bool = False  # independent warps compute partial results that their block combines (split-K)
 
 
@@ -169,7 +170,7 @@ class Counter:
             self.tiles, self.counts, self.reads.boxes, units, self.warps, self._separate_tiles(consumers), self.order,
             bool(consumers), self._ordered(consumers), pipelined, self.pipelines, max(1.0, self.iteration_bytes),
             min(self.tiles, MOST_TILES), self.kernel.cluster if shares_loads(self.kernel) else 1,
-            frozenset(self.stored), self.plain.moved, self.plain.gathered,
+            frozenset(self.stored), self.plain.moved, self.plain.gathered, self.plain.anywhere,
         )  # fmt: skip
 
     def _split_k_block(self, r: Role) -> Work:
@@ -181,7 +182,7 @@ class Counter:
         return Work(
             self.tiles, self.counts, self.reads.boxes, r.consumers, self.warps, False, self.order, False, False,
             pipelined, self.pipelines, max(1.0, self.iteration_bytes), min(self.tiles, MOST_TILES), 1,
-            frozenset(self.stored), self.plain.moved, self.plain.gathered, True,
+            frozenset(self.stored), self.plain.moved, self.plain.gathered, self.plain.anywhere, True,
         )  # fmt: skip
 
     def role(self, r: Role) -> None:
@@ -326,9 +327,9 @@ class Counter:
                 around = alone(self.shapes[buffer], op, self.axes) * size / r.type.dtype.bytes
                 c.read = c.read + times * (size + around) * share
                 self.unpipelined[r.name] = float(np.mean(share) * size) * self.unrolled
-                each = 1.0 if op.shift is None else SHIFTED
-                self.elementwise(times, self.warps * (each * self.registers(r) / max(1, op.vec) + 4))
-                found = self.plain.add(self.shapes[buffer], op, float(np.mean(times * share)))
+                registers = self.registers(r) * (1.0 if op.shift is None else SHIFTED)
+                self.elementwise(times, self.warps * (registers / max(1, op.vec) + 4))
+                found = self.plain.add(self.shapes[buffer], op, float(np.mean(times * share)), around and size + around)
                 c.finds = c.finds + times * share * self.warps * found
             case ma.GlobalStore(buffer=buffer):
                 if np.any(times):

@@ -55,6 +55,7 @@ def decide_between(
     return replace(
         given,
         inline=_joined([s.inline for s in found]),
+        scatters=_joined([s.scatters for s in found]),
         copies=_joined([s.copies for s in found]),
         packs=_joined([s.packs for s in found]),
         splits=_joined([s.splits for s in found]),
@@ -81,6 +82,7 @@ def _within(schedule: Schedule | None, part: Program) -> Schedule | None:
     return replace(
         schedule,
         inline=None if schedule.inline is None else tuple(n for n in schedule.inline if n in names),
+        scatters=None if schedule.scatters is None else tuple(n for n in schedule.scatters if n in names),
         copies=None if schedule.copies is None else tuple(c for c in schedule.copies if c.op in names & temps),
         packs=None if schedule.packs is None else tuple(p for p in schedule.packs if p.op in names),
         splits=None if schedule.splits is None else tuple(s for s in schedule.splits if s.op in names),

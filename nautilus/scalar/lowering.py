@@ -233,7 +233,8 @@ class _Lowering:
 
     def temp(self, e: Reduce, scope: Scope, path: tuple[Expr, ...], name: str) -> Load:
         """A load of the temp that holds ``e`` (no Reduce inside), made if there is none yet."""
-        e = self.guarded(e, scope, path)
+        if self.key(e, scope) not in self.shared:  # else it is evaluated anyway, as by the condition of a choice
+            e = self.guarded(e, scope, path)
         key = self.key(e, scope)
         order = self.occurrence(e, scope)
         if key not in self.shared:

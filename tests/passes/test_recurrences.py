@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from nautilus.core.buffers import Space
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import CopyPlan, Schedule
-from nautilus.passes.recurrences import derive_between
+from nautilus.passes.recurrences import decide_between, derive_between
+from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.operands.rematerialise import Rematerialise
 from nautilus.scalar.rewriting.recurrences import part_of, parts
 from nautilus.scalar.text import parse_program
@@ -76,3 +78,16 @@ def test_copies_whose_readers_are_in_another_part_are_not_made() -> None:
     assert [[k.name for k in part] for part in parts(program)] == [["A", "D"], ["h"], ["Y"]]
     made, _ = derive_between(lambda part, s: (Rematerialise(s).apply(part), ()), program, schedule)
     assert made.kernels == program.kernels
+
+
+def test_each_part_has_its_scatters() -> None:
+    """A part is told of its own scatters alone, and those that it chooses are in the schedule of the program."""
+    program, given = parse_program(BETWEEN), Schedule(scatters=("A", "other"))
+    told: list[Schedule | None] = []
+
+    def decide(part: Program, schedule: Schedule | None, fallbacks: Fallbacks) -> tuple[Schedule, Fallbacks]:
+        told.append(schedule)
+        return Schedule(scatters=("Y",)), fallbacks
+
+    made, _ = decide_between(decide, program, given, NO_FALLBACKS)
+    assert [s.scatters for s in told if s is not None] == [("A",)] and made.scatters == ("Y",)

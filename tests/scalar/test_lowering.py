@@ -107,6 +107,13 @@ GUARDS = {
 }
 
 
+def test_a_sum_that_a_condition_reads_is_computed_once() -> None:
+    """Its reads may be out of range, so a branch alone would have a sum under the condition."""
+    text = "dim N = 4, E = 6, D = 3\ninput X: f32[N, D], col: i32[E], ptr: i32[N + 1]\noutput Y: f32[N, D]\n"
+    p = lower(load_text(text + "Y[n, d] = leaky_relu(sum[e: ptr[n] .. ptr[n + 1]](X[col[e], d]), 0.2)\n"))
+    assert kernels(p) == ["Y_sum", "Y"]
+
+
 @pytest.mark.parametrize("term", GUARDS)
 def test_a_structural_zero_becomes_a_guard_of_the_sum_that_reads_it(term: str) -> None:
     spec = load_text(STRUCTURAL.replace("TERM", term))

@@ -48,6 +48,9 @@ from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.windows.count_terms import CountTerms
 from nautilus.scalar.passes.windows.expand_gathers import ExpandGathers
+
+
+from nautilus.scalar.passes.windows.join_shifts import JoinShifts
 from nautilus.scalar.passes.windows.restrict_products import RestrictProducts
 from nautilus.scalar.passes.windows.separate_windows import SeparateWindows
 from nautilus.scalar.rewriting import find_defs
@@ -63,7 +66,7 @@ def passes(precision: str = "fast", schedule: Schedule | None = None, spec: Spec
         *(Simplify(), Inline(schedule), Simplify(), ChooseTerms(spec), ExpandGathers(spec), UnrollReductions()),
         CountTerms(),
         *(SplitSums(spec), Factor(schedule), Simplify()),
-        *(SeparateWindows(), SeparateDigits(spec)),
+        *(JoinShifts(), SeparateWindows(), SeparateDigits(spec)),
         *(OrderContractions(spec=spec), Simplify(), JoinSums(), JoinGroups(spec), JoinDigits()),
         *(RestrictProducts(), SinkGathers(), AddUnitAxes(), ScaleProducts()),
         Narrow(schedule, strict=precision == "strict"),

@@ -79,9 +79,24 @@ def _infer_shapes(sym: Symbols, inner: Sequence[ast.Define], define: Define) -> 
                 sym.tensors[name] = replace(before, shape=sym.tensors[name].shape)
     for n in inner:
         if sym.tensors[n.name.id].shape is None:
-            names = ", ".join(f"{b.name}: N" for b in n.axes)
-            message = f"the ranges of the indices of '{n.name.id}' cannot be inferred"
-            sym.error("N0304", message, n.name.span, f"write them: {n.name.id}[{names}]")
+            _report_ranges(sym, n, define)
+
+
+def _report_ranges(sym: Symbols, n: ast.Define, define: Define) -> None:
+    """Report the indices of member ``n`` whose ranges cannot be inferred."""
+    name, before = n.name.id, sym.tensors[n.name.id]
+    unknown = []
+    for b in [b for b in n.axes if b.range is None]:
+        others = tuple(x if x is b or x.range is not None else replace(x, range=ast.Num(1, x.span)) for x in n.axes)
+        with _silent(sym):
+            define(sym, replace(n, axes=others))
+        unknown += [b] if sym.tensors[name].shape is None else []
+        sym.tensors[name] = before
+    for b in unknown:
+        message = f"the range of '{b.name}' cannot be inferred: it indexes no tensor alone but those of the recurrence"
+        sym.error("N0304", message, b.span, f"write its range: [{b.name}: N]")
+    if not unknown:
+        sym.error("N0304", f"the ranges of the indices of '{name}' cannot be inferred", n.name.span, "write them")
 
 
 def _infer_types(sym: Symbols, nodes: Sequence[ast.Define], untyped: Sequence[ast.Define], define: Define) -> None:

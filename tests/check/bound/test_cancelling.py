@@ -120,6 +120,7 @@ def _wrong(ref: object, got: dict[str, Array]) -> compare.Difference | None:
         ("Z[i, j] = 1 / (X[i, j] + Y[i, j])", True),
         ("Z[i, j] = tan(X[i, j] * Y[i, j])", True),
         ("Z[i, j] = Y[i, j] / log(X[i, j] * X[i, j])", True),
+        ("a[i] = argmin[k](X[i, k] * Y[i, k])\nZ[i, j] = Y[i, j] / X[i, a[i]]", False),
     ],
 )
 def test_which_programs_may_cancel(body: str, cancels: bool) -> None:

@@ -109,6 +109,8 @@ class Known:
             return True
         match e:
             case Load(buffer=name):
+                if name not in self.made:
+                    return True  # an input, at a position that imprecise values may decide
                 if name not in self.precise:
                     self.precise[name] = True  # of a recurrence, which has a bound of its own
                     self.precise[name] = self.is_precise(self.made[name])

@@ -93,13 +93,13 @@ def _in_blocks(kernel: MemKernel, buffers: Mapping[str, Buffer], multiprocessors
         return kernel
     elements, terms = max(prod(n) for n in keys.values()), min(prod(op.value.type.shape) for op in stores)
     made = {name: prod(n) for name, n in keys.items()}
+    used = frozenset[str]().union(*(free_vars(e) for op in stores for e in _leading(op, keys[op.buffer])))
     if (tile := _only_coordinate(kernel)) is not None:
         each = max(RUNTIME_TILES, -(-TERMS * elements // terms))
-        return _looped(kernel, buffers, made, _Line(tile, kernel.blocks, ()), each)
+        return kernel if tile in used else _looped(kernel, buffers, made, _Line(tile, kernel.blocks, ()), each)
     digits = _digits(kernel)
     if digits is None:
         return kernel
-    used = frozenset[str]().union(*(free_vars(e) for op in stores for e in _leading(op, keys[op.buffer])))
     free = [d for d in digits if d.name not in used and d.size > 1]
     if not free or not multiprocessors:
         return kernel

@@ -14,11 +14,11 @@ its terms form blocks, which ``partition`` and ``split-residues`` know without r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 from nautilus.core.expr.build import within
-from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.conditions import all_conjuncts, conjunction, short_circuit
 from nautilus.core.expr.nodes import Axis, Expr, Op, Var, free_vars, loads, substitute
 from nautilus.core.index.linear import build, linear
 from nautilus.core.index.sizes import Extent, at_most
@@ -33,7 +33,7 @@ class Keyed:
     """A reduction by its terms: term ``axes`` is combined into the element ``at`` where ``guard`` holds.
 
     ``keys``: the axes of the result that are no axes any more.  ``guard`` contains that ``at`` is inside of the result.
-    ``inside``: that alone.
+    ``inside``: that, and no condition on a reduced axis of which no position depends.
     """
 
     axes: tuple[Axis, ...]
@@ -56,8 +56,9 @@ def keyed(d: Def, shapes: Mapping[str, tuple[Extent, ...]]) -> Keyed | None:
     """
     if d.op is None or d.at is not None or d.guard is None:
         return None
-    rest, solved = list(conjuncts(d.guard)), dict[str, Expr]()
+    rest, solved = list(all_conjuncts(d.guard)), dict[str, Expr]()
     red = {a.name for a in d.red}
+    equations: dict[Expr, str] = {}
     while True:
         now = {name: _index(key) for name, key in solved.items()}
         pairs = ((c, a, _key(substitute(c, now), a.name, red)) for c in rest for a in d.par if a.name not in solved)
@@ -66,27 +67,95 @@ def keyed(d: Def, shapes: Mapping[str, tuple[Extent, ...]]) -> Keyed | None:
             break
         condition, axis, key = found
         rest.remove(condition)
+        equations.setdefault(condition, axis.name)
         solved = {name: substitute(e, {axis.name: _index(key)}) for name, e in solved.items()} | {axis.name: key}
-    return _by_terms(d, solved, rest, shapes) if solved else None
+    return _by_terms(d, solved, equations, shapes) if solved else None
 
 
 def _by_terms(
-    d: Def, solved: Mapping[str, Expr], conditions: Sequence[Expr], shapes: Mapping[str, tuple[Extent, ...]]
+    d: Def, solved: Mapping[str, Expr], equations: Mapping[Expr, str], shapes: Mapping[str, tuple[Extent, ...]]
 ) -> Keyed | None:
-    """``d`` with the keys ``solved`` and the other ``conditions``; None where one may read outside of a tensor."""
+    """``d`` with the keys ``solved``, each from one of ``equations``; None where a condition may read outside.
+
+    Conditions that are in range everywhere come before the keys, so that fewer keys are read.  Others keep their
+    places, because the ones before them may be the reason why they are in range.
+    """
     env = {name: _index(key) for name, key in solved.items()}
     keys = tuple(a for name in reversed(list(solved)) for a in d.par if a.name == name)
     axes = (*d.red, *(a for a in d.par if a.name not in solved))
-    inside = [p for a in keys for p in within(solved[a.name], _extent(a, solved[a.name].dtype))]
+    inside = {a.name: tuple(within(solved[a.name], _extent(a, solved[a.name].dtype))) for a in keys}
+    certain = _Certain(shapes, {a.name: a.extent for a in axes})
+    conditions = [c for c in dict.fromkeys(all_conjuncts(d.guard)) if c not in equations]
     free = [c for c in conditions if not free_vars(c) & solved.keys()]
     bound = [substitute(c, env) for c in conditions if free_vars(c) & solved.keys()]
-    scope = {a.name: a.extent for a in axes}
-    early = [*free, *inside]
-    if not all(certainly_in_range(c, shapes, scope, early[:n]) for n, c in enumerate(early)):
-        return None
     at = tuple(solved.get(a.name, Var(a.name)) for a in d.par)
-    guard = conjunction((*early, *bound))
-    return Keyed(axes, keys, at, substitute(d.value, env), guard, conjunction(inside))
+    value = substitute(d.value, env)
+    keys_inside = [p for a in keys for p in inside[a.name]]
+    early = [*free, *keys_inside]
+    if all(certain(c, early[:n]) for n, c in enumerate(early)):
+        return Keyed(axes, keys, at, value, conjunction((*early, *bound)), conjunction(keys_inside))
+    found = _in_order(tuple(all_conjuncts(d.guard)), equations, env, inside, certain)
+    apart = {a.name for a in d.red} - frozenset[str]().union(*map(free_vars, at))
+    if found is None or not _apart_last(found, apart, certain):
+        return None
+    own = [c for c in found if not free_vars(c) & apart]
+    return Keyed(axes, keys, at, value, certain.together(found), certain.together(own))
+
+
+@dataclass(frozen=True, slots=True)
+class _Certain:
+    """Whether conditions are in range at all points of ``scope``."""
+
+    shapes: Mapping[str, tuple[Extent, ...]]
+    scope: Mapping[str, Extent]
+
+    def __call__(self, c: Expr, given: Sequence[Expr] = ()) -> bool:
+        """Whether ``c`` is, where ``given`` holds."""
+        return certainly_in_range(c, self.shapes, self.scope, given)
+
+    def together(self, conditions: Sequence[Expr]) -> Expr | None:
+        """All of ``conditions``, each of which is evaluated only where those before it hold if it may not be else."""
+        total: Expr | None = None
+        for c in conditions:
+            total = conjunction((total, c)) if total is None or self(c) else short_circuit(total, c)
+        return total
+
+
+def _in_order(
+    conditions: Sequence[Expr],
+    equations: Mapping[Expr, str],
+    env: Mapping[str, Expr],
+    inside: Mapping[str, Sequence[Expr]],
+    certain: _Certain,
+) -> list[Expr] | None:
+    """``conditions`` of terms in the order in which they are evaluated.
+
+    An equation becomes the condition that its key is ``inside``.  A condition on an axis whose key comes later waits
+    for it; None where one that comes before it then may be out of range.
+    """
+    found, waiting, known = list[Expr](), list[Expr](), set[str]()
+    for new in dict.fromkeys(conditions):
+        waiting.append(new)
+        while (c := next((c for c in waiting if _axes(c, equations, env) <= known), None)) is not None:
+            parts = inside[equations[c]] if c in equations else (substitute(c, env),)
+            if c != waiting[0] and not all(certain(p, found) for p in parts):
+                return None
+            found += parts
+            waiting.remove(c)
+            known |= {equations[c]} if c in equations else set()
+    return found
+
+
+def _axes(c: Expr, equations: Mapping[Expr, str], env: Mapping[str, Expr]) -> frozenset[str]:
+    """The axes whose keys condition ``c`` needs, without the one that it gives."""
+    return (free_vars(c) & env.keys()) - {equations.get(c, "")}
+
+
+def _apart_last(conditions: Sequence[Expr], apart: Collection[str], certain: _Certain) -> bool:
+    """Whether those of ``conditions`` without an axis of ``apart`` are in range without those that have one."""
+    first = next((n for n, c in enumerate(conditions) if free_vars(c) & apart), len(conditions))
+    own = [n for n, c in enumerate(conditions) if not free_vars(c) & apart]
+    return all(n < first or certain(conditions[n], [conditions[k] for k in own if k < n]) for n in own)
 
 
 def _index(key: Expr) -> Expr:

@@ -9,8 +9,9 @@ Every block computes the same 64 of them.  They are computed once, and read from
     C_table[u, r] = cos((2 * r + 1) * u * 0.19634954084936207)
     C[y] sum= X[y // 8 * 8 + r] * C_table[y % 8, r]
 
-A part of a value becomes a table where it reads no memory and depends on remainders of positions, takes :data:`COSTLY`
-issue slots or more, and has at least :data:`SHARED` terms for each of its elements, whose number is known.  The
+A part of a value becomes a table where it reads no memory and depends on remainders of positions or on an axis that is
+summed, such as the weight ``sin(k) / k`` of a filter, takes :data:`COSTLY` issue slots or more, and has at least
+:data:`SHARED` terms for each of its elements, whose number is known.  The
 evaluations that this saves take longer than the tensors of the definition take to be read and written, and than two
 launches.  Operands of products of matrices stay, because a tile computes each once (``store-operands`` stores them
 where that is not enough).
@@ -119,7 +120,8 @@ def _table(e: Expr, d: Def) -> _Table | None:
         axes.append(a)
         index.append(remainder or Var(a.name))
     small = SHARED * points(axes) <= points(d.axes) and points(axes) <= LARGEST and all(size(a) for a in axes)
-    apart = any(not isinstance(i, Var) for i in index)  # else its loop is one of the reader's, and computes it again
+    summed = not {a.name for a in axes}.isdisjoint(a.name for a in d.red)  # each result has all of its terms
+    apart = summed or any(not isinstance(i, Var) for i in index)  # else each thread has it once for many terms
     return _Table(e, tuple(axes), value, tuple(index)) if apart and small else None
 
 

@@ -19,7 +19,8 @@ points in another system of coordinates.  Matrix units, and tiles of products, w
 
     Y[c, p] = sum[d: 3](M[c, d] * X[d, p])                 Y[c, p] = M[c, 0] * X[0, p] + M[c, 1] * X[1, p] + ..
 
-The results for each vector are as few as its elements, or :data:`SIDE`, and other operands have :data:`SMALL` times
+The results for each vector are as few as its elements, or :data:`SIDE`, and :data:`WIDE` for a tensor of f32, which
+matrix units multiply in parts: points in the coordinates of several cameras.  Other operands have :data:`SMALL` times
 fewer elements than the tensor.  Readers read a temp about once, because they compute it again (:data:`AGAIN`).
 """
 
@@ -49,6 +50,7 @@ from nautilus.core.expr.nodes import (
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
@@ -58,6 +60,7 @@ from nautilus.scalar.rewriting import find_defs, put_defs
 MOST_TERMS = 4
 GAIN = 16
 SIDE = 4  # results for each element of a tensor that a tiny matrix multiplies, at most
+WIDE = 32  # the same for a tensor of f32
 SMALL = 256  # least quotient of the elements of the tensor and of the other operands
 AGAIN = 4  # terms of readers for each element of a temp
 LIMIT = 2000  # nodes of an expression
@@ -136,7 +139,8 @@ def _is_tiny_product(d: Def, e: Expr, buffers: Mapping[str, Buffer]) -> bool:
     small, large = sorted(e.args, key=lambda x: _read(d, x, buffers))
     own = {a.name for a in d.par} - free_vars(large)
     results = _elements([a for a in d.par if a.name in own])
-    vectors = {a.name for a in d.red} <= free_vars(large) and 1 < results <= SIDE
+    most = WIDE if {buffers[ld.buffer].dtype for ld in loads(large)} == {DType.F32} else SIDE
+    vectors = {a.name for a in d.red} <= free_vars(large) and 1 < results <= most
     return vectors and _read(d, small, buffers) * SMALL <= _read(d, large, buffers)
 
 

@@ -195,3 +195,36 @@ module scatter target sm_80 {
     st.global C[%k], %v where x * 64 + t < N and %k >= 0 and %k < B vec 1 atomic sum
   }
 }
+
+; CASE: the numbers of tiles are known only at launch, and a tile has a copy of the elements by its number
+; RUN: block-scatters
+; UNCHANGED
+module scatter target sm_80 {
+  input K: i32[N]
+  temp C: i32[4, B] = 0
+  output O: i32[B]
+  param N: i32 <= 100000
+  param B: i32 <= 100
+  kernel fill grid (B + 31) // 32 * 4 warps 1 min_blocks 1 {
+    let b = block // 4
+    let c = block % 4
+    layout #k = reg() lane(k:32x1) warp()
+    %z = const 0 : i32[k: 32] #k
+    st.global C[c, b * 32 + k], %z where b * 32 + k < B vec 1
+  }
+  kernel C grid (N + 1023) // 1024 warps 2 min_blocks 1 {
+    let x = block
+    layout #t = reg(t:16x64) lane(t:32x1) warp(t:2x32)
+    %k = ld.global K[x * 1024 + t] where x * 1024 + t < N vec 1 : i32[t: 1024] #t
+    %v = const 1 : i32[t: 1024] #t
+    st.global C[x % 4, %k], %v where x * 1024 + t < N and %k >= 0 and %k < B vec 1 atomic sum
+  }
+  kernel O grid (B + 31) // 32 warps 1 min_blocks 1 {
+    let b = block
+    layout #k = reg() lane(k:32x1) warp()
+    layout #c = reg(c:4x1) lane(k:32x1) warp()
+    %c = ld.global C[c, b * 32 + k] where b * 32 + k < B vec 1 : i32[c: 4, k: 32] #c
+    %s = reduce sum %c over c : i32[k: 32] #k
+    st.global O[b * 32 + k], %s where b * 32 + k < B vec 1
+  }
+}
