@@ -335,7 +335,7 @@ class Rounding(Evaluator):
         if known or not self.computed(e) or is_whole(e.args[0], self.how.ties.whole):
             return value.array
         if e.op == "mod":
-            by = line_up(self.value(e.args[1]), value.names, self.order)
+            by = line_up(self.value(e.args[1]), value.names)
             return self.flipped(value.array, np.abs(by))
         return self.flipped(value.array, np.ones(()))
 

@@ -48,8 +48,6 @@ from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.windows.count_terms import CountTerms
 from nautilus.scalar.passes.windows.expand_gathers import ExpandGathers
-
-
 from nautilus.scalar.passes.windows.join_shifts import JoinShifts
 from nautilus.scalar.passes.windows.restrict_products import RestrictProducts
 from nautilus.scalar.passes.windows.separate_windows import SeparateWindows
