@@ -85,6 +85,13 @@ def _smallest(x: Array, share: float) -> Array:
     return np.partition(size, kept)[:kept] if kept < size.size else size
 
 
+def add_relative(x: Array, relative: float, xi: Array) -> Array:
+    """``x * (1 + relative * xi)``; ``xi``, which nothing else has, is overwritten: new arrays take longer than sums."""
+    xi *= relative
+    xi += 1.0
+    return np.asarray(x * xi)
+
+
 def spacing(x: Array, dtype: DType) -> Array:
     """The distance between neighbouring numbers of float type ``dtype`` at ``x``."""
     finite = np.where(np.isfinite(x), x, 0.0)

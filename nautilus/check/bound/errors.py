@@ -37,7 +37,7 @@ from nautilus.check.bound.sums.orders import (
     multiplications,
     partial_sums,
 )
-from nautilus.check.compare import spacing
+from nautilus.check.compare import add_relative, spacing
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
 from nautilus.core.expr.products import factors
 from nautilus.core.functions import FUNCTIONS
@@ -191,13 +191,6 @@ def _near(x: Array, error: float, seed: int) -> Array:
     return np.asarray(x * (1.0 + error * np.random.default_rng(seed).uniform(-1.0, 1.0, x.shape)))
 
 
-def _scaled(x: Array, relative: float, xi: Array) -> Array:
-    """``x * (1 + relative * xi)``; ``xi``, which nothing else has, is overwritten: new arrays take longer than sums."""
-    xi *= relative
-    xi += 1.0
-    return np.asarray(x * xi)
-
-
 class Rounding(Evaluator):
     """The evaluation of one definition with an error at every rounding; ``sums`` numbers those of tensor cores."""
 
@@ -231,7 +224,7 @@ class Rounding(Evaluator):
         """``x`` with errors of up to ``relative`` of each element, and of at least ``least`` where it is not 0."""
         xi = np.asarray(self.signs(x.shape), np.float64 if relative < U32 else None)  # in f32, 1 + U64 is 1
         if not (least and x.size):
-            return _scaled(x, relative, xi)
+            return add_relative(x, relative, xi)
         small = np.abs(x)
         most = float(small.max())
         if not most <= LARGEST:  # of an f32 operation
@@ -249,7 +242,7 @@ class Rounding(Evaluator):
             if most <= LARGEST:
                 return np.asarray(x + size * xi)
             return np.where(np.isfinite(x), x + np.where(np.isfinite(size), size, 0.0) * xi, x)
-        return _scaled(x, relative, xi)
+        return add_relative(x, relative, xi)
 
     def flipped(self, x: Array, step: Array) -> Array:
         """``x`` with a few elements moved by ``step`` up or down: what lies close to a tie may round either way."""

@@ -188,4 +188,3 @@ def at_ties(x: Array, step: Step, name: str, seed: int, error: float) -> Array:
 def few(size: int) -> int:
     """How many of ``size`` elements are taken to be at a tie."""
     return 1 + size // FLIPS
-
