@@ -65,6 +65,12 @@ p[t, m] = softmax[m](sum[i](q[t, i] * K[t, m, i]))
 recur V[t, m, j: D] = a[t, m] * (V[t - 1, m, j] if t > 0 else 0) + (1 - a[t, m]) * v[t, j]
 o[t, j] = sum[m](p[t, m] * V[t, m, j])
 """,
+    "a delta rule of computed keys, whose rows decay": DELTA.replace("k: bf16[H, T, D]", "key: bf16[H, T, D]")
+    .replace("recur {", "k[h, t, d] = tanh(key[h, t, d])\nrecur {")
+    .replace("assume abs(k[h, t, d]) < inf\n", "")
+    .replace("g: f32[H, T]", "g: f32[H, T, D]")
+    .replace("sigmoid(g[h, t]) * sum[d](k[h, t, d] *", "sum[d](k[h, t, d] * sigmoid(g[h, t, d]) *")
+    .replace("(sigmoid(g[h, t]) * S", "(sigmoid(g[h, t, d]) * S"),
     "a delta rule of normalised keys": DELTA.replace("k: bf16[H, T, D]", "key: bf16[H, T, D]")
     .replace("recur {", "k[h, t, d] = l2_norm[d](key[h, t, d], 1e-6)\nrecur {")
     .replace("assume abs(k[h, t, d]) < inf\n", ""),
