@@ -14,12 +14,12 @@ its terms form blocks, which ``partition`` and ``split-residues`` know without r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from nautilus.core.expr.build import within
 from nautilus.core.expr.conditions import all_conjuncts, conjunction, short_circuit
-from nautilus.core.expr.nodes import Axis, Expr, Op, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Op, Param, Var, free_vars, loads, substitute
 from nautilus.core.index.linear import build, linear
 from nautilus.core.index.sizes import Extent, at_most
 from nautilus.core.records import dataclass
@@ -95,7 +95,7 @@ def _by_terms(
     if all(certain(c, early[:n]) for n, c in enumerate(early)):
         return Keyed(axes, keys, at, value, conjunction((*early, *bound)), conjunction(keys_inside))
     found = _in_order(tuple(all_conjuncts(d.guard)), equations, env, inside, certain)
-    apart = {a.name for a in d.red} - frozenset[str]().union(*map(free_vars, at))
+    apart = frozenset(a.name for a in d.red) - frozenset[str]().union(*map(free_vars, at))
     if found is None or not _apart_last(found, apart, certain):
         return None
     own = [c for c in found if not free_vars(c) & apart]
@@ -107,7 +107,7 @@ class _Certain:
     """Whether conditions are in range at all points of ``scope``."""
 
     shapes: Mapping[str, tuple[Extent, ...]]
-    scope: Mapping[str, Extent]
+    scope: Mapping[str, int | Param]
 
     def __call__(self, c: Expr, given: Sequence[Expr] = ()) -> bool:
         """Whether ``c`` is, where ``given`` holds."""
@@ -151,7 +151,7 @@ def _axes(c: Expr, equations: Mapping[Expr, str], env: Mapping[str, Expr]) -> fr
     return (free_vars(c) & env.keys()) - {equations.get(c, "")}
 
 
-def _apart_last(conditions: Sequence[Expr], apart: Collection[str], certain: _Certain) -> bool:
+def _apart_last(conditions: Sequence[Expr], apart: frozenset[str], certain: _Certain) -> bool:
     """Whether those of ``conditions`` without an axis of ``apart`` are in range without those that have one."""
     first = next((n for n, c in enumerate(conditions) if free_vars(c) & apart), len(conditions))
     own = [n for n, c in enumerate(conditions) if not free_vars(c) & apart]
