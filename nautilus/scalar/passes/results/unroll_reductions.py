@@ -22,6 +22,9 @@ points in another system of coordinates.  Matrix units, and tiles of products, w
 The results for each vector are as few as its elements, or :data:`SIDE`, and :data:`WIDE` for a tensor of f32, which
 matrix units multiply in parts: points in the coordinates of several cameras.  Other operands have :data:`SMALL` times
 fewer elements than the tensor.  Readers read a temp about once, because they compute it again (:data:`AGAIN`).
+
+So are products of tiny matrices of f32, of which each of :data:`BATCH` points or more has its own, such as rotations.
+A block for each point would have one tile with few elements.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ from nautilus.core.expr.products import strip_conversions
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
@@ -61,6 +65,8 @@ MOST_TERMS = 4
 GAIN = 16
 SIDE = 4  # results for each element of a tensor that a tiny matrix multiplies, at most
 WIDE = 32  # the same for a tensor of f32
+BATCH = 1 << 16  # points with matrices of their own, at least
+ENTRIES = 16  # entries of such a matrix, at most
 SMALL = 256  # least quotient of the elements of the tensor and of the other operands
 AGAIN = 4  # terms of readers for each element of a temp
 LIMIT = 2000  # nodes of an expression
@@ -78,7 +84,8 @@ class UnrollReductions(CertifyingPass[Program]):
         certificates: list[Certificate] = []
         for name in find_defs(program):
             d, buffers = find_defs(program)[name], {b.name: b for b in program.buffers}
-            tiny = _has_few_terms(d) and _has_tiny_matrix(d, buffers) and _is_read_once(d, program)
+            tiny = _has_few_terms(d) and (_has_tiny_matrix(d, buffers) or _has_matrix_each(d, buffers))
+            tiny = tiny and _is_read_once(d, program)
             if not (tiny or _is_short(d, buffers)):
                 continue
             made = _unrolled(d)
@@ -120,6 +127,17 @@ def _has_tiny_matrix(d: Def, buffers: Mapping[str, Buffer]) -> bool:
     """Whether ``d`` sums products of large tensors with coefficients, each of which very many results have."""
     few = _size(d.value) * _terms(d) <= LIMIT
     return d.op == "sum" and few and all(_is_tiny_product(d, e, buffers) for e in _addends(d.value))
+
+
+def _has_matrix_each(d: Def, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether ``d`` sums products of tiny matrices of f32, of which each of many points has its own."""
+    read = d.reads()
+    if not multiplies_matrices(d) or {buffers[ld.buffer].dtype for ld in read} != {DType.F32}:
+        return False
+    shared = frozenset.intersection(*(free_vars(ld) for ld in read))
+    points = _elements([a for a in d.par if a.name in shared])
+    entries = _elements([a for a in d.par if a.name not in shared])
+    return points >= BATCH and 1 < entries <= ENTRIES and _size(d.value) * _terms(d) <= LIMIT
 
 
 def _addends(e: Expr) -> Iterator[Expr]:
