@@ -76,6 +76,14 @@ def digits(position: Expr, axes: Sequence[Axis]) -> Iterator[tuple[str, Expr]]:
         yield a.name, calc("mod", e, lengths[n]) if n and lengths[n] > 1 else integer(0) if lengths[n] == 1 else e
 
 
+def slides(e: Expr, kept: Collection[str], digit: Expr, count: int) -> bool:
+    """Whether index ``e`` adds ``digit``, which has ``count`` values, to one of the axes ``kept``, so that the windows
+    of neighbours overlap: ``X[y + p]``, and not ``X[7 * y + p]`` of windows of 7, nor ``X[at[y] + p]``."""
+    x = linear(e)
+    reach = abs(x.terms.get(digit, 0)) * count
+    return any(isinstance(a, Var) and a.name in kept and abs(c) < reach for a, c in x.terms.items())
+
+
 def outside(place: Sequence[Expr], shape: Sequence[int], ranges: Mapping[str, tuple[int, int]]) -> Expr | None:
     """The condition that ``place`` is inside of a tensor of ``shape``; None where it always is."""
     found = (c for e, n in zip(place, shape, strict=True) for c in within(e, n))

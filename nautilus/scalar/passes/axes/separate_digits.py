@@ -53,6 +53,7 @@ from dataclasses import replace
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, children, free_vars, rewrite
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import PackPlan
@@ -61,6 +62,7 @@ from nautilus.scalar.analysis.contractions.factor_digits import separating_digit
 from nautilus.scalar.analysis.contractions.promises import Promises
 from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.analysis.definitions import size as size_of
+from nautilus.scalar.analysis.windows import slides
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.axes.delinearize import sum_digits
 from nautilus.scalar.passes.dead import Dead
@@ -122,10 +124,14 @@ def _between_factors(program: Program) -> PackPlan | None:
 
 def _sliding(d: Def, axis: Axis) -> int | None:
     """The size by which ``axis`` has both digits of the terms of a window, each of which slides with a kept axis."""
-    kept = {a.name for a in d.par}
-    slides = {u for ld in d.reads() for e in ld.index if free_vars(e) & kept for u in _uses(e, axis.name)}
-    sizes = {n for _, n in slides}
-    return sizes.pop() if len(sizes) == 1 and {op for op, _ in slides} == {"floordiv", "mod"} else None
+    kept, extent = {a.name for a in d.par}, size_of(axis)
+    indices = [e for ld in d.reads() for e in ld.index]
+    for n in sorted({n for e in indices for op, n in _uses(e, axis.name) if op == "floordiv"}):
+        line, place = (calc(op, Var(axis.name), n) for op in ("floordiv", "mod"))
+        counts = {line: (extent or n) // n, place: n}
+        if all(any(slides(e, kept, digit, count) for e in indices) for digit, count in counts.items()):
+            return n
+    return None
 
 
 def _group(d: Def, axis: Axis) -> int | None:

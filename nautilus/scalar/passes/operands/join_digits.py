@@ -21,6 +21,7 @@ from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.windows import slides
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, kernel_of
 
@@ -55,8 +56,8 @@ def with_joint_digits(d: Def) -> Def:
 def _slides(d: Def, outer: Axis, inner: Axis) -> bool:
     """Whether a window of ``d`` slides by one of the digits: its lines are a loop, which one axis would not have."""
     kept = {a.name for a in d.par}
-    used = (free_vars(e) for ld in loads(d.value) for e in ld.index)
-    return any(len(names & {outer.name, inner.name}) == 1 and names & kept for names in used)
+    indices = [e for ld in loads(d.value) for e in ld.index if not {outer.name, inner.name} <= free_vars(e)]
+    return any(slides(e, kept, Var(a.name), size(a) or 1) for e in indices for a in (outer, inner))
 
 
 def _position(e: Expr, outer: Axis, inner: Axis) -> Expr | None:
