@@ -65,7 +65,8 @@ def errors(
             with np.errstate(all="ignore"):
                 error = np.where(known[name][1] == 0, np.abs(got - x), 0.0)
                 if sides:
-                    error = error + _distance(*(cut(name, side[name]) for side in sides), types[name])
+                    above, below = (cut(name, side[name]) for side in sides)
+                    error = error + _distance(above, below, types[name])
             found[name] = np.where(other, np.inf, error)
         yield found
 

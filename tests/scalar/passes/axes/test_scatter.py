@@ -39,7 +39,7 @@ INF, NAN = np.inf, np.nan
 def test_a_sum_of_such_terms(terms: list[float], total: float) -> None:
     program = Scatter(Schedule(scatters=("S",))).apply(lower(load_spec(TEXT)))
     given = np.zeros(9)
-    given[: len(terms)] = np.float32(terms)
+    given[: len(terms)] = terms
     key = np.where(np.arange(9) < len(terms), 2, 7)
     found = run_program(program, {"X": given, "key": key})["S"]
     assert np.allclose(found[2], total, rtol=1e-6, atol=0.0, equal_nan=True)
