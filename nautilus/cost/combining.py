@@ -13,9 +13,10 @@ from nautilus.ma_tile.analysis.mma_stages import is_wgmma, stored_from
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import Frag, MemOp
+from nautilus.ma_tile.ir.ops import Frag, MemOp, walk_ops
 from nautilus.ma_tile.ir.scan import scan_levels
 from nautilus.ma_tile.ir.traverse import bound, reads
+from nautilus.ma_tile.passes.copies.prefetch_steps import registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +105,25 @@ def awaited_loads(loop: ma.ForOp, kernel: ma.MemKernel) -> float:
             f.name: arrives[y.name] for (f, _), y in zip(loop.carried, loop.yields, strict=True) if y.name in arrives
         }
     return waited / AWAIT
+
+
+#: Part of the time of a kernel that each register of a thread costs which holds loads ahead of MMAs of warps.  ptxas
+#: takes up to 30 registers more or fewer than the model estimates, so any one may cost a block (4-bit weights times
+#: 32 rows on an H200: 126 -> 135 registers, four blocks -> three, and 47 -> 56 us).
+REGISTER = 0.015
+
+
+def loads_ahead(kernel: ma.MemKernel) -> int:
+    """The most registers of a thread for loads of the next iteration, in a loop of MMAs of warps."""
+    loops = [op for op in walk_ops(kernel.body) if isinstance(op, ma.ForOp) and _multiplies(op)]
+    return max((_carried(kernel, op) for op in loops), default=0)
+
+
+def _multiplies(loop: ma.ForOp) -> bool:
+    return any(isinstance(x, ma.MmaOp) and x.instr in MMA and not is_wgmma(x) for x in loop.body)
+
+
+def _carried(kernel: ma.MemKernel, loop: ma.ForOp) -> int:
+    """Registers for what ``loop`` loads and hands on; those with the same element count once."""
+    loads = {x.result.name: x.repeat or 1 for x in loop.body if isinstance(x, ma.GlobalLoad)}
+    return sum(-(-registers(kernel, f) // loads[f.name]) for f in loop.yields if f.name in loads)

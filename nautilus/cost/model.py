@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.records import dataclass
+from nautilus.cost.combining import REGISTER, loads_ahead
 from nautilus.cost.estimates import estimated
 from nautilus.cost.registers import estimate_registers
 from nautilus.cost.traffic import Traffic, traffic
@@ -35,6 +36,7 @@ LOCKSTEP = 0.75  # ORDERED for consumer warpgroups without ping-pong, which most
 PART = 2.5  # cycles of a sector of memory of which an instruction stores a part
 COUPLED = 0.02  # share of a cluster's time in which its blocks wait for each other
 INDEPENDENT = 0.06  # exposed share of the shorter of work and traffic, for warps with independent pipelines
+MOST_AHEAD = 32  # registers for loads ahead that have a price
 MIXED = 0.3  # exposed share of the shorter of special-function and other instructions, which share issue slots
 LOOKUP = 1.1  # cycles in which L1 finds a line of a load
 SHARP = 6.0  # exponent of the overlap of work and copies: of two equal times, seven eighths of one are hidden
@@ -115,7 +117,8 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     memory = _memory_seconds(moved, work, slots, m)
     serial = float(np.mean(work.consumer.meets)) * work.tiles / (m.line_atomics * m.clock)
     waited = max(memory, moved.sectors / m.l2_sectors)
-    total = max(_overlapped(on_chip, waited, work, active_blocks), start, serial) + m.launch
+    held = 1.0 - REGISTER * min(loads_ahead(kernel), MOST_AHEAD)
+    total = max(_overlapped(on_chip, waited, work, active_blocks), start, serial) / held + m.launch
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"atomics": serial, "launch": m.launch + start}
     return KernelEstimate(
         kernel.name, total, parts, flops, moved.dram, moved.l2, work.tiles, blocks, resident,

@@ -81,7 +81,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The time of modules that ``context`` finishes; infinite for one whose kernels need too many registers."""
+    """The time of modules that ``context`` finishes; infinite for one whose kernels need too many registers.
+
+    Passes that look at several kernels are left out: a trial divides a module, and they refuse one that lacks a kernel.
+    """
 
     context: Context
 
@@ -93,7 +96,8 @@ class Price:
 
         try:
             for step in steps(MA_TILE, "load-ahead"):
-                module = step.tried(module, self.context)
+                if step.spec is None or not step.spec.whole:
+                    module = step.tried(module, self.context)
             check_resources(module, self.context)
         except ScheduleError:
             return inf

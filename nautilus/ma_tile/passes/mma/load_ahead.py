@@ -21,7 +21,7 @@ only what operands in shared memory are made from is loaded ahead, such as the s
 How many of the loads move is a matter of price: a load that is awaited leaves its warp idle unless other warps of the
 multiprocessor work, and a load ahead takes registers, which may cost a block of the multiprocessor.  The pass makes
 the module with the first loads in order that a few registers hold (:data:`ROOMS`), and takes the cheapest one by the
-cost model, where each register has a price (:data:`REGISTER`).
+cost model.
 """
 
 from __future__ import annotations
@@ -53,10 +53,6 @@ from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.targets.limits import limits
 
 ROOMS = (4, 16)  # registers of a thread for the elements of the next iteration, at most
-#: Relative gain that each register of a thread for loads ahead of MMAs of warps must have.  ptxas takes up to 30 more
-#: or fewer than the model estimates, so that any register may cost a block (4-bit weights times 32 rows on an H200:
-#: 126 -> 135 registers, four blocks -> three, and 47 -> 56 us).
-REGISTER = 0.015
 Price = Callable[[MemModule], float]  # the time of a module on which the later passes have not run
 
 
@@ -82,21 +78,7 @@ class LoadAhead:
         candidates = [replace(module, kernels=(*module.kernels[:n], k, *module.kernels[n + 1 :])) for k in made]
         if self.price is None:
             return candidates[-1]
-        now, held = self.price(module), _carried(module.kernels[n])
-        prices = [self.price(x) / (1 - REGISTER * (_carried(k) - held)) for k, x in zip(made, candidates, strict=True)]
-        best = min(prices)
-        return candidates[prices.index(best)] if best < now else module
-
-
-def _carried(kernel: MemKernel) -> int:
-    """The most registers of a thread for what a loop of ``kernel`` carries; those with the same element once.
-
-    None where warpgroups compute, whose registers are set apart.
-    """
-    repeated = {x.result.name: x.repeat for x in walk_ops(kernel.body) if isinstance(x, GlobalLoad) and x.repeat}
-    loops = (op for op in walk_ops(kernel.body) if isinstance(op, ForOp) and not any(map(is_wgmma, op.body)))
-    found = (sum(-(-registers(kernel, f) // repeated.get(x.name, 1)) for f, x in op.carried) for op in loops)
-    return max(found, default=0)
+        return min(module, *candidates, key=self.price)
 
 
 def _kernel(kernel: MemKernel, room: int, most: int) -> MemKernel:
