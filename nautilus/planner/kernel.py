@@ -363,8 +363,9 @@ def _grid_roles(g: Draft, grid: list[str]) -> None:
         elif across is not None:
             order, (line, tile) = [across.axis], elementwise.turned_tile(g.defs[-1], across.shared)
             budget = max(budget, tile)
-            few = line * min(budget // line, ceil_pow2(g.extent(across.axis)))  # a short axis leaves room for lines
-            line *= elementwise.elements(g.defs, {x: g.extent(x) for x in grid}, few, budget) // few
+            if not any(d.is_reduction for d in g.defs):  # whose blocks start beside the work of others
+                few = line * min(budget // line, ceil_pow2(g.extent(across.axis)))  # a short axis leaves room for lines
+                line *= elementwise.elements(g.defs, {x: g.extent(x) for x in grid}, few, budget) // few
             g.roles[last[-1]] = AxisPlan(last[-1], GRID, min(line, ceil_pow2(g.extent(last[-1]))))
         else:
             budget = elementwise.elements(g.defs, {x: g.extent(x) for x in grid}, ELEMENTS, MANY_ELEMENTS)

@@ -165,17 +165,18 @@ class _WarpLowering(Lowering):
         """How the copies of a loop of MMAs take along a vector that many threads read; None where they do not.
 
         The vector, such as the scales of a dequantised tile, arrives with the operands, some iterations ahead.  A load
-        to registers would wait for the memory in every iteration, or hold the registers of the iterations ahead.
+        to registers would wait for the memory in every iteration, or hold the registers of the iterations ahead.  Temps
+        are in L2, where an earlier kernel has put them: their loads wait less than the stages may cost in blocks.
         """
-        axes, dtype = op.result.type.axes, self.buffers[op.buffer].dtype
+        axes, buffer = op.result.type.axes, self.buffers[op.buffer]
         elements = prod(a.size for a in axes)
         few = 1 < elements <= VECTOR and layout.registers * 32 * self.b.warps >= SHARED * elements
         if depth == 0 or not self.candidates.fixed or self.mapping.stages < 2 or not few or op.buffer in self.stored:
             return None
-        if op.result.name in self.positions:
+        if op.result.name in self.positions or buffer.space is not Space.INPUT:
             return None  # a copy needs its address when it is issued, before a vector in shared memory has arrived
-        copy = plan_copy(op, self.buffers[op.buffer], self.refs, self.b.warps, self.mapping.vector_bytes)
-        return copy if copy.asynchronous and dtype is op.result.type.dtype else None
+        copy = plan_copy(op, buffer, self.refs, self.b.warps, self.mapping.vector_bytes)
+        return copy if copy.asynchronous and buffer.dtype is op.result.type.dtype else None
 
     def _is_accumulator(self, layout: FragLayout) -> bool:
         return any(canonical(layout) == canonical(x) for x in self.candidates.fixed.values())
