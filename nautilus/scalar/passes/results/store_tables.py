@@ -9,12 +9,11 @@ Every block computes the same 64 of them.  They are computed once, and read from
     C_table[u, r] = cos((2 * r + 1) * u * 0.19634954084936207)
     C[y] sum= X[y // 8 * 8 + r] * C_table[y % 8, r]
 
-A part of a value becomes a table where it reads no memory and depends on remainders of positions or on an axis that is
-summed, such as the weight ``sin(k) / k`` of a filter, takes :data:`COSTLY` issue slots or more, and has at least
-:data:`SHARED` terms for each of its elements, whose number is known.  The
-evaluations that this saves take longer than the tensors of the definition take to be read and written, and than two
-launches.  Operands of products of matrices stay, because a tile computes each once (``store-operands`` stores them
-where that is not enough).
+A part of a value becomes a table where it reads no memory, takes :data:`COSTLY` issue slots or more, and has at least
+:data:`SHARED` terms for each of its elements, whose number is known.  It depends on remainders of positions, or it is a
+special function of an axis that is summed, such as the weight ``sin(k) / k`` of a filter.  The evaluations that this
+saves take longer than the tensors of the definition take to be read and written, and than two launches.  Operands of
+products of matrices stay, because a tile computes each once (``store-operands`` stores them where that is not enough).
 
 ``shared``: the parts are those beside products of matrices that many of their elements have in common
 (:mod:`nautilus.scalar.analysis.contractions.shared_parts`), such as a bias for each pair of positions in a window, and
@@ -42,6 +41,7 @@ from nautilus.core.expr.nodes import (
     substitute,
     walk,
 )
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.sizes import Extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -121,7 +121,8 @@ def _table(e: Expr, d: Def) -> _Table | None:
         index.append(remainder or Var(a.name))
     small = SHARED * points(axes) <= points(d.axes) and points(axes) <= LARGEST and all(size(a) for a in axes)
     summed = not {a.name for a in axes}.isdisjoint(a.name for a in d.red)  # each result has all of its terms
-    apart = summed or any(not isinstance(i, Var) for i in index)  # else each thread has it once for many terms
+    weights = summed and any(isinstance(n, Op) and n.op != "div" and FUNCTIONS[n.op].special for n in walk(e))
+    apart = weights or any(not isinstance(i, Var) for i in index)  # else each thread has it once for many terms
     return _Table(e, tuple(axes), value, tuple(index)) if apart and small else None
 
 
