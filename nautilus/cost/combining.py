@@ -124,6 +124,13 @@ def _multiplies(loop: ma.ForOp) -> bool:
 
 
 def _carried(kernel: ma.MemKernel, loop: ma.ForOp) -> int:
-    """Registers for what ``loop`` loads and hands on; those with the same element count once."""
+    """Registers for what ``loop`` loads, hands on and computes with; those with the same element count once.
+
+    Positions of later copies, which are handed on as well, wait for no memory.
+    """
     loads = {x.result.name: x.repeat or 1 for x in loop.body if isinstance(x, ma.GlobalLoad)}
-    return sum(-(-registers(kernel, f) // loads[f.name]) for f in loop.yields if f.name in loads)
+    computing = [op for op in walk_ops(loop.body) if not isinstance(op, ma.GlobalLoad | ma.AsyncCopy | ma.IfOp)]
+    used = frozenset[str]().union(*map(reads, computing))
+    handed = zip(loop.carried, loop.yields, strict=True)
+    found = [y for (f, _), y in handed if y.name in loads and f.name in used]
+    return sum(-(-registers(kernel, y) // loads[y.name]) for y in found)

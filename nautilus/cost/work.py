@@ -165,7 +165,7 @@ class Counter:
                 self.role(r)
         else:
             self.block(after_initialisation(self.kernel.body), 1.0, dict(self.env))
-        pipelined = sum(self.pipeline_bytes().values()) or sum(self.unpipelined.values())
+        pipelined = max(sum(self.pipeline_bytes().values()), sum(self.unpipelined.values()))
         return Work(
             self.tiles, self.counts, self.reads.boxes, units, self.warps, self._separate_tiles(consumers), self.order,
             bool(consumers), self._ordered(consumers), pipelined, self.pipelines, max(1.0, self.iteration_bytes),
@@ -178,7 +178,7 @@ class Counter:
         self.warps, self.private = (r.last_warp - r.first_warp) // r.consumers, r.consumers
         self.env[f"{CONSUMER}#"] = (np.asarray(0), np.asarray(r.consumers - 1))
         self.block(after_initialisation(self.kernel.body), 1.0, dict(self.env))
-        pipelined = sum(self.pipeline_bytes().values()) or r.consumers * sum(self.unpipelined.values())
+        pipelined = max(sum(self.pipeline_bytes().values()), r.consumers * sum(self.unpipelined.values()))
         return Work(
             self.tiles, self.counts, self.reads.boxes, r.consumers, self.warps, False, self.order, False, False,
             pipelined, self.pipelines, max(1.0, self.iteration_bytes), min(self.tiles, MOST_TILES), 1,

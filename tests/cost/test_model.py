@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from nautilus.cost.combining import awaited_loads
+from nautilus.core.types import DType
+from nautilus.cost.combining import awaited_loads, loads_ahead
 from nautilus.cost.model import estimate
 from nautilus.cost.ranking import place_of_best, rank_correlation
 from nautilus.driver import Request, compile_file
-from nautilus.ma_tile.ir.ops import ForOp
+from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.passes.mma.load_ahead import LoadAhead
 from nautilus.ma_tile.text.printer import parse
 from nautilus.scalar.ir import Program
@@ -363,3 +364,25 @@ def test_loads_ahead_are_awaited_for_a_shorter_time(monkeypatch: pytest.MonkeyPa
         waited.append(awaited_loads(loop, k))
     assert 0.0 < waited[0] <= 1.0  # both loads arrive at one time
     assert waited[1] < waited[0]
+    assert [loads_ahead(k) for k in (module.kernels[0], ahead.kernels[0])] == [0, 5]
+
+
+def test_positions_that_are_loaded_ahead_have_no_price() -> None:
+    text = (
+        "dim M = 128, N = 128, K = 2048\ninput X: f16[M, 4096], W: f16[4096, N], at: i32[K]\noutput Y: f32[M, N]\n"
+        "assume 0 <= at[k] < 4096\nY[i, j] = sum[k: K](X[i, at[k]] * W[at[k], j])\n"
+    )
+    module = compile_file(Request(Path("given.naut"), "sm_80", text=text)).modules["ma-tile"]
+    carried = [f for k in module.kernels for op in walk_ops(k.body) if isinstance(op, ForOp) for f in op.yields]
+    assert any(f.type.dtype is DType.I32 for f in carried) and not any(map(loads_ahead, module.kernels))
+
+
+def test_loads_to_registers_are_outstanding_beside_copies() -> None:
+    """Keys of 8 bits go to registers, and their scales to shared memory: both keep the memory busy."""
+    text = (
+        "dim B = 32, Q = 3, H = 32, KV = 8, D = 128, N = 8192\ninput q: f16[B, Q, H, D], len: i32[B]\n"
+        "input k: i8[B, KV, N, D], s: f16[B, KV, N]\nassume Q <= len[b] <= N\noutput m: f32[B, H, Q]\n"
+        "m[b, h, i] = max[n: 0 .. len[b]](sum[d](q[b, i, h, d] * k[b, h // 4, n, d]) * s[b, h // 4, n])\n"
+    )
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text)).modules["ma-tile"]
+    assert estimate(module, ARCH).seconds < 4 * 32 * 8 * 8192 * 128 / 3.3e12
