@@ -40,13 +40,13 @@ import numpy as np
 from nautilus.bench.contenders import Verdict
 from nautilus.bench.inputs import BLOCK
 from nautilus.check.bound.bound import Bound, Steps
-from nautilus.check.bound.cancelling.each import allowed
+from nautilus.check.bound.cancelling.each import allowed, of_inputs
 from nautilus.check.bound.errors import roundings
 from nautilus.check.bound.overflow import Watch
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.recurrences.stepwise import Stepwise, stepwise
 from nautilus.check.bound.sampling import wide
-from nautilus.check.compare import differences, exact, overflown, relative, within, without_largest
+from nautilus.check.compare import differences, exact, norm, overflown, relative, within, without_largest
 from nautilus.core.expr.nodes import Op, Reduce
 from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.records import dataclass
@@ -91,7 +91,8 @@ class References:
     ``single``: the reference of outputs whose bound is that of single steps.  ``each``: the allowed errors of the
     elements of sampled rows, for outputs whose elements are judged alone.  ``overflow``: a definition
     has values beyond the range of f32.  ``undecided``: the elements of sampled rows that depend on where it ends.
-    ``at``: evaluates one element of an output, by its index.
+    ``at``: evaluates one element of an output, by its index.  ``own``: the norms of the errors that roundings on the
+    inputs allow, for outputs whose bound does not hold on all inputs.
     """
 
     spec: Spec
@@ -104,6 +105,7 @@ class References:
     overflow: bool = False
     undecided: Mapping[str, Array] = field(default_factory=dict)
     at: Callable[[str, tuple[int, ...]], float] | None = None
+    own: Mapping[str, float] = field(default_factory=dict)
 
 
 def references(
@@ -121,14 +123,14 @@ def references(
     rows, overflow, undecided = _in_range(cut, raw, scalars, types)
     steps = stepwise(spec) if any(b.stepwise for b in bounds.values()) else None
     single = None if steps is None else SingleSteps(steps, restrict(steps.spec, chosen), raw, scalars)
-    each = _of_each(spec, chosen, raw, scalars, bounds)
+    each, own = _on_inputs(spec, chosen, raw, scalars, bounds)
 
     def at(name: str, index: tuple[int, ...]) -> float:
         ranks = {t.name: len(t.shape) for t in spec.outputs}
         one = {n: dict(enumerate(np.array([i]) for i in (index if n == name else (0,) * r))) for n, r in ranks.items()}
         return float(_evaluated(restrict(spec, one), raw, scalars, types)[name].item())
 
-    return References(spec, cut, rows, everything, bounds, single, each, overflow, undecided, at)
+    return References(spec, cut, rows, everything, bounds, single, each, overflow, undecided, at, own)
 
 
 def _in_range(
@@ -154,17 +156,19 @@ def _alike(a: Array, b: Array) -> Array:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)) | (np.isfinite(a) & np.isfinite(b)))
 
 
-def _of_each(
+def _on_inputs(
     spec: Spec, chosen: Chosen, raw: Mapping[str, Array], scalars: Mapping[str, float | int | bool],
     bounds: Mapping[str, Bound],
-) -> dict[str, Array]:  # fmt: skip
-    """The allowed errors of the elements of sampled rows, for outputs whose elements are judged alone."""
-    if not any(b.by_element for b in bounds.values()):
-        return {}
+) -> tuple[dict[str, Array], dict[str, float]]:  # fmt: skip
+    """The allowed errors of the elements of sampled rows, for outputs whose elements are judged alone, and the norms
+    of the allowed errors of outputs whose bound does not hold on all inputs."""
+    if not any(b.by_element or b.rare_inputs for b in bounds.values()):
+        return {}, {}
     types = {t.name: t.dtype for t in spec.inputs}
     cut = restrict(rounded(spec), chosen)
     arrays = {n: x if n in cut.rows else from_storage(x, types[n]) for n, x in cut.arrays(raw).items()}
-    return allowed(wide(cut.spec), arrays, scalars, bounds, roundings(cut.spec))
+    given = (wide(cut.spec), arrays, scalars, bounds, roundings(cut.spec))
+    return allowed(*given), of_inputs(*given)
 
 
 def _evaluated(
@@ -191,7 +195,7 @@ def judge(known: References, outputs: Mapping[str, Array], is_peer: bool) -> Ver
         bound = known.bounds[t.name]
         rows = single[t.name] if bound.stepwise else known.rows[t.name]
         verdicts = [_rows(known, t.name, t.dtype, outputs[t.name], rows, slack)]
-        if bound.grows or known.overflow:
+        if bound.grows or known.overflow or t.name in known.own:
             pass
         elif known.whole is not None:
             count = not t.dtype.is_float and _is_count(known.spec, t.name)
@@ -228,6 +232,8 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, want: Array, s
             text = f"{name}, sampled rows: {wrong.text}" if wrong else ""
             return Verdict(wrong is None, wrong.measured if wrong else 0.0, allowed, text)
     error = _error(got, want, bound)
+    if name in known.own:
+        allowed = max(allowed, slack * known.own[name] / max(norm(want), float(np.finfo(np.float64).tiny)))
     detail = "" if error <= allowed else f"{name}, sampled rows: relative error {error:.1e}, allowed {allowed:.1e}"
     return Verdict(error <= allowed, error, allowed, detail)
 

@@ -232,3 +232,14 @@ def test_single_steps_are_compared_at_the_sampled_steps() -> None:
     assert judge(known, {"h": right}, is_peer=False).ok
     right[0, 0, 0] = 0.3
     assert "sampled rows" in judge(known, {"h": right}, is_peer=False).detail
+
+
+def test_a_number_that_may_be_zero_is_judged_by_the_errors_on_its_inputs() -> None:
+    spec = load_text("dim N = 1000\ninput x: f32[N]\noutput z: f32\nz = mean[n](x[n])\n")
+    x = np.where(np.arange(1000) % 2, 1.5, -1.5)
+    x[1] = 1.501
+    raw = {"x": storage_array(x, DType.F32)}
+    known = references(spec, raw, {}, stated(spec), 0)
+    exact = from_storage(raw["x"], DType.F32).mean()
+    assert judge(known, {"z": storage_array(np.asarray(exact + 1e-9), DType.F32)}, is_peer=False).ok
+    assert not judge(known, {"z": storage_array(np.asarray(exact + 1e-5), DType.F32)}, is_peer=False).ok

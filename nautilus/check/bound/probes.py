@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import sqrt
+from math import inf, sqrt
 from typing import Final
 
 import numpy as np
@@ -126,3 +126,12 @@ def kinds(x: Array, dtype: DType) -> Array:
     """Whether each element is a number (0), inf (1), -inf (-1) or NaN (2), and what it is in its type."""
     both = np.stack([x, round_to(x, dtype)])
     return np.where(np.isnan(both), 2, np.where(np.isinf(both), np.sign(both), 0))
+
+
+def even(error: Array) -> float:
+    """How many elements of one error have the norm of ``error`` and that of its squares."""
+    size = error[np.isfinite(error) & (error > 0.0)]
+    if not size.size:
+        return inf
+    squares = (size / size.max()) ** 2
+    return float(np.sum(squares) ** 2 / np.sum(squares**2))

@@ -16,7 +16,7 @@ from nautilus.check.bound.cancelling import left_out
 from nautilus.check.bound.cancelling.reach import Sites, axis_sizes
 from nautilus.check.bound.cancelling.sites import may_cancel
 from nautilus.check.bound.errors import roundings
-from nautilus.check.bound.probes import FEW, Effect, errors, largest, margin
+from nautilus.check.bound.probes import FEW, Effect, errors, even, largest, margin
 from nautilus.check.bound.store import last_rounding, last_unit
 from nautilus.check.bound.sums.admitted import Lengths, averages, chains, lengths, without
 from nautilus.check.bound.sums.short_sums import at_full_size
@@ -50,6 +50,9 @@ _SHORTER: Final = 4  # the part of the budget with which shorter sums are compar
 _GROWS: Final = 0.25  # the power of the number of terms from which on values count as falling with its root
 RUNTIME: Final = 1024  # the size of a dim that is known only at launch and has no smaller bound
 INPUTS: Final = 6  # sets of inputs for an output of few elements
+#: The share of inputs on which an output of so few elements is so small by chance that its error, which does not fall
+#: with it, is above the figure: six standard deviations of the error and one of a value, both of normal distributions.
+NUMBERS: Final[Mapping[int, float]] = {1: 1 / 8, 2: 1 / 16, 3: 1 / 64}
 #: Where terms may cancel: more elements, for which sums that cancel belong to rows, and to columns.
 _MORE: Final = (((1024, 4), (256, 4), (64, 4)), ((4, 1024), (4, 256), (4, 64)))
 _MORE_ELEMENTS: Final = 4096
@@ -134,7 +137,22 @@ def _weaker(a: Bound, b: Bound) -> Bound:
 def _bounds(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
     """Bounds of ``task``; NaN where all sampled elements are 0."""
     out = {n: Bound(x, rare_inputs=1.0 if isinf(x) else 0.0) for n, x in _figures(task, wanted).items()}
-    return out | _of_cancelling(task, wanted) if may_cancel(task.program) else out
+    if may_cancel(task.program):
+        return out | _of_cancelling(task, wanted)
+    small = [t for t in wanted if isfinite(out[t.name].relative) and _may_be_zero(task, t)]
+    return out | {t.name: replace(out[t.name], rare_inputs=NUMBERS[volume(t.shape)]) for t in small}
+
+
+def _may_be_zero(task: _Task, t: Tensor) -> bool:
+    """Whether ``t`` has so few numbers that all may be close to 0, as the sum of terms of both signs is."""
+    if volume(t.shape) not in NUMBERS:
+        return False
+    whole, rows = task.alone([t.name]).cut(_BUDGET // INPUTS)
+    cut, ranges = shortened(whole, integer_ranges(task.program), rows)
+    given = (generate(cut, "random", seed, ranges=ranges) for seed in range(INPUTS))
+    values = [run_spec(wide(cut), {**x.arrays, **rows}, x.scalars)[t.name] for x in given]
+    sizes = [norm(x) for x in values]
+    return min(sizes) < hypot(*sizes) / sqrt(INPUTS) / 2 or any(np.any(values[0] * x < 0) for x in values)
 
 
 def _of_cancelling(task: _Task, wanted: Sequence[Tensor]) -> dict[str, Bound]:
@@ -302,17 +320,8 @@ def _judged(elements: int, found: Sequence[tuple[Array, Effect]], store: float) 
     factor = margin(min(elements, *(x.size for x, _ in found)))
     allowed = [factor * _ratio(*x) + store for x in ((error, size), *zip(norms, sizes, strict=True))]
     root = sqrt(max(1.0, sum(x.size for x, _ in found)))
-    equal = _equal(np.concatenate([np.ravel(e.each) for _, e in found]))
+    equal = even(np.concatenate([np.ravel(e.each) for _, e in found]))
     return _Sampled(size / root, allowed[0], max((x for x in allowed if not isnan(x)), default=nan), equal)
-
-
-def _equal(error: Array) -> float:
-    """How many elements of one error have the norm of ``error`` and that of its squares."""
-    size = error[np.isfinite(error) & (error > 0.0)]
-    if not size.size:
-        return inf
-    squares = (size / size.max()) ** 2
-    return float(np.sum(squares) ** 2 / np.sum(squares**2))
 
 
 def _ratio(error: float, size: float) -> float:

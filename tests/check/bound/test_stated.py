@@ -399,3 +399,11 @@ def test_a_sum_of_small_integers_is_exact(body: str, exact: bool) -> None:
     given = {"X": rng.standard_normal((8, 64)), "K": rng.integers(-128, 128, (8, 64))}
     moved = run(program, given, {}, {}, roundings(program), Probe(0, False, 2.0))["Y"]
     assert np.array_equal(moved, run_spec(program, given)["Y"]) is exact
+
+
+def test_a_number_that_may_be_zero_has_its_error_on_most_inputs() -> None:
+    """The difference of two means is small by chance, and its error does not fall with it; a mean of squares is not."""
+    text = "dim N = 999, M = 1000\ninput x: f32[N]\ninput y: f32[M]\noutput z: f32\n"
+    signed = stated(load_text(text + "z = mean[n](x[n]) - mean[m](y[m])\n"))["z"]
+    assert signed.rare_inputs and "on 7 of 8 inputs" in signed.text
+    assert not stated(load_text(text + "z = mean[n](x[n] ** 2) + mean[m](y[m] ** 2)\n"))["z"].rare_inputs

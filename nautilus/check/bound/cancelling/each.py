@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import sqrt
+from math import isfinite, sqrt
 from typing import Any, Final
 
 import numpy as np
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.errors import Roundings, unit
-from nautilus.check.bound.probes import errors, largest, probes
+from nautilus.check.bound.probes import errors, largest, margin, probes
 from nautilus.check.compare import floor, norm
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
@@ -44,3 +44,18 @@ def allowed(
     values = run_spec(program, arrays, scalars)
     found = largest(errors(program, arrays, scalars, {}, how, values, probes(0, bounds.values())))
     return {t.name: of_each(values[t.name], t.dtype, bounds[t.name], found[t.name].each) for t in left}
+
+
+def of_inputs(
+    program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, Any], bounds: Mapping[str, Bound], how: Roundings
+) -> dict[str, float]:
+    """The norm of the errors that roundings on these inputs allow in those outputs of ``program`` whose bound does not
+    hold on all inputs."""
+    left = [t for t in program.outputs if bounds[t.name].rare_inputs and not bounds[t.name].by_element]
+    if not left:
+        return {}
+    values = run_spec(program, arrays, scalars)
+    effects = largest(errors(program, arrays, scalars, {}, how, values, probes(0)))
+    units = {t.name: unit(t.dtype) * norm(values[t.name]) + floor(t.dtype) for t in left}
+    found = {t.name: margin(values[t.name].size) * effects[t.name].norm + units[t.name] for t in left}
+    return {n: x for n, x in found.items() if isfinite(x)}
