@@ -41,7 +41,7 @@ from nautilus.bench.contenders import Verdict
 from nautilus.bench.inputs import BLOCK
 from nautilus.check.bound.bound import Bound, Steps
 from nautilus.check.bound.cancelling.each import allowed, of_inputs
-from nautilus.check.bound.errors import roundings
+from nautilus.check.bound.errors import roundings, unit
 from nautilus.check.bound.overflow import Watch
 from nautilus.check.bound.program import rounded
 from nautilus.check.bound.recurrences.stepwise import Stepwise, stepwise
@@ -227,7 +227,8 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, want: Array, s
     got = np.where(overflown(got, want, dtype), want, got)
     allowed = slack * bound.relative
     if name in known.each:
-        wrong = within(got, want, 0.0, slack * known.each[name])
+        rounding = unit(dtype) * np.abs(np.where(np.isfinite(want), want, 0.0))  # of the reference to the type
+        wrong = within(got, want, 0.0, slack * known.each[name] + rounding)
         if wrong is not None or bound.decided:  # of which the norm says nothing where a number ties
             text = f"{name}, sampled rows: {wrong.text}" if wrong else ""
             return Verdict(wrong is None, wrong.measured if wrong else 0.0, allowed, text)

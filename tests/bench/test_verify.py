@@ -9,8 +9,9 @@ import pytest
 
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.verify import References, judge, references
+from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.stated import stated
-from nautilus.core.numerics import Array, from_storage, storage_array
+from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.restrict import sampled
@@ -243,3 +244,21 @@ def test_a_number_that_may_be_zero_is_judged_by_the_errors_on_its_inputs() -> No
     exact = from_storage(raw["x"], DType.F32).mean()
     assert judge(known, {"z": storage_array(np.asarray(exact + 1e-9), DType.F32)}, is_peer=False).ok
     assert not judge(known, {"z": storage_array(np.asarray(exact + 1e-5), DType.F32)}, is_peer=False).ok
+
+
+def test_an_element_between_two_numbers_of_its_type_may_be_either() -> None:
+    spec = load_text("dim N = 4096\ninput x: f32[N]\noutput z: bf16[N]\nz[n] = x[n] * 1.001\n")
+    raw = {"x": storage_array(np.random.default_rng(3).normal(size=4096), DType.F32)}
+    known = references(spec, raw, {}, {"z": Bound(2.0**-9, left_out=0.01)}, 0)
+    exact = 1.001 * from_storage(raw["x"], DType.F32)
+    nearest = round_to(exact, DType.BF16)
+    other = round_to(exact + 1.01 * (exact - nearest), DType.BF16)
+    (rows,) = known.cut.outputs["z"].values()
+    rows = rows[(np.abs(exact[rows]) > 2.0) & (np.abs(exact[rows]) < 2.5)]
+    n = rows[np.argmin(np.abs(np.abs(exact - nearest) / np.abs(other - nearest) - 0.5)[rows])]
+    assert other[n] != nearest[n]
+    got = nearest.copy()
+    got[n] = other[n]
+    assert judge(known, {"z": storage_array(got, DType.BF16)}, is_peer=False).ok
+    got[n] = nearest[n] * 1.03
+    assert not judge(known, {"z": storage_array(got, DType.BF16)}, is_peer=False).ok
