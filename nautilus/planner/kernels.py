@@ -28,7 +28,13 @@ from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of, launch
 from nautilus.planner.kernel import FULL, SHORT, plan_kernel, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of, uses
-from nautilus.planner.products.sums import are_small_sums, combines_tiles, is_read_across, is_sum_of_others
+from nautilus.planner.products.sums import (
+    are_small_sums,
+    combines_tiles,
+    ends_product,
+    is_read_across,
+    is_sum_of_others,
+)
 from nautilus.planner.products.turned import is_copied, is_turned
 from nautilus.planner.rowwise.turned import steps_across, turns_rows
 from nautilus.planner.rowwise.windows import shares_windows
@@ -302,7 +308,8 @@ def _writes_again(plan: KernelPlan, known: _Known) -> bool:
 
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
-    rules = _combines, combines_tiles, is_copied, is_sum_of_others, is_read_across, is_turned, _scales, is_shared_part
+    products = combines_tiles, is_sum_of_others, ends_product, is_read_across
+    rules = *products, _combines, is_copied, is_turned, _scales, is_shared_part
     return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
 
 
@@ -444,12 +451,9 @@ def _repeats(plan: KernelPlan, known: _Known) -> bool:
     if not any(dot_of(d) for d in unified.defs):
         return False
     long = {a.name for a in plan.axes if a.role == GRID and a.tile > 1 and nominal(unified.extents[a.name]) >= SPREAD}
-    for d in unified.defs:
-        shared = {a.name for o in unified.defs if o is not d for a in o.axes}
-        own = d.is_reduction and dot_of(d) is None and scan_of(d) is None and not shared & {a.name for a in d.red}
-        if own and long - {a.name for a in d.axes}:
-            return True
-    return False
+    found = (d for d in unified.defs if d.is_reduction and long - {a.name for a in d.axes})
+    rest = [(d, {a.name for o in unified.defs if o is not d for a in o.axes}) for d in found]
+    return any(dot_of(d) is None and scan_of(d) is None and not shared & {a.name for a in d.red} for d, shared in rest)
 
 
 def _batches(plan: KernelPlan, known: _Known) -> bool:

@@ -52,7 +52,9 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
     "nautilus.scalar.rewriting.states.pairs": {"BLOCK": 1},
     "nautilus.scalar.rewriting.states.fading_columns": {"BLOCK": 1},
     "nautilus.scalar.rewriting.states.chunks": {"TOGETHER": 5},
-    "nautilus.scalar.passes.windows.find_ranges": {"BLOCK": 16, "LEAST": 2, "WORK": 1e-30, "TERMS": 0, "CERTAIN": 0.9},
+    "nautilus.scalar.passes.positions.find_ranges": {
+        "BLOCK": 16, "LEAST": 2, "WORK": 1e-30, "TERMS": 0, "CERTAIN": 0.9,
+    },
     "nautilus.scalar.passes.results.unroll_reductions": {"GAIN": 0, "SMALL": 0},
     "nautilus.scalar.passes.axes.scatter": {"RUN": 8, "MEET": 1, "FEWEST": 2, "MANY": 1, "EACH": 1},
     "nautilus.ma_tile.passes.grid.block_scatters": {"TERMS": 0.1, "BLOCKS": 1, "limits": lambda _: _Small()},

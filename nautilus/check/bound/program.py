@@ -40,6 +40,7 @@ from nautilus.scalar.passes.operands.join_groups import JoinGroups
 from nautilus.scalar.passes.operands.order_contractions import OrderContractions
 from nautilus.scalar.passes.operands.scale_products import ScaleProducts
 from nautilus.scalar.passes.operands.split_sums import SplitSums
+from nautilus.scalar.passes.positions.expand_gathers import ExpandGathers
 from nautilus.scalar.passes.results.choose_terms import ChooseTerms
 from nautilus.scalar.passes.results.reduce_rows import ReduceRows
 from nautilus.scalar.passes.results.sink_gathers import SinkGathers
@@ -47,7 +48,6 @@ from nautilus.scalar.passes.results.store_partial_sums import StorePartialSums
 from nautilus.scalar.passes.results.unroll_reductions import UnrollReductions
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.windows.count_terms import CountTerms
-from nautilus.scalar.passes.windows.expand_gathers import ExpandGathers
 from nautilus.scalar.passes.windows.join_shifts import JoinShifts
 from nautilus.scalar.passes.windows.restrict_products import RestrictProducts
 from nautilus.scalar.passes.windows.separate_windows import SeparateWindows

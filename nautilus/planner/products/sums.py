@@ -15,7 +15,7 @@ from nautilus.planner.rowwise.segments import segments_of
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.contractions.crossing import crosses
 from nautilus.scalar.analysis.definitions import Def, size
-from nautilus.scalar.passes.operands.store_operands import AGAIN_APART
+from nautilus.scalar.passes.operands.store_operands import AGAIN_APART, HELD
 
 FEWER = 64  # results of a product for each one of sums that are stored beside it
 SPREAD = 1024  # elements along an axis of a product that several blocks share
@@ -31,6 +31,24 @@ def is_sum_of_others(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
     terms, elements = (prod(size(a) or SHORT for a in x.axes) for x in (reader, d))
     summed = any(made.is_reduction and free_vars(ld) >= axes for ld, made in sources)
     return summed and terms >= AGAIN_APART * elements and not any(dot_of(made) for _, made in sources)
+
+
+def ends_product(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` is made from one element of another product, and blocks of the product ``reader`` would repeat it.
+
+    The kernel of the other product has ``d`` as its epilogue.  A tile of ``reader`` has :data:`HELD` columns at most.
+    """
+    if d.is_reduction or dot_of(reader) is None:
+        return False
+    used = frozenset[str]().union(*(free_vars(ld) for ld in reader.reads() if ld.buffer == d.name))
+    others = prod(size(a) or SHORT for a in reader.par if a.name not in used)
+    sources = [(ld, defs[ld.buffer]) for ld in d.reads() if ld.buffer in defs]
+    made = {s.name: s for _, s in sources if s.is_reduction}
+    if others <= HELD or len(made) != 1:
+        return False
+    (s,) = made.values()
+    own = tuple(Var(a.name) for a in d.par)
+    return dot_of(s) is not None and len(s.par) == len(own) and all(ld.index == own for ld, x in sources if x is s)
 
 
 def is_read_across(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:

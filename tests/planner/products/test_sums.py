@@ -79,3 +79,19 @@ def test_sums_of_rows_are_apart_where_a_product_and_what_reads_it_are_one_kernel
     *sums, product = plans(text)
     assert [len(k.ops) for k in sums] == [1, 1] and product.ops == ("A_part", "Y")
     assert isinstance(product.mapping, WarpgroupPlan)
+
+
+FEED_FORWARD = """
+    dim T = {t}, H = 1024, F = 4096
+    input x: f32[T, H], n: bf16[T, H], W: bf16[F, H], c: bf16[F], V: bf16[H, F], g: f32[H]
+    output y: f32[T, H], z: bf16[T, H]
+    a[t, f] = gelu(sum[h](n[t, h] * W[f, h]) + c[f])
+    y[t, h] = x[t, h] + sum[f](a[t, f] * V[h, f])
+    z[t, h] = layer_norm[h](y[t, h], 1e-5) * g[h]
+"""
+
+
+def test_an_activation_is_the_epilogue_of_its_product_and_a_norm_one_kernel_with_its_statistics() -> None:
+    first, second, rows = plans(FEED_FORWARD.format(t=4096))
+    assert first.ops == ("a_sum", "y_sum_left") and second.ops == ("y_sum",)
+    assert {"y", "z"} < set(rows.ops) and rows.axes[-1].tile == 1024

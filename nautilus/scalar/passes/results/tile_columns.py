@@ -23,13 +23,15 @@ product is a result itself, its elements are stored from the tiles.  The last gr
   terms: with fewer terms one kernel holds a row of the left operand for the whole loop over ``j``;
 * there are :data:`ROWS` rows, :data:`COLUMNS` columns and :data:`LARGE` elements; registers hold :data:`WIDE` groups
   where no two reductions share what is computed from an element, as a scaled logit, and operands have 16 bits;
+* no element is read again for a result of its own with those of the reductions, such as a row that is normalised: the
+  kernel of these results has the reductions as well, unless a row is longer than the registers of a block hold;
 * all other readers reduce over one axis, none of them is a product itself, and those over other axes than the columns
   need no result of these, nor these of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -54,7 +56,7 @@ from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.inline import replace_reads
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.scalar.rewriting import ASSOCIATIVE, all_defs, fresh_name, in_two_steps, put_defs, reduction_at
-from nautilus.targets.limits import limits
+from nautilus.targets.limits import BLOCK_REGISTERS, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 WIDE, NARROW = 256, 128  # columns of a tile: 28.8 us predicted for 4096 x 4096 x 512, and 31.2
@@ -155,7 +157,18 @@ def _columns(d: Def, defs: Mapping[str, Def]) -> _Columns | None:
         return None
     found = (_along(d, at, whole, defs) for at in reversed(range(len(d.par))))
     made = next((x for x in found if x is not None), None)
-    return None if made is None else replace(made, thin=thin, elements=elements)
+    if made is None or (made.extent <= BLOCK_REGISTERS and _are_read_again(made, elements, defs)):
+        return None
+    return replace(made, thin=thin, elements=elements)
+
+
+def _are_read_again(found: _Columns, elements: Sequence[str], defs: Mapping[str, Def]) -> bool:
+    """Whether what is computed from ``elements`` and from results of the reductions has an element for each of them."""
+    ends = [r.op for r in found.reductions]
+    rows = (r for r in defs.values() if not r.is_reduction and r.name not in elements)
+    whole = [(r, {a.name for a in r.par}) for r in rows]
+    again = [r for r, par in whole if any(ld.buffer in elements and free_vars(ld) >= par for ld in r.reads())]
+    return any(_needs(r.name, x, defs) for r in again for x in ends)
 
 
 def _along(d: Def, at: int, readers: list[tuple[Def, Load]], defs: Mapping[str, Def]) -> _Columns | None:

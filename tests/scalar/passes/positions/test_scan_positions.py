@@ -8,7 +8,7 @@ import pytest
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.lowering import lower
-from nautilus.scalar.passes.windows.scan_positions import ScanPositions
+from nautilus.scalar.passes.positions.scan_positions import ScanPositions
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin"])

@@ -13,7 +13,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Op, rewrite
 from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Loop, Program, Store, Update
-from nautilus.scalar.passes.windows.find_ranges import FindRanges
+from nautilus.scalar.passes.positions.find_ranges import FindRanges
 from nautilus.scalar.rewriting import map_kernels, map_statements, with_body
 from nautilus.scalar.text import parse_program
 

@@ -8,7 +8,7 @@ import pytest
 
 from nautilus.check.run import check_spec
 from nautilus.driver import Request, compile_file
-from nautilus.scalar.passes.windows import find_ranges
+from nautilus.scalar.passes.positions import find_ranges
 
 HEAD = (
     "dim B = 2, H = 2, M = 200, D = 32\nconst N = {n}\ninput Q: f16[B, H, M, D]\ninput K: f16[B, H, N, D]\n"

@@ -6,8 +6,8 @@ import pytest
 
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.positions.expand_gathers import ExpandGathers
 from nautilus.scalar.passes.simplify import Simplify
-from nautilus.scalar.passes.windows.expand_gathers import ExpandGathers
 from nautilus.scalar.text import format_program
 
 TEXT = """
