@@ -35,7 +35,7 @@ from nautilus.frontend.semantics.frames import Bound, Frame, Use
 from nautilus.frontend.semantics.order import broken_functions, dependence_order
 from nautilus.frontend.semantics.recurrence import apart, define_recurrence, unguarded
 from nautilus.frontend.semantics.symbols import REDUCTIONS, Shaped, Symbols, collect
-from nautilus.frontend.semantics.types.index_width import exact_indices
+from nautilus.frontend.semantics.types.index_width import exact_indices, scalar_ranges
 from nautilus.frontend.semantics.types.packed import PACKED, packed_output
 from nautilus.frontend.sizes import samples
 from nautilus.frontend.spec import Assumption, Definition, Dim, Scalar, Spec, Tensor
@@ -155,6 +155,7 @@ def _position(d: Diagnostic) -> tuple[int, str, int, int]:
 # ---- definitions
 def _definitions(sym: Symbols, facts: tuple[Assumption, ...]) -> list[Definition]:
     broken_functions(sym)
+    sym.ranges = scalar_ranges(f.condition for f in facts if not f.axes)
     out = []
     for names in dependence_order(sym):
         if names[0] in sym.recurrences:
@@ -254,7 +255,7 @@ def _finish(
     """The expression in its stored form: typed, variables named, its depth within the limit."""
     extents = {b.var.name: extent.extent for b in axes if (extent := b.size()) is not None}
     try:
-        expr = exact_indices(expr, extents)
+        expr = exact_indices(expr, extents, sym.ranges)
         written = PACKED.get(node.dtype.id) if node.dtype is not None else None
         tensor = sym.tensors.get(node.name.id) if is_output else None
         packed = tensor.packed if tensor is not None else written

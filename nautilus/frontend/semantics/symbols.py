@@ -99,6 +99,7 @@ class Symbols:
     bounds: dict[str, int | None] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)  # the least values of dims that facts state
     multiples: dict[str, int] = field(default_factory=dict)  # divisors of dims, by facts
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)  # of integer scalars, by facts
     assumes: list[ast.Assume] = field(default_factory=list)
     defaults: dict[str, int | float | bool] = field(default_factory=dict)
     errors: list[Diagnostic] = field(default_factory=list)

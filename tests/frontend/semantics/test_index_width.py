@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nautilus.core.expr.nodes import walk
 from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec
@@ -41,6 +42,19 @@ def test_values_are_those_of_the_integers(text: str) -> None:
 def test_a_scalar_counts_as_an_index(scalar: int) -> None:
     assert values("s + i", scalar) == [[scalar + i] * N for i in range(M)]
     assert values("i32(i - 5 < s)", scalar) == [[int(i - 5 < scalar)] * N for i in range(M)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "wide"),
+    [
+        ("", True), ("assume s >= 1", False), ("assume 0 < s", False), ("assume s <= 9", True), ("assume s != 0", True),
+        ("assume s >= 0 and s <= 64", False), ("assume s >= 1 or s <= 9", True), ("assume s == 4", False),
+    ],
+)  # fmt: skip
+def test_facts_about_scalars_narrow_them(facts: str, wide: bool) -> None:
+    text = f"dim N = 9\nscalar s: i32\n{facts}\ninput x: f32[N]\noutput y: f32[N]\n"
+    (d,) = load_spec(text + "y[i] = x[i] if max(0, i - s + 1) <= i else 0\n").definitions
+    assert any(e.dtype is DType.I64 for e in walk(d.expr)) == wide
 
 
 def test_elements_wrap_and_casts_too() -> None:

@@ -5,15 +5,17 @@ ranges of its variables permit a value outside i32, the operation and all that i
 there).  Elements of tensors, results of reductions and casts to a narrower type are values of their type: arithmetic
 with them wraps in the promoted type, as :mod:`typed` gives it.
 
-The ranges are those of the sizes alone; conditions do not narrow them.  A variable may go beyond its size by the
+The ranges are those of the sizes, and of the facts about integer scalars, which the launcher checks; conditions do not
+narrow them.  A variable may go beyond its size by the
 margin of a tile, because the last tile of a kernel computes such positions before it discards them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 
+from nautilus.core.expr.conditions import all_conjuncts
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Reduce, Var, children, with_children
 from nautilus.core.index.sizes import at_most
 from nautilus.core.types import DType, holds, integer_limits, promote
@@ -21,21 +23,47 @@ from nautilus.frontend.semantics import typed
 from nautilus.frontend.spec import Extent
 
 Range = tuple[int, int]  # inclusive
+_FLIPPED = {"le": "ge", "ge": "le", "lt": "gt", "gt": "lt", "eq": "eq"}
+_LEAST, _MOST = integer_limits(DType.I64)
+_BOUNDS: Mapping[str, Callable[[int], Range]] = {
+    "le": lambda n: (_LEAST, n), "lt": lambda n: (_LEAST, n - 1), "ge": lambda n: (n, _MOST),
+    "gt": lambda n: (n + 1, _MOST), "eq": lambda n: (n, n),
+}  # fmt: skip
 _MARGIN = 1023  # positions beyond the last one of a size
 
 
-def exact_indices(e: Expr, axes: Mapping[str, Extent]) -> Expr:
+def exact_indices(e: Expr, axes: Mapping[str, Extent], scalars: Mapping[str, Range] | None = None) -> Expr:
     """``e`` with i64 operations where an expression of indices may leave i32.
 
-    ``axes`` gives the extents of the free variables.  Nodes that do not change are kept.
+    ``axes`` gives the extents of the free variables, ``scalars`` the ranges of scalars of which facts are known.  Nodes
+    that do not change are kept.
     """
-    return _Widener(axes).expr(e)
+    return _Widener(axes, scalars or {}).expr(e)
+
+
+def scalar_ranges(facts: Iterable[Expr]) -> dict[str, Range]:
+    """The ranges of the integer scalars that ``facts`` compare with numbers."""
+    out: dict[str, Range] = {}
+    for c in (part for fact in facts for part in all_conjuncts(fact)):
+        if not isinstance(c, Op) or c.op not in _FLIPPED:
+            continue
+        (a, b), op = (x.args[0] if isinstance(x, Op) and x.op == "cast" else x for x in c.args), c.op
+        if isinstance(a, Const):
+            a, b, op = b, a, _FLIPPED[op]
+        if isinstance(a, Param) and a.most is None and a.dtype.is_int and isinstance(b, Const) and b.dtype.is_int:
+            least, most = out.get(a.name, integer_limits(a.dtype))
+            low, high = _BOUNDS[op](int(b.value))
+            found = max(least, low), min(most, high)
+            if found[0] <= found[1]:
+                out[a.name] = found
+    return out
 
 
 class _Widener:
     """One expression: the extents of its variables, and what is already rewritten."""
 
-    def __init__(self, axes: Mapping[str, Extent]) -> None:
+    def __init__(self, axes: Mapping[str, Extent], scalars: Mapping[str, Range]) -> None:
+        self.scalars = scalars
         self.ranges = {name: (0, at_most(extent) - 1 + _MARGIN) for name, extent in axes.items()}
         self.done: dict[int, tuple[Expr, Expr]] = {}  # by id; the node is kept alive
         self.known: dict[int, tuple[Expr, Range | None]] = {}
@@ -88,8 +116,8 @@ class _Widener:
                 return self.ranges.get(name)
             case Param(most=most) if most is not None:
                 return 0, most
-            case Param(dtype=dtype) if dtype.is_int and dtype is not DType.I64:
-                return integer_limits(dtype)
+            case Param(name=name, dtype=dtype) if dtype.is_int and (name in self.scalars or dtype is not DType.I64):
+                return self.scalars.get(name) or integer_limits(dtype)
             case Op(op="cast", args=(a,), dtype=dtype) if dtype.is_int and a.dtype is DType.BOOL:
                 return 0, 1
             case Op(op="cast", args=(a,), dtype=dtype) if a.dtype.is_int and holds(dtype, a.dtype):
