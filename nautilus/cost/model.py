@@ -118,7 +118,7 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     serial = float(np.mean(work.consumer.meets)) * work.tiles / (m.line_atomics * m.clock)
     waited = max(memory, moved.sectors / m.l2_sectors)
     held = 1.0 - REGISTER * min(loads_ahead(kernel), MOST_AHEAD)
-    total = max(_overlapped(on_chip, waited, work, active_blocks), start, serial) / held + m.launch
+    total = (max(_overlapped(on_chip, waited, work, active_blocks), start, serial) + m.launch) / held
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"atomics": serial, "launch": m.launch + start}
     return KernelEstimate(
         kernel.name, total, parts, flops, moved.dram, moved.l2, work.tiles, blocks, resident,

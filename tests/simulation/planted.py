@@ -175,5 +175,5 @@ DECODE = (
     Plant("no barrier of a warp", *_call("__syncwarp")),
     Plant("no barrier in front of the partial results", *_call("__syncthreads")),
     Plant("no barrier after the partial results", *_call("__syncthreads"), at=1),
-    Plant("a partial result of another warp", r"\bconsumer \* (\w+_bytes) \+ \(0\)", r"(1 - consumer) * \1 + (0)"),
+    Plant("a partial result of another warp", r"\bconsumer \* (part_\w+_bytes)", r"(1 - consumer) * \1"),
 )

@@ -74,8 +74,9 @@ def verify(m: MemModule) -> None:
 
 def verify_module(m: MemModule, target: Limits) -> None:
     """:func:`verify` with the limits given. Raises VerifyError."""
-    verify_together(m)
+    _names(m)
     verify_kernels(m, target)
+    _dependent_launches(m)
 
 
 def verify_kernels(m: MemModule, target: Limits) -> None:
@@ -86,12 +87,16 @@ def verify_kernels(m: MemModule, target: Limits) -> None:
 
 def verify_together(m: MemModule) -> None:
     """The rules of ``m`` that are not about a kernel by itself. Raises VerifyError."""
+    _names(m)
+    _dependent_launches(m)
+
+
+def _names(m: MemModule) -> None:
     unique("a name denotes one buffer or param", [*(b.name for b in m.buffers), *(p.name for p in m.params)], m.name)
     unique("a name denotes one kernel", [k.name for k in m.kernels], m.name)
     for b in m.buffers:
         if b.space is Space.LOCAL:
             reject("buffers are inputs, outputs and temps", b.name, "it is a local buffer", b.span)
-    _dependent_launches(m)
 
 
 @by_identity(32)  # most passes change one of several kernels

@@ -15,6 +15,8 @@ of the sum; it is left out where a promise says that the gathered tensor has non
 The pass applies to a position in memory that differs from term to term and is bounded by a type and by promises to
 :data:`MOST` values, to a gathered factor with at least :data:`ROWS` rows that the position does not depend on, and
 where at most :data:`INNER` terms have the same neighbours.  All neighbours are proved to be inside of the tensor.
+Where the other factors have an axis of the result for themselves, as queries have their heads beside the pages of
+keys, the sum is a product of matrices with gathered rows as it is.
 """
 
 from __future__ import annotations
@@ -122,8 +124,12 @@ def _splits(d: Def) -> Iterator[Def]:
 def _gathers(d: Def, ranges: Mapping[str, tuple[float, float]]) -> Iterator[_Gather]:
     """The factors of ``d`` that are gathered among a few neighbours."""
     par, red = {a.name for a in d.par}, {a.name for a in d.red}
-    for f in factors(d.value):
+    parts = factors(d.value)
+    for f in parts:
         ld = strip_conversions(f)
+        rest = frozenset[str]().union(*(free_vars(x) for x in parts if x is not f))
+        if rest & par - free_vars(ld):
+            continue  # gathered rows of a product of matrices
         for n, e in enumerate(ld.index if isinstance(ld, Load) else ()):
             found = [a for a, c in linear(e).terms.items() if loads(a) and c == 1]
             limits = _limits(found[0], d, ranges) if len(found) == 1 and len(loads(e)) == 1 else None

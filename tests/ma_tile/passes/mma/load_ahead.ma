@@ -72,11 +72,13 @@ module product target sm_80 {
 ; ARCH: sm_80
 ; UNCHANGED
 
-; CASE: four iterations are too few for the registers of their loads
+; CASE: the cost model prices the loads of four iterations above their registers
 ; INPUT: computed_operand.ma
 ; RUN: load-ahead
 ; ARCH: sm_80
-; UNCHANGED
+; COMPLETE: allocate-shared, synchronize
+; CHECK: %b_first = ld.global B[k, n]
+; CHECK: %s_first = ld.global S[k]
 
 ; CASE: registers that accumulators and the widest value fill
 ; INPUT: computed_operand.ma
