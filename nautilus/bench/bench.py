@@ -2,7 +2,8 @@
 
 Every contender is checked before any is timed; the check also compiles it and warms it up.  A wrong contender is timed
 but has no ratio.  A contender that fails during its check or warm-up is listed with the reason.  All contenders read
-the same device memory, so the inputs of all are cached alike.  One process at a time uses a GPU.
+the same device memory, so the inputs of all are cached alike.  Of the processes
+of this command, one at a time runs kernels on a GPU.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def bench(
         with alone():
             torch, others, whole = _peers(spec, session, libraries, scalars)
         watch.lap("finding peers")
-        everything = with_context(alone, whole) if whole is not None and settings.elements else None
+        everything = _locked(alone, whole) if whole is not None and settings.elements else None
         reference = known(everything) if settings.checked else None
         watch.lap("references")
         peers = [c for c in others if isinstance(c, Contender)]
@@ -139,7 +140,7 @@ def bench(
     return Report(spec.name, rows, absent, settings.limits, about | {"seconds": watch.laps})
 
 
-def with_context(alone: Alone, whole: Whole) -> Whole:
+def _locked(alone: Alone, whole: Whole) -> Whole:
     """``whole``, evaluated in ``alone()``."""
 
     def evaluate() -> Mapping[str, Array] | None:

@@ -107,7 +107,7 @@ def awaited_loads(loop: ma.ForOp, kernel: ma.MemKernel) -> float:
     return waited / AWAIT
 
 
-#: Part of the time of a kernel that each register of a thread costs which holds loads ahead of MMAs of warps.  ptxas
+#: The share of a kernel's time that each register costs in which a thread holds loads ahead of MMAs of warps.  ptxas
 #: takes up to 30 registers more or fewer than the model estimates, so any one may cost a block (4-bit weights times
 #: 32 rows on an H200: 126 -> 135 registers, four blocks -> three, and 47 -> 56 us).
 REGISTER = 0.015

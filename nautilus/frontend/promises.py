@@ -22,7 +22,7 @@ import numpy as np
 from nautilus.core.errors import InputError
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, free_vars, walk
-from nautilus.core.index.linear import Linear, build, divided, linear
+from nautilus.core.index.linear import build, excess, linear
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
@@ -144,8 +144,8 @@ def _less(part: Expr) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     A term that is added to the smaller element counts as not negative, as lengths are.
     """
     pairs = [(x, y) for x, y in _ordered(part) if isinstance(x, Load) and isinstance(y, Load)]
-    excess = _excess(part)
-    for d in () if excess is None else (excess, excess.scale(-1)) if _is_equation(part) else (excess,):
+    found = excess(part)
+    for d in () if found is None else (found, found.scale(-1)) if _is_equation(part) else (found,):
         above = [a for a, c in d.terms.items() if c < 0]
         below = [_plain(a) for a, c in d.terms.items() if c == 1]
         if d.const >= 0 and len(above) == 1 and d.terms[above[0]] == -1 and isinstance(y := _plain(above[0]), Load):
@@ -174,16 +174,6 @@ def _ordered(part: Expr) -> Iterator[tuple[Expr, Expr]]:
             yield _plain(b), _plain(a)
 
 
-def _excess(part: Expr) -> Linear | None:
-    """The smaller side less the larger one of ``part``, a comparison of integers that holds where this is at most 0, or
-    where it is 0 if ``part`` is an equation."""
-    match part:
-        case Op(op="le" | "lt" | "ge" | "gt" | "eq" as op, args=args) if all(a.dtype.is_int for a in args):
-            low, high = args[::-1] if op in ("ge", "gt") else args
-            return (divided(low) - divided(high)).shift(1 if op in ("lt", "gt") else 0)
-    return None
-
-
 def _is_equation(part: Expr) -> bool:
     return isinstance(part, Op) and part.op == "eq"
 
@@ -197,7 +187,7 @@ def _in_order(part: Expr, ways: tuple[_Way, ...]) -> tuple[_Way, ...]:
 def _solved(part: Expr) -> Iterator[_Way]:
     """The elements of a comparison of integers that are terms of a side, with the largest or the least value that makes
     the comparison hold."""
-    d = _excess(part)
+    d = excess(part)
     for atom, c in {} if d is None else d.terms.items():
         dtype = part.args[0].dtype if isinstance(part, Op) else atom.dtype
         if d is not None and isinstance(x := _plain(atom), Load):

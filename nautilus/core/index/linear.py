@@ -182,6 +182,16 @@ def divided(e: Expr, *, expand_mod: bool = False) -> Linear:
     return see(e)
 
 
+def excess(comparison: Expr) -> Linear | None:
+    """The smaller side less the larger one of ``comparison``, one of integers that holds where this is at most 0, or
+    where it is 0 if it is an equation; None for anything else."""
+    match comparison:
+        case Op(op="le" | "lt" | "ge" | "gt" | "eq" as op, args=args) if all(a.dtype.is_int for a in args):
+            low, high = args[::-1] if op in ("ge", "gt") else args
+            return (divided(low) - divided(high)).shift(1 if op in ("lt", "gt") else 0)
+    return None
+
+
 def divide(x: Linear, n: int, dtype: DType) -> Linear:
     """``x // n`` for n > 0 and unknown atoms: multiples of ``n`` leave the division."""
     q, r = split(x, n)

@@ -144,9 +144,7 @@ class _WarpLowering(Lowering):
         copy = self._vector_copy(op, layout, depth)
         if copy is not None:
             entry = self.env[op.result.name]
-            shared = self.stage_buffer(entry, f"s_{op.result.name}", type_.dtype, copy.axes, 0)
-            entry.slots["vector"] = Slot(shared.name, ZERO)
-            self._copy(entry, op, copy, entry.slots["vector"])
+            entry.slots["vector"] = self._copied(entry, op, copy)
             return self.read(entry, entry.slots["vector"], layout)
         ordered, vec = self.loaded(op, layout)
         made_here = buffer.space is Space.TEMP  # in the order of its readers, which may find it in shared memory
@@ -162,7 +160,7 @@ class _WarpLowering(Lowering):
         return self._staged(super()._load(op, found[0], depth), stage, layout, f"in_{op.buffer}", depth)
 
     def _vector_copy(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> CopyPlan | None:
-        """How the copies of a loop of MMAs take along a vector that many threads read; None where they do not.
+        """How a loop of MMAs copies a vector that many threads read with its operands; None where it does not.
 
         The vector, such as the scales of a dequantised tile, arrives with the operands, some iterations ahead.  A load
         to registers would wait for the memory in every iteration, or hold the registers of the iterations ahead.  Temps
@@ -173,7 +171,9 @@ class _WarpLowering(Lowering):
         few = 1 < elements <= VECTOR and layout.registers * 32 * self.b.warps >= SHARED * elements
         if depth == 0 or not self.candidates.fixed or self.mapping.stages < 2 or not few or op.buffer in self.stored:
             return None
-        if op.result.name in self.positions or buffer.space is not Space.INPUT:
+        if buffer.space is not Space.INPUT:
+            return None
+        if op.result.name in self.positions:
             return None  # a copy needs its address when it is issued, before a vector in shared memory has arrived
         copy = plan_copy(op, buffer, self.refs, self.b.warps, self.mapping.vector_bytes)
         return copy if copy.asynchronous and buffer.dtype is op.result.type.dtype else None
@@ -256,10 +256,14 @@ class _WarpLowering(Lowering):
         if depth == 0 or not copy.asynchronous:
             return super().load_bytes(op, layout, depth)
         entry = Entry(op.result, op, depth)
+        return self.read(entry, self._copied(entry, op, copy), layout)
+
+    def _copied(self, entry: Entry, op: vr.LoadOp, copy: CopyPlan) -> Slot:
+        """The tile that ``op`` loads in shared memory, in the order of ``copy``."""
         buffer = self.stage_buffer(entry, f"s_{op.result.name}", op.result.type.dtype, copy.axes, 0)
         slot = Slot(buffer.name, ZERO)
         self._copy(entry, op, copy, slot)
-        return self.read(entry, slot, layout)
+        return slot
 
     def _stage(self, entry: Entry, op: vr.LoadOp, plan: DotPlan) -> Slot:
         """A loaded operand to shared memory, unchanged."""

@@ -6,8 +6,8 @@ there).  Elements of tensors, results of reductions and casts to a narrower type
 with them wraps in the promoted type, as :mod:`typed` gives it.
 
 The ranges are those of the sizes, and of the facts about integer scalars, which the launcher checks; conditions do not
-narrow them.  A variable may go beyond its size by the
-margin of a tile, because the last tile of a kernel computes such positions before it discards them.
+narrow them.  A variable may go beyond its size by the margin of a tile, because the last tile of a kernel computes such
+positions before it discards them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,13 @@ from itertools import product
 
 from nautilus.core.expr.conditions import all_conjuncts
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Reduce, Var, children, with_children
+from nautilus.core.index.linear import excess
 from nautilus.core.index.sizes import at_most
 from nautilus.core.types import DType, holds, integer_limits, promote
 from nautilus.frontend.semantics import typed
 from nautilus.frontend.spec import Extent
 
 Range = tuple[int, int]  # inclusive
-_FLIPPED = {"le": "ge", "ge": "le", "lt": "gt", "gt": "lt", "eq": "eq"}
-_LEAST, _MOST = integer_limits(DType.I64)
-_BOUNDS: Mapping[str, Callable[[int], Range]] = {
-    "le": lambda n: (_LEAST, n), "lt": lambda n: (_LEAST, n - 1), "ge": lambda n: (n, _MOST),
-    "gt": lambda n: (n + 1, _MOST), "eq": lambda n: (n, n),
-}  # fmt: skip
 _MARGIN = 1023  # positions beyond the last one of a size
 
 
@@ -45,17 +40,20 @@ def scalar_ranges(facts: Iterable[Expr]) -> dict[str, Range]:
     """The ranges of the integer scalars that ``facts`` compare with numbers."""
     out: dict[str, Range] = {}
     for c in (part for fact in facts for part in all_conjuncts(fact)):
-        if not isinstance(c, Op) or c.op not in _FLIPPED:
+        d = excess(c)
+        if d is None or len(d.terms) != 1:
             continue
-        (a, b), op = (x.args[0] if isinstance(x, Op) and x.op == "cast" else x for x in c.args), c.op
-        if isinstance(a, Const):
-            a, b, op = b, a, _FLIPPED[op]
-        if isinstance(a, Param) and a.most is None and a.dtype.is_int and isinstance(b, Const) and b.dtype.is_int:
-            least, most = out.get(a.name, integer_limits(a.dtype))
-            low, high = _BOUNDS[op](int(b.value))
-            found = max(least, low), min(most, high)
-            if found[0] <= found[1]:
-                out[a.name] = found
+        ((p, slope),) = d.terms.items()
+        if not isinstance(p, Param) or p.most is not None or abs(slope) != 1:
+            continue
+        least, most = out.get(p.name, integer_limits(p.dtype))
+        is_equation = isinstance(c, Op) and c.op == "eq"
+        if slope == 1 or is_equation:
+            most = min(most, -d.const * slope)
+        if slope == -1 or is_equation:
+            least = max(least, -d.const * slope)
+        if least <= most:
+            out[p.name] = least, most
     return out
 
 

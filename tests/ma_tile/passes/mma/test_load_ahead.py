@@ -1,4 +1,4 @@
-"""load-ahead chooses by price: the time of the finished module, and registers."""
+"""load-ahead chooses by price, the predicted time of the finished module."""
 
 from pathlib import Path
 
