@@ -11,7 +11,7 @@ from nautilus.check.bound.errors import roundings
 from nautilus.check.bound.stated import stated
 from nautilus.check.compare import relative
 from nautilus.frontend.interp import run_spec
-from nautilus.frontend.semantics.check import load_spec
+from nautilus.frontend.semantics.check import load_spec, load_text
 
 HEAD = "dim P = 4096, W = 40\ninput u: f32[P]\ninput I: f32[W]\noutput Y: f32[P]\n"
 APART = """\
@@ -108,3 +108,15 @@ def test_ties_that_no_number_reaches() -> None:
     values[3] = -1.0
     limited = at_ties(values, Step(1.0, low=0.0), "x", 1, -1e-7)
     assert (limited[values == 0.25] >= 0.0).all() and not np.array_equal(limited, values)
+
+
+def test_two_steps_may_decide_about_one_number() -> None:
+    """A triangle wave is continuous at the ties of ``floor``, and ``round`` jumps at others."""
+    wave = "min(x[i] * 3.7 - floor(x[i] * 3.7), 1 - (x[i] * 3.7 - floor(x[i] * 3.7)))"
+    text = "dim N = 4096\ninput x: f32[N]\noutput y: f32[N]\ny[i] = {}\n"
+    alone, jump, both = (stated(load_text(text.format(e)))["y"] for e in (
+        wave, "round(x[i] * 3.7)", f"round(x[i] * 3.7) + {wave}",
+    ))  # fmt: skip
+    assert alone.relative < 1e-5 and 0.5 * jump.relative < both.relative < 2.0 * jump.relative
+    (step,) = ties(load_text(text.format(f"round(x[i] * 3.7) + {wave}")), frozenset()).forms.values()
+    assert {(s.period, s.offset) for s in step} == {(1.0, 0.0), (1.0, 0.5)}

@@ -36,13 +36,26 @@ _KEEP_WHOLE = frozenset({"neg", "abs", "min", "max", "add", "sub", "mul"})
 class Step:
     """The ties are ``(n + offset) * period`` for all integers ``n``; 0 alone where ``period`` is 0.
 
-    ``low``, ``high``: what limits the numbers that the step decides about, such as a ``clamp``.
+    ``low``, ``high``: what limits the numbers that the step decides about, such as a ``clamp``.  ``also``: another step
+    that decides about the same numbers, as ``round`` beside ``floor``.
     """
 
     period: float
     offset: float = 0.0
     low: float = -inf
     high: float = inf
+    also: Step | None = None
+
+    def __iter__(self) -> Iterator[Step]:
+        """The step, and all that decide about the same numbers."""
+        step: Step | None = self
+        while step is not None:
+            yield replace(step, also=None)
+            step = step.also
+
+    def beside(self, other: Step | None) -> Step:
+        """The step with those of ``other``, None or one that decides about the same numbers."""
+        return self if other is None else other if self in other else replace(self, also=other)
 
     def nearest(self, x: Array) -> Array:
         """The tie next to each element."""
@@ -79,9 +92,9 @@ def ties(spec: Spec, computed: frozenset[str]) -> Ties:
         low, high = _limits(spec.definition(x.buffer).expr if isinstance(x, Load) and x.buffer in computed else x)
         step = replace(step, low=low, high=high)
         if isinstance(x, Load) and x.buffer in computed:
-            tensors[x.buffer] = step
+            tensors[x.buffer] = step.beside(tensors.get(x.buffer))
         elif any(inexact(n) or (isinstance(n, Load) and n.buffer in computed) for n in walk(x)):
-            forms[form(x)] = step
+            forms[form(x)] = step.beside(forms.get(form(x)))
     return Ties(tensors, forms, whole)
 
 
@@ -174,14 +187,16 @@ def at_ties(x: Array, step: Step, name: str, seed: int, error: float) -> Array:
     if not x.size:
         return x
     flat = np.array(x, np.float64).reshape(-1)
+    usual = flat[np.isfinite(flat)]
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    at = rng.integers(0, x.size, few(x.size))
-    with np.errstate(all="ignore"):
-        own, usual = flat[at], flat[np.isfinite(flat)]
-        tie = step.nearest(own)
-        moved = np.clip(tie + error * np.maximum(np.abs(tie), 1.0), step.low, step.high)
-        reached = (tie >= usual.min(initial=inf)) & (tie <= usual.max(initial=-inf))
-        flat[at] = np.where(np.isfinite(own) & reached, moved, own)
+    for one in step:
+        at = rng.integers(0, x.size, few(x.size))
+        own = flat[at]
+        with np.errstate(all="ignore"):
+            tie = one.nearest(own)
+            moved = np.clip(tie + error * np.maximum(np.abs(tie), 1.0), one.low, one.high)
+            reached = (tie >= usual.min(initial=inf)) & (tie <= usual.max(initial=-inf))
+            flat[at] = np.where(np.isfinite(own) & reached, moved, own)
     return flat.reshape(x.shape)
 
 
