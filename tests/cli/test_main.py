@@ -221,12 +221,23 @@ def test_a_closed_pipe_is_quiet(spec: Path) -> None:
     assert done.stderr == ""
 
 
+def interruptible(*arguments: str) -> subprocess.Popen[bytes]:
+    """Starts Python with the default action of SIGINT, which a job that a script has in the background ignores."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
 def test_ctrl_c_in_a_process() -> None:
     code = (
         "import time\nimport nautilus.cli.main as c\n"
         "c.cli.invoke = lambda _: time.sleep(30)\nprint('up', flush=True)\nc.entry()"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    process = interruptible("-c", code)
     assert process.stdout is not None and process.stdout.readline() == b"up\n"
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
@@ -299,8 +310,7 @@ def test_signals_leave_nothing_behind(number: int, code: int, tmp_path: Path) ->
         "c.cli.invoke = lambda _: m.write_output(sys.argv[1], b'data')\n"
         "c.entry()"
     )
-    command = [sys.executable, "-c", script, str(tmp_path / "k.cu")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    process = interruptible("-c", script, str(tmp_path / "k.cu"))
     assert process.stdout is not None and process.stdout.readline() == b"up\n"
     process.send_signal(number)
     process.communicate(timeout=10)
