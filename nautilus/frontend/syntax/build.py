@@ -13,6 +13,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.source import Source, Span
 from nautilus.frontend.codes import MAX_DEPTH
 from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.elsewhere import CONDITION
 
 
 class SyntaxFault(Exception):
@@ -55,6 +56,9 @@ class Args:
     span: Span
 
 
+_SLICE_HINT = (
+    "a part of a tensor is read by an index variable of its own, as in 'sum[k: 2](X[i + k])'; a call needs '(...)'"
+)
 _INDEX_HINT = "a function call needs '(...)' after the brackets; a bitwise 'or' there is in parentheses, '[(a | b)]'"
 
 
@@ -173,7 +177,7 @@ class TreeBuilder:
             raise _fault("N0111", f"{what} takes no condition", bracket.cond.span, hint)
         for _, size in bracket.items:
             if size is not None:
-                raise _fault("N0111", f"{what} takes no range", size.span, hint)
+                raise _fault("N0111", f"{what} takes no range", size.span, _SLICE_HINT)
         return tuple(e for e, _ in bracket.items)
 
     def _binders(self, bracket: Bracket) -> tuple[ast.Binder, ...]:
@@ -182,7 +186,8 @@ class TreeBuilder:
         out = []
         for e, size in bracket.items:
             if not isinstance(e, ast.Name):
-                raise _fault("N0111", "an index variable's name is expected here", e.span)
+                hint = CONDITION if isinstance(e, ast.Compare) else None
+                raise _fault("N0111", "an index variable's name is expected here", e.span, hint)
             out.append(ast.Binder(e.id, None if isinstance(size, Ends) else size, e.span))
         return tuple(out)
 

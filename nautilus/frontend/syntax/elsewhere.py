@@ -12,11 +12,12 @@ from typing import Any
 _SUM = "a product-sum is written 'sum[k](A[i, k] * B[k, j])'"
 _INDEX = "an index of the definition takes its place, as in 'Y[i, j] = X[j, i]'"
 _RANGE = "an index variable is a value: 'Y[i: N] = i'"
+_CHOICE = "a choice is written 'a if condition else b'"
+CONDITION = "the condition of a reduction follows '|': 'sum[j | j <= i](x)'"
 
 #: unknown function -> hint
 FUNCTIONS: Mapping[str, str] = {
-    "where": "a choice is written 'a if condition else b'",
-    "select": "a choice is written 'a if condition else b'",
+    **dict.fromkeys(("where", "select"), _CHOICE),
     "topk": "'argmax[j](x)' and 'max[j](x)' give the largest element; for more of them, exclude those that are found",
     "sort": "the language has no sort; 'argmax[j](x)' and 'argmin[j](x)' give positions",
     "argsort": "the language has no sort; 'argmax[j](x)' and 'argmin[j](x)' give positions",
@@ -60,6 +61,8 @@ _STATEMENTS: Mapping[str, str] = {
 _BY_NAME = ("a function takes no arguments by name", "an axis is an index variable in brackets: 'softmax[j](x)'")
 #: operators of other languages, of which the language has the half
 _TWICE = {"&": "and", "|": "or"}
+#: tokens behind which a value stands
+_BEFORE_VALUES = frozenset({"=", "(", ",", "+", "-", "*", "/", "//", "%", "**", "<", "<=", ">", ">=", "==", "!="})
 
 
 def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
@@ -84,6 +87,19 @@ def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
         return f"'{bad}{bad}' is no operator", f"conditions are joined by '{_TWICE[str(bad)]}'"
     if bad == "//" and place == 0:
         return "a statement cannot start here", "a comment begins with '#'"
+    if bad == "where":
+        bracket = _open_bracket(tokens[:place])
+        return "'where' is no operator", CONDITION if bracket is not None and bracket == "[" else _CHOICE
+    if bad == "if" and before in _BEFORE_VALUES:
+        return "'if' has no value before it", _CHOICE
+    if bad == "]" and "if" in tokens[:place]:
+        return "a conditional expression without 'else'", f"write 'a if condition else b'; {CONDITION}"
+    if bad == "|" and before in _BEFORE_VALUES and before != "(":
+        return "'|' has no value before it", "a magnitude is written 'abs(x)'"
+    if bad == ":" and tokens[0] == "def":
+        return "'=' is missing", "write 'def f(x) = ...'"
+    if bad == ":" and before == "]" and tokens[0].type == "NAME" and "=" not in tokens[:place]:
+        return "the element type stands before the indices", "write 'S: f16[i, j] = ...'"
     if bad == "in":
         return "'in' is no operator", "the range of an index variable is written 'sum[j: N](x)'"
     if after is not None and after == "=" and bad in ("+", "-", "*", "/"):
@@ -93,3 +109,14 @@ def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
     if bad == "[" and before == "]":
         return "indices in two brackets", "all indices stand in one pair of brackets: 'X[i, j]'"
     return None
+
+
+def _open_bracket(tokens: Sequence[Any]) -> Any:
+    """The innermost bracket that is open behind ``tokens``, or None."""
+    opened: list[Any] = []
+    for token in tokens:
+        if token in ("(", "["):
+            opened.append(token)
+        elif token in (")", "]") and opened:
+            opened.pop()
+    return opened[-1] if opened else None
