@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nautilus import __version__
+from nautilus.cli.help.arguments import Command
 from nautilus.cli.help.completion import ARGUMENTS, SHELLS, completed, script
 from nautilus.cli.options import (
     COMMANDS,
@@ -78,6 +79,8 @@ atexit.register(_ENDING)
 
 class _Main(click.Group):
     """A group whose default command is ``compile``."""
+
+    command_class = Command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = normalize(args)

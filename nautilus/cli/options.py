@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from nautilus.cli.help.arguments import refuse_value
 from nautilus.cli.help.completion import ARGUMENTS, complete_arch, complete_dim
 from nautilus.cli.sizes import read_sizes
 from nautilus.passes.pipelines import STAGE_NAMES, STAGES, listing, listing_data
@@ -101,7 +102,10 @@ def _spec(ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
     """The path or paths of specs; standard input, ``-``, is read here and has the name :data:`STDIN` with a suffix."""
     if isinstance(value, tuple):
         return tuple(_spec(ctx, _param, one) for one in value)
-    if str(value) != "-" or ctx.resilient_parsing:
+    if ctx.resilient_parsing:
+        return value
+    if str(value) != "-":
+        refuse_value(value, ctx)
         return value
     if STDIN not in ctx.meta:
         ctx.meta[STDIN] = "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
