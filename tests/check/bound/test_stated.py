@@ -108,6 +108,19 @@ def test_what_rounds_is_not_exact(source: str, target: str, value: str) -> None:
     assert bound(f"input X: {source}[M, N]\noutput Y: {target}[M, N]\nY[i, j] = {value}\n") > 0.0
 
 
+def test_a_remainder_of_exact_numbers_has_one_rounding() -> None:
+    for divisor in ("0.5", "Z[i, j]"):
+        value = f"input X: f32[M, N], Z: f32[M, N]\noutput Y: f32[M, N]\nY[i, j] = X[i, j] % {divisor}\n"
+        assert 0.0 < bound(value) < 3e-7
+
+
+@pytest.mark.parametrize("value", ["x % 0.7", "fmod(x, 0.7)", "floor(x)", "round(x)"])
+def test_a_step_of_a_computed_number_is_more_than_its_roundings(value: str) -> None:
+    body = "input X: f32[M, N], Z: f32[M, N]\noutput Y: f32[M, N]\nY[i, j] = "
+    found = stated(load_spec(HEAD + body + value.replace("x", "3 * X[i, j] * Z[i, j]") + "\n"))["Y"]
+    assert found.left_out > 0.0 or found.relative > 1e-3
+
+
 def test_integers_are_exact() -> None:
     assert stated(load_spec(HEAD + MATMUL.format(t="i8", o="i32")))["Y"] == Bound(0.0)
 

@@ -79,6 +79,29 @@ def test_a_record_with_an_empty_entry_is_an_error(entry: str, value: Any, messag
         Function(**{**entries("log1p"), entry: value})
 
 
+#: functions with jumps, with poles, and with slopes without bound
+IRREGULAR = ["floor", "ceil", "round", "sign", "floordiv", "mod", "fmod", "atan2", "div", "log", "log1p", "sqrt",
+             "rsqrt", "cbrt", "tan", "asin", "acos", "acosh", "atanh", "pow"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IRREGULAR)
+def test_a_point_without_a_bounded_derivative_is_stated(name: str) -> None:
+    with pytest.raises(ValueError, match=f"function {name}: steps or a singular point is missing at"):
+        Function(**{**entries(name), "steps": None, "singular": None})
+
+
+def test_only_functions_with_such_points_state_them() -> None:
+    called = {n for n, f in FUNCTIONS.items() if (f.example or f.symbol) and f.types in (Types.NUMBER, Types.FLOAT)}
+    assert {n for n in called if FUNCTIONS[n].steps or FUNCTIONS[n].singular} == set(IRREGULAR) | {"log2"}
+
+
+def test_functions_that_round_keep_integers() -> None:
+    whole = np.arange(-3.0, 4.0)
+    rounding = {n for n, f in FUNCTIONS.items() if f.is_rounding}
+    assert {"floor", "ceil", "round"} <= rounding
+    assert all((eval_op(n, [whole], DType.F64) == whole).all() for n in rounding)
+
+
 def test_two_records_of_a_name_and_an_unknown_inverse_are_errors() -> None:
     with pytest.raises(ValueError, match="two records"):
         table([FUNCTIONS["exp"], FUNCTIONS["exp"]])
@@ -177,7 +200,7 @@ def test_derivatives_are_the_slopes(name: str) -> None:
     rng = np.random.default_rng(6)
     start = 1.1 if name == "acosh" else 0.1
     points = [rng.uniform(start, start + 0.8, 50) for _ in range(f.arity)]
-    if name in ("floor", "ceil", "round"):
+    if f.is_rounding:
         points = [rng.uniform(0.1, 0.4, 50)]
     for n, text in enumerate(f.derivative):
         e = substitute(parse_expr(text, params=dict.fromkeys("xyz", DType.F32)), {})
