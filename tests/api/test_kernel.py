@@ -36,7 +36,7 @@ class Fake:
 
 
 class OnDevice:
-    """A numpy array that says that it is on a device."""
+    """A numpy array that is marked as being on a device."""
 
     def __init__(self, array: Any, device: int = 0) -> None:
         self.array, self.device = array, device
@@ -168,7 +168,7 @@ def test_numbers_fit_their_types() -> None:
     for wrong in (128, 0.5):
         with pytest.raises(InputError, match=f"'n' is {wrong}, which is no i"):
             numbers_of(manifest, {}, {"n": wrong})
-    assert value(["eq", ["mod", "N", "M"], 0], {"N": 4, "M": 0}) is True  # as in C, where it ends no program
+    assert value(["eq", ["mod", "N", "M"], 0], {"N": 4, "M": 0}) is True  # as in the launcher
 
 
 def test_the_second_compilation_is_read_from_the_cache(

@@ -81,7 +81,7 @@ def test_hardware_approximations_are_stated_where_they_are_taken(f: str, error: 
 
 
 def test_a_wide_reader_of_a_narrow_output_inherits_its_flips() -> None:
-    """It sees an element that was rounded to the other neighbour, which is one of the least bits."""
+    """It reads elements that may be rounded to the other neighbour, which changes their last bit."""
     body = "input X: f32[M, N]\noutput H: f16[M, N]\noutput Y: f32[M, N]\n"
     body += "H[i, j] = X[i, j] / 3\nY[i, j] = H[i, j] * 5\n"
     assert 1e-6 < bound(body) < 1e-4
@@ -181,7 +181,7 @@ def test_the_program_shows_the_narrowing() -> None:
 
 
 def test_digits_of_an_axis_are_positions_of_the_array_again() -> None:
-    """``separate-digits`` gives the arguments views, of which the rounded program knows nothing."""
+    """``separate-digits`` gives the arguments views, which the rounded program does not have."""
     spec = load_spec(
         "dim N = 5, A = 3, B = 4\ninput X: f16[N, A * B]\ninput P: f16[A, A]\ninput Q: f16[B, B]\n"
         "output Y: f16[N, A * B]\nY[n, o] = sum[i](P[o // B, i] * sum[j](Q[o % B, j] * X[n, i * B + j]))\n"

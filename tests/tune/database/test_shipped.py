@@ -1,4 +1,4 @@
-"""The database in the package: whole, about specs that ship, and of use to this compiler."""
+"""The database in the package: each row is complete, names a shipped spec, and has a schedule that is accepted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IDS = [f"{r.name}-{r.key[:6]}" for r in ROWS]
 
 @cache
 def request(name: str, sizes: tuple[tuple[str, int], ...], arch: str, precision: str) -> Request:
-    """What asks for the row."""
+    """The request that finds the row."""
     (path,) = [p for p in SPECS if p.stem == name]
     return Request(path, arch, dict(sizes), precision=precision, lookup=tuned_schedule, until="ma-tile")
 

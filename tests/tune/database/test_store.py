@@ -77,7 +77,7 @@ def test_killed_in_a_loop_it_loses_the_row_in_flight_at_most(tmp_path: Path) -> 
         process.wait()
     found = [r.name for r in rows(path)]
     assert len(found) == len(set(found))
-    assert set(said) <= set(found)  # everything that a writer was told is there
+    assert set(said) <= set(found)  # every row that a writer has stored is there
     assert len(found) <= len(said) + 5
     assert damaged(path) <= 5
 

@@ -1,4 +1,4 @@
-"""The search, with a toy space and a runner that faults, hangs and gives wrong results on demand."""
+"""The search, with a toy space and a runner that fails, hangs and gives wrong results as the test chooses."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_search_finds_the_best_and_the_compiler_uses_it(
 def test_a_gain_within_noise_does_not_replace_the_default_schedule(
     matmul: Path, own_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NOISE", "1.2")  # times of finals are 1, 1.2 and 1.4 times what they are
+    monkeypatch.setenv("NOISE", "1.2")  # the final series multiplies times by 1, 1.2 and 1.4
     monkeypatch.setenv("COSTS", "equal")
     outcome = tune(matmul)
     assert outcome.code == 0, outcome.text
