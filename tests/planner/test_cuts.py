@@ -90,7 +90,7 @@ ENDS = ("P_max", "P_sum", "O_acc")
     ],
 )
 def test_warps_and_groups_of_a_split(batch: int, n: int, groups: int, own: int) -> None:
-    """Eight key heads a sequence, 16 KB a step of a warp. More groups need a second kernel, and gain more than it costs."""
+    """Eight key heads a sequence, 16 KB a step of a warp. More groups need a second kernel, which must gain more."""
     found = splits(decode(batch, n))
     first, second = found[:3], found[3:]
     assert [(s.op, s.axis, s.splits, s.tile, s.interleave) for s in first] == [
