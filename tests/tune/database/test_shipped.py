@@ -10,8 +10,9 @@ from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.database.rows import Row, key_of, schedule_hash
-from nautilus.tune.database.store import SHIPPED, damaged, rows
+from nautilus.tune.database.store import SHIPPED, rows
 from tests.shipped import ROOT, SPECS
+from tests.tune.made import damaged
 
 ROWS = rows(SHIPPED)
 IDS = [f"{r.name}-{r.key[:6]}" for r in ROWS]

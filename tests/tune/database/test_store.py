@@ -16,9 +16,9 @@ import pytest
 from nautilus.core.errors import InputError
 from nautilus.tune.database import commands as dbtool
 from nautilus.tune.database.rows import Key
-from nautilus.tune.database.store import append, damaged, rewrite, rows, select, user_path
+from nautilus.tune.database.store import append, rewrite, rows, select, user_path
 from tests.shipped import ROOT
-from tests.tune.made import KEY, row
+from tests.tune.made import KEY, damaged, row
 
 OTHER = Key("e" * 16, {"M": 8}, "sm_80", "fast")
 

@@ -21,14 +21,14 @@ from nautilus.frontend.semantics.check import load_spec
 from nautilus.tune.command import Options, Outcome, tune_one
 from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.database.rows import key_of, schedule_hash
-from nautilus.tune.database.store import append, damaged, rows
+from nautilus.tune.database.store import append, rows
 from nautilus.tune.levels import before_scheduling
 from nautilus.tune.search.study import open_storage, optuna
 from nautilus.tune.types import Settings
 from tests.core.schedule.engines import warp_of
 from tests.shipped import ROOT
 from tests.tune import toy
-from tests.tune.made import row
+from tests.tune.made import damaged, row
 
 SETTINGS = Settings(trials=20, prefiltered=6)
 
