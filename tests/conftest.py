@@ -15,7 +15,7 @@ import pytest
 
 HERE = Path(__file__).parent
 
-# what somebody tuned on this machine is no part of any test
+# the database of the user of this machine is not read by tests
 os.environ["NAUTILUS_CACHE"] = "0"
 os.environ["NAUTILUS_DB"] = str(HERE / "no" / "database.jsonl")
 
@@ -85,7 +85,7 @@ def run_filecheck(text: str, checks: str, prefix: str = "CHECK") -> str:
     from filecheck.options import Options
     from filecheck.parser import Parser, pattern_for_opts
 
-    # The classes are not documented, so nothing else in the tests touches them.
+    # The classes are not documented, so no other test uses them.
     options = Options(match_filename="<checks>", check_prefixes=[prefix])
     parser = Parser(options, io.StringIO(checks), *pattern_for_opts(options))
     with redirect_stderr(io.StringIO()) as said:

@@ -1,4 +1,4 @@
-"""The shipped specs, for tests that go over all of them, and the specs of other folders, for tests of their own."""
+"""The shipped specs, for tests that run on all of them, and the specs of other folders, for tests of their own."""
 
 from __future__ import annotations
 

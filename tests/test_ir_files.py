@@ -1,4 +1,4 @@
-"""The collector of files of IR text: the example of its page holds, and each of its demands can fail."""
+"""The collector of files of IR text: the example of its page holds, and each of its checks can fail."""
 
 from __future__ import annotations
 

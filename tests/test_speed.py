@@ -18,7 +18,7 @@ CLEAR = 0.8
 
 
 def seconds(*command: str) -> float:
-    """Seconds of processor time, user and system; unlike wall time it hardly minds a busy machine."""
+    """Seconds of processor time, user and system, which depend less than wall time on what else the machine runs."""
     before = os.times()
     subprocess.run([sys.executable, *command], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
     after = os.times()

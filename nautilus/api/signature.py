@@ -6,26 +6,19 @@ names the tensor or the fact.
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from nautilus.api.arrays import View, row_major
 from nautilus.core.errors import InputError
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.types import FORMATS, DType, Number, integer_limits
 
 _OPS: Mapping[str, Callable[..., Any]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
+    **{f.name: f.python for f in FUNCTIONS.values() if f.python is not None},
     "floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0,  # as the launcher of C has it
-    "min": min, "max": max, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-    "eq": operator.eq, "ne": operator.ne, "neg": operator.neg, "abs": abs,
-    "not": operator.not_, "and": lambda a, b: a and b, "or": lambda a, b: a or b,
     "select": lambda c, a, b: a if c else b,
-    "bit_and": operator.and_, "bit_or": operator.or_, "bit_xor": operator.xor, "bit_not": operator.invert,
-    "shift_left": operator.lshift, "shift_right": operator.rshift, "sqrt": math.sqrt, "floor": math.floor,
-    "ceil": math.ceil, "exp": math.exp, "log": math.log, "i64": int, "i32": int, "f64": float, "f32": float,
-    "bool": bool,
+    "i64": int, "i32": int, "f64": float, "f32": float, "bool": bool,
 }  # fmt: skip
 
 

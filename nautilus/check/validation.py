@@ -22,12 +22,17 @@ from nautilus.check import compare
 from nautilus.check import levels as interpreters
 from nautilus.check.inputs import InputSet
 from nautilus.check.levels import Level
+from nautilus.check.validate.meanings import KNOWN
 from nautilus.check.validate.refinement import Validator
 from nautilus.check.validate.sets import block_sets, index_sets
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.errors import UnsupportedError
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array
 from nautilus.ma_tile.interp.module import Launches
+
+if FUNCTIONS.keys() != KNOWN:
+    raise AssertionError(f"functions without a meaning of the validator: {sorted(FUNCTIONS.keys() ^ KNOWN)}")
 
 STAGES = ("scalar", "vr-tile")
 

@@ -6,8 +6,9 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.targets.records import TARGETS, Limits, find
 
 __all__ = [
-    "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "MMA_ROWS", "SCATTER_BYTES", "SHORT_DEPTH",
-    "SMEM_WITHOUT_OPT_IN", "TENSOR_MAP_AXES", "VECTOR_BYTES", "WGMMA_COLUMNS", "WGMMA_ROWS", "WHOLE_DEPTH",
+    "BLOCK_REGISTERS", "BOX", "MAX_BLOCKS", "MMA_DEPTH", "MMA_ROWS", "NAMED_BARRIERS", "SCATTER_BYTES", "SHORT_DEPTH",
+    "SMEM_WITHOUT_OPT_IN", "TENSOR_MAP_AXES", "THREAD_REGISTERS", "VECTOR_BYTES", "WGMMA_COLUMNS", "WGMMA_ROWS",
+    "WHOLE_DEPTH",
     "Limits", "limits",
 ]  # fmt: skip
 
@@ -23,6 +24,8 @@ SHORT_DEPTH = 128
 #: The same of a sum that is one chain, as that of the elements of a row: a second chain would need another accumulator.
 WHOLE_DEPTH = 256
 WGMMA_ROWS, WGMMA_COLUMNS = 64, 256  # rows of one warpgroup MMA, and its columns at most
+NAMED_BARRIERS = 16  # barriers of a block (PTX ISA, ``bar``); number 0 is that of all threads
+THREAD_REGISTERS = 255  # registers of a thread at most
 BLOCK_REGISTERS = 32768  # elements of 32 bits that the registers of a block hold beside what its threads compute with
 SCATTER_BYTES = 33792  # bytes of a scatter that a block combines in shared memory: several blocks then share an SM
 VECTOR_BYTES = 16  # bytes of the widest access of a thread, and the alignment of the rows that copy units read

@@ -15,7 +15,7 @@ from nautilus.export.host_compiler import compile_library
 
 def test_the_median_of_the_batches_of_each_kernel() -> None:
     waits: list[int] = []
-    spent = iter([1e9] * 8 + [float(2 * _BATCH * n) for n in range(1, _BATCHES + 1)])  # the first ones do not count
+    spent = iter([1e9] * 8 + [float(2 * _BATCH * n) for n in range(1, _BATCHES + 1)])  # the first calls are not timed
     middle, least = measured(lambda: next(spent), lambda: waits.append(1), kernels=2)
     assert (middle, least) == ((_BATCHES + 1) / 2, 1.0) and len(waits) == _BATCHES + 8
     assert HostTime("k", 2, 1234.0, 1000.0).row()["median us"] == "1.23"

@@ -58,11 +58,11 @@ def test_a_wrong_element_between_the_sampled_rows_is_found_by_the_whole() -> Non
     outputs["C"][hidden_row(known), 3] += np.float16(100)
     assert "of all elements" in judge(known, outputs, is_peer=False).detail
     blind, _ = problem(whole=False)
-    assert judge(blind, outputs, is_peer=False).ok  # which is why the whole is compared where it can be
+    assert judge(blind, outputs, is_peer=False).ok  # so the whole is compared where that is possible
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_an_element_that_nobody_wrote_is_found(whole: bool) -> None:
+def test_an_element_that_is_not_written_is_found(whole: bool) -> None:
     known, outputs = problem(whole=whole)
     outputs["C"][hidden_row(known), 3] = np.nan
     assert not judge(known, outputs, is_peer=False).ok

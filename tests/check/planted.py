@@ -92,7 +92,7 @@ def planted(name: str, rule: Rule) -> type:
 
 @dataclass(frozen=True)
 class Doubled:
-    """Certificates whose claim is twice the right value."""
+    """Certificates whose right side is twice the right value."""
 
     certificate: Certificate
 

@@ -49,8 +49,8 @@ O[b] = sum[j: L | j < len[b]](K[page[b, j // P], j % P])
 """
 
 
-def test_elements_that_are_none_are_outside() -> None:
-    """Where the size of a page does not divide the length, the last page of a whole row is none."""
+def test_positions_outside_of_a_tensor_are_named() -> None:
+    """A length that needs more pages than a row of the table has reads outside of the table."""
     spec = load_text(_PAGES)
     arrays = {"K": np.ones((3, 4)), "page": np.zeros((2, 2), np.int64)}
     for most, outside in ((8, set()), (9, {"page"})):

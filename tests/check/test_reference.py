@@ -83,7 +83,7 @@ def test_a_number_of_f64_beyond_an_output_of_f32_is_out_of_range() -> None:
         assert on(spec, InputSet("given", 0, {"X": np.full(2, size)})).in_range is inside
 
 
-def test_an_overflow_that_a_root_takes_out_again_is_not_in_range() -> None:
+def test_an_overflow_that_a_root_would_undo_is_not_in_range() -> None:
     """Rows that are divided by inf are 0, so that the softmax is uniform; the Spec has another finite result."""
     spec = load_spec(
         "dim M = 4, N = 8\ninput X: bf16[M, N]\noutput Y: f32[M, N]\n"
@@ -211,7 +211,7 @@ def test_errors_of_f64_that_differ_by_element_are_not_lost() -> None:
 
 
 def test_elements_outside_of_a_tensor_have_no_value() -> None:
-    """``argmax`` of nothing is no index: the spec then reads outside, for which no kernel is to blame."""
+    """``argmax`` of an empty domain is no valid index: the spec reads outside of the tensor, so nothing is compared."""
     spec = load_text(
         "dim B = 3, V = 9\ninput X: f32[B, V], least: f32[B]\noutput Y: f32[B]\n"
         "p[b] = argmax[v | X[b, v] >= least[b]](X[b, v])\nY[b] = X[b, p[b]]\n"

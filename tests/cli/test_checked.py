@@ -18,7 +18,7 @@ from nautilus.ma_tile.text.printer import format as format_memory
 from nautilus.runtime import nvrtc
 from tests.endtoend.collection.warpgroups import ATTENTION
 
-#: The rules' first choice, three warpgroups for so many heads, has too few registers, which ptxas alone knows.
+#: The rules' first choice, three warpgroups for so many heads, has too few registers, which only ptxas finds out.
 TEXT = dedent(ATTENTION["relative bias by distance"]).lstrip().replace("H = 2", "H = 132")
 CAUSAL = Path(__file__).parents[2] / "specs" / "attention" / "causal_prefill.naut"
 PLAIN = "dim M = 3, N = 5\ninput X: f16[M, N]\noutput Y: f16[M]\nY[i] = sum[j](X[i, j])\n"

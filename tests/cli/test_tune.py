@@ -83,7 +83,7 @@ def test_wrong_arguments(spec: Path, more: list[str], code: int) -> None:
 
 def test_the_levels(spec: Path) -> None:
     rules = schedule_of(spec, "-O1")
-    assert schedule_of(spec) == schedule_of(spec, "-O2") == rules  # the database knows nothing
+    assert schedule_of(spec) == schedule_of(spec, "-O2") == rules  # the database has no row
     plain = schedule_of(spec, "-O0")
     assert len(plain.kernels) > len(rules.kernels) and not plain.factor and plain.inline == ()
     remember(spec, plain)

@@ -23,7 +23,7 @@ def test_equal_expressions_have_one_hash_wherever_they_stand() -> None:
 def test_a_kept_hash_stays_in_its_process() -> None:
     whole: Expr = Op("neg", (SUM,), DType.F32)
     hash(whole)
-    for other in (pickle.loads(pickle.dumps(whole)), copy.copy(whole)):  # texts hash otherwise in another process
+    for other in (pickle.loads(pickle.dumps(whole)), copy.copy(whole)):  # hashes of texts differ between processes
         assert other == whole and not hasattr(other, "_hash")
         assert hash(other) == hash(whole)
 

@@ -43,7 +43,7 @@ def test_the_op_says_whether_an_instruction_is_approximate() -> None:
     assert "ex2.approx" in approximate and "ex2.approx" not in exact and "exp2f(" in exact
 
 
-def test_no_index_is_computed_that_nobody_reads() -> None:
+def test_no_index_is_computed_without_a_reader() -> None:
     for name, m in PRINTED.items():
         body = emit_module(m).split("__global__")[1].split("#ifndef")[0]
         for declared in re.findall(r"^    const int (\w+) =", body, re.M):

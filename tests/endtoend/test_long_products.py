@@ -1,10 +1,11 @@
-"""A product of thousands of factors, from a few nested squares, compiles."""
+"""Values of thousands of factors, from a few nested squares, compile, also as operands of matrix products."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.text.printer import format as ma_format
 
 SPEC = """
 dim M = 4, N = 8
@@ -19,3 +20,24 @@ def test_nested_squares(tmp_path: Path) -> None:
     path = tmp_path / "squares.naut"
     path.write_text(SPEC)
     assert "__global__" in compile_file(Request(path, "sm_80")).cuda
+
+
+DEPTH = 26
+OPERAND = """
+dim M = 64, N = 4096, K = 4096
+input A: f16[M, K]
+input B: u8[N, K]
+output C: f16[M, N]
+T0[n, k] = f32(B[n, k]) * 0.01
+{maps}
+W[n, k] = f16(T{depth}[n, k])
+C[m, n] = sum[k](A[m, k] * W[n, k])
+"""
+
+
+def test_nested_squares_of_a_computed_operand() -> None:
+    """A plan for warpgroups is tried, which compute the operand in pieces; each of its values has two readers."""
+    maps = "\n".join(f"T{n + 1}[n, k] = T{n}[n, k] * (1 - T{n}[n, k])" for n in range(DEPTH))
+    text = OPERAND.format(maps=maps, depth=DEPTH)
+    made = compile_file(Request(Path("operand.naut"), "sm_90a", text=text, until="ma-tile"))
+    assert "= mma " in ma_format(made.modules["ma-tile"])

@@ -474,7 +474,7 @@ O[b, h, i, d] = sum[j](P[b, h, i, j] * V[b, h // G, j, d])
     inputs = {t.name: rng.standard_normal(static(t.shape)) for t in spec.inputs}
     got = run_spec(spec, inputs)["O"]
     assert got.shape == (1, 4, 9, 3)
-    assert (got[:, :, :4] == 0).all() and (got[:, :, 4:] != 0).all()  # the first four queries see no key
+    assert (got[:, :, :4] == 0).all() and (got[:, :, 4:] != 0).all()  # the domains of the first four queries are empty
 
 
 def test_an_index_of_a_fact_may_have_the_name_of_a_tensor_with_axes() -> None:

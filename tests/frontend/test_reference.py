@@ -158,7 +158,7 @@ def expression_values(expressions: dict[str, str], folder: Path) -> dict[str, An
 
 
 def test_the_table_of_built_in_functions_is_that_of_the_code(update_golden: bool, tmp_path: Path) -> None:
-    """Meanings and examples are those of ``core.functions``; the page may name the parameters as it likes."""
+    """Meanings and examples are those of ``core.functions``; the page may give the parameters other names."""
     shown = function_rows("built in")
     assert all(shown[n][0].count(",") + 1 == f.arity for n, f in NAMED.items() if n in shown)
     entries = {n: shown[n][0] if n in shown else f"{n}({', '.join('xyz'[: f.arity])})" for n, f in NAMED.items()}

@@ -1,4 +1,4 @@
-"""A few cases of every fuzzer, every case that once failed, and the campaign itself."""
+"""A few cases of every fuzzer, every case that failed in the past, and the campaign itself."""
 
 from __future__ import annotations
 

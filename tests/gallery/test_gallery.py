@@ -20,7 +20,7 @@ from nautilus.ma_tile.ir.ops import MmaOp, walk_ops
 from tests.shipped import FOLDERS, MORE, ROOT
 
 ASKED = os.environ.get("NAUTILUS_GALLERY", str(date.today().toordinal()))
-COMPILED, CHECKED = 8, 24  # specs of a day
+COMPILED, CHECKED = 8, 24  # specs that are compiled on one day
 
 #: products that run without matrix instructions, and why
 SCALAR = {

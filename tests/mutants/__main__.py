@@ -1,4 +1,4 @@
-"""``python -m tests.mutants [WORD ...]``: every mutant of the kernels whose names contain a word, and who notices it.
+"""``python -m tests.mutants [WORD ...]``: every mutant of the kernels whose names contain a word, and what detects it.
 
 Mutants that differ in names only and stand in the same context count once.  The exit status is the number of
 survivors, at most 1.

@@ -1,4 +1,4 @@
-"""Who notices a mutant: the verifier, the interpreter by an error, the interpreter by a wrong result, or nobody."""
+"""What detects a mutant: the verifier, an error of the interpreter, a wrong result, or nothing."""
 
 from __future__ import annotations
 

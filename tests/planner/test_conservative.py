@@ -1,4 +1,4 @@
-"""The lower rungs of the ladder: smaller plans meet a factor, the plain plan has nothing that could fail."""
+"""The lower rungs of the ladder: smaller plans shrink by a factor, and no level refuses the plain plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Default packs and splits: where they pay, how many, and what the batch-invariant switch fixes."""
+"""Default packs and splits: where they are faster, how many there are, and what the batch-invariant switch fixes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ ENDS = ("P_max", "P_sum", "O_acc")
             65536,
             2,
             4,
-        ),  # 64 blocks are few for the memory, and the loop pays for a second kernel
+        ),  # 64 blocks do not use the whole bandwidth, and the loop gains more than a second kernel costs
         (16, 65536, 1, 4),
         (1, 65536, 16, 4),
         (1, 4096, 16, 4),
@@ -90,7 +90,7 @@ ENDS = ("P_max", "P_sum", "O_acc")
     ],
 )
 def test_warps_and_groups_of_a_split(batch: int, n: int, groups: int, own: int) -> None:
-    """Eight key heads a sequence, 16 KB a step of a warp; more groups only where that is worth a second kernel."""
+    """Eight key heads a sequence, 16 KB a step of a warp. More groups need a second kernel, which must gain more."""
     found = splits(decode(batch, n))
     first, second = found[:3], found[3:]
     assert [(s.op, s.axis, s.splits, s.tile, s.interleave) for s in first] == [
@@ -137,17 +137,17 @@ def test_more_rows_than_a_smallest_tile_are_no_split_k_warps() -> None:
 
 def test_a_few_long_rows_are_cut() -> None:
     assert set(counts(logsumexp(4, 200_000)[0])) == {"M", "S"}
-    assert set(counts(argmax(4, 200_000)[0])) == {"M", "Y"}  # the place is a kernel of its own: it needs the maximum
+    assert set(counts(argmax(4, 200_000)[0])) == {"M", "Y"}  # the position reads the maximum: a second kernel
     assert set(counts(column_sums(20_000, 64)[0])) == {"Y"}
     assert counts(logsumexp(2048, 9000)[0]) == {}  # blocks enough
-    assert counts(logsumexp(8, 4096)[0]) == {}  # not worth a kernel
+    assert counts(logsumexp(8, 4096)[0]) == {}  # a second kernel would cost more than it gains
 
 
 def test_what_is_written_along_the_walk_is_not_cut() -> None:
     assert counts(softmax(40, 200_000)[0]) == {}
     assert set(counts(logsumexp(40, 200_000)[0])) == {"M", "S"}
     assert set(counts(softmax(4, 200_000)[0])) == {"M", "S"}  # the result has a kernel of its own, which fills the GPU
-    assert counts(matmul(64, 64, 16384)[0]) == {}  # rows and columns: not this rule's
+    assert counts(matmul(64, 64, 16384)[0]) == {}  # rows and columns: this rule does not apply
 
 
 def test_the_switch_fixes_chunks_by_the_length_alone() -> None:
@@ -213,7 +213,7 @@ def test_two_groups_are_a_cluster(batch: int, n: int, heads: int, clusters: list
     assert [k.mapping.cluster for k in kernels] == clusters
     assert (
         len({prod(warp_of(k).warps) for k in kernels[1:] if 2 in clusters}) < 2
-    )  # whoever is in it has as many threads
+    )  # all kernels of the block have as many threads
     assert all(k.mapping.cluster == 1 for k in default_schedule(new, "sm_80").kernels)
 
 

@@ -1,4 +1,4 @@
-"""Spellings of one computation: how a spec writes its axes, sums, factors and types does not decide the plan.
+"""Spellings of one computation: the plan does not depend on how a spec writes its axes, sums, factors and types.
 
 Each spelling must have the engine of the first one of its family, and a predicted time within :data:`SHARE` of its own.
 At small odd sizes every level agrees.

@@ -48,7 +48,7 @@ def test_it_is_waited_for_and_free_again_when_its_holder_is_killed(tmp_path: Pat
         waited.append("end")
 
     with exclusive(path, waiting):
-        assert waited == []  # nobody had it
+        assert waited == []  # the lock was free
     other = holder(path, 100.0)
     with exclusive(path, waiting):
         assert waited == ["begin", "end"]

@@ -174,7 +174,7 @@ DOT = """
 def test_contractions_equal_the_plain_sum_even_beside_nan(poison: float) -> None:
     a, b = RNG.standard_normal((2, 50, 20)).astype(np.float16), RNG.standard_normal((2, 60, 20)).astype(np.float16)
     if poison:
-        b[:, :, 15:] = np.nan  # rows i < 15 never look there
+        b[:, :, 15:] = np.nan  # rows i < 15 do not read it
     out = run(DOT, {"A": a, "B": b})["C"]
     mask = np.arange(20) <= np.arange(50)[:, None]
     products = a.astype(float)[:, :, None] * b.astype(float)[:, None] * 0.5

@@ -72,7 +72,7 @@ def _kernel(kind: str) -> Case:
 
 
 def found(case: Case, text: str, folder: Path) -> str:
-    """What is wrong with ``text``; empty if no scheduler shows anything.  Most faults are shown by the first one."""
+    """What is wrong with ``text``; empty if the runs of all schedulers are right. The first one finds most faults."""
     program = compiled(case, folder, text)
     try:
         return "\n".join(differing(case, POLICIES[:1], program) or differing(case, POLICIES[1:], program))
@@ -96,4 +96,4 @@ def test_every_fault_is_found(kind: str, plant: Plant, tmp_path: Path) -> None:
         if kind in plant.redundant:
             assert what == "", f"line {line} is not redundant: {what}"
         else:
-            assert what, f"line {line}: nobody notices"
+            assert what, f"line {line}: no check finds the fault"

@@ -131,7 +131,7 @@ output Y: f32[M, N]
 Y[i, j] = (sum[k](X[i, k] * ((W[j, k] - z[j, k // 32]) * s[j, k // 32])) + sum[k](V[i, k] * F[j, k])
     + sum[k](X[i, k] * (F[j, k] * s[j, k // 32])))
 """
-#: a block has more threads than one of the tiles has vectors, so some of its lanes or warps would copy what others copy
+#: a block has more threads than one of the tiles has vectors, so some of its lanes or warps would copy bytes twice
 SMALL = {
     "convolution": """
 dim B = 2, H = 9, W = 10, C = 8, K = 16

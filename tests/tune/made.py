@@ -1,12 +1,13 @@
-"""Rows for tests."""
+"""Rows for tests, and what is wrong with a file of rows."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from nautilus.core.schedule import Schedule
-from nautilus.tune.database.rows import COMPILER, Key, Row, schedule_hash
+from nautilus.tune.database.rows import COMPILER, Key, Row, parse, schedule_hash
 
 KEY = Key("f" * 16, {"M": 8, "N": 16}, "sm_80", "fast")
 
@@ -21,3 +22,9 @@ def row(key: Key = KEY, schedule: Schedule | None = None, **changes: Any) -> Row
         "schedule": asdict(schedule), "samples": (1e-3, 2e-3, 3e-3),
     }  # fmt: skip
     return Row(**{**standard, **changes})
+
+
+def damaged(path: Path) -> int:
+    """The number of lines of the file that are not rows."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return sum(1 for line in lines if line.strip() and parse(line) is None)

@@ -1,4 +1,4 @@
-"""A small space, a cost that anyone can compute, and a runner without a GPU: stand-ins for tests of the search.
+"""A small space, a cost with a closed form, and a runner without a GPU: stand-ins for tests of the search.
 
 The toy kernel's time is ``1 ms * (1 + |stages - 1| + [warps are not 1x4])``: rules have 4 ms, the best point 1 ms.
 ``FAULTS`` in the environment names what goes wrong in the runner: ``hang:4 die:2 wrong:3`` by number of stages.
@@ -108,7 +108,7 @@ def builder(request: Any, model: str) -> ToyBuilder:
 
 
 def broken_builder(request: Any, model: str) -> Builder:
-    """The compiler's own builder, with a bug in a pass; for workers, whose process nobody else uses."""
+    """The compiler's own builder, with a bug in a pass; for workers, each of which has a process of its own."""
     plant_a_bug()
     return Builder(request, model)
 

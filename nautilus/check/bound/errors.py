@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.check.bound.cancelling.ties import STEPS, Step, Ties, at_ties, few, is_whole, of_nodes, ties
+from nautilus.check.bound.cancelling.ties import Step, Ties, at_ties, few, is_whole, of_nodes, ties
 from nautilus.check.bound.exactness import (
     U32,
     U64,
     inexact,
     instruction_error,
+    is_inexact_number,
     is_rounded,
     keeps,
     rounds_at_store,
@@ -41,6 +42,7 @@ from nautilus.check.compare import add_relative, spacing
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
 from nautilus.core.expr.products import factors
 from nautilus.core.functions import FUNCTIONS
+from nautilus.core.functions.record import Steps
 from nautilus.core.numerics import Array, eval_op, reduce_array, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
@@ -290,7 +292,7 @@ class Rounding(Evaluator):
 
     def rounded(self, e: Expr, value: Value) -> Value:
         """``value`` with the error of the rounding of ``e``."""
-        if isinstance(e, Const) and e.dtype.is_float and round_to(value.array, e.dtype.compute) != value.array:
+        if is_inexact_number(e, e.dtype.compute):
             return Value(self.moved(value.array, self.unit(e.dtype)), value.names)
         if not isinstance(e, Op):
             return value
@@ -305,12 +307,13 @@ class Rounding(Evaluator):
         if not dtype.is_float or e.op in COMPARISONS:
             return x
         u = self.unit(dtype)
-        f = FUNCTIONS[e.op]
-        if f.scales_argument:
-            argument = line_up(self.value(e.args[0]), value.names)
-            x = eval_op(e.op, [argument + u * self.argument_errors(e.args[0], value.names)], dtype)
-        if e.op in STEPS:
-            return self.step(e, value)
+        if (f := FUNCTIONS[e.op]).scales_argument:
+            argument = line_up(self.value(e.args[0]), value.names) + u * self.argument_errors(e.args[0], value.names)
+            x = eval_op(e.op, [argument], dtype)
+        if f.steps is not None:
+            x = self.step(e, value, f.steps)
+            if f.steps.whole:
+                return x
         if e.op == "mul" and are_whole(1, x):  # nothing is rounded
             return x
         error = instruction_error(e.op, u, self.how.fast)
@@ -322,15 +325,17 @@ class Rounding(Evaluator):
             return self.offset(x, u)
         return self.moved(x, error, self.floor(dtype)) if error > 0.0 and not scales(e) else x
 
-    def step(self, e: Op, value: Value) -> Array:
-        """The result ``value`` of a step, of which a few elements are another one where no numbers are at ties."""
-        known = self.probe.tie is not None and (e.op not in ("floordiv", "mod") or isinstance(e.args[1], Const))
-        if known or not self.computed(e) or is_whole(e.args[0], self.how.ties.whole):
+    def step(self, e: Op, value: Value, steps: Steps) -> Array:
+        """The result ``value`` of a step, of which a few elements are another one where no numbers are at ties.
+
+        A quotient is rounded before it becomes an integer; a remainder of exact numbers is not.
+        """
+        known = self.probe.tie is not None and (steps.period is not None or isinstance(e.args[1], Const))
+        decided = any(map(self.computed, [e] if steps.whole else e.args)) or is_inexact_number(e.args[-1], e.dtype)
+        if known or not decided or is_whole(e.args[0], self.how.ties.whole):
             return value.array
-        if e.op == "mod":
-            by = line_up(self.value(e.args[1]), value.names)
-            return self.flipped(value.array, np.abs(by))
-        return self.flipped(value.array, np.ones(()))
+        by = np.ones(()) if steps.whole else np.abs(line_up(self.value(e.args[1]), value.names))
+        return self.flipped(value.array, by)
 
     def has_common(self, e: Op, value: Value) -> bool:
         """Whether many elements of the sum ``e`` have one term in common."""

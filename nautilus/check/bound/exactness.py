@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from math import isfinite
 from typing import Final
 
 import numpy as np
@@ -31,6 +32,13 @@ def inexact(e: Expr) -> bool:
             exact = op in COMPARISONS or instruction_error(op, U32, True) == 0.0 or scales(e)
             return dtype.is_float and not exact
     return False
+
+
+def is_inexact_number(e: Expr, dtype: DType) -> bool:
+    """Whether ``e`` is a number that the float type ``dtype`` does not have, such as 0.1."""
+    if not (isinstance(e, Const) and e.dtype.is_float and isfinite(e.value)):
+        return False
+    return float(round_to(np.asarray(float(e.value)), dtype)) != float(e.value)
 
 
 @by_identity(1 << 10)

@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from math import isfinite
-
-import numpy as np
 
 from nautilus.check.bound.bound import Bound
 from nautilus.check.bound.cancelling.decisions import is_decided
 from nautilus.check.bound.errors import roundings
-from nautilus.check.bound.exactness import inexact, rounds_at_store
+from nautilus.check.bound.exactness import inexact, is_inexact_number, rounds_at_store
 from nautilus.check.bound.program import grows_in_chunks, has_recurrences, in_chunks, rounded
 from nautilus.check.bound.sampling import figures
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, walk
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.numerics import round_to
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.spec import Spec, Tensor
 
-_TO_INTEGERS = frozenset({"floor", "ceil", "round"})
+_TO_INTEGERS = frozenset(n for n, f in FUNCTIONS.items() if f.is_rounding)
 _LAST = _TO_INTEGERS | {"cast", "min", "max"}  # operations that a rounded integer may go through
 _INEXACT = frozenset(f.name for f in FUNCTIONS.values() for a in f.approximations if a.form_error)
 
@@ -109,8 +105,7 @@ def _is_exact(program: Spec, name: str, computed: frozenset[str]) -> bool:
 def _rounds_numbers(program: Spec, name: str) -> bool:
     """Whether an output may be a number of the spec that its type does not have, such as 0.1."""
     d = program.definition(name)
-    numbers = (n for n in walk(d.expr) if isinstance(n, Const) and n.dtype.is_float and isfinite(n.value))
-    return d.stored.is_float and any(float(round_to(np.asarray(n.value), d.stored)) != n.value for n in numbers)
+    return d.stored.is_float and any(is_inexact_number(e, d.stored) for e in walk(d.expr))
 
 
 def _rounds_last(program: Spec, name: str, computed: frozenset[str]) -> bool:

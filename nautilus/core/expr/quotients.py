@@ -14,10 +14,9 @@ import math
 from typing import Final
 
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Param, Ref, Var, children, walk
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.types import DType
 
-#: Functions that jump, beside comparisons with constants.
-_JUMPS: Final = frozenset({"floor", "ceil", "round", "sign", "floordiv", "mod", "fmod"})
 #: Functions whose results have no rounding, if their arguments have none.
 EXACT: Final = frozenset({"cast", "neg", "abs", "min", "max", "select"})
 
@@ -27,7 +26,7 @@ def jumps(op: str, made: DType, read: DType, constant: bool) -> bool:
 
     ``constant``: one of its arguments is a constant.
     """
-    jump = op in _JUMPS or (op in COMPARISONS and constant) or (op == "cast" and not made.is_float)
+    jump = FUNCTIONS[op].steps is not None or (op in COMPARISONS and constant) or (op == "cast" and not made.is_float)
     return read.is_float and jump
 
 

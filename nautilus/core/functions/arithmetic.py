@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nautilus.core.functions import intervals as iv
-from nautilus.core.functions.record import Approximation, Call, Function, Operator, Types
+from nautilus.core.functions.record import Approximation, Call, Function, Operator, Singular, Steps, Types
 from nautilus.core.records import dataclass
 
 
@@ -79,6 +79,9 @@ class _Shared:
         return Function(name=name, arity=arity, doc=doc, numpy=numpy, python=python, c=c, torch=torch, **shared)
 
 
+#: The point of remainders: where the quotient is whole.
+AT_MULTIPLES = Singular("x / y - round(x / y)", None)
+
 _ROUNDED = _Shared(Types.NUMBER, (0.5, 0.5))
 _EXACT = _Shared(Types.NUMBER, (0.0, 0.0))
 _EXTREME = _Shared(Types.ANY, (0.0, 0.0))
@@ -98,14 +101,15 @@ _ARITHMETIC = (
              interval=iv.mul, derivative=("y", "x"), symbol="*", native="any"),
     _QUOTIENT("div", 2, "quotient of floats", "np.divide", operator.truediv, Operator("/", 13), "({0} / {1})",
               interval=iv.div, derivative=("1.0 / y", "-(x / (y * y))"), symbol="/", native="float",
-              slots=8.0, special=1.0,
+              singular=Singular("y", 2.0), slots=8.0, special=1.0,
               approximations=(Approximation("x * rcp_approx(y)", ulps=2.0),
                               Approximation("div.full.f32", "div_approx", ulps=2.0, slots=8, special=1))),
     _ROUNDED("floordiv", 2, "quotient rounded towards minus infinity", "arrays.floordiv", operator.floordiv, None,
-             "({0} // {1})", interval=iv.within(*iv.EVERYTHING), symbol="//", slots=12.0),
+             "({0} // {1})", interval=iv.within(*iv.EVERYTHING), symbol="//", slots=12.0, steps=Steps(None)),
     _ROUNDED("mod", 2, "remainder of the quotient rounded towards minus infinity; it has the sign of y", "arrays.mod",
              operator.mod, Call("floor_mod_float", "floor_mod_float", "floor_mod"), "({0} % {1})",
-             interval=iv.within(*iv.EVERYTHING), symbol="%", slots=12.0),
+             interval=iv.within(*iv.EVERYTHING), symbol="%", slots=12.0, steps=Steps(None, whole=False),
+             singular=AT_MULTIPLES),
     _EXACT("neg", 1, "negative", "np.negative", operator.neg, None, "(-{0})",
            interval=iv.neg, derivative=("-1.0",), inverse="neg", native="any"),
     _ROUNDED("fma", 3, "x * y + z, rounded once; the compiler makes it", "arrays.fma", _fma,
@@ -113,6 +117,7 @@ _ARITHMETIC = (
              interval=iv.fma, derivative=("y", "x", "1.0")),
     _QUOTIENT("rcp", 1, "1 / x; the compiler makes it", "arrays.rcp", lambda a: 1 / a, None, "reciprocal",
               interval=iv.rcp, derivative=("-(1.0 / (x * x))",), inverse="rcp", slots=2.0, special=1.0,
+              singular=Singular("x", 2.0),
               approximations=(Approximation("rcp.approx.ftz.f32", "rcp_approx", ulps=1.0, slots=2, special=1),)),
     _QUOTIENT("div_by", 3, "x / y by z, which is 1 / y rounded to nearest; the compiler makes it", "arrays.div_by",
               lambda a, b, c: a / b, Call("div_by", "div_by"), "({0} / {1})",
@@ -126,18 +131,20 @@ _ROUNDING = (
     _EXACT("abs", 1, "magnitude", "np.abs", abs, Call("fabsf", "fabs", "abs"), "abs",
            interval=iv.magnitude, derivative=("sign(x)",), example="abs(-3)", native="any"),
     _EXACT("sign", 1, "-1, 0 or 1; NaN of NaN", "np.sign", _sign, Call("sign_of", "sign_of", "sign_of"), "sign",
-           interval=iv.within(-1.0, 1.0), derivative=("0.0",), example="sign(-3)"),
+           interval=iv.within(-1.0, 1.0), derivative=("0.0",), example="sign(-3)", steps=Steps(0.0)),
     _EXACT("floor", 1, "the largest integer that is not above x", "np.floor", math.floor,
            Call("floorf", "floor", "{0}"), "floor",
-           interval=iv.widened(1, 0), derivative=("0.0",), example="floor(-2.5)"),
+           interval=iv.widened(1, 0), derivative=("0.0",), example="floor(-2.5)", steps=Steps(1.0)),
     _EXACT("ceil", 1, "the least integer that is not below x", "np.ceil", math.ceil,
-           Call("ceilf", "ceil", "{0}"), "ceil", interval=iv.widened(0, 1), derivative=("0.0",), example="ceil(-2.5)"),
+           Call("ceilf", "ceil", "{0}"), "ceil",
+           interval=iv.widened(0, 1), derivative=("0.0",), example="ceil(-2.5)", steps=Steps(1.0)),
     _EXACT("binade", 1, "the largest power of two that is at most x, and within [2^-100, 2^127]; the compiler makes it",
            "arrays.binade", binade, Call("binade", "binade"),
            "torch.ldexp(torch.ones_like({0}), torch.clamp(torch.frexp({0})[1] - 1, -100, 127))", types=Types.FLOAT,
            interval=iv.within(2.0**-100, 2.0**127), slots=3.0),
     _EXACT("round", 1, "the nearest integer, ties to even", "np.rint", round,
-           Call("rintf", "rint", "{0}"), "round", interval=iv.widened(1, 1), derivative=("0.0",), example="round(2.5)"),
+           Call("rintf", "rint", "{0}"), "round",
+           interval=iv.widened(1, 1), derivative=("0.0",), example="round(2.5)", steps=Steps(1.0, 0.5)),
     _EXTREME("min", 2, "the smaller one; NaN if one is NaN; -0 is less than +0", "arrays.minimum", min,
              Call("min_nan", "min_nan_f64", "min"), "", interval=iv.least, example="min(3, 1, 2)", native="any"),
     _EXTREME("max", 2, "the larger one; NaN if one is NaN; -0 is less than +0", "arrays.maximum", max,

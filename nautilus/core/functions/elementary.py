@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from nautilus.core.functions import intervals as iv
+from nautilus.core.functions.arithmetic import AT_MULTIPLES
 from nautilus.core.functions.intervals import Interval
-from nautilus.core.functions.record import Approximation, Call, Function, Types
+from nautilus.core.functions.record import Approximation, Call, Function, Singular, Steps, Types
 
 
 def _function(
@@ -74,24 +75,26 @@ _EXPONENTIALS = (
         "pow", "x to the power y; of integers, a negative exponent truncates towards zero", "pow(2, 10)",
         arity=2, types=Types.NUMBER, numpy="arrays.power", python=lambda x, y: x**y,
         interval=iv.within(*iv.EVERYTHING), ulps=(8, 2), slots=100, special=2,
-        derivative=("y * pow(x, y - 1.0)", "pow(x, y) * log(x)"), c=Call("power", "pow", "int_pow"),
+        derivative=("y * pow(x, y - 1.0)", "pow(x, y) * log(x)"), singular=Singular("x", 2.0, one_sided=True),
+        c=Call("power", "pow", "int_pow"),
         torch="({0} ** {1})", symbol="**",
         approximations=(Approximation("exp2_approx(y * log2 x)", "pow_approx", ulps=8, slots=18, special=2),),
     ),
     _function(
         "log", "natural logarithm", "log(2)",
         numpy="np.log", python=math.log, interval=iv.increasing(iv.log), ulps=(1, 1), slots=2, special=1,
-        derivative=("1.0 / x",), inverse="exp", approximations=(Approximation("log2(x) * log 2", ulps=2),),
+        derivative=("1.0 / x",), inverse="exp", singular=Singular("x", 1.0, one_sided=True),
+        approximations=(Approximation("log2(x) * log 2", ulps=2),),
     ),
     _function(
         "log2", "logarithm to the base 2", "log2(8)",
         numpy="np.log2", python=math.log2, interval=iv.increasing(iv.log2), ulps=(2, 1), slots=1, special=1,
-        derivative=("1.4426950408889634 / x",), inverse="exp2",
+        derivative=("1.4426950408889634 / x",), inverse="exp2", singular=Singular("x", 1.0, one_sided=True),
     ),
     _function(
         "log1p", "log(1 + x), accurate for small x", "log1p(1)",
         numpy="np.log1p", python=math.log1p, interval=iv.increasing(math.log1p), ulps=(1, 1), slots=36, special=0,
-        derivative=("1.0 / (1.0 + x)",), inverse="expm1",
+        derivative=("1.0 / (1.0 + x)",), inverse="expm1", singular=Singular("1.0 + x", 1.0, one_sided=True),
     ),
     _function(
         "sigmoid", "1 / (1 + exp(-x))", "sigmoid(1)",
@@ -107,18 +110,19 @@ _ROOTS = (
     _function(
         "sqrt", "square root", "sqrt(2)",
         numpy="np.sqrt", python=math.sqrt, interval=iv.sqrt, ulps=(1, 0.5), slots=3, special=1,
-        derivative=("0.5 * rsqrt(x)",), native="float",
+        derivative=("0.5 * rsqrt(x)",), singular=Singular("x", 0.5, one_sided=True), native="float",
     ),
     _function(
         "rsqrt", "1 / sqrt(x)", "rsqrt(4)",
         numpy="arrays.rsqrt", python=lambda x: 1 / math.sqrt(x), interval=iv.rsqrt, ulps=(2, 1), slots=2, special=1,
-        derivative=("-0.5 * rsqrt(x) / x",),
+        derivative=("-0.5 * rsqrt(x) / x",), singular=Singular("x", 1.5, one_sided=True),
         approximations=(Approximation("rsqrt.approx.ftz.f32", "rsqrt_approx", ulps=2, slots=2, special=1),),
     ),
     _function(
         "cbrt", "cube root, of negative numbers too", "cbrt(-27)",
         numpy="np.cbrt", python=math.cbrt, interval=iv.increasing(math.cbrt), ulps=(1, 1), slots=17, special=2,
-        derivative=("cbrt(x) / (3.0 * x)",), torch="(torch.sign({0}) * torch.pow(torch.abs({0}), 1 / 3))",
+        derivative=("cbrt(x) / (3.0 * x)",), singular=Singular("x", 2.0 / 3.0),
+        torch="(torch.sign({0}) * torch.pow(torch.abs({0}), 1 / 3))",
     ),
     _function(
         "hypot", "sqrt(x * x + y * y) without overflow", "hypot(3, 4)",
@@ -130,9 +134,11 @@ _ROOTS = (
         "fmod", "remainder of the quotient rounded towards zero; it has the sign of x, and % that of y",
         "fmod(-7.0, 3.0)",
         arity=2, numpy="np.fmod", python=math.fmod, interval=iv.fmod, ulps=(0.5, 0.5), slots=40, special=1,
-        derivative=(),
+        derivative=(), steps=Steps(None, whole=False), singular=AT_MULTIPLES,
     ),
 )  # fmt: skip
+
+_AT_ONE = Singular("1.0 - abs(x)", 0.5, one_sided=True)
 
 _TRIGONOMETRIC = (
     _function(
@@ -148,17 +154,17 @@ _TRIGONOMETRIC = (
     _function(
         "tan", "tangent of an angle in radians", "tan(1)",
         numpy="np.tan", python=math.tan, interval=iv.tan, ulps=(4, 2), slots=30, special=1,
-        derivative=("1.0 + tan(x) * tan(x)",), inverse="atan",
+        derivative=("1.0 + tan(x) * tan(x)",), inverse="atan", singular=Singular("cos(x)", 2.0),
     ),
     _function(
         "asin", "arc sine in [-pi/2, pi/2]; NaN outside [-1, 1]", "asin(1)",
         numpy="np.arcsin", python=math.asin, interval=iv.increasing(math.asin, -1.0, 1.0), ulps=(4, 2), slots=32,
-        special=1, derivative=("rsqrt(1.0 - x * x)",), inverse="sin",
+        special=1, derivative=("rsqrt(1.0 - x * x)",), inverse="sin", singular=_AT_ONE,
     ),
     _function(
         "acos", "arc cosine in [0, pi]; NaN outside [-1, 1]", "acos(0)",
         numpy="np.arccos", python=math.acos, interval=iv.decreasing(math.acos, -1.0, 1.0), ulps=(3, 2), slots=36,
-        special=1, derivative=("-rsqrt(1.0 - x * x)",), inverse="cos",
+        special=1, derivative=("-rsqrt(1.0 - x * x)",), inverse="cos", singular=_AT_ONE,
     ),
     _function(
         "atan", "arc tangent in [-pi/2, pi/2]", "atan(1)",
@@ -170,6 +176,7 @@ _TRIGONOMETRIC = (
         "atan2(1, -1)",
         arity=2, numpy="np.arctan2", python=math.atan2, interval=iv.within(-math.pi, math.pi), ulps=(3, 2), slots=50,
         special=1, derivative=("y / (x * x + y * y)", "-x / (x * x + y * y)"),
+        singular=Singular("select(y < 0.0, x, inf)", None),  # the border between -pi and pi
         approximations=(
             Approximation("a polynomial in y * rcp_approx(x)", "atan2_approx", ulps=6, slots=28, special=1),
         ),
@@ -204,11 +211,13 @@ _HYPERBOLIC = (
         "acosh", "inverse of cosh, not negative; NaN below 1", "acosh(2)",
         numpy="np.arccosh", python=math.acosh, interval=iv.increasing(math.acosh, lo=1.0), ulps=(4, 3), slots=58,
         special=1, derivative=("rsqrt(x * x - 1.0)",), inverse="cosh",
+        singular=Singular("x - 1.0", 0.5, one_sided=True),
     ),
     _function(
         "atanh", "inverse of tanh; infinite at -1 and 1, NaN beyond", "atanh(0.5)",
         numpy="np.arctanh", python=math.atanh, interval=iv.increasing(math.atanh, -1.0, 1.0), ulps=(3, 2), slots=52,
         special=1, derivative=("1.0 / (1.0 - x * x)",), inverse="tanh",
+        singular=Singular("1.0 - abs(x)", 1.0, one_sided=True),
     ),
 )  # fmt: skip
 

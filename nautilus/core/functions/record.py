@@ -9,8 +9,10 @@ numpy is not imported here: ``numpy`` names the function, and ``core.numerics`` 
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal
 
 from nautilus.core.functions.intervals import Interval
@@ -56,6 +58,31 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
+class Steps:
+    """Where a function of floats jumps: at ``(n + offset) * period`` of its first argument, for all integers ``n``.
+
+    ``period``: 0: at 0 alone; None: the magnitude of the second argument.  ``whole``: the values are integers.
+    """
+
+    period: float | None
+    offset: float = 0.0
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Singular:
+    """A point at which a function of floats has no bounded derivative, or at which it jumps.
+
+    ``distance``: from the point, in the text form of expressions in the arguments x, y.  ``power``: at the distance
+    ``s``, errors grow as ``s ** -power``; None: the function jumps.  ``one_sided``: it has no value on the other side.
+    """
+
+    distance: str
+    power: float | None
+    one_sided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Approximation:
     """A cheaper form of a function in f32 that ``--precision fast`` allows.
 
@@ -97,7 +124,9 @@ class Function:
     * ``skips``: (g, n): the value is g(x, y) = x where y is n, and a warp skips the operation if all its y are n;
     * ``native``: numpy's result in f32 and in integers (``any``) or in f32 (``float``) is the correctly rounded one;
     * ``derivative``: one for each argument (x, y, z), in the text form of expressions; () where it has none or none
-      is known; ``inverse``: g with f(g(y)) = y for every y in the range of f, '' where no function is.
+      is known; ``inverse``: g with f(g(y)) = y for every y in the range of f, '' where no function is;
+    * ``steps``, ``singular``: where a small error of an argument is a large one of the result.  A function that specs
+      call and that has neither is tried at :data:`_TRIED`: a jump, a pole or a steep slope there is an error.
     """
 
     name: str
@@ -121,6 +150,8 @@ class Function:
     skips: tuple[str, float] | None = None
     native: Literal["", "any", "float"] = ""
     approximations: tuple[Approximation, ...] = ()
+    steps: Steps | None = None
+    singular: Singular | None = None
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -151,7 +182,15 @@ class Function:
             return "the error in ulp or the torch name is missing"
         if any((a.ulps > 0) is (a.relative > 0) for a in self.approximations):
             return "an approximation states its error in ulp or as a relative error"
+        called = self.types in (Types.NUMBER, Types.FLOAT) and (self.example or self.symbol)
+        if called and self.steps is None and self.singular is None and (at := _irregular(self)):
+            return f"steps or a singular point is missing at {at}"
         return ""
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether the function rounds to an integer, so that an integer is its own value."""
+        return self.steps is not None and self.steps.period == 1.0
 
     @property
     def is_exact(self) -> bool:
@@ -169,6 +208,36 @@ class Function:
             return bool(self.python(0.0) == 0.0)
         except (ArithmeticError, ValueError):
             return False
+
+
+#: Where functions have jumps, poles and steep slopes, if they have any.
+_TRIED = (0.0, 0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, -2.0, math.pi / 2)
+_NEAR, _STEEP = 1e-9, 1e3
+
+
+def _irregular(f: Function) -> str:
+    """The first of the tried arguments at which ``f`` has no bounded derivative; '' where it has one at all."""
+    assert f.python is not None
+    value, others = f.python, ((),) if f.arity == 1 else ((1.0,) * (f.arity - 1), (-1.0,) * (f.arity - 1))
+    for rest in others:
+        for at in _TRIED:
+            for n in range(f.arity):
+                points = [(*rest[:n], at + s * _NEAR, *rest[n:]) for s in (-1, 0, 1)]
+                sides = [_real(value, p) for p in points]
+                if any(x is not None for x in sides) and not all(
+                    a is not None and b is not None and abs(a - b) <= _STEEP * _NEAR for a, b in pairwise(sides)
+                ):
+                    return str(points[1])
+    return ""
+
+
+def _real(value: Callable[..., Any], at: tuple[float, ...]) -> float | None:
+    """The value at a point; None where it is no real number."""
+    try:
+        found = value(*at)
+    except (ArithmeticError, ValueError):
+        return None
+    return None if isinstance(found, complex) else float(found)
 
 
 def approximated(f: Function, a: Approximation) -> Function:

@@ -339,7 +339,7 @@ class _Simplifier:
         new = with_children(e, tuple(self.expr(a) for a in e.args))
         assert isinstance(new, Op)
         arg = new.args[0]
-        if new.op in ("floor", "ceil", "round") and arg.dtype.is_int:
+        if FUNCTIONS[new.op].is_rounding and arg.dtype.is_int:
             return linear(arg)
         if new.op == "cast" and arg.dtype is new.dtype:
             return linear(arg)

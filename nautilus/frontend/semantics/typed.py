@@ -191,7 +191,7 @@ def unary(op: str, a: Expr, span: Span) -> Expr:
             return number(~int(a.value), span)
     if op == "neg" and isinstance(a, Const):
         return number(-a.value, span) if a.dtype.is_int else replace(a, value=-a.value, span=span)
-    if a.dtype.is_int and op in ("floor", "ceil", "round"):
+    if a.dtype.is_int and FUNCTIONS[op].is_rounding:
         return widen(a)
     if isinstance(a, Const) and a.dtype.is_int and op == "abs":
         return number(abs(int(a.value)), span)

@@ -22,6 +22,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.vr_tile import ir as vr
+from nautilus.vr_tile.analysis.computed_from import computed_from
 from nautilus.vr_tile.ir import TileKernel, Value
 
 LEAVES = vr.LoadOp | vr.ConstOp | vr.IndexOp | vr.ParamOp  # ops without operands among values
@@ -163,11 +164,5 @@ class _Own(_Split):
 def _computed_along(kernel: TileKernel, axis: str, values: list[Value]) -> frozenset[str]:
     """The names of ``values``, and of those with ``axis`` that they are computed from."""
     defs = {v.name: op for op in vr.walk_ops(kernel.body) for v in vr.results(op)}
-    found, todo = set[str](), list(values)
-    while todo:
-        v = todo.pop()
-        if v.name not in found and axis in v.type.names:
-            found.add(v.name)
-            op = defs.get(v.name)
-            todo += op.args if isinstance(op, vr.MapOp) else ()
-    return frozenset(found)
+    along = computed_from(values, defs, lambda v, op: axis in v.type.names and isinstance(op, vr.MapOp))
+    return frozenset(v.name for v, _ in along if axis in v.type.names)

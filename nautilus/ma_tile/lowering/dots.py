@@ -22,7 +22,8 @@ from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import HALVES, DType
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, MmaInstr, WgInstr, operand_types
 from nautilus.targets.limits import SHORT_DEPTH
-from nautilus.vr_tile.ir import DotOp, ForOp, MapOp, ReduceOp, TileKernel, TileOp, Value, operands, results, walk_ops
+from nautilus.vr_tile.analysis.computed_from import sources_of
+from nautilus.vr_tile.ir import DotOp, ForOp, MapOp, ReduceOp, TileKernel, TileOp, Value, results, walk_ops
 
 Grid = tuple[int, int]
 
@@ -163,21 +164,6 @@ def _row_axes(kernel: TileKernel, dots: list[DotOp], defs: Mapping[str, TileOp])
         default = others[0] if len(others) == 1 and len(d.result.type.axes) == 2 else first
         chosen.setdefault(d.result.name, default)
     return chosen
-
-
-def sources_of(v: Value, defs: Mapping[str, TileOp]) -> Iterator[TileOp]:
-    """The ops other than elementwise ones from which ``v`` is computed, through elementwise work."""
-    stack, seen = [v], set[str]()
-    while stack:
-        x = stack.pop()
-        if x.name in seen:
-            continue
-        seen.add(x.name)
-        op = defs.get(x.name)
-        if isinstance(op, MapOp):
-            stack.extend(operands(op))
-        elif op is not None:
-            yield op
 
 
 def _fits(d: DotPlan, sizes: Mapping[str, int], grid: Grid) -> bool:

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.nodes import Ref, walk
+from nautilus.core.expr.nodes import refs
 from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
@@ -38,6 +38,7 @@ from nautilus.ma_tile.lowering.operands.computed_operands import expressions
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes
 from nautilus.vr_tile import ir as vr
+from nautilus.vr_tile.analysis.computed_from import computed_from
 from nautilus.vr_tile.ir import TileKernel, Value
 
 VECTOR = 512  # largest number of elements of a vector that is copied with the operands of a loop
@@ -72,14 +73,9 @@ class _WarpLowering(Lowering):
     def positions(self) -> frozenset[str]:
         """The values from which addresses and masks of loads, and bounds of loops, are computed."""
         ops = (op for op in vr.walk_ops(self.kernel.body) if not isinstance(op, vr.StoreOp))
-        todo = [n.name for op in ops for e in expressions(op) for n in walk(e) if isinstance(n, Ref)]
-        found = set[str]()
-        while todo:
-            name = todo.pop()
-            if name not in found:
-                found.add(name)
-                todo += [a.name for a in vr.operands(self.defs[name])] if name in self.defs else []
-        return frozenset(found)
+        names = dict.fromkeys(n for op in ops for e in expressions(op) for n in refs(e))
+        values = [v for name in names if name in self.defs for v in vr.operands(self.defs[name])]
+        return frozenset(names) | {v.name for v, _ in computed_from(values, self.defs, lambda *_: True)}
 
     def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
         """Through shared memory into another layout."""

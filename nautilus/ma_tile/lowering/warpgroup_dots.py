@@ -23,12 +23,11 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS
 from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.lowering.consumers import is_contraction_of_tensors
 from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots
-from nautilus.targets.limits import SHORT_DEPTH, WHOLE_DEPTH
+from nautilus.targets.limits import SHORT_DEPTH, THREAD_REGISTERS, WHOLE_DEPTH
 from nautilus.vr_tile.ir import DotOp, ForOp, TileKernel, results, walk_ops
 from nautilus.vr_tile.rewriting.subtiles import combined
 
 CONSUMER_ROWS = (64, 128)  # rows of an MMA that a consumer owns
-MOST_REGISTERS = 255  # registers of a thread at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +105,8 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, parts: Mapping[str, i
     if sizes[plan.n] % step:
         reject(kernel, op, f"has {sizes[plan.n]} columns along {plan.n}, not a multiple of {step}")
     registers = sizes[plan.m] // consumers * sizes[plan.n] // across // GROUP_THREADS
-    if registers > MOST_REGISTERS:
-        reject(kernel, op, f"takes {registers} registers of each thread for its result, of {MOST_REGISTERS}")
+    if registers > THREAD_REGISTERS:
+        reject(kernel, op, f"takes {registers} registers of each thread for its result, of {THREAD_REGISTERS}")
     return replace(plan, warps=(GROUP_WARPS, 1))
 
 

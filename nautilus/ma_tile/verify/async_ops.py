@@ -42,6 +42,7 @@ from nautilus.ma_tile.verify.dependent_launch import DEPENDENT_LAUNCH_RULES
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.ma_tile.verify.module import KernelScope
 from nautilus.ma_tile.verify.tile_scheduler import TILE_SCHEDULER_RULES
+from nautilus.targets.limits import NAMED_BARRIERS
 
 #: the largest number of positions of a box along one axis, and of axes of a tensor map
 _BOX, _RANK = 256, 5
@@ -194,7 +195,7 @@ def named_barrier(s: KernelScope, number: Expr, threads: int) -> None:
     _threads(s)
     s.uniform(number, "the barrier's number")
     if isinstance(number, Const):
-        s.need(0 <= number.value < 16, "barriers are numbered 0 to 15", str(number.value))
+        s.need(0 <= number.value < NAMED_BARRIERS, "barriers are numbered 0 to 15", str(number.value))
     block = 32 * s.kernel.warps
     ok = threads % 32 == 0 and 32 * s.warps <= threads <= block
     s.need(ok, "barriers count whole warps of the block", f"{threads} of {block}")

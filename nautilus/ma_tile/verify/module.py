@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -405,19 +405,17 @@ def _typing(e: Expr) -> tuple[str, tuple[Expr, ...]]:
 
 
 Rule = Callable[[KernelScope, Any], None]
-_TABLE: dict[type, Rule] = {}
 
 
+@cache
 def rules() -> Mapping[type, Rule]:
-    """Op class -> its rule function."""
-    if not _TABLE:
-        from nautilus.ma_tile.verify.async_ops import WARPGROUP_RULES
-        from nautilus.ma_tile.verify.ops import RULES
+    """Op class -> its rule function.  Raises TypeError where an op has none."""
+    from nautilus.ma_tile.verify.async_ops import WARPGROUP_RULES
+    from nautilus.ma_tile.verify.ops import RULES
 
-        _TABLE.update(RULES)
-        _TABLE.update(WARPGROUP_RULES)
-        MA.complete(_TABLE, "verifier rules")
-    return _TABLE
+    table = {**RULES, **WARPGROUP_RULES}
+    MA.complete(table, "verifier rules")
+    return table
 
 
 __all__ = ["KernelScope", "verify", "verify_module", "walk_ops"]

@@ -49,11 +49,6 @@ def rows(path: Path) -> tuple[Row, ...]:
     return tuple(row for line in _read(path).splitlines() if (row := parse(line)) is not None)
 
 
-def damaged(path: Path) -> int:
-    """The number of lines of the file that are not rows."""
-    return sum(1 for line in _read(path).splitlines() if line.strip() and parse(line) is None)
-
-
 def select(path: Path, key: str) -> tuple[Row, ...]:
     """The rows with key ``key`` in order; none without a readable file."""
     try:

@@ -1,4 +1,4 @@
-"""What compiled programs really compute is within the bound, and the stated figure is of use.
+"""The results of compiled programs are within the bound, and the stated figure is not much larger than their errors.
 
 The VR-tile interpreter rounds as the program says on all kinds of inputs, and the MA-tile interpreter, which executes
 the roundings of the instructions, on random ones.
@@ -25,7 +25,8 @@ from nautilus.frontend.spec import Spec
 from tests.check.bound.programs import SPECS
 
 USEFUL = 10.0  # the stated bound of random inputs, relative to what is measured
-#: the errors of instructions are stated as their makers do, and the interpreters round to nearest: f32 alone shows it
+#: the stated errors of instructions are those of the CUDA C++ Programming Guide, and the interpreters round to nearest,
+#: so outputs of f32 have smaller errors than stated
 ROUNDED = 20.0
 #: a last-place difference at a typed intermediate is part of the bound, and happens rarely
 TYPED = frozenset({"typed intermediate"})

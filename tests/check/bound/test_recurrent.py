@@ -212,7 +212,7 @@ def test_a_step_that_is_wrong_is_found_in_a_chaotic_recurrence() -> None:
     known = references(spec, raw, {}, stated(spec), 1)
     assert judge(known, {"h": got}, is_peer=False).ok
     for row in got[:, 60:]:
-        row *= F(1.001)  # no orbit of the map, and nowhere far from one
+        row *= F(1.001)  # close to an orbit of the map everywhere, and none itself
     assert not judge(known, {"h": got}, is_peer=False).ok
 
 

@@ -81,7 +81,7 @@ def test_hardware_approximations_are_stated_where_they_are_taken(f: str, error: 
 
 
 def test_a_wide_reader_of_a_narrow_output_inherits_its_flips() -> None:
-    """It sees an element that was rounded to the other neighbour, which is one of the least bits."""
+    """It reads elements that may be rounded to the other neighbour, which changes their last bit."""
     body = "input X: f32[M, N]\noutput H: f16[M, N]\noutput Y: f32[M, N]\n"
     body += "H[i, j] = X[i, j] / 3\nY[i, j] = H[i, j] * 5\n"
     assert 1e-6 < bound(body) < 1e-4
@@ -106,6 +106,19 @@ def test_what_does_not_round_is_exact(dtype: str, value: str) -> None:
 )
 def test_what_rounds_is_not_exact(source: str, target: str, value: str) -> None:
     assert bound(f"input X: {source}[M, N]\noutput Y: {target}[M, N]\nY[i, j] = {value}\n") > 0.0
+
+
+def test_a_remainder_of_exact_numbers_has_one_rounding() -> None:
+    for divisor in ("0.5", "Z[i, j]"):
+        value = f"input X: f32[M, N], Z: f32[M, N]\noutput Y: f32[M, N]\nY[i, j] = X[i, j] % {divisor}\n"
+        assert 0.0 < bound(value) < 3e-7
+
+
+@pytest.mark.parametrize("value", ["x % 0.7", "fmod(x, 0.7)", "floor(x)", "round(x)"])
+def test_a_step_of_a_computed_number_is_more_than_its_roundings(value: str) -> None:
+    body = "input X: f32[M, N], Z: f32[M, N]\noutput Y: f32[M, N]\nY[i, j] = "
+    found = stated(load_spec(HEAD + body + value.replace("x", "3 * X[i, j] * Z[i, j]") + "\n"))["Y"]
+    assert found.left_out > 0.0 or found.relative > 1e-3
 
 
 def test_integers_are_exact() -> None:
@@ -168,7 +181,7 @@ def test_the_program_shows_the_narrowing() -> None:
 
 
 def test_digits_of_an_axis_are_positions_of_the_array_again() -> None:
-    """``separate-digits`` gives the arguments views, of which the rounded program knows nothing."""
+    """``separate-digits`` gives the arguments views, which the rounded program does not have."""
     spec = load_spec(
         "dim N = 5, A = 3, B = 4\ninput X: f16[N, A * B]\ninput P: f16[A, A]\ninput Q: f16[B, B]\n"
         "output Y: f16[N, A * B]\nY[n, o] = sum[i](P[o // B, i] * sum[j](Q[o % B, j] * X[n, i * B + j]))\n"

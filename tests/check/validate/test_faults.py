@@ -86,7 +86,7 @@ def missed(name: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in SPECS if n != "grouped decoding"])  # that one takes minutes
+@pytest.mark.parametrize("name", [n for n in SPECS if n != "grouped decoding"])  # this spec takes minutes
 def test_faults_that_change_a_result_are_refuted(name: str) -> None:
     count, found = missed(name)
     assert count > 10

@@ -79,6 +79,24 @@ def test_a_record_with_an_empty_entry_is_an_error(entry: str, value: Any, messag
         Function(**{**entries("log1p"), entry: value})
 
 
+CALLED = [n for n in NUMERIC if FUNCTIONS[n].example or FUNCTIONS[n].symbol]
+
+
+@pytest.mark.parametrize("name", [n for n in CALLED if FUNCTIONS[n].steps or FUNCTIONS[n].singular])
+def test_a_jump_a_pole_or_a_steep_slope_is_stated(name: str) -> None:
+    with pytest.raises(ValueError, match=f"function {name}: steps or a singular point is missing at"):
+        Function(**{**entries(name), "steps": None, "singular": None})
+
+
+def test_functions_that_round_keep_integers() -> None:
+    whole = np.arange(-3.0, 4.0)
+    rounding = {n for n, f in FUNCTIONS.items() if f.is_rounding}
+    assert {"floor", "ceil", "round"} <= rounding
+    assert {n for n in CALLED if FUNCTIONS[n].steps} >= {*rounding, "sign", "floordiv", "mod", "fmod"}
+    assert {n for n in CALLED if FUNCTIONS[n].singular} >= {"div", "log", "sqrt", "tan", "asin", "atan2", "pow"}
+    assert all((eval_op(n, [whole], DType.F64) == whole).all() for n in rounding)
+
+
 def test_two_records_of_a_name_and_an_unknown_inverse_are_errors() -> None:
     with pytest.raises(ValueError, match="two records"):
         table([FUNCTIONS["exp"], FUNCTIONS["exp"]])
@@ -177,7 +195,7 @@ def test_derivatives_are_the_slopes(name: str) -> None:
     rng = np.random.default_rng(6)
     start = 1.1 if name == "acosh" else 0.1
     points = [rng.uniform(start, start + 0.8, 50) for _ in range(f.arity)]
-    if name in ("floor", "ceil", "round"):
+    if f.is_rounding:
         points = [rng.uniform(0.1, 0.4, 50)]
     for n, text in enumerate(f.derivative):
         e = substitute(parse_expr(text, params=dict.fromkeys("xyz", DType.F32)), {})

@@ -1,4 +1,4 @@
-"""The mapping of a kernel whose engine a test knows."""
+"""The mapping of a kernel, checked to have the engine that a test expects."""
 
 from __future__ import annotations
 

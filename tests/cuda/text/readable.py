@@ -1,4 +1,4 @@
-"""What a reader of a kernel does not want to see: found in the text of a module."""
+"""Faults that make the text of a kernel hard to read, found in the text of a module."""
 
 from __future__ import annotations
 

@@ -82,13 +82,13 @@ def drawn(seed: int) -> Decode:
 
 @contextmanager
 def forced(groups: int, warps: int, step: int) -> Iterator[None]:
-    """In the block, the rules cut each of their reduction loops so, whatever its length."""
+    """In the block, the rules split each of their reduction loops in this way, whatever its length is."""
 
     def cut(plan: object, unified: object, loop: str, *rest: object) -> Cut | None:
         found = streaming.few_rows(plan, unified)  # type: ignore[arg-type]
         return Cut(groups, warps, step) if found else None
 
-    alone = patch.object(split_choice, "choose", lambda *_: None)  # it would take back what is refused later
+    alone = patch.object(split_choice, "choose", lambda *_: None)  # no other plan after a refusal
     with patch.object(streaming, "cut", cut), patch.object(streaming, "SHORTEST", 1), alone:
         yield
 

@@ -140,7 +140,7 @@ def test_every_level_agrees_at_every_size(name: str) -> None:
 
 
 def _built(made: Compilation, text: str) -> Compiled:
-    """The cubin of ``made``; that of the next plan where ptxas, which alone knows it, has too few registers."""
+    """The cubin of ``made``; that of the next plan where ptxas finds that the registers do not suffice."""
     arch = made.result.context.arch
     try:
         return build(made.result.cuda_module, arch)

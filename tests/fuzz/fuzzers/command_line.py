@@ -65,7 +65,7 @@ def run(arguments: Sequence[str], allowed: set[int], db: Path | None = None) -> 
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace")
     old = os.environ.get("NAUTILUS_DB")
     os.environ["NAUTILUS_DB"] = str(db) if db is not None else os.devnull
-    terminal, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO())  # nobody types
+    terminal, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO())  # an empty terminal
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main(arguments)

@@ -96,7 +96,7 @@ def _compiled(text: str, arch: str) -> nvrtc.Compiled:
 
 
 def _remembered(text: str, arch: str, *_form: object, **_names: object) -> nvrtc.Compiled:
-    """What NVRTC makes of a text, which it is asked once; cases differ in their databases, and share their kernels."""
+    """The compilation of a text by NVRTC, done once: cases differ in their databases and share their kernels."""
     return _compiled(text, arch)
 
 

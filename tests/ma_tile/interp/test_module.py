@@ -53,7 +53,7 @@ def test_reduce_across_warps() -> None:
 
 
 def test_lanes_may_store_nan_of_either_sign() -> None:
-    """Lanes that hold the same element made it in different orders, and arithmetic leaves the sign of NaN open."""
+    """Lanes that hold the same element computed it in different orders, and the sign of a NaN is not specified."""
     x = p.random(6, 8, 256)
     x[1, 3], x[1, 200] = np.nan, -np.nan
     out = run_module(parse(p.REDUCE), {"X": x})

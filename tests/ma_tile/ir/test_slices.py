@@ -71,7 +71,7 @@ def test_illegal(right: str, rule: str) -> None:
     assert "Error" in type(error.value).__name__
 
 
-def test_pinned_loads_are_of_what_nobody_writes() -> None:
+def test_volatile_loads_are_of_buffers_that_are_not_written() -> None:
     verify(module(load="vec 2 volatile"))
     text = ma_format(module(load="vec 2 volatile")).replace("input X", "output X").replace("st.global Y", "st.global X")
     with pytest.raises(VerifyError, match="volatile loads read buffers that the kernel does not write"):

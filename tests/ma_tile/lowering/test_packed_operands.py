@@ -1,4 +1,4 @@
-"""However a spec takes a byte apart, the two numbers in it are unpacked by one op, and their bytes are copied ahead."""
+"""Each spelling of the two numbers in a byte is unpacked by one op, and the bytes are copied ahead."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def aliased(m: MemModule, **memory: object) -> MemModule:
     return SpecialiseWarps(s).apply(TmaStores(s).apply(m))
 
 
-def test_the_pipeline_has_an_instance_that_nobody_loads() -> None:
+def test_the_pipeline_has_a_phase_without_a_load() -> None:
     m = aliased(wide())
     verify(m)
     assert re.search(r"smem v : .* stages 2 swizzle 128 pad 0 @ (\d+)\n.*smem out_O : f16\[i: 64, e: 64\] stages 8 "

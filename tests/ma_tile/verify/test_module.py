@@ -195,7 +195,7 @@ def test_targets() -> None:
     ids=["grid", "let", "loop"],
 )
 def test_variables_are_not_called_as_axes(old: str, new: str) -> None:
-    """Both would be meant by one name in an index."""
+    """One name in an index would stand for both."""
     assert old in p.COPY
     rejected(parse(p.COPY.replace(old, new)), "variables are no tile axes", "")
     verify(

@@ -1,4 +1,4 @@
-"""Definitions that are computed again by the cost model: what is stored otherwise, and that what is given stays."""
+"""Definitions that their readers compute again because the cost model says so; decisions of a given schedule stay."""
 
 from __future__ import annotations
 

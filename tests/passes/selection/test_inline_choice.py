@@ -1,4 +1,4 @@
-"""Definitions that are stored by the cost model: which ones are looked at, and that what is given stays."""
+"""Definitions that are stored because the cost model says so: the candidates; decisions of a given schedule stay."""
 
 from __future__ import annotations
 

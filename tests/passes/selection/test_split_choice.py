@@ -1,4 +1,4 @@
-"""Splits by the cost model: which kernels are looked at, that the choice is faster, and that what is given stays."""
+"""Splits that the cost model chooses: the candidates, and a faster choice; decisions of a given schedule stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timelines: what is done is what the cost model counts, nothing is done twice at once, and waits end when they may."""
+"""Timelines: they hold the work that the cost model counts, a unit does one thing at a time, waits end at an event."""
 
 from __future__ import annotations
 

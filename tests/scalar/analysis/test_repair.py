@@ -185,7 +185,7 @@ def test_a_maximum_with_another_bound_has_a_reference() -> None:
     assert isinstance(got, Repair) and got.references == (0.0,) and got.raw_old == (True,)
 
 
-def test_conditions_that_are_asked_only_where_others_hold_are_compared_by_their_parts() -> None:
+def test_conditions_under_others_are_compared_by_their_parts() -> None:
     """The columns of a tile that are beyond the matrix leave no element out of the row's maximum."""
     inside, seen, column = op("lt", v("i"), v("m")), op("le", v("j"), v("i")), op("lt", v("d"), v("m"))
     bounded = Running(r(), "max", x(), (short_circuit(inside, seen),))
@@ -239,7 +239,7 @@ def v32(name: str) -> Expr:
     return Var(name, F32)
 
 
-def test_a_value_may_ask_for_the_reference_itself() -> None:
+def test_a_value_may_read_the_reference_itself() -> None:
     """A value as ``split_k_update`` writes it: it has the same repair and is not finalised."""
     finite = exp(x(), reference_of(r(), "max", 0.0))
     got = derive(finite, (), "sum", (run(),), REDUCED)

@@ -33,7 +33,7 @@ def ready(spec: Spec) -> Program:
 def narrowed(spec: Spec) -> tuple[Program, tuple[Certificate, ...]]:
     p, certificates = Narrow().derive(ready(spec))
     sound(p)
-    agree(spec, p)  # over the reals nothing happened
+    agree(spec, p)  # over the reals, narrowing changes no value
     return p, certificates
 
 

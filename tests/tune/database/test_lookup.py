@@ -1,4 +1,4 @@
-"""Which row a compilation uses, and what happens when its schedule does not serve."""
+"""Which row a compilation uses, and what happens when its schedule cannot be used."""
 
 from __future__ import annotations
 

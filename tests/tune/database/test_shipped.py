@@ -1,4 +1,4 @@
-"""The database in the package: whole, about specs that ship, and of use to this compiler."""
+"""The database in the package: each row is complete, names a shipped spec, and has a schedule that is accepted."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.database.rows import Row, key_of, schedule_hash
-from nautilus.tune.database.store import SHIPPED, damaged, rows
+from nautilus.tune.database.store import SHIPPED, rows
 from tests.shipped import ROOT, SPECS
+from tests.tune.made import damaged
 
 ROWS = rows(SHIPPED)
 IDS = [f"{r.name}-{r.key[:6]}" for r in ROWS]
@@ -19,7 +20,7 @@ IDS = [f"{r.name}-{r.key[:6]}" for r in ROWS]
 
 @cache
 def request(name: str, sizes: tuple[tuple[str, int], ...], arch: str, precision: str) -> Request:
-    """What asks for the row."""
+    """The request that finds the row."""
     (path,) = [p for p in SPECS if p.stem == name]
     return Request(path, arch, dict(sizes), precision=precision, lookup=tuned_schedule, until="ma-tile")
 

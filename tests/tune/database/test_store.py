@@ -16,9 +16,9 @@ import pytest
 from nautilus.core.errors import InputError
 from nautilus.tune.database import commands as dbtool
 from nautilus.tune.database.rows import Key
-from nautilus.tune.database.store import append, damaged, rewrite, rows, select, user_path
+from nautilus.tune.database.store import append, rewrite, rows, select, user_path
 from tests.shipped import ROOT
-from tests.tune.made import KEY, row
+from tests.tune.made import KEY, damaged, row
 
 OTHER = Key("e" * 16, {"M": 8}, "sm_80", "fast")
 
@@ -77,7 +77,7 @@ def test_killed_in_a_loop_it_loses_the_row_in_flight_at_most(tmp_path: Path) -> 
         process.wait()
     found = [r.name for r in rows(path)]
     assert len(found) == len(set(found))
-    assert set(said) <= set(found)  # everything that a writer was told is there
+    assert set(said) <= set(found)  # every row that a writer has stored is there
     assert len(found) <= len(said) + 5
     assert damaged(path) <= 5
 

@@ -35,8 +35,8 @@ def test_an_effect_is_measured_where_nothing_else_differs_and_estimated_elsewher
     back = effects({**BASE, "b": False}, BASE, estimated, points)
     assert back["b", "True"].log_ratio == pytest.approx(log(2.0)) and back["a", "1"].log_ratio == log(0.5)
     there = effects({**BASE, "a": 1}, BASE, estimated, points)
-    assert there["a", "2"].log_ratio == log(2.0)  # back from what the model likes
-    assert not found["a", "1"].measured and found["a", "1"].expected > log(0.5)  # the model is half believed
+    assert there["a", "2"].log_ratio == log(2.0)  # the change back to the value that the model prefers
+    assert not found["a", "1"].measured and found["a", "1"].expected > log(0.5)  # an estimate counts half
     assert ("c", "(2, 1)") not in found
 
 
@@ -50,7 +50,7 @@ def test_helpful_changes_are_tried_together_then_alone() -> None:
     here = {**BASE, "a": 1}
     moved = proposals(here, effects(here, BASE, [], [*points, ({**here, "b": False}, 0.8)]), 10)
     assert moved[0] == {**here, "b": False}
-    assert moved.index({**here, "a": 3}) < moved.index({**here, "a": 2})  # the lesser evil first
+    assert moved.index({**here, "a": 3}) < moved.index({**here, "a": 2})  # the change that costs less comes first
 
 
 def test_without_effects_there_are_no_proposals() -> None:

@@ -158,11 +158,11 @@ def test_promising_points_have_a_lower_bound_below_the_best(pool: Pool[Any]) -> 
         made.found[name] = ScoredPoint(seconds, schedule(ord(name), 8), {"name": name})
     study: Any = Outcomes(("a", made.found["a"].schedule, 1.0, 1.0))
     proposer = Proposer(SPACE, study, made, SPACE.defaults)
-    assert proposer.promising({"a"}, 1.0) == [{"name": "b"}]  # c is three times as slow as the model ever erred
+    assert proposer.promising({"a"}, 1.0) == [{"name": "b"}]  # no error of the model so far makes c the best
     assert proposer.promising({"a", "b"}, 1.0) == []
     assert proposer.promising({"a"}, 0.5) == [] and proposer.promising({"a"}, 0.0) == []
     assert proposer.top_candidate({"a"}) == {"name": "b"}
-    assert proposer.promising({"a"}, 1.0) == []  # what was given is under way
+    assert proposer.promising({"a"}, 1.0) == []  # the candidates that were proposed are being measured
     study.found.append(("b", made.found["b"].schedule, None, None))
     proposer.select_parents()
     assert set(proposer.parents) == {"a", "b", "c"} and proposer.parents[0] == "a"
@@ -185,5 +185,5 @@ def test_the_pruning_limit() -> None:
     assert pruning_limit(pairs[:7], 1.0) == 0.0
     assert pruning_limit(pairs, 0.0) == 0.0
     limit = pruning_limit(pairs, 1.0)
-    assert 1.0 / 0.9 < limit < 2.0  # an estimate below the best of the optimistic ones is never given up
+    assert 1.0 / 0.9 < limit < 2.0  # an estimate below the best optimistic one is not pruned
     assert pruning_limit(pairs, 2.0) == pytest.approx(2.0 * limit)

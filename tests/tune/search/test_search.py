@@ -1,4 +1,4 @@
-"""The search, with a toy space and a runner that faults, hangs and gives wrong results on demand."""
+"""The search, with a toy space and a runner that fails, hangs and gives wrong results as the test chooses."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from nautilus.frontend.semantics.check import load_spec
 from nautilus.tune.command import Options, Outcome, tune_one
 from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.database.rows import key_of, schedule_hash
-from nautilus.tune.database.store import append, damaged, rows
+from nautilus.tune.database.store import append, rows
 from nautilus.tune.levels import before_scheduling
 from nautilus.tune.search.study import open_storage, optuna
 from nautilus.tune.types import Settings
 from tests.core.schedule.engines import warp_of
 from tests.shipped import ROOT
 from tests.tune import toy
-from tests.tune.made import row
+from tests.tune.made import damaged, row
 
 SETTINGS = Settings(trials=20, prefiltered=6)
 
@@ -76,7 +76,7 @@ def test_the_search_finds_the_best_and_the_compiler_uses_it(
 def test_a_gain_within_noise_does_not_replace_the_default_schedule(
     matmul: Path, own_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NOISE", "1.2")  # times of finals are 1, 1.2 and 1.4 times what they are
+    monkeypatch.setenv("NOISE", "1.2")  # the final series multiplies times by 1, 1.2 and 1.4
     monkeypatch.setenv("COSTS", "equal")
     outcome = tune(matmul)
     assert outcome.code == 0, outcome.text

@@ -1,4 +1,4 @@
-"""What lies between the space and Optuna."""
+"""The study: the space of schedules as distributions of Optuna, and trials in its storage."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_one_of_two_equal_samples_is_built(ticks: list[float], tmp_path: Path) -
     early, late = one.ask(), two.ask()
     assert two.claim(late, Schedule(), "h2") and not one.claim(early, Schedule(), "h2")
     assert one.spent == two.spent == 2
-    assert 1.0 < sum(ticks) < 5.0  # the later one might have been about to give way
+    assert 1.0 < sum(ticks) < 5.0  # the earlier one waits: the later one may give way
 
 
 def test_the_earlier_one_builds_it_where_the_later_one_gives_way(
@@ -215,7 +215,7 @@ def test_time_zones_end_no_trial_of_another_host(
     building, sample = made.ask(), made.ask()
     made.claim(building, Schedule(), "far")
     drawn = made._study.get_trials()[sample.trial.number]
-    # Optuna's times are local ones: those of a host to the west are hours old
+    # Optuna's times are local times, so those of a host in a time zone to the west are hours older
     west = SimpleNamespace(user_attrs={}, datetime_start=datetime.now() - timedelta(hours=9))
     assert made._alive(drawn) and made._alive(west)
     assert study(storage).tried() == {"far"}

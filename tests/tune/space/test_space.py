@@ -1,4 +1,4 @@
-"""The space of schedules: what it holds, that its defaults are the rules, and that what is illegal is refused."""
+"""The space of schedules: its points, its defaults, which are those of the rules, and the refusal of illegal points."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_tile_takes_what_depends_on_it_along() -> None:
     assert m.stages == 4 and m.store_columns == 64
     wide = candidate(product(8192, 8192, 8192), ARCH, {})
     again = candidate(product(8192, 8192, 8192), ARCH, {"C.warpgroup.block_tile": "128x320/2"})
-    assert wide == again  # the rules' own tile by another way
+    assert wide == again  # the tile of the rules, chosen by another parameter
 
 
 def test_warpgroups_may_share_rows_or_take_blocks_of_their_own() -> None:
@@ -238,7 +238,7 @@ def test_an_elementwise_definition_can_be_kept_in_memory() -> None:
     other = point(space(p, ARCH), {"inline": "materialise H"})
     assert not isinstance(other, Refused) and other[0].lower(other[1]).ok and other[0].program is not p
     request = Request(SPECS / "matmul/bias_gelu.naut", schedule=found, until="ma-tile")
-    assert len(compile_file(request).modules["ma-tile"].kernels) == 3  # the schedule alone says it all
+    assert len(compile_file(request).modules["ma-tile"].kernels) == 3  # the schedule alone determines the module
 
 
 def test_choices_that_are_ruled_out_have_no_effect() -> None:

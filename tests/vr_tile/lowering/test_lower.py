@@ -148,7 +148,7 @@ def test_padding_is_not_read() -> None:
 
 
 def test_garbage_at_excluded_points_does_no_harm() -> None:
-    """In-bounds elements that a guard excludes may be NaN, for a reduction and for both dot operands."""
+    """Elements that a guard excludes may be NaN, in a reduction and in both operands of a dot."""
     body = """
       tile i in 0..4, d in 0..8 { acc[i, d] = 0.0 }
       tile i in 0..4 { s[i] = 0.0 }
@@ -180,7 +180,7 @@ def test_zero_times_infinity_keeps_the_select() -> None:
 
 
 def test_rows_that_are_read_keep_their_value() -> None:
-    """A guard over rows matters where somebody reads the excluded rows without it."""
+    """A guard over rows stays where another statement reads the excluded rows without it."""
     body = """
       tile i in 0..4 { s[i] = 1.0 }
       tile i in 0..4 { tile.red j in 0..8 { s[i] sum= X[i, j] + 1.0 where i < 3 } }

@@ -84,7 +84,7 @@ def test_elements_stay_below_the_bound() -> None:
     inputs = {**data(3), "C": np.ones((4, 32), bool), "V": np.ones((32, 8))}
     inputs["X"] = np.stack([np.linspace(0.0, top, 32) for top in (11.0, 11.2, 40.0, 1000.0)])
     m = passed("lazy").apply(attention())
-    typed = run_module(m, inputs, mode="typed")  # 2^8 * 32 is far from f16's end; a growing sum would reach it
+    typed = run_module(m, inputs, mode="typed")  # 2^8 * 32 is far below the largest f16; a growing sum would exceed it
     same(typed, run_module(attention(), inputs), 2e-3)
 
 

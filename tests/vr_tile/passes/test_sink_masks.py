@@ -1,4 +1,4 @@
-"""``sink-masks``: the mask after an exponential goes where the one below it does its work."""
+"""``sink-masks``: the mask after an exponential is removed where the mask of its argument has the same effect."""
 
 from __future__ import annotations
 

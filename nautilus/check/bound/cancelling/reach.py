@@ -22,9 +22,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from nautilus.check.bound.cancelling.sites import ELSEWHERE, JUMPS, Known, comparisons, singular
+from nautilus.check.bound.cancelling.sites import Known, comparisons, distance, singular
 from nautilus.check.bound.errors import Probe, Rounding, Roundings, unit
 from nautilus.check.bound.probes import FEW
+from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Expr, Op, Reduce, walk
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.records import dataclass
@@ -150,27 +151,28 @@ class _Recorder(Evaluator):
             cond = e.cond if isinstance(e, Reduce) else e.args[0]
             assert cond is not None
             for n, c in enumerate(comparisons(cond)):
-                distance = self.both(np.subtract, c.args[0], c.args[1])
-                if self.is_step(e, distance):
-                    yield n, distance, c.args[0], None, False
-        elif e.op in JUMPS:
-            yield 0, self.to_jump(e), e, None, False
-        elif (at := ELSEWHERE.get(e.op)) is not None:
-            x = self.value(e.args[0])
-            yield 0, Value(_SINGULAR[e.op](x.array), x.names), e, at.power, at.one_sided
+                difference = self.both(np.subtract, c.args[0], c.args[1])
+                if self.is_step(e, difference):
+                    yield n, difference, c.args[0], None, False
         elif (at := singular(e)) is not None:
-            argument = e.args[at.argument]
-            yield 0, self.value(argument), e, at.power, at.one_sided and not self.to.known.is_positive(argument)
+            from_it = distance(at, e)
+            if from_it in e.args:
+                one_sided = at.one_sided and not self.to.known.is_positive(from_it)
+                yield 0, self.value(from_it), e, at.power, one_sided
+            else:
+                yield 0, self.evaluated(from_it, e.args), e, at.power, at.one_sided
 
     def both(self, how: Any, a: Expr, b: Expr) -> Value:
         values = self.value(a), self.value(b)
         names = union(values, self.order)
         return Value(np.asarray(how(*(line_up(v, names) for v in values))), names)
 
-    def to_jump(self, e: Op) -> Value:
-        if e.op == "atan2":  # the border between -pi and pi
-            return self.both(lambda y, x: np.where(x < 0.0, y, np.inf), *e.args)
-        return self.both(lambda x, y: x / y - np.rint(x / y), *e.args)
+    def evaluated(self, e: Expr, args: tuple[Expr, ...]) -> Value:
+        """``e``, in which x, y, ... stand for ``args``."""
+        values = [self.value(a) for a in args]
+        names = union(values, self.order)
+        arrays = [line_up(v, names) for v in values]
+        return Value(np.asarray(evaluate(e, dict(zip("xyz", arrays, strict=False)))), names)
 
     def is_step(self, e: Op | Reduce, distance: Value) -> bool:
         """Whether the two values of ``e`` differ at the border; one of a reduction is that without the term."""
@@ -188,12 +190,6 @@ class _Recorder(Evaluator):
 
 class _Moved(_Recorder, Rounding):
     """A recorder of an evaluation with roundings."""
-
-
-_SINGULAR: Final[Mapping[str, Any]] = {
-    "log1p": lambda x: 1.0 + x, "tan": np.cos, "acosh": lambda x: x - 1.0,
-    "asin": lambda x: 1.0 - np.abs(x), "acos": lambda x: 1.0 - np.abs(x), "atanh": lambda x: 1.0 - np.abs(x),
-}  # fmt: skip
 
 
 @dataclass

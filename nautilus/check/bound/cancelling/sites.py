@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 from nautilus.check.bound.exactness import inexact
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, walk
-from nautilus.core.records import dataclass
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.functions.record import Singular
+from nautilus.core.text.expressions import parse_expr
+from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
 
-
-@dataclass(frozen=True, slots=True)
-class Singular:
-    """A point at which a function has no bounded derivative.
-
-    ``argument``: the position of the argument.  ``power``: at the distance ``s``, errors grow as ``s ** -power``.
-    ``one_sided``: the function has no value on the other side.
-    """
-
-    argument: int
-    power: float
-    one_sided: bool = False
-
-
-#: Functions with a pole or a root at 0 of an argument.
-AT_ZERO: Final = {
-    "div": Singular(1, 2.0), "rcp": Singular(0, 2.0), "cbrt": Singular(0, 2.0 / 3.0),
-    "log": Singular(0, 1.0, True), "log2": Singular(0, 1.0, True),
-    "sqrt": Singular(0, 0.5, True), "rsqrt": Singular(0, 1.5, True),
-}  # fmt: skip
-#: Functions whose derivative is unbounded elsewhere.
-ELSEWHERE: Final = {
-    "log1p": Singular(0, 1.0, True), "tan": Singular(0, 2.0), "asin": Singular(0, 0.5, True),
-    "acos": Singular(0, 0.5, True), "acosh": Singular(0, 0.5, True), "atanh": Singular(0, 1.0, True),
-}  # fmt: skip
-#: Functions with a jump, which lies where a quotient is whole, or where the first argument is 0.
-JUMPS: Final = frozenset({"mod", "fmod", "atan2"})
 #: Comparisons that decide otherwise where the difference of their sides has another sign.
 ORDERED: Final = frozenset({"lt", "le", "gt", "ge"})
 #: Functions whose results are as precise as their arguments, and those whose results are precise for all arguments.
@@ -56,15 +33,24 @@ def may_cancel(program: Spec) -> bool:
 
 
 def singular(e: Op) -> Singular | None:
-    """The singular point of the function ``e`` at 0 of an argument."""
-    if e.op != "pow":
-        return AT_ZERO.get(e.op)
-    exponent = e.args[1]
-    if not isinstance(exponent, Const):
-        return Singular(0, 2.0, True)
+    """The singular point of the function ``e``; that of a power depends on a constant exponent."""
+    found = FUNCTIONS[e.op].singular
+    if e.op != "pow" or not isinstance(exponent := e.args[1], Const):
+        return found
     y = float(exponent.value)
     whole = y == int(y)
-    return None if whole and y >= 0.0 else Singular(0, max(0.0, 1.0 - y), not whole)
+    return None if whole and y >= 0.0 else Singular("x", max(0.0, 1.0 - y), not whole)
+
+
+def distance(at: Singular, e: Op) -> Expr:
+    """The distance of the arguments of ``e`` from the point, as an expression in the params x, y; or an argument."""
+    own = dict(zip("xyz", e.args, strict=False)).get(at.distance)
+    return _parsed(at.distance) if own is None else own
+
+
+@cache
+def _parsed(text: str) -> Expr:
+    return parse_expr(text, params=dict.fromkeys("xyz", DType.F32))
 
 
 def comparisons(cond: Expr) -> Iterator[Op]:
@@ -88,11 +74,9 @@ class Known:
                 return cond is not None and self.decides(cond)
             case Op(op="select", args=(cond, _, _)):
                 return e.dtype.is_float and self.decides(cond)
-            case Op(op=op, args=args) if e.dtype.is_float:
-                if op in ELSEWHERE or op in JUMPS:
-                    return not all(map(self.is_exact, args))
-                at = singular(e)
-                return at is not None and not self.is_precise(args[at.argument])
+            case Op(args=args) if e.dtype.is_float and (at := singular(e)) is not None:
+                own = distance(at, e)
+                return not (self.is_precise(own) if own in args else all(map(self.is_exact, args)))
         return False
 
     def decides(self, cond: Expr) -> bool:

@@ -21,14 +21,13 @@ from math import inf
 import numpy as np
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, substitute, walk
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.frontend.spec import Spec
 
 FLIPS = 1024  # one element in so many of those that a step decides about is taken to be at a tie
-STEPS = frozenset({"floor", "ceil", "round", "sign", "floordiv", "mod"})  # functions of floats that are not continuous
-_WHOLE = frozenset({"floor", "ceil", "round", "sign", "floordiv"})  # those whose results are integers
 _KEEP_WHOLE = frozenset({"neg", "abs", "min", "max", "add", "sub", "mul"})
 
 
@@ -103,12 +102,13 @@ def _step(e: Op, whole: frozenset[str]) -> Step | None:
     if e.op == "cast":
         is_step = e.args[0].dtype.is_float and e.dtype.is_int and not is_whole(e.args[0], whole)
         return Step(1.0) if is_step else None
-    if e.op not in STEPS or not e.dtype.is_float or is_whole(e.args[0], whole):
+    steps = FUNCTIONS[e.op].steps
+    if steps is None or not e.dtype.is_float or is_whole(e.args[0], whole):
         return None
-    if e.op in ("floordiv", "mod"):
-        by = e.args[1]
-        return Step(abs(float(by.value))) if isinstance(by, Const) and by.value else None
-    return Step(0.0) if e.op == "sign" else Step(1.0, 0.5 if e.op == "round" else 0.0)
+    if steps.period is not None:
+        return Step(steps.period, steps.offset)
+    by = e.args[1]
+    return Step(abs(float(by.value)), steps.offset) if isinstance(by, Const) and by.value else None
 
 
 def whole_numbers(spec: Spec) -> frozenset[str]:
@@ -134,7 +134,9 @@ def is_whole(e: Expr, known: frozenset[str]) -> bool:
         case Op(op="cast", args=(x,)):
             return x.dtype.is_int or e.dtype.is_int or is_whole(x, known)
         case Op(op=op, args=args):
-            return op in _WHOLE or (op in _KEEP_WHOLE and all(is_whole(x, known) for x in args))
+            steps = FUNCTIONS[op].steps
+            rounds = steps is not None and steps.whole
+            return rounds or (op in _KEEP_WHOLE and all(is_whole(x, known) for x in args))
     return e.dtype.is_int
 
 

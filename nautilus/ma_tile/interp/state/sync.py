@@ -26,6 +26,7 @@ from nautilus.ma_tile.interp.state.outstanding import Engines
 from nautilus.ma_tile.interp.state.shared_memory import Clock, Flight, OpFault, SharedMemory
 from nautilus.ma_tile.interp.state.values import Fault
 from nautilus.ma_tile.ir.ops import Mbar, MemOp
+from nautilus.targets.limits import NAMED_BARRIERS
 
 
 @dataclass(slots=True)
@@ -104,8 +105,8 @@ class Barriers:
     def arrive(self, actor: Actor, number: int, threads: int | None, wait: bool = True) -> Callable[[], bool]:
         """``actor`` arrives; the result says when the barrier has completed. Raises Fault."""
         expected = self.threads if threads is None else threads
-        if not 0 <= number < 16:
-            raise Fault("barrier", f"barrier number {number} is not in 0..15")
+        if not 0 <= number < NAMED_BARRIERS:
+            raise Fault("barrier", f"barrier number {number} is not in 0..{NAMED_BARRIERS - 1}")
         key = (actor.rank, number)
         here = self._open.setdefault(key, _OpenBarrier(expected))
         self._check_free(actor, key)

@@ -17,11 +17,12 @@ from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, repeated_
 from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA, b_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.unpack import packed_layout
-from nautilus.ma_tile.lowering.dots import DotPlan, definitions, sources_of
+from nautilus.ma_tile.lowering.dots import DotPlan, definitions
 from nautilus.ma_tile.lowering.layouts import a_fragment, spread
 from nautilus.ma_tile.lowering.operands.packed_operands import Packed, packed_values
 from nautilus.ma_tile.lowering.staging import ordered
 from nautilus.vr_tile import ir as vr
+from nautilus.vr_tile.analysis.computed_from import computed_for, sources_of
 from nautilus.vr_tile.ir import TileKernel, Value
 
 
@@ -121,15 +122,10 @@ class _Chains:
         else:
             last = last or v.type.axes[-1].name
             layout = spread(ordered(v.type.axes, last), self._vec(v, last), self.warps)
-        members, stack = {v.name}, [v]
-        while stack:
-            op = self.defs.get(stack.pop().name)
-            for a in op.args if isinstance(op, vr.MapOp) else ():
-                own = a.name not in members and set(a.type.names) == set(v.type.names)
-                if own and all(_result(u) in members for u in self.users.get(a.name, ())):
-                    members.add(a.name)
-                    stack.append(a)
-        return dict.fromkeys(members, layout)
+        names = set(v.type.names)
+        return dict.fromkeys(
+            computed_for([v.name], self.defs, self.users, lambda a: set(a.type.names) == names), layout
+        )
 
     def _contiguous(self, v: Value) -> str | None:
         """The axis along which the loads of small elements for ``v`` are contiguous; None where there is none.
@@ -161,11 +157,6 @@ class _Chains:
         if run > 1:
             return min(run, size & -size, _LONGEST)
         return vector_width(buffer, s.index, s.mask, axis, min(size & -size, most), self.refs)
-
-
-def _result(op: vr.TileOp) -> str:
-    found = vr.results(op)
-    return found[0].name if len(found) == 1 else ""
 
 
 def expressions(op: vr.TileOp) -> tuple[Expr, ...]:

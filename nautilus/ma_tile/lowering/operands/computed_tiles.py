@@ -7,7 +7,7 @@ few rows: a piece passes through registers beside the accumulators, which leave 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 
 from nautilus.core.buffers import Buffer
@@ -28,6 +28,7 @@ from nautilus.ma_tile.lowering.operands.computed_operands import users
 from nautilus.ma_tile.lowering.staging import ordered
 from nautilus.targets.limits import VECTOR_BYTES
 from nautilus.vr_tile import ir as vr
+from nautilus.vr_tile.analysis.computed_from import computed_for, computed_from
 from nautilus.vr_tile.ir import TileKernel, Value
 
 REGISTERS = 32  # elements of a piece that a thread has
@@ -60,7 +61,7 @@ def computed_tiles(
         if isinstance(op, vr.DotOp) and (instr := WGMMA.get(dots[op.result.name].instr)) is not None:
             v = as_operand(op.a if dots[op.result.name].swap else op.b, defs, operand_types(instr, "b"))
             v = replace(v, name=own.parts.get(v.name, (v.name, 0))[0])
-            chain = list(_chain(v, defs))
+            chain = [op for _, op in computed_from([v], defs)]
             not_copied = isinstance(x := defs.get(v.name), vr.MapOp) or _is_gathered(x, defs)
             if not_copied and all(isinstance(x, vr.MapOp | LEAVES) for x in chain):
                 found = _tile(v, chain, buffers, refs)
@@ -76,23 +77,7 @@ def _is_gathered(op: vr.TileOp | None, defs: Mapping[str, vr.TileOp]) -> bool:
 
 def delayed(kernel: TileKernel, tiles: Mapping[str, ComputedTile], defs: Mapping[str, vr.TileOp]) -> frozenset[str]:
     """The values that only ``tiles`` are computed from, so that they are computed in pieces too."""
-    readers, found, todo = users(kernel), set(tiles), list(tiles)
-    while todo:
-        op = defs.get(todo.pop())
-        for a in op.args if isinstance(op, vr.MapOp) else ():
-            mine = all(isinstance(r, vr.MapOp) and r.result.name in found for r in readers.get(a.name, ()))
-            if a.name not in found and mine:
-                found.add(a.name)
-                todo.append(a.name)
-    return frozenset(found)
-
-
-def _chain(v: Value, defs: Mapping[str, vr.TileOp]) -> Iterator[vr.TileOp | None]:
-    """The ops that compute ``v``, through elementwise work."""
-    op = defs.get(v.name)
-    yield op
-    for a in op.args if isinstance(op, vr.MapOp) else ():
-        yield from _chain(a, defs)
+    return computed_for(tiles, defs, users(kernel))
 
 
 def _tile(v: Value, chain: list[vr.TileOp | None], buffers: Mapping[str, Buffer], refs: RefAxes) -> ComputedTile | None:

@@ -28,8 +28,8 @@ from nautilus.core.numerics import eval_op, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType, value_limits
 from nautilus.ma_tile.ir.unpack import FORMS, pair_steps
-from nautilus.ma_tile.lowering.dots import sources_of
 from nautilus.vr_tile import ir as vr
+from nautilus.vr_tile.analysis.computed_from import computed_from, sources_of
 from nautilus.vr_tile.ir import Value
 
 _LARGEST = {DType.F16: 2048.0, DType.BF16: 256.0}  # all integers up to this number are exact
@@ -90,9 +90,7 @@ def _readers(name: str, users: Mapping[str, list[vr.TileOp]]) -> Iterator[str]:
 def _sources(name: str, defs: Mapping[str, vr.TileOp]) -> Iterator[str]:
     """The values from which ``name`` is computed by elementwise work."""
     op = defs.get(name)
-    for a in op.args if isinstance(op, vr.MapOp) else ():
-        yield a.name
-        yield from _sources(a.name, defs)
+    return (v.name for v, _ in computed_from(op.args if isinstance(op, vr.MapOp) else (), defs))
 
 
 class _Matcher:

@@ -51,10 +51,9 @@ from nautilus.ma_tile.ir.traverse import map_slots, rebuild, warp_plan_of
 from nautilus.ma_tile.passes.finalise.allocate_shared import alignment, checked, place_mbars
 from nautilus.ma_tile.rewriting.named_barriers import STORE, of_consumer
 from nautilus.ma_tile.rewriting.renaming import Renaming, used_lets
-from nautilus.targets.limits import Limits, limits
+from nautilus.targets.limits import NAMED_BARRIERS, Limits, limits
 
 _ZERO = integer(0)
-_MOST_BARRIERS = 16  # named barriers of a block; 0 is its own
 SMALL = 1024  # bytes that need not share their place
 
 
@@ -96,7 +95,7 @@ class _Joint:
                 raise ScheduleError(f"kernel {k.name} already has roles, consumers or mbarriers", kernel=self.producer)
         if any(isinstance(op, ReduceOp | ScanOp) and op.scratch is not None for op in walk_ops(a.body)):
             raise ScheduleError("its warps exchange values through scratch memory", kernel=self.producer)
-        if STORE + self.consumers > _MOST_BARRIERS:
+        if STORE + self.consumers > NAMED_BARRIERS:
             detail = f"{self.consumers} consumers need more named barriers than a block has"
             raise ScheduleError(detail, kernel=self.producer)
         if b.warps != self.consumers * a.warps:

@@ -106,9 +106,9 @@ def test_results_stay_the_same(case: str, pending: bool) -> None:
 # -- planted faults -----------------------------------------------------------------------------
 
 PLANTED: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
-    # the other producer waits for a stage that nobody gives back to it
+    # the other producer waits for a stage that no consumer releases
     "remote arrival forgotten": (((" each warp cluster", " each warp"),), ("deadlock",)),
-    # and where it does not even wait for it, it writes over what this block still reads
+    # without the wait, it writes over a stage that this block still reads
     "only its own consumers": (
         (("arrivals 16", "arrivals 8"), (" each warp cluster", " each warp")),
         ("overwrite-in-use", "unordered-writes", "over-arrival", "phase"),

@@ -1,4 +1,4 @@
-"""``specialise-warps``: why a kernel keeps its warps alike. What the pass does: ``specialise_warps.ma``."""
+"""``specialise-warps``: the reasons for which a kernel has no roles. What the pass does: ``specialise_warps.ma``."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_two_levels_of_one_head_each(filecheck: Callable[[str, str], None]) -> N
     )
 
 
-def test_nothing_of_a_warp_lies_over_anothers() -> None:
+def test_warps_share_no_bytes() -> None:
     """Only what is written after the block's barrier shares bytes with the stages of pipelines."""
     m = joined(apart(Decode(130, heads=8, group=4), 1, 4, 16), "O_acc_part")
     own = [s for k in m.kernels for s in k.smem if s.over is None]

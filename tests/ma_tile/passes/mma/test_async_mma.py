@@ -38,7 +38,7 @@ def edited(m: MemModule, *changes: tuple[str, str]) -> MemModule:
 
 
 def agree(m: MemModule, **memory: Any) -> None:
-    """The kernel with roles and outstanding MMAs computes what ``m`` does; nothing races, nobody waits for ever."""
+    """The kernel with roles and outstanding MMAs computes what ``m`` does; it has no race and no deadlock."""
     from nautilus.ma_tile.interp.module import run_module
 
     plan = schedule(m, **memory)
@@ -82,7 +82,7 @@ def test_tiles_of_ones_own_agree() -> None:
 RELEASE = "mbar.arrive empty_sv[sv_stage] each warp\nadvance sv\n"
 LAST = "mbar.arrive empty_a_b[a_b_done_stage] each warp\nadvance a_b_done\n"
 
-#: what an order that is wrong in one place breaks (lines without indentation)
+#: changes that make the order wrong in one place, and the error that they give (lines without indentation)
 FAULTS: dict[str, tuple[Callable[[], MemModule], tuple[tuple[str, str], ...], str]] = {
     "an outstanding result is read": (
         chained,

@@ -1,4 +1,4 @@
-"""Sums of f32 as sums of integers, where terms are not finite or as large as they may be."""
+"""Sums of f32 as sums of integers, where terms are not finite, or have the largest magnitude that the rule admits."""
 
 from __future__ import annotations
 
