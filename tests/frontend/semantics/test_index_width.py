@@ -50,6 +50,7 @@ def test_a_scalar_counts_as_an_index(scalar: int) -> None:
         ("", True), ("assume s >= 1", False), ("assume 0 < s", False), ("assume s <= 9", True), ("assume s != 0", True),
         ("assume s >= 0 and s <= 64", False), ("assume s >= 1 or s <= 9", True), ("assume s == 4", False),
         ("assume 0 <= s - 1", False), ("assume i16(s) >= 1", True), ("assume s >= 9 and s <= 3", False),
+        ("assume x[0] > 0 and s >= 1", True),  # a promise, which the launcher does not check
     ],
 )  # fmt: skip
 def test_facts_about_scalars_narrow_them(facts: str, wide: bool) -> None:
