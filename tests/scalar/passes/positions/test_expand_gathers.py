@@ -58,3 +58,7 @@ def test_finite_neighbours_that_overflow_where_they_are_rounded_need_a_condition
 def test_a_promise_bounds_no_position_that_wraps(fact: str, bounded: bool) -> None:
     text = expanded(fact, ("I: u8", "I: i32"), ("4 * G]", "4 * G + 300]"), ("+ I[n, g, z]", "+ i8(I[n, g, z])"))
     assert ("neighbour" in text) is bounded
+
+
+def test_the_square_of_an_element_that_is_gathered_has_two_factors() -> None:
+    assert "neighbour" not in expanded("I[n, g, z] < 4", ("X[m, 4 * g + I[n, g, z]]", "square({})"))
