@@ -108,7 +108,11 @@ def spec_at(request: Request, dims: Mapping[str, int]) -> Spec:
 
 
 def larger(load: Loader, fixed: Mapping[str, int]) -> Iterator[Variant]:
-    """Sizes as the aligned ones with longer lengths, smallest first, where an evaluation is not too much work."""
+    """Sizes as the aligned ones with longer lengths, smallest first, and the declared ones, where an evaluation is not
+    too much work.
+
+    The sizes before them divide batch and head counts, and a spec may have no other sizes.
+    """
     spec = load(fixed)
     for pool in _LARGER:
         for dims in _few_steps(spec, fixed, _aligned(spec, fixed, pool), 4):
@@ -119,6 +123,8 @@ def larger(load: Loader, fixed: Mapping[str, int]) -> Iterator[Variant]:
             if work(sized) <= _MORE_WORK:
                 yield Variant("larger", _allowed(spec, dims), sized)
                 break
+    if work(spec) <= _MORE_WORK:
+        yield Variant("full", {}, spec)
 
 
 def large(load: Loader, fixed: Mapping[str, int]) -> Variant:

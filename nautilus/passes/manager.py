@@ -36,6 +36,8 @@ from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.pipelines import Only, PassSpec, Stage
 from nautilus.passes.recurrences import decide_between, derive_between, has_recurrences
 from nautilus.passes.trials.divided import Divided, Divisions
+from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting.beside_params import beside_params
 from nautilus.targets.records import DEFAULT_TARGET
 
 _IN_TRIALS = Results(8192)  # steps on modules, and on each of their kernels
@@ -233,7 +235,8 @@ class Step:
         if self.spec is None:
             return made(module, **options), ()
         instance = made(**options)
-        return instance.derive(module) if isinstance(instance, CertifyingPass) else (instance.apply(module), ())
+        found = instance.derive(module) if isinstance(instance, CertifyingPass) else (instance.apply(module), ())
+        return beside_params(*found) if isinstance(found[0], Program) else found
 
 
 def _may_change(spec: PassSpec, module: Any, schedule: Schedule | None) -> bool:

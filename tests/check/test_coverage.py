@@ -48,3 +48,15 @@ def test_a_pass_of_large_sizes_alone_is_named() -> None:
     declared = _levels(text).levels
     said = [o.subject for o in report.outcomes if "at none of the checked ones" in o.message]
     assert report.ok and {x.subject for x in declared} >= {s for s in said if s.startswith("scalar/")}
+
+
+def test_declared_sizes_that_are_small_reach_what_a_number_of_heads_decides() -> None:
+    text = "dim M = 16, N = 12, G = 2\ninput X: f16[M, 16 * G], V: f16[N, G], I: u4[N, G]\noutput Y: f32[M, N]\n"
+    text += "Y[m, n] = sum[g: G](X[m, 16 * g + I[n, g]] * V[n, g])\n"
+    request = _request(text)
+    declared = _levels(text).levels
+    found = variants(lambda dims: spec_at(request, dims), {})
+    lacking = missing(declared, [_levels(text, **v.dims).levels for v in found])
+    assert "scalar/expand-gathers" in lacking
+    last = [*enlarged(lambda dims: spec_at(request, dims), {}, found, lacking)][-1]
+    assert last.dims == {}

@@ -155,7 +155,7 @@ def _position(d: Diagnostic) -> tuple[int, str, int, int]:
 # ---- definitions
 def _definitions(sym: Symbols, facts: tuple[Assumption, ...]) -> list[Definition]:
     broken_functions(sym)
-    sym.ranges = scalar_ranges(f.condition for f in facts if not f.axes)
+    sym.ranges = scalar_ranges(f.condition for f in facts if not f.promised)
     out = []
     for names in dependence_order(sym):
         if names[0] in sym.recurrences:

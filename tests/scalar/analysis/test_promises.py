@@ -24,6 +24,7 @@ TEXT = "dim N = 4\ninput x: f32[N]\ninput k: i8[N]\noutput Y: f32[N]\nassume {fa
         ("f32(k[i]) <= 5", {"k": (-math.inf, 5.0)}),
         ("i8(x[i]) <= 5", {}),
         ("f16(x[i]) <= 5", {}),
+        ("x[i + 1] <= 3 and k[i] < 5", {}),  # of the last element of k it says nothing
     ],
 )
 def test_a_fact_bounds_elements_and_not_what_a_conversion_makes_of_them(

@@ -7,7 +7,8 @@ with them wraps in the promoted type, as :mod:`typed` gives it.
 
 The ranges are those of the sizes, and of the facts about integer scalars, which the launcher checks; conditions do not
 narrow them.  A variable may go beyond its size by the margin of a tile, because the last tile of a kernel computes such
-positions before it discards them.
+positions before it discards them; an exponent and a number of bits by which something is shifted may not, since nearly
+all powers of such a position would be too large.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ class _Widener:
 
     def __init__(self, axes: Mapping[str, Extent], scalars: Mapping[str, Range]) -> None:
         self.scalars = scalars
-        self.ranges = {name: (0, at_most(extent) - 1 + _MARGIN) for name, extent in axes.items()}
+        self.last = {name: at_most(extent) - 1 for name, extent in axes.items()}
         self.done: dict[int, tuple[Expr, Expr]] = {}  # by id; the node is kept alive
-        self.known: dict[int, tuple[Expr, Range | None]] = {}
+        self.known: dict[tuple[int, int], tuple[Expr, Range | None]] = {}
 
     def expr(self, e: Expr) -> Expr:
         found = self.done.get(id(e))
@@ -74,7 +75,7 @@ class _Widener:
 
     def _expr(self, e: Expr) -> Expr:
         if isinstance(e, Reduce):
-            self.ranges.update({a.name: (0, at_most(a.extent) - 1 + _MARGIN) for a in e.axes})
+            self.last.update({a.name: at_most(a.extent) - 1 for a in e.axes})
         old = children(e)
         new = tuple(self.expr(c) for c in old)
         changed = any(a is not b for a, b in zip(old, new, strict=True))
@@ -98,20 +99,24 @@ class _Widener:
                 return Op(op, tuple(typed.coerce(a, DType.I64) for a in new), DType.I64, span)
         return with_children(e, new) if changed else e
 
-    def range(self, e: Expr) -> Range | None:
-        """The values of an expression of indices; None for one of anything else, and for one that leaves i64."""
-        found = self.known.get(id(e))
+    def range(self, e: Expr, margin: int = _MARGIN) -> Range | None:
+        """The values of an expression of indices; None for one of anything else.
+
+        One that may leave i64 wraps there.  ``margin``: how far variables may go beyond their sizes.
+        """
+        found = self.known.get((id(e), margin))
         if found is None:
-            made = self._range(e)
-            found = self.known[id(e)] = (e, made if made is None or _within(made, DType.I64) else None)
+            made = self._range(e, margin)
+            wraps = made is not None and not _within(made, DType.I64)
+            found = self.known[id(e), margin] = (e, integer_limits(DType.I64) if wraps else made)
         return found[1]
 
-    def _range(self, e: Expr) -> Range | None:
+    def _range(self, e: Expr, margin: int) -> Range | None:
         match e:
             case Const(value=value, dtype=dtype) if dtype.is_int:
                 return int(value), int(value)
             case Var(name=name):
-                return self.ranges.get(name)
+                return (0, self.last[name] + margin) if name in self.last else None
             case Param(most=most) if most is not None:
                 return 0, most
             case Param(name=name, dtype=dtype) if dtype.is_int and (name in self.scalars or dtype is not DType.I64):
@@ -119,11 +124,12 @@ class _Widener:
             case Op(op="cast", args=(a,), dtype=dtype) if dtype.is_int and a.dtype is DType.BOOL:
                 return 0, 1
             case Op(op="cast", args=(a,), dtype=dtype) if a.dtype.is_int and holds(dtype, a.dtype):
-                return self.range(a)
+                return self.range(a, margin)
             case Op(op="select", args=(_, a, b), dtype=dtype) if dtype.is_int:
-                return _hull(self.range(a), self.range(b))
+                return _hull(self.range(a, margin), self.range(b, margin))
             case Op(op=op, args=args) if op in _RANGES:
-                found = [self.range(a) for a in args]
+                margins = (margin, 0 if op in ("pow", "shift_left") else margin)
+                found = [self.range(a, m) for a, m in zip(args, margins, strict=False)]
                 given = [r for r in found if r is not None]
                 return _RANGES[op](*given) if len(given) == len(found) else None
         return None

@@ -11,7 +11,7 @@ import numpy as np
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var, free_vars, walk
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var, children, free_vars, walk
 from nautilus.core.index.alternatives import alternatives
 from nautilus.core.index.linear import Interval, Linear, build, divided
 from nautilus.core.index.linear_bounds import Ranges, bounds
@@ -21,6 +21,7 @@ from nautilus.core.types import DType, integer_limits
 from nautilus.scalar.analysis.blocks.spans import Span, meet
 
 CASES = 8  # functions of which all cases are distinguished at once
+NESTED = 32  # functions of a difference whose cases are looked at: their number grows exponentially
 _SAMPLES = 5  # values of each outer variable at which the sizes of spans are compared
 
 
@@ -52,7 +53,10 @@ def _dominates(a: Linear, b: Linear, op: str, ranges: Ranges) -> bool:
 
 
 def never_positive(x: Linear, ranges: Ranges) -> bool:
-    """Whether ``x <= 0`` for all values of its variables; distinguishes the cases of a min, a max or a select."""
+    """Whether ``x <= 0`` is proved for all values of its variables.
+
+    Distinguishes the cases of a min, a max or a select where there are :data:`NESTED` of these at most.
+    """
     return _never_positive(tuple(x.terms.items()), x.const, tuple(ranges.items()))
 
 
@@ -62,6 +66,8 @@ def _never_positive(terms: tuple[tuple[Expr, int], ...], const: int, known: tupl
     _, hi = bounds(x, ranges)
     if hi is not None and hi <= 0:
         return True
+    if sum(map(_choices, x.terms)) > NESTED:
+        return False
     if any(never_positive(rest, ranges) for rest in _without_quotients(x, ranges)):
         return True
     for a, c in x.terms.items():
@@ -73,6 +79,13 @@ def _never_positive(terms: tuple[tuple[Expr, int], ...], const: int, known: tupl
             decide = all if (a.op == "max") is (c > 0) else any
             return decide(never_positive(case, ranges) for case in cases)
     return False
+
+
+@lru_cache(maxsize=1 << 12)
+def _choices(e: Expr) -> int:
+    """The functions in ``e`` that have cases, each as often as it stands there."""
+    own = isinstance(e, Op) and e.op in ("min", "max", "select")
+    return own + sum(map(_choices, children(e)))
 
 
 def _where(cond: Expr, ranges: Ranges) -> Ranges | None:

@@ -68,7 +68,13 @@ def promised_ranges(spec: Promises | None) -> dict[str, tuple[float, float]]:
 
 
 def _sides(f: Promise) -> Iterator[tuple[str, bool, float]]:
-    """The inputs and scalars that ``f`` bounds, with whether from above, and by what."""
+    """The inputs and scalars that ``f`` bounds, with whether from above, and by what.
+
+    A fact holds where all of its reads are inside of their tensors, so that one that reads ``y[i + 4]`` says nothing of
+    some elements ``x[i]``.
+    """
+    if not all(isinstance(e, Var | Const) for ld in loads(f.condition) for e in ld.index):
+        return
     for c in conjuncts(f.condition):
         if not (isinstance(c, Op) and c.op in _BELOW):
             continue

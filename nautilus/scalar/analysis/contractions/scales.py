@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from math import gcd
 
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars
-from nautilus.core.expr.products import MOST_FACTORS, factors, matrix_product, product_of, strip_conversions
+from nautilus.core.expr.products import (
+    MOST_FACTORS,
+    factors,
+    matrix_product,
+    product_of,
+    strip_conversions,
+    strip_lossless_conversions,
+)
 from nautilus.core.index.groups import quotients
 from nautilus.core.records import dataclass
 from nautilus.core.types import BYTES, DType
@@ -41,7 +48,7 @@ class ScaledProduct:
 
 def scaled_product(d: Def) -> ScaledProduct | None:
     """``d`` as such a product; None for another definition."""
-    value = strip_conversions(d.value)
+    value = strip_lossless_conversions(d.value)  # a product that the spec rounds has no scale
     if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul" and value.dtype is DType.F32):
         return None
     parts = factors(value)

@@ -459,7 +459,7 @@ def _reader(places: _Places, state: State, role: int, d: Def, ld: Load, finite: 
     bounded = all(never_infinite(f, finite) for f in inside)
     if not bounded and left != zero:
         others = _factors(left)
-        if any(others.count(f) != 1 for f in inside):
+        if any(others.count(f) != 1 or inside.count(f) != 1 for f in inside):
             return None
         left = product_of([f for f in others if f not in inside] or [one])
     return Reader(

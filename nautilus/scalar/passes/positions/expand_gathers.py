@@ -32,7 +32,7 @@ from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite, substitute
-from nautilus.core.expr.products import factors, product_of, strip_conversions
+from nautilus.core.expr.products import factors, product_of, strip_conversions, strip_lossless_conversions
 from nautilus.core.index.groups import quotients
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import bounds, simplify
@@ -76,10 +76,11 @@ class ExpandGathers:
 class _Gather:
     """Factor ``factor`` is ``load``, whose dimension ``at`` has ``position`` in memory, from ``lo`` to ``hi``.
 
-    ``inner``: the reduced axes of the terms that have the same neighbours.
+    ``rest``: the other factors.  ``inner``: the reduced axes of the terms that have the same neighbours.
     """
 
     factor: Expr
+    rest: tuple[Expr, ...]
     load: Load
     at: int
     position: Expr
@@ -125,10 +126,10 @@ def _gathers(d: Def, ranges: Mapping[str, tuple[float, float]]) -> Iterator[_Gat
     """The factors of ``d`` that are gathered among a few neighbours."""
     par, red = {a.name for a in d.par}, {a.name for a in d.red}
     parts = factors(d.value)
-    for f in parts:
+    for place, f in enumerate(parts):
         ld = strip_conversions(f)
-        rest = frozenset[str]().union(*(free_vars(x) for x in parts if x is not f))
-        if rest & par - free_vars(ld):
+        rest = (*parts[:place], *parts[place + 1 :])  # the same factor may stand there again
+        if frozenset[str]().union(*map(free_vars, rest)) & par - free_vars(ld):
             continue  # gathered rows of a product of matrices
         for n, e in enumerate(ld.index if isinstance(ld, Load) else ()):
             found = [a for a, c in linear(e).terms.items() if loads(a) and c == 1]
@@ -143,7 +144,7 @@ def _gathers(d: Def, ranges: Mapping[str, tuple[float, float]]) -> Iterator[_Gat
             columns = free_vars(found[0]) & par - apart
             each = free_vars(found[0]) & apart & red  # else rows of a matrix are gathered
             if rows >= ROWS and columns and prod(size(a) or INNER + 1 for a in inner) <= INNER and each:
-                yield _Gather(f, ld, n, found[0], *limits, inner)
+                yield _Gather(f, rest, ld, n, found[0], *limits, inner)
 
 
 def _base(e: Expr, position: Expr) -> Expr:
@@ -159,31 +160,45 @@ def _limits(position: Expr, d: Def, ranges: Mapping[str, tuple[float, float]]) -
     if isinstance(ld, Load) and ld.dtype.is_int:
         lo, hi = integer_limits(ld.dtype)
         least, greatest = ranges.get(ld.buffer, (-math.inf, math.inf))
-        return math.ceil(max(lo, least)), math.floor(min(hi, greatest))
+        lo, hi = math.ceil(max(lo, least)), math.floor(min(hi, greatest))
+        if _keep(position, lo, hi):
+            return lo, hi
     known, given = axis_assumptions(d.axes)
     found = bounds(position, known, given)
     return None if found[0] is None or found[1] is None else (found[0], found[1])
 
 
+def _keep(position: Expr, lo: int, hi: int) -> bool:
+    """Whether the conversions around a load keep integers from ``lo`` to ``hi``, as ``i8`` does not keep 256."""
+    while isinstance(position, Op):
+        if not position.dtype.is_int:
+            return False
+        least, greatest = integer_limits(position.dtype)
+        if lo < least or hi > greatest:
+            return False
+        position = position.args[0]
+    return True
+
+
 def _over_neighbours(d: Def, g: _Gather, finite: frozenset[str]) -> Def | None:
     """``d`` with an axis of neighbours in the place of the inner ones; None where it is no product of matrices."""
-    rest = [f for f in factors(d.value) if f is not g.factor]
     inner = {a.name for a in g.inner}
     rows = {a.name for a in d.par} & free_vars(g.load) - free_vars(g.position)
-    if any(free_vars(f) & rows for f in rest) or (d.guard is not None and free_vars(d.guard) & inner):
+    if any(free_vars(f) & rows for f in g.rest) or (d.guard is not None and free_vars(d.guard) & inner):
         return None
     axis = Axis(unused("neighbour", {a.name for a in d.axes}), g.hi - g.lo + 1, d.span)
     place = calc("add", Var(axis.name), g.lo)
     base = _base(g.load.index[g.at], g.position)
     index = tuple(calc("add", base, place) if n == g.at else e for n, e in enumerate(g.load.index))
     near = rewrite(g.factor, lambda e: replace(g.load, index=index) if e == g.load else None)
-    weight = product_of(rest) if rest else number(1, d.value.dtype)
+    weight = product_of(g.rest)
     terms = [
         (calc("eq", substitute(g.position, at), place), substitute(weight, at)) for at in _points(g.inner)
     ]  # fmt: skip
     chosen = [make("select", met, w, number(0, w.dtype)) for met, w in terms]
     value = Op("mul", (near, reduce(lambda a, b: Op("add", (a, b), a.dtype), chosen)), d.value.dtype, d.span)
-    met = None if g.load.buffer in finite else reduce(lambda a, b: calc("or", a, b), [met for met, _ in terms])
+    is_finite = g.load.buffer in finite and strip_lossless_conversions(g.factor) == g.load  # f16 of a number may be inf
+    met = None if is_finite else reduce(lambda a, b: calc("or", a, b), [met for met, _ in terms])
     red = (*(a for a in d.red if a.name not in inner), axis)
     return replace(d, red=red, value=value, guard=conjunction((d.guard, met)))
 

@@ -23,6 +23,10 @@ CASES = {
     "three digits of one number": (
         (calc("floordiv", A, 12), calc("mod", calc("floordiv", A, 4), 3), calc("mod", A, 4)), {"a": 40}
     ),
+    "quotient and remainder of a sum": ((calc("floordiv", A, 4), calc("mod", calc("add", A, 3), 4)), {"a": 13}),
+    "rows of a rotation": (
+        (calc("mod", calc("add", calc("mul", A, 4), calc("add", B, 5)), 24), calc("floordiv", A, 6)), {"a": 12, "b": 4}
+    ),
     "rotation": ((ROLLED,), {"a": 7}),
     "digits of a rotation": (
         (calc("floordiv", calc("mod", calc("add", A, 7), 12), 4), calc("mod", calc("add", A, 3), 4)), {"a": 12}

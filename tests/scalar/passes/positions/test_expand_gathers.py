@@ -19,8 +19,12 @@ Y[m, n] = sum[g: G, z: 2](X[m, 4 * g + I[n, g, z]] * V[n, g, z])
 """
 
 
-def expanded(fact: str) -> str:
-    spec = load_text(TEXT.format(fact=fact))
+def expanded(fact: str, *edits: tuple[str, str]) -> str:
+    """The spec with ``fact`` after the pass; an edit replaces a text, which ``{}`` stands for."""
+    text = TEXT
+    for old, new in edits:
+        text = text.replace(old, new.replace("{}", old))
+    spec = load_text(text.replace("{fact}", fact))
     return format_program(ExpandGathers(spec).apply(Simplify().apply(lower(spec))))
 
 
@@ -41,3 +45,20 @@ def test_neighbours_that_are_finite_need_no_condition() -> None:
     text = expanded("I[n, g, z] < 4\nassume abs(X[m, k]) < inf")
     assert "neighbour in 0..4" in text
     assert "where" not in text
+
+
+def test_finite_neighbours_that_overflow_where_they_are_rounded_need_a_condition() -> None:
+    text = expanded(
+        "I[n, g, z] < 4\nassume abs(X[m, k]) < inf", ("X: f16", "X: f32"), ("X[m, 4 * g + I[n, g, z]]", "f16({})")
+    )
+    assert "neighbour in 0..4" in text and "where" in text
+
+
+@pytest.mark.parametrize(("fact", "bounded"), [("256 <= I[n, g, z] < 260", False), ("0 <= I[n, g, z] < 4", True)])
+def test_a_promise_bounds_no_position_that_wraps(fact: str, bounded: bool) -> None:
+    text = expanded(fact, ("I: u8", "I: i32"), ("4 * G]", "4 * G + 300]"), ("+ I[n, g, z]", "+ i8(I[n, g, z])"))
+    assert ("neighbour" in text) is bounded
+
+
+def test_the_square_of_an_element_that_is_gathered_has_two_factors() -> None:
+    assert "neighbour" not in expanded("I[n, g, z] < 4", ("X[m, 4 * g + I[n, g, z]]", "square({})"))

@@ -289,6 +289,9 @@ OTHERS = {
     "a first step that adds more": GATE.replace(
         "+ k[h, t, d] * v[h, t, e]", "+ (1 if t > 0 else 2) * k[h, t, d] * v[h, t, e]"
     ),
+    "a factor twice beside the state, and once in another term": GATE.replace(
+        "q[h, t, d] * S[h, t, d, e]", "q[h, t, d] * (q[h, t, d] * S[h, t, d, e] + k[h, t, d])"
+    ),
     "a sum of the state and an input": GATE.replace("* v[h, t, e]", "+ v[h, t, e]"),
     "the state itself": GATE.replace("Y[h, t, e] = sum[d](q[h, t, d] * S[h, t, d, e])", "Y[h, t, e] = S[h, t, 0, e]"),
     "a square of the state": GATE.replace("* S[h, t, d, e])", "* S[h, t, d, e] * S[h, t, d, e])"),
