@@ -107,7 +107,7 @@ def _integers(symbol: str, span: Span, *args: Expr) -> None:
     """The operands of a bitwise operator; bools are refused before."""
     for a in args:
         if not a.dtype.is_int:
-            hint = "i32(...) truncates towards zero"
+            hint = "a power is written '**'" if symbol == "^" else "i32(...) truncates towards zero"
             raise Fault("N0401", f"'{symbol}' needs integers, but got {a.dtype}", span, hint)
 
 
