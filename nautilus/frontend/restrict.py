@@ -19,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import (
     Axis,
@@ -31,7 +32,6 @@ from nautilus.core.expr.nodes import (
     children,
     free_vars,
     loads,
-    replaced,
     rewrite,
     walk,
     with_children,
@@ -139,28 +139,40 @@ def _limits(at: Mapping[int, Array | None]) -> dict[int, bool]:
 
 
 def _whole(spec: Spec, left: Mapping[str, Mapping[int, Array]]) -> tuple[Assumption, ...]:
-    """The facts about tensors that stay complete, and those about every element of a tensor."""
+    """The facts about tensors that stay complete, and the parts of others that compare elements at kept positions."""
     kept = {name for name, cut in left.items() if not cut}
-    loaded = [{n.buffer for n in walk(f.condition) if isinstance(n, Load)} for f in spec.facts]
     found = []
-    for f, names in zip(spec.facts, loaded, strict=True):
-        e = next((n for n in walk(f.condition) if isinstance(n, Load)), None)
-        if names <= kept:
+    for f in spec.facts:
+        if {n.buffer for n in walk(f.condition) if isinstance(n, Load)} <= kept:
             found.append(f)
-        elif e is not None and e.buffer in left and _is_of_elements(f, e):
-            sizes = {
-                i.name: left[e.buffer][p] for p, i in enumerate(e.index) if isinstance(i, Var) and p in left[e.buffer]
-            }
-            found.append(replace(f, axes=tuple(_fewer(a, sizes) for a in f.axes)))
+            continue
+        for part in conjuncts(f.condition):
+            sizes = _positions(part, left)
+            if sizes is not None:
+                axes = tuple(a for a in f.axes if a.name in free_vars(part))
+                found.append(replace(f, axes=tuple(_fewer(a, sizes) for a in axes), condition=part))
     return tuple(found)
 
 
-def _is_of_elements(f: Assumption, e: Load) -> bool:
-    """Whether ``f`` says of every element ``e`` of a tensor, by itself, that something holds."""
-    variables = [i.name for i in e.index if isinstance(i, Var)]
-    alone = replaced(f.condition, e, Const(0, e.dtype))
-    others = any(isinstance(n, Load | Var) for n in walk(alone))
-    return not others and sorted(variables) == sorted(a.name for a in f.axes) and len(variables) == len(e.index)
+def _positions(part: Expr, left: Mapping[str, Mapping[int, Array]]) -> dict[str, Array] | None:
+    """The positions that are left of the variables of ``part``, without those that have all.
+
+    None where variables do not stand alone in the index positions of its reads, or are cut in different ways.
+    """
+    reads = [n for n in walk(part) if isinstance(n, Load)]
+    without = rewrite(part, lambda e: Const(0, e.dtype) if isinstance(e, Load) else None)
+    if any(isinstance(n, Var | Reduce) for n in walk(without)):
+        return None
+    if not all(ld.buffer in left and all(isinstance(i, Var) for i in ld.index) for ld in reads):
+        return None
+    found: dict[str, Array | None] = {}
+    for ld in reads:
+        for p, name in enumerate(i.name for i in ld.index if isinstance(i, Var)):
+            mine = left[ld.buffer].get(p, _ALL)
+            other = found.setdefault(name, mine)
+            if mine is not other and (mine is _ALL or other is _ALL or not np.array_equal(mine, other)):
+                return None
+    return {name: x for name, x in found.items() if x is not None}
 
 
 def _ask(

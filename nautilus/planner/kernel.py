@@ -92,7 +92,8 @@ def plan_kernel(
         g.roles |= {x: AxisPlan(x, GRID, block[0].get(x, 1)) for x in grid}
         return _planned(g, name, grid, rest, WarpPlan(warps=block[1], stages=1, epilogue="direct"))
     extents = {x: g.extent(x) for x in unified.extents}
-    if whole and (pair := pairs.pair_of(g.defs, {x: extents[x] for x in grid}, extents)):
+    results = {x: extents[x] for x in grid if not g.cut_by(x)}
+    if not g.dots and not g.scans and (pair := pairs.pair_of(g.defs, results, extents)):
         warps = _pair_roles(g, grid, rest, *pair)
         return _planned(g, name, grid, rest, WarpPlan(warps=warps, stages=1, epilogue="direct"))
     if whole and len(rest) == 1 and (shared := pairs.shared_terms(g.defs, {x: extents[x] for x in grid})):
@@ -213,8 +214,8 @@ def _pair_roles(g: Draft, grid: list[str], rest: list[str], row: str, column: st
     side, step, warps = pairs.square(prod(g.extent(x) for x in grid))
     g.loop = terms
     loops = {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
-    tiles = pairs.block({x: g.extent(x) for x in grid}, row, column, side)
-    g.roles |= loops | {x: AxisPlan(x, GRID, tiles[x]) for x in grid}
+    tiles = pairs.block({x: g.extent(x) for x in grid if not g.cut_by(x)}, row, column, side)
+    g.roles |= loops | {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
     return warps
 
 

@@ -109,3 +109,21 @@ def test_indices_of_long_axes_are_not_listed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(np, "arange", lambda *_: pytest.fail("a list of all indices"))
     found = restrict(spec, {"y": {0: np.array([0, 5, 67108863])}}, {})
     assert found.spec.definition("y").axes[0].extent == 3
+
+
+@pytest.mark.parametrize(
+    ("fact", "kept"),
+    [
+        ("0 <= x[i] <= 0.9 and -3 <= y[i]", [[8], [8], [8]]),
+        ("x[i] <= y[i]", [[8]]),
+        ("D[i, i] >= 1 and S[i, i] >= 1", [[8]]),
+        ("x[i] <= x[i + 1] and y[j] >= 0", [[8]]),
+        ("x[i] <= S[i, j]", [[8, 64]]),
+        ("x[i] <= i", []),
+    ],
+)
+def test_facts_about_the_elements_that_are_left_stay(fact: str, kept: list[list[int]]) -> None:
+    text = f"dim N = 64\ninput x: f32[N], y: f32[N], S: f32[N, N], D: f32[N, N]\nassume {fact}\noutput O: f32[N]\n"
+    spec = load_text(text + "O[i] = x[i] + y[i] + D[i, i] + sum[j](S[i, j])\n")
+    cut = restrict(spec, {"O": {0: np.arange(0, 64, 9)}}).spec
+    assert [[a.extent for a in f.axes] for f in cut.facts] == kept

@@ -165,6 +165,6 @@ def _diagnostic(load: Load, position: int, index: Expr, size: int, point: dict[s
     message = f"'{load.buffer}' is read out of range: {what}"
     span = index.span if index.span.line else load.span
     hint = "exclude it by a condition, as in '... if i + k < N else 0'"
-    if isinstance(index, Const) and value < 0:
-        hint = "indices count from 0; the last one of a dimension 'N' is 'N - 1'"
+    if isinstance(index, Const):
+        hint = f"positions count from 0; the last one is {size - 1}"
     return Diagnostic("N0305", message, span, hint=hint)

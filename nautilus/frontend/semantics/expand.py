@@ -54,7 +54,7 @@ class Expander:
         ``quiet``: an error in its scope was reported, which may hide the index positions that give the range.
         """
         size = bound.size()
-        if size is None and quiet:
+        if size is None and (quiet or self.sym.reported("N0304", bound.span)):
             return None
         if size is None:
             message = f"the range of '{bound.name}' cannot be inferred: it never indexes a tensor alone"

@@ -162,25 +162,28 @@ def _ordered(sym: Symbols, found: Sequence[Definition]) -> list[Definition]:
         hint = "leave out 'recur', or read an earlier value, as in 'h[t - 1]'"
         sym.error("N0307", f"'{found[0].name}' reads no earlier value of its own", found[0].span, hint)
         return []
-    tried: list[tuple[bool, list[Diagnostic]]] = []
+    tried: list[tuple[int, list[Diagnostic]]] = []
     for axis in range(len(found[0].axes)):
         places = _places(members, reads, found[0].name, axis)
         faults = list(_faults(members, reads, places))
         if not faults:
             return _steps(sym, members, reads, places)
-        tried.append((not _has_steps(reads, places), faults))
+        tried.append((_likelihood(reads, places), faults))
     message = f"'{found[0].name}' has no index along which earlier values could stand"
-    none = True, [Diagnostic("N0307", message, found[0].span)]
+    none = 0, [Diagnostic("N0307", message, found[0].span)]
     _, best = min(tried, key=lambda x: (x[0], len(x[1])), default=none)
     sym.report(best[0])
     return []
 
 
-def _has_steps(reads: Sequence[_Read], places: Mapping[str, int]) -> bool:
-    """Whether another step is read along ``places``."""
+def _likelihood(reads: Sequence[_Read], places: Mapping[str, int]) -> int:
+    """A rank of ``places`` as the steps that the author means, the likeliest first.
+
+    0: another step is read; 1: a distance is not constant, as in ``sum[k | k < i](x[k])``; 2: all read the same step.
+    """
     known = (r for r in reads if r.reader.name in places and r.load.buffer in places)
-    far = (distance(r.load.index[places[r.load.buffer]], r.reader.axes[places[r.reader.name]].name) for r in known)
-    return any(far)
+    far = [distance(r.load.index[places[r.load.buffer]], r.reader.axes[places[r.reader.name]].name) for r in known]
+    return 0 if any(far) else 1 if None in far else 2
 
 
 def _places(members: Mapping[str, Definition], reads: Sequence[_Read], first: str, axis: int) -> dict[str, int]:
@@ -206,6 +209,7 @@ def _faults(
     """Why the steps of a recurrence cannot run along ``places``."""
     first = next(iter(members.values()))
     signs: dict[bool, _Read] = {}
+    constant = True
     for r in reads:
         name, target = r.reader.name, r.load.buffer
         if name not in places or target not in places:
@@ -213,6 +217,7 @@ def _faults(
         step = r.reader.axes[places[name]].name
         found = distance(r.load.index[places[target]], step)
         if found is None:
+            constant = False
             hint = f"an earlier value is read at a constant distance along one index, as in '{step} - 1'"
             message = f"'{name}' reads '{target}' at no constant distance along '{step}'"
             yield Diagnostic("N0307", message, r.load.span, hint=hint)
@@ -229,9 +234,11 @@ def _faults(
             yield Diagnostic("N0307", message, d.span, hint="define it outside of the block")
         elif d.axes[places[d.name]].extent != first.axes[places[first.name]].extent:
             yield Diagnostic("N0307", f"the steps of '{d.name}' and of '{first.name}' differ in number", d.span)
-    if not signs and all(n in places for n in members):
+    if constant and not signs and all(n in places for n in members):
         message = "no definition of this recurrence reads an earlier value"
-        yield Diagnostic("N0307", message, first.span, hint="leave out 'recur'")
+        step = first.axes[places[first.name]].name
+        hint = f"leave out 'recur', or read an earlier value, as in '{step} - 1'"
+        yield Diagnostic("N0307", message, first.span, hint=hint)
 
 
 def _steps(

@@ -115,6 +115,10 @@ class Symbols:
             self._reported.add(key)
             self.errors.append(diagnostic)
 
+    def reported(self, code: str, span: Span) -> bool:
+        """Whether a finding of this code was recorded at ``span``."""
+        return any(key[:3] == (code, span.line, span.column) for key in self._reported)
+
     def error(self, code: str, message: str, span: Span, hint: str | None = None, *notes: Note) -> None:
         """Report an error at ``span``."""
         self.report(Diagnostic(code, message, span, notes, hint))

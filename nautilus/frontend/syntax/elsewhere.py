@@ -24,6 +24,21 @@ FUNCTIONS: Mapping[str, str] = {
     "clip": "write 'min(max(x, low), high)'",
     "clamp": "write 'min(max(x, low), high)'",
     "power": "write 'x ** y'",
+    **dict.fromkeys(("mod", "remainder"), "write 'x % y' for the sign of y, 'fmod(x, y)' for that of x"),
+    "log10": "write 'log(x) / 2.302585092994046'",
+    **dict.fromkeys(("trunc", "fix"), "write 'sign(x) * floor(abs(x))'"),
+    **dict.fromkeys(("frac", "fract"), "write 'x - floor(x)'"),
+    **dict.fromkeys(("isnan", "is_nan"), "write 'x != x'"),
+    **dict.fromkeys(("isinf", "is_inf"), "write 'abs(x) == inf'"),
+    **dict.fromkeys(("isfinite", "is_finite"), "write 'abs(x) < inf'"),
+    "fma": "write 'a * b + c'",
+    "lerp": "write 'a + t * (b - a)'",
+    "rad2deg": "write 'x * 57.29577951308232'",
+    "deg2rad": "write 'x * 0.017453292519943295'",
+    "var": "write 'variance[j](x)'",
+    "median": "the language has no sort; the rank of an element is 'sum[k](i32(X[k] < x))'",
+    **dict.fromkeys(("popcount", "popc", "bitcount"), "write 'sum[k: 32](x >> k & 1)'"),
+    **dict.fromkeys(("rand", "random", "randn"), "the language has no random numbers; they are an input"),
     "norm": "write 'sqrt(sum[j](x ** 2))'",
     "cumsum": "write 'sum[k | k <= i](X[k])'",
     "cumprod": "write 'prod[k | k <= i](X[k])'",
@@ -35,6 +50,11 @@ FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(("zeros", "ones", "full"), "a number stands for a tensor of equal elements: 'Y[i: N] = 0'"),
     **dict.fromkeys(("float", "float32"), "write 'f32(x)'"),
     **dict.fromkeys(("int", "int32"), "write 'i32(x)'"),
+    **dict.fromkeys(("double", "float64"), "write 'f64(x)'"),
+    **dict.fromkeys(("u16", "uint16"), "write 'i32(x) & 65535'"),
+    **dict.fromkeys(("u32", "uint32"), "i32 has the same bits; as a number it is 'i64(x) & 4294967295'"),
+    **dict.fromkeys(("u64", "uint64"), "i64 has the same bits"),
+    **dict.fromkeys(("complex", "complex64"), "the language has no complex numbers; both parts are tensors"),
     **dict.fromkeys(("float16", "half"), "write 'f16(x)'"),
     "bfloat16": "write 'bf16(x)'",
     "len": "the size of a dimension is its dim, such as 'N'",
@@ -83,6 +103,10 @@ def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
         return _BY_NAME
     if bad == "=" and before is not None and before.type == "NAME" and place > 2 and tokens[place - 2] in (",", "("):
         return _BY_NAME
+    if bad == ">" and before == "<":
+        return "'<>' is no operator", "inequality is written '!='"
+    if bad == ">" and before == ">>":
+        return "'>>>' is no operator", "with zeros from the left, 'x >> k' of an i32 is '(i64(x) & 4294967295) >> k'"
     if bad in _TWICE and before == bad:
         return f"'{bad}{bad}' is no operator", f"conditions are joined by '{_TWICE[str(bad)]}'"
     if bad == "//" and place == 0:

@@ -39,13 +39,21 @@ def test_short_rows_and_columns_are_several_squares_of_a_block() -> None:
     assert roles(text) == want
 
 
+@pytest.mark.parametrize("term", ["abs(A[i, k] - C[j, k])", "f32(A[i, k] != C[j, k])"])
+def test_the_chunks_of_long_rows_have_squares_too(term: str) -> None:
+    text = "input A: f32[256, 1024], C: f32[256, 1024]\noutput Y: f32[256, 256]\n"
+    text += f"Y[i, j] = sum[k]({term})\n"
+    want = {"k_chunk": ("grid", 1), "i": ("grid", 64), "j": ("grid", 64), "k": ("loop", 4)}
+    assert roles(text) == want
+
+
 def test_more_axes_of_terms_and_results() -> None:
-    text = """input X: f32[B, M, K]
+    text = """input X: f32[64, M, K]
 input F: f32[N, M, 3]
-output Y: f32[B, N, K - 2]
+output Y: f32[64, N, K - 2]
 Y[b, n, x] = sum[m, r](abs(X[b, m, x + r] - F[n, m, r]))
 """
-    want = {"b": ("grid", 1), "n": ("grid", 32), "x": ("grid", 32), "m": ("loop", 8), "r": ("loop", 1)}
+    want = {"b": ("grid", 1), "n": ("grid", 64), "x": ("grid", 64), "m": ("loop", 4), "r": ("loop", 1)}
     assert roles(text) == want
 
 

@@ -7,9 +7,12 @@ which fills the GPU::
     u[t, x] = f(u[t - 1, x - 1], u[t - 1, x + 1])       steps t = 0 .. 2
     u_0[x] = f(...);  u_1[x] = f(u_0[x - 1], u_0[x + 1]);  u_2[x] = f(u_1[x - 1], u_1[x + 1])
 
-Invariants: the number of steps is known; no tensor of the recurrence is an output; other kernels read such a tensor at
-numbers of steps, so that each read is of one definition; a condition excludes every read before the first step once the
-step is a number.  No sum of floats reads a tensor of less than 32 bits: a product with one may be rounded
+A tensor that is an output, or that other kernels read at a step that is no number, is put together by one more kernel::
+
+    u[t, x] = select(t == 0, u_0[x], select(t == 1, u_1[x], u_2[x]))
+
+Invariants: the number of steps is known; a condition excludes every read before the first step once the step is a
+number.  No sum of floats reads a tensor of less than 32 bits: a product with one may be rounded
 (``narrow``), and the stated bound of a recurrence is one without such roundings.
 
 Profitability.  A step in one block costs :data:`POINT` microseconds for each element and :data:`TERM` for each term
@@ -24,14 +27,16 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.expr.build import integer
+from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import FALSE
-from nautilus.core.expr.nodes import Const, Expr, Load, loads, rewrite
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite
 from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import extent_expr
 from nautilus.core.records import dataclass
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.recurrences import Form, form_of, nests
-from nautilus.scalar.ir import Kernel, Loop, Program, Stmt, Store, Update, extent, statements, with_expressions
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements, with_expressions
 from nautilus.scalar.passes.simplify import simplify_statement
 from nautilus.scalar.rewriting import loop_assumptions, map_statements, substituted, with_body
 from nautilus.targets.memory_rates import LAUNCH
@@ -42,6 +47,7 @@ MOST = 64  # kernels that a recurrence becomes: the time of a compilation grows 
 POINT = 2e-3  # microseconds of an element in one block
 TERM = 3e-5  # the same time for a term of a reduction
 BLOCKS = machine(DEFAULT_TARGET).multiprocessors  # blocks that run at the same time
+MOVED = 3e5  # elements of f32 that a kernel reads and writes in a microsecond
 GAIN = 0.6  # steps become kernels if their predicted time is less than this share of that of the recurrence
 
 
@@ -56,15 +62,19 @@ class UnrollRecurrences:
 
     def apply(self, program: Program) -> Program:
         """The program with definitions in place of recurrences."""
-        for k in [k for k in program.kernels if is_recurrence(k)]:
+        for name in [k.name for k in program.kernels if is_recurrence(k)]:
+            k = next(k for k in program.kernels if k.name == name)  # it reads steps of those before it
             form = form_of(k)
-            if form is not None and (self.always or _pays(form)):
+            if form is not None and (self.always or _pays(form, len(_whole(program, k, form)))):
                 program = _unrolled(program, k, form) or program
         return program
 
 
-def _pays(form: Form) -> bool:
-    """Whether the kernels of the steps are predicted to be faster than the recurrence."""
+def _pays(form: Form, whole: int) -> bool:
+    """Whether the kernels of the steps are predicted to be faster than the recurrence.
+
+    ``whole``: tensors that are put together from their steps.
+    """
     steps, own = extent(form.step), nests(form.step.body)
     sizes = [_size(nest) for nest in own]
     shared = prod(extent(x) or 0 for x in form.shared)
@@ -72,7 +82,8 @@ def _pays(form: Form) -> bool:
     if steps is None or not shared or any(points == 0 for points, _ in sizes) or steps * each > MOST:
         return False
     block = sum(POINT * points + TERM * terms for points, terms in sizes)
-    return LAUNCH * each + block * shared / BLOCKS < GAIN * block * -(-shared // BLOCKS)
+    put = whole * (LAUNCH / steps + shared * max(points for points, _ in sizes) / MOVED)
+    return LAUNCH * each + put + block * shared / BLOCKS < GAIN * block * -(-shared // BLOCKS)
 
 
 def _size(nest: Sequence[Stmt]) -> tuple[int, int]:
@@ -90,7 +101,7 @@ def _unrolled(program: Program, k: Kernel, form: Form) -> Program | None:
     steps = extent(form.step)
     members = {b.name: b for b in program.buffers if b.name in form.roles}
     dims = {n: roles.index(form.step.var) for n, roles in form.roles.items() if form.step.var in roles}
-    if steps is None or len(dims) < len(members) or any(b.space is not Space.TEMP for b in members.values()):
+    if steps is None or len(dims) < len(members):
         return None
     sums = [s.value for _, s in statements(form.step.body) if isinstance(s, Update) and s.value.dtype.is_float]
     summed = {ld.buffer for e in sums for ld in loads(e)}
@@ -103,20 +114,49 @@ def _unrolled(program: Program, k: Kernel, form: Form) -> Program | None:
             made = _definition(program, form, nest, n, dims, names)
             if made is None:
                 return None
-            kernels.append(made)
-    out: list[Kernel] = []
-    for other in program.kernels:
-        found = [other] if other is not k else kernels
-        out += [_reading(x, dims, names) for x in found]
-    if any(ld.buffer in members for x in out for ld in _reads(x)):
+            kernels.append(_reading(made, dims, names))
+    if any(ld.buffer in members for x in kernels for ld in _reads(x)):
         return None  # at a step that is no number, or that there is not
     written = {s.buffer for x in kernels for _, s in statements(x.body)}
-    buffers = [b for b in program.buffers if b.name not in members]
+    whole = _whole(program, k, form)
+    if any(names[name, n] not in written for name in whole for n in range(steps)):
+        return None
+    kernels += [_put_together(members[name], dims[name], [names[name, n] for n in range(steps)]) for name in whole]
+    out = [x for o in program.kernels for x in (kernels if o is k else [_reading(o, dims, names)])]
+    buffers = [b for b in program.buffers if b.name not in members or b.name in whole]
     for (name, _), new in names.items():
         if new in written:
             shape = tuple(e for d, e in enumerate(members[name].shape) if d != dims[name])
-            buffers.append(replace(members[name], name=new, shape=shape))
+            buffers.append(Buffer(new, members[name].dtype, shape, Space.TEMP, members[name].span))
     return replace(program, buffers=tuple(buffers), kernels=tuple(out))
+
+
+def _whole(program: Program, k: Kernel, form: Form) -> list[str]:
+    """The tensors of the recurrence ``k`` that are outputs, or that other kernels read at a step that is no number."""
+    dims = {n: roles.index(form.step.var) for n, roles in form.roles.items() if form.step.var in roles}
+    steps = extent(form.step) or 0
+    found = {b.name for b in program.buffers if b.name in dims and b.space is not Space.TEMP}
+    for ld in (ld for x in program.kernels if x is not k for ld in _reads(x) if ld.buffer in dims):
+        at = simplify(ld.index[dims[ld.buffer]])
+        if not (isinstance(at, Const) and 0 <= at.value < steps):
+            found.add(ld.buffer)
+    return sorted(found)
+
+
+def _put_together(b: Buffer, dim: int, steps: Sequence[str]) -> Kernel:
+    """The kernel of ``b`` whose elements at each step along axis ``dim`` are those of a tensor of ``steps``."""
+    axes = [f"i{n}" for n in range(len(b.shape))]
+    index = tuple(Var(x, DType.I32) for x in axes)
+    read = [Load(name, _without(index, dim), b.dtype, b.span) for name in steps]
+    compute = b.dtype.compute
+    *first, last = read if b.dtype is compute else [Op("cast", (ld,), compute) for ld in read]
+    value: Expr = last
+    for n, load in reversed(list(enumerate(first))):
+        value = Op("select", (calc("eq", index[dim], integer(n)), load, value), value.dtype)
+    body: tuple[Stmt, ...] = (Store(b.name, index, value),)
+    for x, size in reversed(list(zip(axes, b.shape, strict=True))):
+        body = (Loop(x, integer(0), extent_expr(size), Kind.PAR, body),)
+    return Kernel(b.name, (), body)
 
 
 def _names(program: Program, members: Mapping[str, Buffer], dims: Mapping[str, int]) -> dict[tuple[str, int], str]:

@@ -37,6 +37,17 @@ output Y: f32[B, N]
 recur w[b: B, t: T, i: N] = (w[b, t + 1, (i + 1) % N] - 0.5 * w[b, t + 2, i] if t < T - 2 else X[b, i] * t)
 Y[b, i] = w[b, 0, i]
 """,
+    "outputs, of which one is read at all steps": """
+dim T = 4, N = 6
+input A: f64[N, N], x: f64[N]
+output u: f64[T, N], h: f64[N, T], S: f64
+recur {
+    u[t, i] = sum[j](A[i, j] * u[t - 1, j]) / n[t - 1] if t > 0 else x[i]
+    n[t: T] = 1 + max[i](abs(u[t, i]))
+    h[i, t] = 0.5 * h[(i + 1) % N, t - 1] + u[t, i] if t > 0 else x[i]
+}
+S = sum[t](n[t])
+""",
 }
 
 
