@@ -43,7 +43,7 @@ def apply(op: str, args: Sequence[Value], dtype: DType, source: DType, constants
         out = _ON_NUMBERS[op](constants, *given)
         if all(a.constant is not None for a in given) and out.real.ndim == 0:
             return constants.number(float(out.real))
-        return out
+        return out if op in _EXACT else constants.rounding(out)
 
 
 def _array(x: Value) -> Array:
@@ -340,6 +340,9 @@ _ON_NUMBERS: Mapping[str, Callable[..., Number]] = {
     "erf": _unknown("erf", _erf),
     "erfc": _unknown("erfc", _erfc),
 }
+
+#: The functions of ``_ON_NUMBERS`` whose results are not rounded.
+_EXACT = frozenset({"neg", "abs", "sign", "floor", "ceil", "round", "floordiv", "min", "max", "binade"})
 
 #: The functions with a meaning; the completeness test compares them with the compiler's.
 KNOWN = frozenset({"cast", "narrow", "select", *_INTEGER, *_ON_NUMBERS})

@@ -33,6 +33,7 @@ from nautilus.core.types import DType
 _CLOSE = 2.0**-50
 _SIMPLE = 4096  # numerator and denominator of a rational factor
 _UNKNOWNS = 8  # products are sought among this many unknowns
+_MIXED = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # splitmix64
 LOG2E = 1.4426950408889634
 
 
@@ -95,7 +96,7 @@ class Constants:
     """The residues of the constants of one comparison, in the order in which they are asked for.
 
     ``moved``: the reals of constants that are no integers are so many times larger, each by its own number around 1 of
-    this distance.
+    this distance, and so are the results of functions that round.
     """
 
     moved: tuple[float, int] = (0.0, 0)  # the distance, and a seed
@@ -115,6 +116,17 @@ class Constants:
         if not distance or not math.isfinite(c) or c.is_integer():
             return c
         return c * (1.0 + distance * random.Random(f"{seed} {c}").gauss(0.0, 1.0))
+
+    def rounding(self, x: Number) -> Number:
+        """``x``, moved as a rounding at the distance of ``moved`` may move it; equal numbers stay equal."""
+        distance, seed = self.moved
+        if not distance:
+            return x
+        bits = np.asarray(x.real, np.float64).view(np.uint64) + np.uint64(seed)
+        for factor in _MIXED:
+            bits = (bits ^ (bits >> np.uint64(31))) * factor
+        share = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
+        return replace(x, real=np.asarray(x.real * (1.0 + distance * share)))
 
     def residues(self, c: float) -> tuple[int, int]:
         """The residues of the constant ``c`` mod P and mod Q."""

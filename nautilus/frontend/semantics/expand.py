@@ -58,7 +58,7 @@ class Expander:
             return None
         if size is None:
             message = f"the range of '{bound.name}' cannot be inferred: it never indexes a tensor alone"
-            self.sym.error("N0304", message, bound.span, bound.hint())
+            self.sym.error("N0304", message, bound.span, bound.hint(self.sym.dims))
             return None
         if bound.written is None:
             uses = bound.deciding()

@@ -11,7 +11,7 @@ them: expansion is hygienic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 
 from nautilus.core.expr.nodes import Expr, Op, Var
@@ -54,9 +54,9 @@ class Bound:
     between: Size | None = None
     near: Size | None = None
 
-    def hint(self) -> str:
-        """How to write the range, which cannot be inferred."""
-        return f"write its range: [{self.name}: {self.near.name if self.near is not None else 'N'}]"
+    def hint(self, dims: Collection[str]) -> str:
+        """How to write the range, which cannot be inferred, with one of the ``dims`` of the spec."""
+        return range_hint(self.name, dims) if self.near is None else f"write its range: [{self.name}: {self.near.name}]"
 
     def deciding(self) -> list[Use]:
         """The uses that must agree: those in ends of ranges decide where there are no others."""
@@ -70,6 +70,12 @@ class Bound:
             return self.deciding()[0].size
         inherited = self.inherit.size() if self.inherit is not None else None
         return self.between if inherited is None else inherited
+
+
+def range_hint(name: str, dims: Collection[str]) -> str:
+    """How to write the range of the index ``name``: with the dim that is its capital, else N or the last dim."""
+    likely = [name.upper(), "N", *reversed([*dims])]
+    return f"write its range: [{name}: {next((d for d in likely if d in dims), 'N')}]"
 
 
 def moving(e: Expr) -> frozenset[str]:

@@ -28,6 +28,7 @@ from nautilus.core.index.sizes import at_most, extent_expr
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.bounds import conditional_loads
+from nautilus.frontend.semantics.frames import range_hint
 from nautilus.frontend.semantics.symbols import Shaped, Symbols
 from nautilus.frontend.spec import Definition, Recurrence
 from nautilus.frontend.syntax import ast
@@ -94,7 +95,7 @@ def _report_ranges(sym: Symbols, n: ast.Define, define: Define) -> None:
         sym.tensors[name] = before
     for b in unknown:
         message = f"the range of '{b.name}' cannot be inferred: it indexes no tensor alone but those of the recurrence"
-        sym.error("N0304", message, b.span, f"write its range: [{b.name}: N]")
+        sym.error("N0304", message, b.span, range_hint(b.name, sym.dims))
     if not unknown:
         sym.error("N0304", f"the ranges of the indices of '{name}' cannot be inferred", n.name.span, "write them")
 

@@ -43,7 +43,8 @@ _ALONE = 3  # candidates that are tried alone
 def choose(program: Program, context: Context) -> Trial | None:
     """The best trial of ``program``, the result of :data:`_BEFORE`; None where no trial was made.
 
-    Its schedule has the ``inline`` of ``context.schedule`` where no other one is clearly better.
+    Its schedule has the ``inline`` of ``context.schedule`` where no other one is clearly better.  Where that one has no
+    price, because its plan is a very conservative one, the first other one with a price is better.
     """
     schedule = context.schedule
     assert schedule is not None and schedule.inline is not None
@@ -51,12 +52,10 @@ def choose(program: Program, context: Context) -> Trial | None:
     if not found:
         return None
     first = split_choice.priced_after(program, context, _BEFORE)
-    if first is None:
-        return None
     for stored in _sets(found):
         inline = tuple(n for n in schedule.inline if n not in stored)
         made = split_choice.priced_after(program, replace(context, schedule=replace(schedule, inline=inline)), _BEFORE)
-        if made is not None and made.seconds < (1 - MARGIN) * first.seconds:
+        if made is not None and (first is None or made.seconds < (1 - MARGIN) * first.seconds):
             return made
     return first
 

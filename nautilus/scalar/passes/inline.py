@@ -158,10 +158,10 @@ def replace_reads(
             return s
         copies: dict[Load, Expr] = {}
         value = _replaced(s.value, temp, copies)
+        bindings = tuple((f"{ld.buffer}[...]", e) for ld, e in copies.items())  # those of the condition are others
         guard = None if s.guard is None else _replaced(s.guard, temp, copies)
         index = tuple(_replaced(i, temp, copies) for i in s.index)
         if value is not s.value and certificates is not None:
-            bindings = tuple((f"{ld.buffer}[...]", e) for ld, e in copies.items())
             proof = f"{temp.name} is defined so, at every index"
             certificates.append(Certificate("inline", s.buffer, s.value, value, bindings, (), (), proof, s.span))
         if isinstance(s, Update):

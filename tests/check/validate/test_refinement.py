@@ -1,4 +1,4 @@
-"""Integers of floats that roundings decide: neither a refutation nor an excuse for a wrong pass."""
+"""What roundings and the range of float64 decide: neither a refutation nor an excuse for a wrong pass."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ dim N = 400
 input Y: f32[N], W: f32[N]
 output C: i16[N]
 C[i] = i16(round(({}) / W[i]))
+"""
+FLOATS = """
+dim N = 4000
+input Y: f32[N], W: f32[N]
+output C: f32[N]
+C[i] = {}
 """
 SUM = "0.1 * Y[i] + 0.2 * Y[i] - 0.3 * Y[i]"
 
@@ -59,3 +65,15 @@ def test_another_order_of_sums_may_change_integers_at_ties(free: int, status: st
 
     found = _close(old, new, InputSet("random", 0, {}), lambda: {"C": 0.0, "Y": 1e-8}, exactly, Verdict("refuted"))
     assert found.status == status
+
+
+@pytest.mark.parametrize(("old", "new", "status"), [
+    ("exp(8 * Y[i]) * W[i] * 1e-30", "exp(8 * Y[i]) * 1e-30 * W[i]", "proved"),  # close to 1e308 one of them is inf
+    ("exp(8 * Y[i]) * W[i] * 1e-30", "exp(min(8 * Y[i], 700)) * W[i] * 1e-30", "refuted"),
+    ("(expm1(Y[i]) + 1) / (exp(Y[i]) + 1e-17)", "exp(Y[i]) / (exp(Y[i]) + 1e-17)", "proved"),  # -1 + 1 for exp(-60)
+    ("(expm1(Y[i]) + 1) / (exp(Y[i]) + 1e-17)", "exp(Y[i]) / (2 * exp(Y[i]) + 1e-17)", "refuted"),
+])  # fmt: skip
+def test_overflows_and_roundings_of_large_numbers(old: str, new: str, status: str) -> None:
+    spec = load_text(FLOATS.format(old))
+    made = Validator(validation_inputs(spec), dict(generate(spec).scalars))
+    assert made.validate(lower(spec), lower(load_text(FLOATS.format(new)))).status == status

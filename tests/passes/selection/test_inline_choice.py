@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, compile_file
-from nautilus.passes.selection.inline_choice import candidates
+from nautilus.frontend.semantics.check import load_text
+from nautilus.passes.manager import Context
+from nautilus.passes.selection import split_choice
+from nautilus.passes.selection.inline_choice import candidates, choose
+from nautilus.scalar.ir import Program
+from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.inline import default_inline
 from nautilus.scalar.passes.operands.store_operands import AGAIN
 from nautilus.scalar.rewriting import find_defs
@@ -159,6 +166,21 @@ def test_samples_of_gathered_rows_are_stored_where_that_is_faster() -> None:
     stored = compile_file(request(SAMPLED)).context.schedule
     assert stored is not None and "S" not in (stored.inline or ())
     assert stored.kernels[-1].mapping.engine == "warpgroup"
+
+
+def test_an_operand_is_stored_where_the_plan_without_it_has_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product with the operand inside of its loop may need more conservative plans than a trial makes."""
+
+    def priced(program: Program, context: Context, after: str) -> SimpleNamespace | None:
+        assert context.schedule is not None
+        inline = context.schedule.inline or ()
+        return None if "Qn" in inline else SimpleNamespace(inline=inline, seconds=1.0)
+
+    monkeypatch.setattr(split_choice, "priced_after", priced)
+    before = lower(load_text(NORMED))
+    context = Context("sm_90a", schedule=Schedule(inline=default_inline(before)))
+    made: Any = choose(before, context)
+    assert made is not None and "Qn" not in made.inline
 
 
 def test_what_the_schedule_says_is_inlined_stays() -> None:

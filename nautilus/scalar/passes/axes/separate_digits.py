@@ -26,7 +26,7 @@ blocks, so that the rows of a tile have one condition
 The first of these rules holds for a summed axis too.  Its digits may then be summed one after the other
 (``order-contractions``).  It applies to an axis that sums use as ``o // B`` and ``o % B``, in no tensor as both, where
 B divides the extent; inputs may also be read at ``o`` itself.  A temp that does not depend on one of its axes loses it.
-Where no temp does, and no other order of the sums is faster, the axes stay.
+Where no temp of numbers does, and no other order of the sums is faster, the axes stay.
 
 An elementwise definition that combines the elements of a group for each of its members has them too, so that a thread
 has a group::
@@ -95,7 +95,7 @@ class SeparateDigits:
                 made = viewed(pack(made, plan), plan.size)
             smaller = _without_idle_axes(made)
             orders = OrderContractions(spec=self.spec)
-            if made is not live and (smaller is not made or (not alone and orders.apply(smaller) is not smaller)):
+            if made is not live and (_less_work(made) or (not alone and orders.apply(smaller) is not smaller)):
                 return smaller
         return program
 
@@ -245,12 +245,28 @@ def _uses(e: Expr, axis: str) -> Iterator[tuple[str, int]]:
                 yield from _uses(x, axis)
 
 
+def _less_work(program: Program) -> bool:
+    """Whether a reduced temp has an axis on which its elements do not depend.
+
+    That of a condition does not count: whether a row has a term at all is little work, and the axes of the tensors of
+    numbers would be smaller because of it.
+    """
+    return any(d.op not in ("any", "all") and _used_axes(d) is not None for d in find_defs(program).values())
+
+
 def _without_idle_axes(program: Program) -> Program:
     """``program`` in which reduced temps have no axis on which their elements do not depend."""
     for name in find_defs(program):
         d = find_defs(program)[name]  # whose temps may have lost axes before
-        used = frozenset[str]().union(*map(free_vars, _values(d)))
-        places = [n for n, a in enumerate(d.par) if a.name in used]
-        if d.buffer.space is Space.TEMP and d.is_reduction and d.at is None and 0 < len(places) < len(d.par):
+        places = _used_axes(d)
+        if places is not None:
             program = turned(program, d, places)
     return program
+
+
+def _used_axes(d: Def) -> list[int] | None:
+    """The axes on which the elements of a reduced temp depend, where they are some of its axes and not all."""
+    used = frozenset[str]().union(*map(free_vars, _values(d)))
+    places = [n for n, a in enumerate(d.par) if a.name in used]
+    reduced = d.buffer.space is Space.TEMP and d.is_reduction and d.at is None
+    return places if reduced and 0 < len(places) < len(d.par) else None

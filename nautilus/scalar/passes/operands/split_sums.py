@@ -8,24 +8,36 @@ factors with a parallel axis of their own on either side.  Sums may be associate
 A factor of a sum is a factor of each of its terms where that makes matrix products of terms that were none, as in
 ``sum_d(q_id * (k_jd + t[j - i, d]))``.  It is finite for certain, or because ``assume`` promises it: an infinite one
 gives inf beside a sum, and NaN beside terms of both signs.
+
+Matrix instructions multiply 8-bit integers, and a zero point makes a wider one::
+
+    sum_k((x_ik - z) * w_jk) = sum_k(x_ik * w_jk) - sum_k(z * w_jk)
+
+Integers wrap, so both sides are equal.  Such a sum is split where one of its terms is a matrix product of 8-bit
+integers, which is large, and the others are sums for the rows, for the columns or for neither.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
+from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, rewrite
-from nautilus.core.expr.products import factors, matrix_products, product_of
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, rewrite
+from nautilus.core.expr.products import factors, matrix_product, matrix_products, product_of, strip_lossless_conversions
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.terms import MOST_TERMS
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import size as size_of
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import certainly_finite, inner_sum, with_inner_sum
 from nautilus.scalar.rewriting import find_defs, fresh_name
+
+FEW = 32  # rows or columns; beside fewer, one more read of the other matrix costs more than products without MMAs
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +77,10 @@ def products(d: Def, finite: frozenset[str] = frozenset()) -> tuple[tuple[Expr, 
 
     ``finite``: the inputs that are promised to be finite.
     """
-    if d.op != "sum" or not d.value.dtype.is_float:
+    if d.op != "sum":
         return None
+    if d.value.dtype.is_int:
+        return _byte_products(d)
     found = _terms(d.value, False)
     several = 1 < len(found) <= MOST_TERMS
     if several and all(_is_matrix_product(d, e) for e, _ in found):
@@ -76,6 +90,34 @@ def products(d: Def, finite: frozenset[str] = frozenset()) -> tuple[tuple[Expr, 
         if 1 < len(found) <= MOST_TERMS and any(_is_matrix_product(d, e) for e, _ in found):
             return tuple(found)
     return None
+
+
+def _byte_products(d: Def) -> tuple[tuple[Expr, bool], ...] | None:
+    """The terms of ``d`` if one of them, which is the first here, is a large product of matrices of 8-bit integers."""
+    choices = [_terms(f, False) for f in factors(d.value)]
+    if d.guard is not None or not 1 < prod(map(len, choices)) <= MOST_TERMS:
+        return None
+    chosen = list(product(*choices))
+    found = [(product_of([e for e, _ in c]), sum(negative for _, negative in c) % 2 == 1) for c in chosen]
+    found.sort(key=lambda x: not _is_byte_product(d, x[0]))
+    small = all(not p.shared for e, _ in found[1:] for p in matrix_products(factors(e), [a.name for a in d.par]))
+    return tuple(found) if small and _is_byte_product(d, found[0][0]) else None
+
+
+def _is_byte_product(d: Def, e: Expr) -> bool:
+    """Whether ``e`` is a product of two 8-bit elements, and perhaps of numbers, with many rows and many columns."""
+    parts = [strip_lossless_conversions(f) for f in factors(e) if free_vars(f)]
+    if len(parts) != 2 or not all(isinstance(f, Load) and f.dtype.is_int and f.dtype.bits == 8 for f in parts):
+        return False
+    found = matrix_product(product_of(parts), [a.name for a in d.par])
+    if found is None or not found.shared.issuperset(a.name for a in d.red):
+        return False
+    return all(_extent(d.par, axes) >= FEW for axes in (found.rows, found.columns))
+
+
+def _extent(axes: tuple[Axis, ...], names: frozenset[str]) -> float:
+    """The product of the extents, of which those known at launch count as many."""
+    return prod(float("inf") if (n := size_of(a)) is None else n for a in axes if a.name in names)
 
 
 def _distributed(e: Expr, finite: frozenset[str]) -> list[tuple[Expr, bool]]:
@@ -113,17 +155,34 @@ def _split(program: Program, d: Def, parts: tuple[tuple[Expr, bool], ...], certi
     (first, negative), *rest = parts
     raw = inner_sum(program, d, first)
     added: list[Def] = []
+    read: list[Expr] = [_element(raw)]
     for e, _ in rest:
+        if (times := _repeated(d, e)) is not None:
+            read.append(times)
+            continue
         name = fresh_name(program, f"{d.name}_term", [x.name for x in (*added, raw)])
-        added.append(replace(raw, name=name, buffer=replace(raw.buffer, name=name), value=e))
-    loads = [Load(x.name, tuple(Var(a.name) for a in x.par), x.buffer.dtype, d.span) for x in (raw, *added)]
+        par = tuple(a for a in raw.par if raw.value.dtype.is_float or a.name in free_vars(e))
+        buffer = replace(raw.buffer, name=name, shape=tuple(a.extent for a in par))
+        added.append(replace(raw, name=name, buffer=buffer, par=par, value=e))
+        read.append(_element(added[-1]))
     sums = [Reduce("sum", d.red, d.guard, e, e.dtype, d.span) for e, _ in parts]
     signs = [n for _, n in rest]
     before = Reduce("sum", d.red, d.guard, d.value, d.value.dtype, d.span)
     after = _total(list(sums), negative, signs)
     proof = "a sum of sums is the sum of all terms, in any order"
     certificates.append(Certificate("split-sums", d.name, before, after, (), (), (), proof, d.span))
-    return with_inner_sum(program, d, raw, _total(list(loads), negative, signs), added)
+    return with_inner_sum(program, d, raw, _total(read, negative, signs), added)
+
+
+def _element(d: Def) -> Expr:
+    return Load(d.name, tuple(Var(a.name) for a in d.par), d.buffer.dtype, d.span)
+
+
+def _repeated(d: Def, e: Expr) -> Expr | None:
+    """The sum of integers ``e`` over the domain of ``d`` as a product, where ``e`` is the same at all of its points."""
+    count = prod(n if (n := size_of(a)) is not None else 0 for a in d.red)
+    alike = e.dtype.is_int and d.guard is None and not free_vars(e) & {a.name for a in d.red}
+    return product_of([e, Const(count, e.dtype)]) if alike and 0 < count < 2**31 else None
 
 
 def _total(sums: list[Expr], negative: bool, signs: list[bool]) -> Expr:
