@@ -34,6 +34,7 @@ Group: TypeAlias = tuple[str, ...]
 Groups: TypeAlias = Mapping[str, Group]
 _KNOWN = Results(16)
 _UNIFIED, _PLANS = Results(4096), Results(4096)  # results for the same definitions in several programs
+SIZED = Results(4096)  # plans with their sizes
 
 
 class Why(enum.Enum):
@@ -187,6 +188,9 @@ class Known:
     groups: dict[Group, Unified] = field(default_factory=dict)
     reasons: dict[Group, str] = field(default_factory=dict)  # why a group has no plan
     unfused: dict[str, Unfused] = field(default_factory=dict)  # the definitions that the last grouping left apart
+    grouped: dict[object, tuple[dict[str, Group], dict[Group, KernelPlan], dict[str, Unfused]]] = field(
+        default_factory=dict
+    )  # the groups of all definitions, by the fallbacks
 
     def unified(self, ops: Group) -> Unified:
         """The definitions of ``ops`` with unified axes."""
@@ -253,5 +257,5 @@ def _known_of_equal(program: Program) -> Known:
 def forget_plans() -> None:
     """Forget the facts about all programs, as a test does that changes constants of the planner."""
     _known_of_equal.cache_clear()
-    for results in (_KNOWN, _UNIFIED, _PLANS):
+    for results in (_KNOWN, _UNIFIED, _PLANS, SIZED):
         results.found.clear()

@@ -17,10 +17,11 @@ from math import prod
 from nautilus.core.expr.nodes import Op, free_vars, loads, walk
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import blocks, nominal
+from nautilus.core.records.memo import Same
 from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
 from nautilus.planner import streaming
 from nautilus.planner.conservative import one_by_one, plain, smaller
-from nautilus.planner.groups import Group, Known, Unfused, Why, known_of, launches_alike, visits_alike
+from nautilus.planner.groups import SIZED, Group, Known, Unfused, Why, known_of, launches_alike, visits_alike
 from nautilus.planner.kernel import FULL, SHORT, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of, uses
@@ -100,6 +101,17 @@ def default_schedule(
 def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict[str, Group], dict[Group, KernelPlan]]:
     """The group of each definition of ``program``, and a plan of each group without sizes for a target."""
     known = known_of(program)
+    key = fallbacks.taken, fallbacks.stored
+    if key not in known.grouped:
+        groups, plans = _grouped(known, fallbacks)
+        known.grouped[key] = groups, plans, dict(known.unfused)
+    groups, plans, unfused = known.grouped[key]
+    known.unfused.clear()
+    known.unfused.update(unfused)
+    return dict(groups), dict(plans)
+
+
+def _grouped(known: Known, fallbacks: Fallbacks) -> tuple[dict[str, Group], dict[Group, KernelPlan]]:
     defs, graph = known.defs, known.graph
     groups: dict[str, Group] = {}
     plans: dict[Group, KernelPlan] = {}
@@ -158,12 +170,22 @@ def sized(
 
     ``in_parts``: products of f32 may have parts.
     """
-    step = fallbacks.steps(plan.name)
+    step, excess = fallbacks.steps(plan.name), fallbacks.excess(plan.name)
+    key = Same(plan), Same(unified), target, step, excess, in_parts
+    if key not in SIZED.found:
+        SIZED.keep(key, _sized(plan, unified, target, step, excess, in_parts))
+    found: KernelPlan = SIZED.found[key]
+    return found
+
+
+def _sized(
+    plan: KernelPlan, unified: Unified, target: Limits, step: int, excess: float, in_parts: bool
+) -> KernelPlan:  # fmt: skip
     if step >= PLAIN and len(plan.ops) == 1:
         return plain(unified, plan.name)
     warpgroup, light = target.warpgroup and step < WITHOUT, step == LIGHTER
     made = size_kernel(plan, unified, target, warpgroup, light, in_parts)
-    return made if step < SMALLER else smaller(made, unified, fallbacks.excess(plan.name))
+    return made if step < SMALLER else smaller(made, unified, excess)
 
 
 def _alone(ops: Group, fallbacks: Fallbacks) -> bool:

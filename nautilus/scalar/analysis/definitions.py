@@ -187,6 +187,7 @@ def writes_of(k: Kernel) -> frozenset[str]:
     return frozenset(s.buffer for _, s in statements(k.body)) - {b.name for b in k.locals}
 
 
+@by_identity(1024)
 def is_recurrence(k: Kernel) -> bool:
     """Whether ``k`` reads in global memory what it writes."""
     return not reads_of(k).isdisjoint(writes_of(k))
@@ -194,6 +195,11 @@ def is_recurrence(k: Kernel) -> bool:
 
 def read_defs(program: Program) -> dict[str, Def]:
     """Every definition by name, in program (dependence) order, but for those of recurrences."""
+    return dict(_defs(program))
+
+
+@by_identity(64)
+def _defs(program: Program) -> dict[str, Def]:
     defs = (read_def(program, k) for k in program.kernels if not is_recurrence(k))
     return {d.name: d for d in defs}
 
