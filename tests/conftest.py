@@ -65,11 +65,11 @@ def fresh_plans(request: pytest.FixtureRequest) -> Iterator[None]:
     if "monkeypatch" not in request.fixturenames:
         yield
         return
-    from nautilus.planner.kernels import known_of
+    from nautilus.planner.groups import forget_plans
 
-    known_of.cache_clear()
+    forget_plans()
     yield
-    known_of.cache_clear()
+    forget_plans()
 
 
 @pytest.fixture

@@ -125,6 +125,7 @@ def _part(
 
 
 @by_identity(8)
+@by_identity(256)
 def kernel_maps(module: MemModule, kernel: MemKernel) -> tuple[TensorMap, ...]:
     """Every map that ``kernel`` takes, in the order of its parameters."""
     return tuple({m.name: m for m in _maps(module, kernel)}.values())

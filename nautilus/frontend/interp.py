@@ -317,8 +317,7 @@ class Evaluator:
         names = union(index, self.order)
         if not array.size:  # only under a false condition, so any value is right
             return Value(np.zeros([len(self.ranges[n]) for n in names], array.dtype), names)
-        single = all(len(v.names) <= 1 for v in index)
-        if single and sum(len(v.names) for v in index) == len(names):
+        if sum(len(v.names) for v in index) == len(names):
             return self._separable(array, e, index, names)
         arrays = tuple(_clipped(line_up(v, names), size) for v, size in zip(index, array.shape, strict=True))
         picked = array[arrays] if arrays else array
@@ -327,7 +326,9 @@ class Evaluator:
 
     def _separable(self, array: Array, e: Load, index: list[Value], names: tuple[str, ...]) -> Value:
         """A load whose positions depend on different variables, taken one dimension at a time."""
-        for axis, (position, v) in enumerate(zip(e.index, index, strict=True)):
+        found: list[str] = []  # the variables of the dimensions before ``axis``, of which each position makes its own
+        ones, axis = list[int](), 0
+        for position, v in zip(e.index, index, strict=True):
             size = array.shape[axis]
             if isinstance(position, Var) and self.ranges[position.name].stop <= size:
                 r = self.ranges[position.name]
@@ -335,9 +336,10 @@ class Evaluator:
                     array = array[(slice(None),) * axis + (slice(r.start, r.stop),)]
             else:
                 array = np.take(array, np.atleast_1d(_clipped(v.array, size)), axis=axis)
-        ones = tuple(a for a, v in enumerate(index) if not v.names)
-        found = [v.names[0] for v in index if v.names]
-        array = array.squeeze(axis=ones) if ones else array
+            ones += [] if v.names else [axis]
+            found += v.names
+            axis += max(1, len(v.names))
+        array = array.squeeze(axis=tuple(ones)) if ones else array
         return Value(array.transpose([found.index(n) for n in names]) if names else array, names)
 
     # ---- reductions

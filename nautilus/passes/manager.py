@@ -204,19 +204,22 @@ class Step:
     ) -> tuple[Any, tuple[Certificate, ...]]:  # fmt: skip
         """The result on the module of each kernel, as one module.
 
-        Where a kernel is refused, the step runs on the whole module, which raises what belongs to all kernels.
+        Where kernels are refused, the step runs on the module of these, which raises what belongs to all of them.
         """
-        divided, alone = _DIVISIONS.of(module), list[Any]()
-        try:
-            for m in divided.alone:
-                own = dict(options)
-                if "schedule" in own:
-                    own["schedule"] = _DIVISIONS.plan_of(own["schedule"], m.kernels[0].name)
-                idle = self.spec is not None and not _may_change(self.spec, m, own.get("schedule"))
+        divided, alone, refused = _DIVISIONS.of(module), list[Any](), list[Any]()
+        for m in divided.alone:
+            own = dict(options)
+            if "schedule" in own:
+                own["schedule"] = _DIVISIONS.plan_of(own["schedule"], m.kernels[0].name)
+            idle = self.spec is not None and not _may_change(self.spec, m, own.get("schedule"))
+            try:
                 alone.append(m if idle else self._remembered(made, m, own, kept)[0])
-            frame = divided.frame if self.spec is not None else self._apply(made, divided.frame, options)[0]
-        except NautilusError:
+            except NautilusError:
+                refused += m.kernels
+        if refused:
+            self._apply(made, replace(divided.frame, kernels=tuple(refused)), options)
             return self._apply(made, module, options)
+        frame = divided.frame if self.spec is not None else self._apply(made, divided.frame, options)[0]
         found = Divided(frame, tuple(alone))
         whole = found.module(module)
         _DIVISIONS.keep(whole, found)

@@ -9,15 +9,32 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
+from dataclasses import field
+from functools import lru_cache
 from typing import TypeAlias
 
+from nautilus.core.buffers import Space
+from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Expr, Var, free_vars, loads, substitute
+from nautilus.core.fallbacks import LIGHTER, WITHOUT, Fallbacks
 from nautilus.core.records import dataclass
-from nautilus.scalar.analysis.definitions import Def, points
+from nautilus.core.records.memo import Results, Same
+from nautilus.core.schedule import KernelPlan
+from nautilus.planner.kernel import plan_kernel
+from nautilus.scalar.analysis.axes import Unified, unify
+from nautilus.scalar.analysis.definitions import Def, points, read_defs
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.fuse import fuse_kernel
+from nautilus.scalar.passes.reorder import reorder_kernel
+from nautilus.scalar.passes.rolling_update import roll_kernel
+from nautilus.scalar.passes.split import split_kernel
 
 SMALL = 1 << 23  # terms of a reduction that takes less time than its launch
 Group: TypeAlias = tuple[str, ...]
 Groups: TypeAlias = Mapping[str, Group]
+_KNOWN = Results(16)
+_UNIFIED, _PLANS = Results(4096), Results(4096)  # results for the same definitions in several programs
+SIZED = Results(4096)  # plans with their sizes
 
 
 class Why(enum.Enum):
@@ -155,3 +172,90 @@ def _domain(d: Def) -> tuple[Expr, object] | None:
 
 def _terms(d: Def) -> int:
     return points(d.axes)
+
+
+# -- what is known of a program ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Known:
+    """A program, its definitions, and what has been found for groups of them."""
+
+    program: Program
+    defs: dict[str, Def]
+    graph: Graph
+    plans: dict[tuple[Group, int], KernelPlan | None] = field(default_factory=dict)
+    groups: dict[Group, Unified] = field(default_factory=dict)
+    reasons: dict[Group, str] = field(default_factory=dict)  # why a group has no plan
+    unfused: dict[str, Unfused] = field(default_factory=dict)  # the definitions that the last grouping left apart
+    grouped: dict[object, tuple[dict[str, Group], dict[Group, KernelPlan], dict[str, Unfused]]] = field(
+        default_factory=dict
+    )  # the groups of all definitions, by the fallbacks
+
+    def unified(self, ops: Group) -> Unified:
+        """The definitions of ``ops`` with unified axes."""
+        if ops not in self.groups:
+            key = self._key(ops)
+            if key not in _UNIFIED.found:
+                made = unify([self.defs[o] for o in ops], tuple(p.name for p in self.program.params))
+                _UNIFIED.keep(key, made)
+            self.groups[ops] = _UNIFIED.found[key]
+        return self.groups[ops]
+
+    def _key(self, ops: Group) -> tuple[object, ...]:
+        """What the unified axes of ``ops`` depend on, which trials of other plans for the program have in common."""
+        return (tuple(p.name for p in self.program.params), *(Same(self.defs[o]) for o in ops))
+
+    def stored(self, ops: Group) -> frozenset[str]:
+        """The definitions of ``ops`` that stay in memory: outputs, and the operands of other definitions."""
+        outputs = frozenset(b.name for b in self.program.buffers if b.space is Space.OUTPUT)
+        return self.graph.stored(outputs, ops)
+
+    def plan(self, ops: Group, fallbacks: Fallbacks) -> KernelPlan | None:
+        """A legal plan for ``ops`` as one kernel, or None; one with fewer registers for a kernel that failed."""
+        step = min(fallbacks.steps(ops[-1]), WITHOUT)
+        if (ops, step) not in self.plans:
+            kept = self.stored(ops)
+            key = (step, kept.intersection(ops), *self._key(ops))
+            if key not in _PLANS.found:
+                _PLANS.keep(key, self._try(ops, step, kept))
+            plan, reason = _PLANS.found[key]
+            if plan is None:
+                self.reasons[ops] = reason
+            self.plans[ops, step] = plan
+        return self.plans[ops, step]
+
+    def _try(self, ops: Group, step: int, kept: frozenset[str]) -> tuple[KernelPlan | None, str]:
+        """The plan, or None and the reason why there is none."""
+        try:
+            unified = self.unified(ops)
+            if unified.misaligned:
+                return None, "they read each other at other positions than their own"
+            plan = plan_kernel(unified, ops[-1], kept, light=step > 0, divided=step <= LIGHTER)
+            kernel = fuse_kernel(self.program, plan, self.defs, kept)
+            roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
+        except ScheduleError as error:
+            return None, error.reason
+        return plan, ""
+
+
+def known_of(program: Program) -> Known:
+    """The facts about ``program``, which a compilation plans again after each kernel that fails."""
+    key = Same(program)
+    if key not in _KNOWN.found:
+        _KNOWN.keep(key, _known_of_equal(program))
+    found: Known = _KNOWN.found[key]
+    return found
+
+
+@lru_cache(maxsize=4)
+def _known_of_equal(program: Program) -> Known:
+    defs = read_defs(program)
+    return Known(program, defs, graph_of(defs))
+
+
+def forget_plans() -> None:
+    """Forget the facts about all programs, as a test does that changes constants of the planner."""
+    _known_of_equal.cache_clear()
+    for results in (_KNOWN, _UNIFIED, _PLANS, SIZED):
+        results.found.clear()

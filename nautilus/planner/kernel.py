@@ -235,6 +235,8 @@ def _inner_roles(g: Draft, rest: list[str]) -> None:
         chosen = [x for dot in g.dots.values() for x in dot.chosen]
         long = chosen or [x for x in reduced if g.extent(x) > MAX_TILE and x not in whole]
         long = long or [x for x in reduced if x not in whole]
+        if not long:
+            raise ScheduleError("each reduced axis would be whole inside the loop over another one")
         g.loop = max(long, key=lambda x: (x in chunked, len(g.reducers(x)), g.extent(x)))
         g.roles[g.loop] = AxisPlan(g.loop, LOOP, 1)
     for x in rest:

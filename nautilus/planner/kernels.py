@@ -10,22 +10,19 @@ The passes themselves decide legality: each candidate runs through fusion, split
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
-from functools import lru_cache
+from dataclasses import replace
 from itertools import combinations
 from math import prod
 
-from nautilus.core.buffers import Space
-from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Op, free_vars, loads, walk
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import blocks, nominal
-from nautilus.core.records import dataclass
+from nautilus.core.records.memo import Same
 from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
 from nautilus.planner import streaming
 from nautilus.planner.conservative import one_by_one, plain, smaller
-from nautilus.planner.groups import Graph, Group, Unfused, Why, graph_of, launches_alike, visits_alike
-from nautilus.planner.kernel import FULL, SHORT, plan_kernel, spread_tiles
+from nautilus.planner.groups import SIZED, Group, Known, Unfused, Why, known_of, launches_alike, visits_alike
+from nautilus.planner.kernel import FULL, SHORT, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of, uses
 from nautilus.planner.products.sums import (
@@ -39,17 +36,13 @@ from nautilus.planner.products.turned import is_copied, is_turned
 from nautilus.planner.rowwise.turned import steps_across, turns_rows
 from nautilus.planner.rowwise.windows import shares_windows
 from nautilus.planner.tiles import size_kernel
-from nautilus.scalar.analysis.axes import Unified, unify
+from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.contractions.shared_parts import is_shared_part
-from nautilus.scalar.analysis.definitions import Def, read_defs, size
+from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
-from nautilus.scalar.passes.fuse import fuse_kernel
-from nautilus.scalar.passes.reorder import reorder_kernel
-from nautilus.scalar.passes.rolling_update import roll_kernel
-from nautilus.scalar.passes.split import split_kernel
 from nautilus.targets.limits import Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
@@ -108,6 +101,17 @@ def default_schedule(
 def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict[str, Group], dict[Group, KernelPlan]]:
     """The group of each definition of ``program``, and a plan of each group without sizes for a target."""
     known = known_of(program)
+    key = fallbacks.taken, fallbacks.stored
+    if key not in known.grouped:
+        groups, plans = _grouped(known, fallbacks)
+        known.grouped[key] = groups, plans, dict(known.unfused)
+    groups, plans, unfused = known.grouped[key]
+    known.unfused.clear()
+    known.unfused.update(unfused)
+    return dict(groups), dict(plans)
+
+
+def _grouped(known: Known, fallbacks: Fallbacks) -> tuple[dict[str, Group], dict[Group, KernelPlan]]:
     defs, graph = known.defs, known.graph
     groups: dict[str, Group] = {}
     plans: dict[Group, KernelPlan] = {}
@@ -139,7 +143,7 @@ def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict
 
 
 def _without_sums(
-    known: _Known, groups: dict[str, Group], plans: dict[Group, KernelPlan], near: list[str], fallbacks: Fallbacks,
+    known: Known, groups: dict[str, Group], plans: dict[Group, KernelPlan], near: list[str], fallbacks: Fallbacks,
     name: str,
 ) -> KernelPlan | None:  # fmt: skip
     """The plan of the product ``name`` and its only reader, whose kernel gives up sums with fewer results."""
@@ -159,59 +163,6 @@ def unfused(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> Mapping[st
     return dict(known_of(program).unfused)
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A program, its definitions, and what has been found for groups of them."""
-
-    program: Program
-    defs: dict[str, Def]
-    graph: Graph
-    plans: dict[tuple[Group, int], KernelPlan | None] = field(default_factory=dict)
-    groups: dict[Group, Unified] = field(default_factory=dict)
-    reasons: dict[Group, str] = field(default_factory=dict)  # why a group has no plan
-    unfused: dict[str, Unfused] = field(default_factory=dict)  # the definitions that the last grouping left apart
-
-    def unified(self, ops: Group) -> Unified:
-        """The definitions of ``ops`` with unified axes."""
-        if ops not in self.groups:
-            self.groups[ops] = unify([self.defs[o] for o in ops], tuple(p.name for p in self.program.params))
-        return self.groups[ops]
-
-    def stored(self, ops: Group) -> frozenset[str]:
-        """The definitions of ``ops`` that stay in memory: outputs, and the operands of other definitions."""
-        outputs = frozenset(b.name for b in self.program.buffers if b.space is Space.OUTPUT)
-        return self.graph.stored(outputs, ops)
-
-    def plan(self, ops: Group, fallbacks: Fallbacks) -> KernelPlan | None:
-        """A legal plan for ``ops`` as one kernel, or None; one with fewer registers for a kernel that failed."""
-        step = min(fallbacks.steps(ops[-1]), WITHOUT)
-        if (ops, step) not in self.plans:
-            self.plans[ops, step] = self._try(ops, step)
-        return self.plans[ops, step]
-
-    def _try(self, ops: Group, step: int) -> KernelPlan | None:
-        try:
-            unified = self.unified(ops)
-            if unified.misaligned:
-                self.reasons[ops] = "they read each other at other positions than their own"
-                return None
-            kept = self.stored(ops)
-            plan = plan_kernel(unified, ops[-1], kept, light=step > 0, divided=step <= LIGHTER)
-            kernel = fuse_kernel(self.program, plan, self.defs, kept)
-            roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
-        except ScheduleError as error:
-            self.reasons[ops] = error.reason
-            return None
-        return plan
-
-
-@lru_cache(maxsize=4)
-def known_of(program: Program) -> _Known:
-    """The facts about ``program``, which a compilation plans again after each kernel that fails."""
-    defs = read_defs(program)
-    return _Known(program, defs, graph_of(defs))
-
-
 def sized(
     plan: KernelPlan, unified: Unified, target: Limits, fallbacks: Fallbacks = NO_FALLBACKS, in_parts: bool = True
 ) -> KernelPlan:
@@ -219,12 +170,22 @@ def sized(
 
     ``in_parts``: products of f32 may have parts.
     """
-    step = fallbacks.steps(plan.name)
+    step, excess = fallbacks.steps(plan.name), fallbacks.excess(plan.name)
+    key = Same(plan), Same(unified), target, step, excess, in_parts
+    if key not in SIZED.found:
+        SIZED.keep(key, _sized(plan, unified, target, step, excess, in_parts))
+    found: KernelPlan = SIZED.found[key]
+    return found
+
+
+def _sized(
+    plan: KernelPlan, unified: Unified, target: Limits, step: int, excess: float, in_parts: bool
+) -> KernelPlan:  # fmt: skip
     if step >= PLAIN and len(plan.ops) == 1:
         return plain(unified, plan.name)
     warpgroup, light = target.warpgroup and step < WITHOUT, step == LIGHTER
     made = size_kernel(plan, unified, target, warpgroup, light, in_parts)
-    return made if step < SMALLER else smaller(made, unified, fallbacks.excess(plan.name))
+    return made if step < SMALLER else smaller(made, unified, excess)
 
 
 def _alone(ops: Group, fallbacks: Fallbacks) -> bool:
@@ -232,7 +193,7 @@ def _alone(ops: Group, fallbacks: Fallbacks) -> bool:
     return fallbacks.steps(ops[-1]) >= UNFUSED
 
 
-def _merge_fault(known: _Known, groups: dict[str, Group], merged: Group, fallbacks: Fallbacks) -> Why | None:
+def _merge_fault(known: Known, groups: dict[str, Group], merged: Group, fallbacks: Fallbacks) -> Why | None:
     """Why ``merged`` may not be one kernel, before its plan is tried; None where it may."""
     if any(known.defs[o].scatter is not None for o in merged):
         return Why.SCATTER
@@ -245,7 +206,7 @@ def _merge_fault(known: _Known, groups: dict[str, Group], merged: Group, fallbac
     return Why.CHUNKS if _mixes(known.defs, merged) else None
 
 
-def _slow(plan: KernelPlan | None, known: _Known, parts: list[KernelPlan]) -> Why | None:
+def _slow(plan: KernelPlan | None, known: Known, parts: list[KernelPlan]) -> Why | None:
     """Why the fused ``plan`` of the kernels ``parts`` is not taken; None where it is."""
     if plan is None:
         return Why.PLAN
@@ -258,7 +219,7 @@ def _slow(plan: KernelPlan | None, known: _Known, parts: list[KernelPlan]) -> Wh
 
 
 def _join_siblings(
-    known: _Known, groups: dict[str, Group], plans: dict[Group, KernelPlan], fallbacks: Fallbacks
+    known: Known, groups: dict[str, Group], plans: dict[Group, KernelPlan], fallbacks: Fallbacks
 ) -> None:
     """Merge groups that read the same tensor over the same grid, so that it is read once, and small ones and single
     blocks that end what the same kernel began, which saves launches.
@@ -294,7 +255,7 @@ def _join_siblings(
             groups.update(dict.fromkeys(merged, merged))
 
 
-def _writes_again(plan: KernelPlan, known: _Known) -> bool:
+def _writes_again(plan: KernelPlan, known: Known) -> bool:
     """Whether the loop of ``plan`` runs once for reductions and again to store results that L2 does not hold.
 
     A block that reads its share again takes it from memory as a kernel of its own would, so that the fused kernel saves
@@ -383,7 +344,7 @@ def _large_inputs(defs: dict[str, Def], ops: Group) -> frozenset[str]:
     return frozenset(found)
 
 
-def _single(known: _Known, name: str, fallbacks: Fallbacks) -> KernelPlan:
+def _single(known: Known, name: str, fallbacks: Fallbacks) -> KernelPlan:
     if fallbacks.steps(name) >= PLAIN:
         return plain(known.unified((name,)), name)
     return known.plan((name,), fallbacks) or one_by_one(known.unified((name,)), name)
@@ -394,13 +355,13 @@ def stored(program: Program, ops: Group) -> frozenset[str]:
     return known_of(program).stored(ops)
 
 
-def _grid_size(plan: KernelPlan, known: _Known) -> int:
+def _grid_size(plan: KernelPlan, known: Known) -> int:
     """Blocks of a kernel; a size that is known only at launch has its nominal value."""
     extents = known.unified(plan.ops).extents
     return prod(blocks(nominal(extents[a.name]), a.tile) for a in plan.axes if a.role == GRID and a.name in extents)
 
 
-def _starves(plan: KernelPlan, known: _Known, parts: list[KernelPlan]) -> bool:
+def _starves(plan: KernelPlan, known: Known, parts: list[KernelPlan]) -> bool:
     """Whether fusion leaves the GPU idle with too few blocks, where one of ``parts`` would fill it.
 
     The rule is for reductions: an elementwise operand is cheap to recompute, unless it is stored and a block would
@@ -423,7 +384,7 @@ def _starves(plan: KernelPlan, known: _Known, parts: list[KernelPlan]) -> bool:
     return merged < (FEW_BLOCKS if long else 4) and any(_grid_size(p, known) >= 16 * merged for p in parts)
 
 
-def _reduces_apart(plan: KernelPlan, known: _Known, operand: str) -> bool:
+def _reduces_apart(plan: KernelPlan, known: Known, operand: str) -> bool:
     """Whether a block of ``plan`` has a long loop for ``operand`` and another one for other reductions.
 
     Kernels of their own save no read by fusion, and each may have its loop in chunks.
@@ -434,14 +395,14 @@ def _reduces_apart(plan: KernelPlan, known: _Known, operand: str) -> bool:
     return len(long) > 1 and long[0].name == operand and all(mine.isdisjoint(a.name for a in d.red) for d in long[1:])
 
 
-def _joins_chunks(plan: KernelPlan, known: _Known) -> bool:
+def _joins_chunks(plan: KernelPlan, known: Known) -> bool:
     """Whether a block of ``plan`` computes several chunks of a reduction."""
     unified = known.unified(plan.ops)
     chunks = {found.by for d in unified.defs if (found := chunks_of(d)) is not None}
     return any(a.name in chunks and a.role != GRID for a in plan.axes)
 
 
-def _repeats(plan: KernelPlan, known: _Known) -> bool:
+def _repeats(plan: KernelPlan, known: Known) -> bool:
     """Whether all blocks along a long axis of a product would compute a reduction that has an axis of its own.
 
     The tile of such a reduction, such as a sum of chunks, has the layout that the product needs, in which threads hold
@@ -456,7 +417,7 @@ def _repeats(plan: KernelPlan, known: _Known) -> bool:
     return any(dot_of(d) is None and scan_of(d) is None and not shared & {a.name for a in d.red} for d, shared in rest)
 
 
-def _batches(plan: KernelPlan, known: _Known) -> bool:
+def _batches(plan: KernelPlan, known: Known) -> bool:
     """Whether a tile has several elements along an axis that both factors of a product share.
 
     Matrix instructions multiply one pair of matrices, and a block has the accumulators of all of them.
@@ -468,7 +429,7 @@ def _batches(plan: KernelPlan, known: _Known) -> bool:
     )
 
 
-def _crowds(plan: KernelPlan, known: _Known) -> bool:
+def _crowds(plan: KernelPlan, known: Known) -> bool:
     """Whether several products of many rows hold all of their columns in a tile that has too many accumulators.
 
     A reduction over the columns is why one tile has all of them.  Sums of 8-bit operands have two accumulators.
@@ -483,7 +444,7 @@ def _crowds(plan: KernelPlan, known: _Known) -> bool:
     return columns > 1 and rows > FEW_ROWS and columns * sum(each) > ACCUMULATORS
 
 
-def _slows(plan: KernelPlan, known: _Known) -> bool:
+def _slows(plan: KernelPlan, known: Known) -> bool:
     """Whether fusion makes the contraction of a large product a loop inside a loop.
 
     Such a product uses MMAs of single warps.  With few rows it is bound by memory, so it gains more where its result

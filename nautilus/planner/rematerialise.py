@@ -20,8 +20,8 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import CopyPlan, Schedule
 from nautilus.planner.cuts import plan_packs
-from nautilus.planner.groups import Group
-from nautilus.planner.kernels import grouped, known_of
+from nautilus.planner.groups import Group, known_of
+from nautilus.planner.kernels import grouped
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.operands.rematerialise import copied

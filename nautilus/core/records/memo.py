@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
+from threading import Lock
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,13 +34,20 @@ def by_identity(calls: int) -> Callable[[F], F]:
     """Decorate a function of positional arguments: results of the last ``calls`` different calls are remembered."""
 
     def decorate(function: F) -> F:
-        @lru_cache(maxsize=calls)
-        def remembered(*args: Same) -> Any:
-            return function(*(a.value for a in args))
+        found: dict[tuple[int, ...], tuple[Any, Any]] = {}  # by the places of the arguments: they, and the result
+        writing = Lock()
 
         @wraps(function)
         def call(*args: Any) -> Any:
-            return remembered(*map(Same, args))
+            key = tuple(map(id, args))
+            known = found.get(key)
+            if known is None:
+                known = args, function(*args)
+                with writing:
+                    while len(found) >= calls:
+                        del found[next(iter(found))]  # the oldest one
+                    found[key] = known
+            return known[1]
 
         return call  # type: ignore[return-value]
 

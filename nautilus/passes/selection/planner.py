@@ -20,7 +20,8 @@ from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import copy_choice, inline_choice, narrow_choice, split_choice
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
-from nautilus.planner.kernels import grouped, known_of
+from nautilus.planner.groups import known_of
+from nautilus.planner.kernels import grouped
 from nautilus.planner.planner import Planner
 from nautilus.planner.products.dots import dot_of
 from nautilus.scalar.ir import Program

@@ -9,6 +9,7 @@ from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 from nautilus.planner.rowwise.segments import segments_of
 from nautilus.scalar.analysis.contractions.scales import matrix_part, scaled_product
@@ -29,6 +30,7 @@ class Dot:
     chosen: tuple[str, ...] = ()
 
 
+@by_identity(2048)
 def dot_of(d: Def) -> Dot | None:
     """``d`` as a matrix product: a sum of products whose factors have free axes of their own."""
     parallel, inner = [a.name for a in d.par], tuple(a.name for a in d.red)

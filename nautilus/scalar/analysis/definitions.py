@@ -90,6 +90,9 @@ class Def:
         return identity(self.op, self.buffer.dtype)
 
 
+_PARALLEL = (Kind.PAR, Kind.GRID)
+
+
 def points(axes: Iterable[Axis]) -> int:
     """The points of ``axes``; sizes that are known only at launch count with their nominal values."""
     return prod(nominal(a.extent) for a in axes)
@@ -115,16 +118,35 @@ def _descend(body: tuple[Stmt, ...], kinds: tuple[Kind, ...]) -> tuple[list[Axis
 
 
 def read_def(program: Program, kernel: Kernel) -> Def:
-    """The definition that ``kernel`` computes. Raises ScheduleError for a kernel of another form."""
-    par, body = _descend(kernel.body, (Kind.PAR, Kind.GRID))
+    """The definition that ``kernel`` computes. Raises ScheduleError for a kernel of another form.
+
+    A kernel that several programs have in common has one definition in all of them.
+    """
+    name = _target(kernel)
+    return _read(kernel, None if name is None else program.buffer(name))
+
+
+def _target(kernel: Kernel) -> str | None:
+    """The buffer of the first statement below the parallel loops of ``kernel``; None where there is none."""
+    body = kernel.body
+    while len(body) == 1 and isinstance(loop := body[0], Loop) and loop.kind in _PARALLEL:
+        body = loop.body
+    return body[0].buffer if body and isinstance(body[0], Store | Update) else None
+
+
+@by_identity(1024)
+def _read(kernel: Kernel, buffer: Buffer | None) -> Def:
+    """The definition that ``kernel`` computes, the elements of ``buffer``.  Raises ScheduleError as above."""
+    par, body = _descend(kernel.body, _PARALLEL)
     if not kernel.locals and len(body) == 1 and isinstance(body[0], Update) and body[0].atomic:
-        s, buffer = body[0], program.buffer(body[0].buffer)
+        assert buffer is not None
+        s = body[0]
         return Def(buffer.name, buffer, tuple(par), (), None, s.value, s.guard, s.span, s.index, s.op)
     if kernel.locals or not body or not isinstance(body[0], Store):
         raise ScheduleError(f"kernel {kernel.name} is not an unfused definition")
+    assert buffer is not None
     first = body[0]
     ordered, at = _stored_at(first, par, kernel)
-    buffer = program.buffer(first.buffer)
     if len(body) == 1:
         return Def(buffer.name, buffer, ordered, (), None, first.value, first.guard, first.span, at)
     red, inner = _descend(body[1:], (Kind.RED,))
@@ -149,7 +171,7 @@ def _stored_at(s: Store, par: list[Axis], kernel: Kernel) -> tuple[tuple[Axis, .
     return tuple(par), s.index
 
 
-@by_identity(128)
+@by_identity(1024)
 def reads_of(k: Kernel) -> frozenset[str]:
     """The buffers that ``k`` loads."""
     found: set[str] = set()
@@ -159,12 +181,13 @@ def reads_of(k: Kernel) -> frozenset[str]:
     return frozenset(found)
 
 
-@by_identity(128)
+@by_identity(1024)
 def writes_of(k: Kernel) -> frozenset[str]:
     """The buffers in global memory that ``k`` writes."""
     return frozenset(s.buffer for _, s in statements(k.body)) - {b.name for b in k.locals}
 
 
+@by_identity(1024)
 def is_recurrence(k: Kernel) -> bool:
     """Whether ``k`` reads in global memory what it writes."""
     return not reads_of(k).isdisjoint(writes_of(k))
@@ -172,6 +195,11 @@ def is_recurrence(k: Kernel) -> bool:
 
 def read_defs(program: Program) -> dict[str, Def]:
     """Every definition by name, in program (dependence) order, but for those of recurrences."""
+    return dict(_defs(program))
+
+
+@by_identity(64)
+def _defs(program: Program) -> dict[str, Def]:
     defs = (read_def(program, k) for k in program.kernels if not is_recurrence(k))
     return {d.name: d for d in defs}
 

@@ -11,6 +11,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Var, free_vars, rewrite, substitute
 from nautilus.core.index.simplify import Ranges, bounds
 from nautilus.core.index.sizes import at_most, extent_expr
+from nautilus.core.records.memo import by_identity
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, read_def
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, with_expressions
@@ -110,6 +111,11 @@ def axis_assumptions(axes: Iterable[Axis]) -> tuple[Ranges, tuple[Expr, ...]]:
 
 def find_defs(program: Program) -> dict[str, Def]:
     """The definitions of those kernels that are still unfused, by name."""
+    return dict(_find_defs(program))
+
+
+@by_identity(64)
+def _find_defs(program: Program) -> dict[str, Def]:
     found: dict[str, Def] = {}
     for k in program.kernels:
         try:

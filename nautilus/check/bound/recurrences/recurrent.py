@@ -131,9 +131,12 @@ def _single_steps(known: _Known, wanted: Sequence[Tensor], samples: Sequence[_Sa
     if own is None:
         return {}
     cut = known.cut(own.spec)
-    full = samples[0].of_inputs(samples[0].values)[0]
-    if any(full[o].shape != _shape(cut.spec, n) for n, o in own.outputs.items()):
-        return {}  # the states at these positions need others
+    full, given = (samples[0].of_inputs(x)[0] for x in (samples[0].values, samples[0].arrays))
+    inputs = shortened(cut.spec, known.ranges)[0].inputs
+    if any(full[o].shape != _shape(cut.spec, n) for n, o in own.outputs.items()) or any(
+        t.name in given and given[t.name].shape != t.shape for t in inputs if t.name not in cut.rows
+    ):
+        return {}  # the states, or other values of a step, at these positions need others
     types = {t.name: t.dtype for t in known.fixed.outputs}
     runs = []
     for x in samples:

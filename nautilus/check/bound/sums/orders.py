@@ -132,8 +132,10 @@ def partial_sums(terms: Array, axes: tuple[int, ...], count: int) -> list[Array]
 
 
 def _parts(terms: Array, axes: tuple[int, ...], axis: int, count: int) -> list[Array]:
-    places = np.array_split(np.arange(terms.shape[axis]), max(1, min(count, terms.shape[axis])))
-    return [reduce_array("sum", np.take(terms, at, axis), axes, DType.F64) for at in places]
+    size, others = terms.shape[axis], tuple(a for a in axes if a != axis)
+    rows = reduce_array("sum", terms, others, DType.F64, keepdims=True) if others else terms
+    places = np.array_split(np.arange(size), max(1, min(count, size)))
+    return [reduce_array("sum", np.take(rows, at, axis), axes, DType.F64) for at in places]
 
 
 def are_whole(count: int, *factors: Array) -> bool:
