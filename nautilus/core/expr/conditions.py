@@ -57,6 +57,24 @@ def conjunction(conditions: Iterable[Expr | None]) -> Expr | None:
     return total
 
 
+def constant_last(e: Expr) -> Expr:
+    """``e``; a choice of a constant or another value, as in ``-inf if i < j else x``, with the constant last.
+
+    Its condition has ``<`` and ``<=`` alone, as simplified ones have: ``x if j <= i else -inf``.
+    """
+    match e:
+        case Op(op="select", args=(c, Const() as a, b)) if not isinstance(b, Const):
+            return Op("select", (rewrite(negated(c), _mirrored), b, a), e.dtype, e.span)
+    return e
+
+
+def _mirrored(e: Expr) -> Expr | None:
+    match e:
+        case Op(op="gt" | "ge" as op, args=(a, b)):
+            return Op("lt" if op == "gt" else "le", (b, a), e.dtype, e.span)
+    return None
+
+
 def negated(e: Expr) -> Expr:
     """``not e``, pushed into integer comparisons (of floats it is not: NaN)."""
     match e:

@@ -98,16 +98,16 @@ def _comparison(op: str, a: Expr, b: Expr) -> Alternatives:
     d = divided(b) - divided(a)  # a <= b is d >= 0
     match op:
         case "le":
-            return _form(d)
+            return at_least_zero(d)
         case "lt":
-            return _form(d.shift(-1))
+            return at_least_zero(d.shift(-1))
         case "ge":
-            return _form(d.scale(-1))
+            return at_least_zero(d.scale(-1))
         case "gt":
-            return _form(d.scale(-1).shift(-1))
+            return at_least_zero(d.scale(-1).shift(-1))
         case "eq":
-            return _all(_form(d), _form(d.scale(-1)))
-    return _any(_form(d.shift(-1)), _form(d.scale(-1).shift(-1)))
+            return _all(at_least_zero(d), at_least_zero(d.scale(-1)))
+    return _any(at_least_zero(d.shift(-1)), at_least_zero(d.scale(-1).shift(-1)))
 
 
 def _exact(e: Expr) -> bool:
@@ -121,8 +121,8 @@ def _sums_fit(e: Expr) -> bool:
     return e.op != "abs" and fits(divided(e), DType.I32, lambda _: UNKNOWN)
 
 
-def _form(x: Linear) -> Alternatives:
-    """``x >= 0`` without the functions of ``_SPLIT``."""
+def at_least_zero(x: Linear) -> Alternatives:
+    """The alternatives of ``x >= 0``, of which no part wraps: without the functions of ``_SPLIT``."""
     for a, c in x.terms.items():
         if not isinstance(a, Op):
             continue
@@ -130,7 +130,7 @@ def _form(x: Linear) -> Alternatives:
         if a.op in _SPLIT:
             return _split(a, c, rest)
         if a.op == "floordiv" and any(isinstance(n, Op) and n.op in _SPLIT for n in walk(a.args[0])):
-            return _form(isolated(a, c, rest))
+            return at_least_zero(isolated(a, c, rest))
     if not x.terms:
         return _ALWAYS if x.const >= 0 else _NEVER
     return (Alternative((x,)),)
@@ -140,7 +140,7 @@ def _split(a: Op, c: int, rest: Linear) -> Alternatives:
     """``c * a + rest >= 0`` for ``a`` of one of the functions of ``_SPLIT``."""
 
     def put(value: Linear) -> Alternatives:
-        return _form(rest + value.scale(c))
+        return at_least_zero(rest + value.scale(c))
 
     if a.op == "select":
         cond, p, q = a.args

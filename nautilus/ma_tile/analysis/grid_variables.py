@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, loads
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
@@ -27,11 +27,12 @@ BLOCK = "block"
 def grid_values(kernel: MemKernel, count: int) -> dict[str, Ints]:
     """Variable -> its value in blocks 0 .. ``count`` - 1; the block's own number too.
 
-    Without the variables that are read from tensors, and without those that depend on them.
+    Without the variables that are read from tensors or are scalars of the caller, and those that depend on them.
     """
     values: dict[str, Ints] = {BLOCK: np.arange(count, dtype=np.int64)}
     for name, e in kernel.decode:
-        if not loads(e) and free_vars(e) <= values.keys():
+        given = any(isinstance(n, Load | Param) for n in walk(e))
+        if not given and free_vars(e) <= values.keys():
             values[name] = np.broadcast_to(evaluate(e, values), count)
     return values
 

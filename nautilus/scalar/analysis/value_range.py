@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from nautilus.core.expr.build import within
+from nautilus.core.expr.conditions import conjunction, negated
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, children, substitute
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.functions.intervals import (
@@ -178,7 +179,15 @@ class Ranges:
         match a:
             case Op(op="min", args=(p, q)):
                 return self._at_most(p, b) or self._at_most(q, b)
+            case Op(op="select", args=(c, p, Const(value=v))) if v == -_INF:
+                return self._where(c)._at_most(p, b)
+            case Op(op="select", args=(c, Const(value=v), p)) if v == -_INF:
+                return self._where(negated(c))._at_most(p, b)
         return False
+
+    def _where(self, c: Expr) -> Ranges:
+        """The ranges at the points where ``c`` holds too."""
+        return replace(self, guard=conjunction((self.guard, c)), memo={})
 
     def _in_logarithm(self, a: Expr, shift: Expr, b: Expr) -> bool:
         """Whether ``b`` is the logarithm of a sum that contains ``exp(a - shift)``."""

@@ -28,8 +28,8 @@ from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError, in_kernel
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import FALSE, conjunction, conjuncts, without_implications
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
-from nautilus.core.index.linear import constant, divided
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, rewrite, walk
+from nautilus.core.index.linear import Linear, build, constant, divided
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.order import certainly_less
 from nautilus.core.index.simplify import simplify
@@ -238,7 +238,15 @@ def _split(loop: Loop, ranges: Ranges, around: _Around) -> tuple[Loop, tuple[Loo
     if inside is None:
         lo, hi = largest(visit.lo, ranges), smallest(visit.hi, ranges)
         return loop, (replace(loop, lo=lo, hi=hi),), block
-    return loop, tuple(_ranges(loop, visit, inside, bare, ranges)), block
+    certain = len(parts) == 1 and not held and visit != inside and _by_scalars(visit, inside) and _trips(loop)
+    made = _with_a_block(loop, visit, inside, bare, ranges) if certain else _ranges(loop, visit, inside, bare, ranges)
+    return loop, tuple(made), block
+
+
+def _by_scalars(*spans: Span) -> bool:
+    """Whether a number that the caller gives decides where one of ``spans`` begins or ends."""
+    atoms = {a for s in spans for x in (*s.lo, *s.hi) for a in x.terms}
+    return any(isinstance(n, Param) and n.most is None for a in atoms for n in walk(a))
 
 
 def _visited(live: list[tuple[Span, ...]], whole: Span, ranges: Ranges) -> tuple[Span, ...]:
@@ -278,6 +286,31 @@ def _ranges(loop: Loop, visit: Span, inside: Span, bare: set[Expr], ranges: Rang
     yield from _nonempty(replace(loop, lo=start, hi=end, body=_without(loop.body, bare)), ranges)
     if end != hi:
         yield from _nonempty(replace(loop, lo=end, hi=hi), ranges)
+
+
+def _with_a_block(loop: Loop, visit: Span, inside: Span, bare: set[Expr], ranges: Ranges) -> Iterator[Loop]:
+    """The loops of :func:`_ranges`, of which a mixed one has a block whatever the bounds are.
+
+    Scalars of the caller may leave any range empty, but a pipeline needs a loop that certainly runs
+    (:mod:`nautilus.scalar.analysis.iteration_order`).  So a block under a mask is visited where no other one is.
+    """
+
+    def most(*xs: Linear) -> Linear:
+        return divided(largest(xs, ranges))
+
+    def least(*xs: Linear) -> Linear:
+        return divided(smallest(xs, ranges))
+
+    hi = most(divided(loop.lo).shift(1), least(*visit.hi))
+    lo = least(most(*visit.lo), hi.shift(-1))
+    extra_lo = [x for x in inside.lo if x not in visit.lo]
+    extra_hi = [x for x in inside.hi if x not in visit.hi]
+    end = most(lo, least(*extra_hi, hi.shift(-1))) if extra_hi else hi
+    start = least(most(lo if extra_hi else lo.shift(1), *extra_lo), end) if extra_lo else lo
+    ends = [build(x, DType.I32) for x in (lo, start, end, hi)]
+    for a, b, body in zip(ends, ends[1:], (loop.body, _without(loop.body, bare), loop.body), strict=False):
+        if a != b:
+            yield from _nonempty(replace(loop, lo=a, hi=b, body=body), ranges)
 
 
 def _nonempty(loop: Loop, ranges: Ranges) -> tuple[Loop, ...]:
@@ -379,10 +412,10 @@ def _idle(loop: Loop, locals_: frozenset[str]) -> bool:
         new = _neutral(rewrite(s.value, value))
         same = isinstance(new, Load) and new.buffer == s.buffer
         if not same:
-            env[s.buffer] = new
-        else:
+            env[s.buffer] = last[s.buffer] = new
+        else:  # it has the value of the iteration before, to which an update adds
             env.pop(s.buffer, None)
-        last[s.buffer] = new
+            last.pop(s.buffer, None)
     carried = _carried(loop)
     return ok and not (carried & env.keys())
 

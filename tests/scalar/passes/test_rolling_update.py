@@ -10,6 +10,7 @@ import pytest
 from nautilus.check.inputs import generate
 from nautilus.check.levels import run
 from nautilus.frontend.interp import run_spec
+from nautilus.scalar.text import format_program
 from tests.endtoend.support import travel
 
 _SINK = """
@@ -74,3 +75,17 @@ def test_a_maximum_of_infinity_that_the_sum_leaves_out() -> None:
     assert want[1] == 0.0
     for stage in ("scalar", "vr-tile"):
         assert np.allclose(run(made.last(stage), given, "typed")["Y"], want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("score", ["S[i, j] if j <= i else -inf", "-inf if j > i else S[i, j]"])
+def test_scores_of_minus_infinity_keep_one_loop(score: str) -> None:
+    text = _SINK[: _SINK.index("t[i]")].replace("input s: f32\n", "").replace("f32[M, D]\nS", "f16[M, D]\nS")
+    text += f"P[i, j] = softmax[j]({score})\nY[i, d] = sum[j](P[i, j] * V[j, d])\n"
+    made = travel(text, "sm_90a", "vr-tile")
+    assert made.result.context.schedule is not None
+    (kernel,) = made.result.context.schedule.kernels
+    assert len(kernel.phases) == 2
+    assert "tf32" not in format_program(made.result.modules["scalar"])  # factors have 16 bits
+    given = generate(made.result.modules["spec"], "random", 0)
+    want = run_spec(made.result.modules["spec"], given.arrays)["Y"]
+    np.testing.assert_allclose(run(made.last("scalar"), given, "typed")["Y"], want, atol=1e-3)

@@ -14,14 +14,29 @@ all powers of such a position would be too large.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import product
 
 from nautilus.core.expr.conditions import all_conjuncts
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Reduce, Var, children, with_children
+from nautilus.core.expr.nodes import (
+    COMPARISONS,
+    Const,
+    Expr,
+    Op,
+    Param,
+    Reduce,
+    Var,
+    children,
+    rewrite,
+    walk,
+    with_children,
+)
 from nautilus.core.index.linear import excess
 from nautilus.core.index.sizes import at_most
+from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType, holds, integer_limits, promote
 from nautilus.frontend.semantics import typed
+from nautilus.frontend.semantics.types.narrow_comparisons import in_i32
 from nautilus.frontend.spec import Extent
 
 Range = tuple[int, int]  # inclusive
@@ -89,7 +104,7 @@ class _Widener:
             case Op(op="select", span=span) if changed:
                 return typed.select(new[0], new[1], new[2], span)
             case Op(op=op, span=span) if changed and op in COMPARISONS:
-                return typed.compare(op, new[0], new[1], span)
+                return self._narrow(op, new, span) or typed.compare(op, new[0], new[1], span)
             case Op(op=op, dtype=dtype, span=span) if dtype.is_int:
                 t = promote(new[0].dtype, new[-1].dtype)
                 plain = Op(op, tuple(typed.coerce(a, t) for a in new), t, span) if changed else e
@@ -98,6 +113,28 @@ class _Widener:
                     return plain
                 return Op(op, tuple(typed.coerce(a, DType.I64) for a in new), DType.I64, span)
         return with_children(e, new) if changed else e
+
+    def _narrow(self, op: str, args: tuple[Expr, ...], span: Span) -> Expr | None:
+        """A comparison in i32 that says the same as one in i64 of expressions of indices; None where there is none."""
+        if all(a.dtype is not DType.I64 for a in args) or not all(map(self._is_exact, args)):
+            return None
+        made = in_i32(op, args[0], args[1], self._fits)
+        if made is None:
+            return None
+        return rewrite(made, lambda n: replace(n, span=span) if isinstance(n, Op) and n.span is NO_SPAN else None)
+
+    def _is_exact(self, e: Expr) -> bool:
+        """Whether ``e`` is an expression of indices of which no part wraps in i64."""
+        found = (self.range(n) for n in walk(e) if n.dtype.is_int)
+        return all(r is not None and r != integer_limits(DType.I64) for r in found)
+
+    def _fits(self, e: Expr) -> bool:
+        """Whether all integers in ``e`` are i32 and stay within it."""
+        return all(self._stays(n) for n in walk(e) if n.dtype.is_int)
+
+    def _stays(self, e: Expr) -> bool:
+        found = self.range(e)
+        return e.dtype is DType.I32 and found is not None and _within(found, DType.I32)
 
     def range(self, e: Expr, margin: int = _MARGIN) -> Range | None:
         """The values of an expression of indices; None for one of anything else.

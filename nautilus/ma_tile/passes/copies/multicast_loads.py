@@ -106,7 +106,7 @@ def _apart(kernel: MemKernel, size: int) -> frozenset[str]:
         of = values.reshape(-1, size)
         if (of != of[:, :1]).any():
             out.add(name)
-    for name, e in kernel.decode:  # read from tensors
+    for name, e in kernel.decode:  # read from tensors, or computed from scalars
         if name not in known and _mentions((e,), frozenset(out)):
             out.add(name)
     for op in walk_ops(kernel.body):

@@ -126,6 +126,8 @@ def _of_largest(d: Def, factor: Expr, defs: Mapping[str, Def]) -> Scale | None:
     element, groups, places = over_groups(factor, free)
     if complete or len(red) != len(d.red) or (len(par) == len(d.par) and groups == free):
         return None
+    element, own, _ = over_groups(element, tuple(a for a in red if a.name not in held))  # each element is read once
+    red = (*own, *(a for a in red if a.name in held))
     by_group = {a.name: (a, place) for a, place in zip(groups, places, strict=True)}
     par, index = zip(*(by_group.get(a.name, (a, Var(a.name))) for a in par), strict=True) if par else ((), ())
     size_of = Op("abs", (element,), DType.F32, factor.span)

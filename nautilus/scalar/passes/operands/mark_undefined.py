@@ -26,7 +26,7 @@ import numpy as np
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.conditions import conjunction, conjuncts, constant_last
 from nautilus.core.expr.nodes import (
     Const,
     Expr,
@@ -236,13 +236,16 @@ def _has_exponent(d: Def, of: Def, top: Expr, at: Expr) -> bool:
     """Whether ``d`` has a factor ``exp(c * (x - r))`` with the element ``x`` of ``of`` and its result ``r``."""
     places = _places(of, at)
     own = {a.name: Var(b.name) for a, b in zip(of.red, d.red, strict=True) if a.extent == b.extent}
-    theirs = {substitute(c, {**places, **own}) for c in conjuncts(of.guard)}
-    if len(own) != len(of.red) or not theirs <= set(conjuncts(d.guard)):
+    if len(own) != len(of.red):
         return False
+    theirs = conjunction(substitute(c, {**places, **own}) for c in conjuncts(of.guard))
     element = substitute(of.value, {**places, **own})
     assert of.op is not None
     infinite = identity(of.op, top.dtype)
-    value = rewrite(d.value, lambda e: infinite if e in (top, element) else None)
+    if not set(conjuncts(theirs)) <= set(conjuncts(d.guard)):  # the terms without an element may have -inf for it
+        assert theirs is not None
+        element = Op("select", (theirs, element, infinite), element.dtype)
+    value = rewrite(d.value, lambda e: infinite if constant_last(e) in (top, element) else None)
     return _is_nan(_folded(value))
 
 
