@@ -46,10 +46,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 
-from nautilus.core.expr.build import calc
-from nautilus.core.expr.conditions import conjunction, constant_last
+from nautilus.core.expr.conditions import constant_last
 from nautilus.core.expr.nodes import (
     Const,
     Expr,
@@ -68,7 +66,7 @@ from nautilus.core.functions.intervals import Interval
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.ranges.repair_range import interval, partial_sums, unproved
-from nautilus.scalar.analysis.repair import extrema
+from nautilus.scalar.analysis.repair import domains, extrema
 from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running, parts_of
 from nautilus.scalar.analysis.symbolic import Lin, Prod, emit_difference, emit_ratio, linear_form, op, product_form
 
@@ -157,7 +155,7 @@ def derive(
         return Refusal(f"{bad.load.buffer} is a {bad.op} of {bad.load.dtype}")
     try:
         mode, parts = _separate(f, combiner)
-        running = [_under(guard, r) for r in running]
+        running = [domains.under(guard, r) for r in running]
         elements = [abstract(r.value) for r in running]
         needed = _with_read(_references(parts, elements, guard, running), read, running)
         _check_range(parts, elements, abstract, running)
@@ -167,8 +165,8 @@ def derive(
         return Refusal(str(e))
     factor = _factor(parts, len(running), running)
     bounds = [r for r, c in zip(running, needed.references, strict=True) if c == 0.0]
-    if factor is not None and any(_sees_more(r, guard, reduced) for r in bounds):
-        factor = _where_changed(factor, Const(1.0 if mode == "scale" else 0.0, factor.dtype), running)
+    if factor is not None and any(domains.sees_more(r, guard, reduced) for r in bounds):
+        factor = domains.where_changed(factor, Const(1.0 if mode == "scale" else 0.0, factor.dtype), running)
     a = Var("a", value.dtype)
     t: Expr = a if factor is None else op("mul" if mode == "scale" else "add", a, factor)
     symbols = tuple((v.name, e) for e, v in abstract.symbols.items())
@@ -186,18 +184,6 @@ def derive(
         finalise=needed.finalise,
         conditions=conditions,
     )
-
-
-def _under(guard: tuple[Expr, ...], r: Running) -> Running:
-    """``r`` as an extremum over all elements of the accumulator, whose domain has the condition ``guard``.
-
-    Elements that ``r`` leaves out are the identity: ``exp(select(c, x, -inf) - r)`` has the same ones as ``r``.
-    """
-    own = conjunction(c for c in r.guard if not set(parts_of((c,))) <= set(parts_of(guard)))
-    if r.op not in ("max", "min") or own is None:
-        return r
-    value = Op("select", (own, r.value, identity(r.op, r.value.dtype)), r.value.dtype)
-    return replace(r, value=value, guard=guard)
 
 
 def _separate(f: Expr, combiner: str) -> tuple[str, _Parts]:
@@ -484,21 +470,6 @@ def _factor(parts: _Parts, count: int, running: Sequence[Running]) -> Expr | Non
     if isinstance(parts.g, Lin):
         return emit_difference(parts.g, at("old"), at("new"))
     return emit_ratio(parts.g, at("old"), at("new"))
-
-
-def _sees_more(r: Running, guard: tuple[Expr, ...], reduced: frozenset[str]) -> bool:
-    """Whether ``r`` has elements that a condition along the ``reduced`` axes leaves out of the accumulator."""
-    return any(free_vars(c) & reduced for c in set(parts_of(guard)) - set(parts_of(r.guard)))
-
-
-def _where_changed(factor: Expr, neutral: Const, running: Sequence[Running]) -> Expr:
-    """``factor`` where a reference has changed, and the ``neutral`` one elsewhere.
-
-    An element of inf that is left out makes ``r`` inf: ``exp(old - new)`` is NaN from then on, and the accumulator not.
-    """
-    pairs = [(Var(f"old{k}", r.load.dtype), Var(f"new{k}", r.load.dtype)) for k, r in enumerate(running)]
-    same = reduce(lambda a, b: calc("and", a, b), (calc("eq", old, new) for old, new in pairs))
-    return Op("select", (same, neutral, factor), factor.dtype)
 
 
 def _conditions(mode: str, parts: _Parts, needed: _References) -> tuple[str, ...]:

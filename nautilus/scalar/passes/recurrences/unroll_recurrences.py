@@ -149,8 +149,8 @@ def _put_together(b: Buffer, dim: int, steps: Sequence[str]) -> Kernel:
     index = tuple(Var(x, DType.I32) for x in axes)
     read = [Load(name, _without(index, dim), b.dtype, b.span) for name in steps]
     compute = b.dtype.compute
-    *first, last = read if b.dtype is compute else [Op("cast", (ld,), compute) for ld in read]
-    value: Expr = last
+    values: list[Expr] = [ld if b.dtype is compute else Op("cast", (ld,), compute) for ld in read]
+    *first, value = values
     for n, load in reversed(list(enumerate(first))):
         value = Op("select", (calc("eq", index[dim], integer(n)), load, value), value.dtype)
     body: tuple[Stmt, ...] = (Store(b.name, index, value),)
