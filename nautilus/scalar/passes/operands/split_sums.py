@@ -8,6 +8,9 @@ factors with a parallel axis of their own on either side.  Sums may be associate
 A factor of a sum is a factor of each of its terms where that makes matrix products of terms that were none, as in
 ``sum_d(q_id * (k_jd + t[j - i, d]))``.  It is finite for certain, or because ``assume`` promises it: an infinite one
 gives inf beside a sum, and NaN beside terms of both signs.
+
+A product of integers less their zero points, ``sum_k((x_ik - z) * w_kj)``, is ``sum_k(x_ik * w_kj) - sum_k(z * w_kj)``,
+whose first sum has operands of 8 bits; integers wrap in the same way in both.
 """
 
 from __future__ import annotations
@@ -16,16 +19,19 @@ from dataclasses import replace
 
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, rewrite
-from nautilus.core.expr.products import factors, matrix_products, product_of
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, rewrite
+from nautilus.core.expr.products import factors, matrix_products, product_of, strip_conversions
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, finite_inputs
 from nautilus.scalar.analysis.contractions.terms import MOST_TERMS
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import certainly_finite, inner_sum, with_inner_sum
 from nautilus.scalar.rewriting import find_defs, fresh_name
+
+_NARROW = 8  # bits of integers that are operands of matrix units
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +71,12 @@ def products(d: Def, finite: frozenset[str] = frozenset()) -> tuple[tuple[Expr, 
 
     ``finite``: the inputs that are promised to be finite.
     """
-    if d.op != "sum" or not d.value.dtype.is_float:
+    if d.op != "sum" or not (d.value.dtype.is_float or d.value.dtype.is_int):
         return None
+    if d.value.dtype.is_int:
+        found = [] if _has_bytes(d) else _expanded(d.value)
+        several = 1 < len(found) <= MOST_TERMS
+        return tuple(found) if several and any(_is_narrow_product(d, e) for e, _ in found) else None
     found = _terms(d.value, False)
     several = 1 < len(found) <= MOST_TERMS
     if several and all(_is_matrix_product(d, e) for e, _ in found):
@@ -86,6 +96,31 @@ def _distributed(e: Expr, finite: frozenset[str]) -> list[tuple[Expr, bool]]:
     if len(sums) != 1 or len(others) != len(parts) - 1 or not all(_is_finite(x, finite) for x in others):
         return []
     return [(product_of([*others, x]), negative) for x, negative in _terms(sums[0], False)]
+
+
+def _expanded(e: Expr) -> list[tuple[Expr, bool]]:
+    """The terms of a product of sums of integers, of which every order of operations has the same bits."""
+    out: list[tuple[Expr, bool]] = []
+    for part in factors(e):
+        terms = _terms(part, False)
+        pairs = ((x, y) for x in out for y in terms) if out else (((None, False), y) for y in terms)
+        out = [(y if x is None else product_of((x, y)), a != b) for (x, a), (y, b) in pairs]
+        if len(out) > MOST_TERMS:
+            return []
+    return out
+
+
+def _has_bytes(d: Def) -> bool:
+    """Whether 8 bits hold every factor of ``d``, so that the computed ones are operands too."""
+    ranges = Ranges({}, d.axes, d.guard)
+    found = [ranges.of(x) for x in factors(d.value)]
+    return all(lo >= low and hi <= high for lo, hi in found for low, high in [(-128, 127) if lo < 0 else (0, 255)])
+
+
+def _is_narrow_product(d: Def, e: Expr) -> bool:
+    """Whether ``e`` is a matrix product of elements of at most 8 bits, as they are in memory."""
+    operands = (strip_conversions(x) for x in factors(e))
+    return _is_matrix_product(d, e) and all(isinstance(x, Load) and x.dtype.bits <= _NARROW for x in operands)
 
 
 def _is_finite(e: Expr, finite: frozenset[str]) -> bool:
@@ -115,7 +150,7 @@ def _split(program: Program, d: Def, parts: tuple[tuple[Expr, bool], ...], certi
     added: list[Def] = []
     for e, _ in rest:
         name = fresh_name(program, f"{d.name}_term", [x.name for x in (*added, raw)])
-        added.append(replace(raw, name=name, buffer=replace(raw.buffer, name=name), value=e))
+        added.append(_over_own_axes(replace(raw, name=name, buffer=replace(raw.buffer, name=name), value=e)))
     loads = [Load(x.name, tuple(Var(a.name) for a in x.par), x.buffer.dtype, d.span) for x in (raw, *added)]
     sums = [Reduce("sum", d.red, d.guard, e, e.dtype, d.span) for e, _ in parts]
     signs = [n for _, n in rest]
@@ -124,6 +159,14 @@ def _split(program: Program, d: Def, parts: tuple[tuple[Expr, bool], ...], certi
     proof = "a sum of sums is the sum of all terms, in any order"
     certificates.append(Certificate("split-sums", d.name, before, after, (), (), (), proof, d.span))
     return with_inner_sum(program, d, raw, _total(list(loads), negative, signs), added)
+
+
+def _over_own_axes(d: Def) -> Def:
+    """``d`` without the parallel axes on which it does not depend, such as rows in a sum of weights alone."""
+    own = free_vars(d.value) | (frozenset() if d.guard is None else free_vars(d.guard))
+    kept = [k for k, a in enumerate(d.par) if a.name in own]
+    shape = tuple(d.buffer.shape[k] for k in kept)
+    return replace(d, par=tuple(d.par[k] for k in kept), buffer=replace(d.buffer, shape=shape))
 
 
 def _total(sums: list[Expr], negative: bool, signs: list[bool]) -> Expr:

@@ -87,3 +87,34 @@ def test_where_the_spec_gives_a_number_or_inf_the_terms_do() -> None:
         infinite += int(np.isinf(want).sum())
         np.testing.assert_allclose(have, want, rtol=1e-9, atol=1e-9)
     assert infinite
+
+
+def quantised(element: str, x: str = "u8") -> Spec:
+    """A product of integers with zero points."""
+    return load_text(f"""
+dim M = 5, N = 6, D = 7
+input X: {x}[M, D], W: i8[N, D], z: i32[M]
+scalar p: i32 = 9, q: i32 = 2147483647
+output Y: i32[M, N]
+Y[i, j] = sum[d]({element}) + p + q
+""")
+
+
+@pytest.mark.parametrize(
+    ("element", "shapes"),
+    [("(X[i, d] - p) * W[j, d]", [(6,)]), ("(X[i, d] - z[i]) * (W[j, d] + q)", [(5, 6), (5,), (5,)])],
+)
+def test_zero_points_leave_a_product_of_bytes(element: str, shapes: list[tuple[int, ...]]) -> None:
+    spec = quantised(element)
+    program, certificates = SplitSums(spec).derive(Simplify().apply(Inline().apply(lower(spec))))
+    sound(program)
+    agree(spec, program)
+    assert all(check(c).ok for c in certificates)
+    assert [b.shape for b in program.buffers if b.name.startswith("Y_sum_term")] == shapes
+
+
+@pytest.mark.parametrize("element", ["(X[i, d] - 128) * W[j, d]", "(z[i] - p) * W[j, d]", "X[i, d] * W[j, d]"])
+def test_bytes_and_wide_integers_stay(element: str) -> None:
+    spec = quantised(element)
+    program = Simplify().apply(Inline().apply(lower(spec)))
+    assert SplitSums(spec).derive(program) == (program, ())
