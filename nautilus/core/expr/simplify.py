@@ -278,10 +278,8 @@ def _magnitude(e: Expr) -> int | None:
             return _magnitude(x)
         case Op(op="bit_and", args=(_, Const(value=value))) if value >= 0:
             return int(value)
-        case Op(op="bit_or" | "bit_xor", args=(Op(op="bit_and", args=(_, Const(value=a))), Const(value=b))) if (
-            min(a, b) >= 0
-        ):
-            return (1 << max(int(a).bit_length(), int(b).bit_length())) - 1
+        case Op(op="bit_or" | "bit_xor", args=(x, Const(value=value))) if value >= 0 and _is_field(x):
+            return (1 << max((_magnitude(x) or 0).bit_length(), int(value).bit_length())) - 1
         case Op(op="add" | "sub" | "mul" as op, args=(x, y)) if e.dtype.is_int and e.dtype.bits >= 32:
             a, b = _magnitude(x), _magnitude(y)
             most = None if a is None or b is None else a * b if op == "mul" else a + b

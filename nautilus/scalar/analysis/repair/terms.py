@@ -49,7 +49,7 @@ from dataclasses import replace
 from functools import reduce
 
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.conditions import conjunction, constant_last
+from nautilus.core.expr.conditions import constant_last
 from nautilus.core.expr.nodes import (
     Const,
     Expr,
@@ -157,7 +157,7 @@ def derive(
         return Refusal(f"{bad.load.buffer} is a {bad.op} of {bad.load.dtype}")
     try:
         mode, parts = _separate(f, combiner)
-        running = [_under(guard, r) for r in running]
+        running = [r.over(guard) for r in running]
         elements = [abstract(r.value) for r in running]
         needed = _with_read(_references(parts, elements, guard, running), read, running)
         _check_range(parts, elements, abstract, running)
@@ -186,18 +186,6 @@ def derive(
         finalise=needed.finalise,
         conditions=conditions,
     )
-
-
-def _under(guard: tuple[Expr, ...], r: Running) -> Running:
-    """``r`` as an extremum over all elements of the accumulator, whose domain has the condition ``guard``.
-
-    Elements that ``r`` leaves out are the identity: ``exp(select(c, x, -inf) - r)`` has the same ones as ``r``.
-    """
-    own = conjunction(c for c in r.guard if not set(parts_of((c,))) <= set(parts_of(guard)))
-    if r.op not in ("max", "min") or own is None:
-        return r
-    value = Op("select", (own, r.value, identity(r.op, r.value.dtype)), r.value.dtype)
-    return replace(r, value=value, guard=guard)
 
 
 def _separate(f: Expr, combiner: str) -> tuple[str, _Parts]:
