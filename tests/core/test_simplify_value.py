@@ -13,7 +13,7 @@ from nautilus.core.text.expressions import format_expr, parse_expr
 from nautilus.core.types import DType
 
 F32 = DType.F32
-BUFFERS = {"Q": DType.F16, "X": F32, "I": DType.I8}
+BUFFERS = {"Q": DType.F16, "X": F32, "I": DType.I8, "N": DType.I32}
 PARAMS = {"x": F32, "y": F32, "c": DType.BOOL}
 
 
@@ -55,6 +55,9 @@ PARAMS = {"x": F32, "y": F32, "c": DType.BOOL}
         ("pow(x, -2.0)", "pow(x, -2.0)"),
         ("pow(x, 17.0)", "pow(x, 17.0)"),
         ("cast<f32>(x)", "x"),
+        ("cast<f32>(cast<i32>(I[0]) * cast<i32>(I[1]))", "cast<f32>(I[0]) * cast<f32>(I[1])"),
+        ("cast<f32>(cast<i32>(I[0]) * 3)", "cast<f32>(cast<i32>(I[0]) * 3)"),
+        ("cast<f32>(N[0] * N[1])", "cast<f32>(N[0] * N[1])"),
         ("cast<f16>(cast<f32>(Q[0]))", "Q[0]"),
         ("cast<f64>(cast<f32>(Q[0]))", "cast<f64>(Q[0])"),
         ("cast<f32>(cast<f16>(x))", "cast<f32>(cast<f16>(x))"),

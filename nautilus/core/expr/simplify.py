@@ -3,7 +3,8 @@
 Applied: ``x * 1``, ``x + 0``, ``x - 0``, ``x / c`` -> ``x * (1 / c)``, constants folded and gathered,
 small powers as products and roots, ``neg neg``, ``select`` of a constant, conversions that undo or
 repeat an exact one, ``and``/``or`` with a constant, ``max(x, -inf)``, ``expm1(x) + 1`` -> ``exp(x)`` (also after a
-``select``), which is cheaper and accurate for x far below 0.  Not applied, because inf and NaN
+``select``), which is cheaper and accurate for x far below 0; the conversion of a product of small integers is a product
+of conversions, so that sums of such products times a scale are matrix products.  Not applied, because inf and NaN
 disagree: ``x * 0``, ``x - x``, ``x / x``, ``not (a < b)`` on floats.  A division stays where its last bit may decide
 (:mod:`nautilus.core.expr.quotients`).  A folded f32 constant keeps its
 float64 value ("f32 or better").
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, children, rewrite
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, children, loads, rewrite
 from nautilus.core.expr.quotients import decided
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.types import DType, holds
@@ -54,6 +55,7 @@ def _step(e: Op) -> Expr | None:
 
 
 _INT_BITS = 64
+_SMALL_BITS = 8  # of integers whose products f32 has exactly
 _MOST_FACTORS = 16  # factors of a power that becomes a product
 _MOST_LEAVES = 64  # leaves of the tree of such a product: powers of powers would grow without a bound
 _FOLD = {f.name: f.python for f in FUNCTIONS.values() if f.python is not None}
@@ -251,9 +253,46 @@ def _convert(e: Op) -> Expr | None:
         return a
     if isinstance(a, Op) and a.op == "cast" and widens(a.args[0].dtype, a.dtype):
         return Op(e.op, a.args, e.dtype, e.span)
+    if e.op == "cast" and e.dtype in (DType.F32, DType.F64) and _is_small_product(a):
+        made = (Op("cast", (x,), e.dtype, e.span) for x in children(a))
+        return Op("mul", tuple(_rule(x) or x for x in made), e.dtype, e.span)
     if isinstance(a, Const) and e.dtype is e.dtype.compute and widens(a.dtype, e.dtype):
         return Const(float(a.value) if e.dtype in (DType.F32, DType.F64) else int(a.value), e.dtype, e.span)
     return None
+
+
+def _is_small_product(e: Expr) -> bool:
+    """Whether ``e`` is a product of elements of integer tensors that f32 has exactly: its factors are operands then."""
+    most = _magnitude(e) if isinstance(e, Op) and e.op == "mul" and e.dtype.is_int else None
+    return most is not None and most <= 1 << DType.F32.mantissa and all(any(loads(x)) for x in children(e))
+
+
+def _magnitude(e: Expr) -> int | None:
+    """The largest magnitude of the integer ``e``; None where none is known that its type holds."""
+    match e:
+        case Const(value=value):
+            return abs(int(value))
+        case Load() if e.dtype.is_int and e.dtype.bits <= _SMALL_BITS:
+            return 1 << e.dtype.bits
+        case Op(op="cast", args=(x,)) if x.dtype.is_int and widens(x.dtype, e.dtype):
+            return _magnitude(x)
+        case Op(op="bit_and", args=(_, Const(value=value))) if value >= 0:
+            return int(value)
+        case Op(op="bit_or" | "bit_xor", args=(x, Const(value=value))) if value >= 0 and _is_field(x):
+            return (1 << max((_magnitude(x) or 0).bit_length(), int(value).bit_length())) - 1
+        case Op(op="add" | "sub" | "mul" as op, args=(x, y)) if e.dtype.is_int and e.dtype.bits >= 32:
+            a, b = _magnitude(x), _magnitude(y)
+            most = None if a is None or b is None else a * b if op == "mul" else a + b
+            return most if most is not None and most < 1 << (e.dtype.bits - 1) else None
+    return None
+
+
+def _is_field(e: Expr) -> bool:
+    """Whether ``e`` has a few bits of a number, so that it is not negative."""
+    match e:
+        case Op(op="bit_and", args=(_, Const(value=value))):
+            return value >= 0
+    return False
 
 
 _RULES: Mapping[str, Callable[[Op], Expr | None]] = {

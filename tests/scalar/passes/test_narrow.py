@@ -145,6 +145,17 @@ def test_factors_that_groups_share_have_one_scale() -> None:
     assert check(c).ok
 
 
+def test_a_maximum_of_scales_of_groups_reads_each_once() -> None:
+    spec = load_text(
+        "dim M = 5, N = 6, K = 14\ninput X: f16[M, K]\ninput W: i8[N, K]\ninput s: f16[N, 4]\noutput Y: f16[M, N]\n"
+        "Y[i, n] = sum[k](X[i, k] * (W[n, k] * s[n, k // 4]))\n"
+    )
+    p, (c,) = narrowed(spec)
+    expect(p, "red k in 0..4 {")
+    expect(p, "Y_acc_largest[n] max= select({0} < inf, {0}, 0.0)".format("abs(cast<f32>(s[n, k]))"))
+    assert check(c).ok
+
+
 def test_what_a_condition_excludes_scales_nothing() -> None:
     """NaN, inf and large numbers that a row of the result does not have do not change it."""
     spec = load_text(

@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, identity
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
 from nautilus.scalar.analysis.repair.records import Running, parts_of
-
-
-def under(guard: tuple[Expr, ...], r: Running) -> Running:
-    """The extremum ``r`` without conditions other than those of the accumulator, ``guard``.
-
-    Elements that ``r`` alone leaves out are the identity: ``exp(select(c, x, -inf) - r)`` has the same ones as ``r``.
-    """
-    shared = set(parts_of(guard))
-    own = conjunction(c for c in r.guard if not set(parts_of((c,))) <= shared)
-    if r.op not in ("max", "min") or own is None:
-        return r
-    value = Op("select", (own, r.value, identity(r.op, r.value.dtype)), r.value.dtype)
-    return replace(r, value=value, guard=tuple(c for c in parts_of(r.guard) if c in shared))
 
 
 def sees_more(r: Running, guard: tuple[Expr, ...], reduced: frozenset[str]) -> bool:

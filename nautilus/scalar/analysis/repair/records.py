@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from nautilus.core.expr.conditions import all_conjuncts
-from nautilus.core.expr.nodes import Expr, Load
+from nautilus.core.expr.conditions import all_conjuncts, conjunction
+from nautilus.core.expr.nodes import Expr, Load, Op, identity
 from nautilus.core.records import dataclass
 
 
@@ -22,6 +23,18 @@ class Running:
     op: str
     value: Expr
     guard: tuple[Expr, ...] = ()
+
+    def over(self, guard: tuple[Expr, ...]) -> Running:
+        """The same extremum without conditions other than those of an accumulator, ``guard``.
+
+        Elements that it alone leaves out are its identity: ``exp(select(c, x, -inf) - r)`` has the same ones as ``r``.
+        """
+        shared = set(parts_of(guard))
+        own = conjunction(c for c in self.guard if not set(parts_of((c,))) <= shared)
+        if self.op not in ("max", "min") or own is None:
+            return self
+        value = Op("select", (own, self.value, identity(self.op, self.value.dtype)), self.value.dtype)
+        return replace(self, value=value, guard=tuple(c for c in parts_of(self.guard) if c in shared))
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ def derive(
         return Refusal(f"{bad.load.buffer} is a {bad.op} of {bad.load.dtype}")
     try:
         mode, parts = _separate(f, combiner)
-        running = [domains.under(guard, r) for r in running]
+        running = [r.over(guard) for r in running]
         elements = [abstract(r.value) for r in running]
         needed = _with_read(_references(parts, elements, guard, running), read, running)
         _check_range(parts, elements, abstract, running)
