@@ -43,10 +43,13 @@ def by_identity(calls: int) -> Callable[[F], F]:
             known = found.get(key)
             if known is None:
                 known = args, function(*args)
-                with writing:
-                    while len(found) >= calls:
-                        del found[next(iter(found))]  # the oldest one
-                    found[key] = known
+            elif len(found) < calls:
+                return known[1]
+            with writing:  # it is the newest one now
+                found.pop(key, None)
+                while len(found) >= calls:
+                    del found[next(iter(found))]
+                found[key] = known
             return known[1]
 
         return call  # type: ignore[return-value]

@@ -301,6 +301,23 @@ def test_single_steps_of_few_elements_are_evaluated_at_once(monkeypatch: pytest.
     assert together.stepwise and alone.stepwise and 0.6 < together.relative / alone.relative < 1.6
 
 
+GATED = """
+dim B = 2, T = 64, H = 64
+input x: f32[B, T, H], u: f32[H, H]
+output y: f32[B, T, H]
+recur {
+  c[b, t, h] = x[b, t, h] + (sigmoid(x[b, t, h]) * c[b, t - 1, h] if t > 0 else 0)
+  y[b, t, h] = tanh(c[b, t, h]) * tanh(x[b, t, h] + (sum[k](9 * u[h, k] * y[b, t - 1, k]) if t > 0 else 0))
+}
+"""
+
+
+def test_single_steps_have_the_positions_of_the_recurrence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of single steps are as long as those of the recurrence, whose inputs and states they take."""
+    monkeypatch.setattr(recurrent, "_BUDGET", 1 << 12)
+    assert stated(load_text(GATED, "gated"))["y"].stepwise
+
+
 MATRIX = """
 dim H = 4, T = 70, D = 32, E = 24
 input q: {t}[H, T, D], k: {t}[H, T, D], v: {t}[H, T, E], g: f32[H, T]

@@ -132,3 +132,11 @@ def test_queries_that_all_batches_share_are_fused_with_their_keys() -> None:
     schedule = schedule_of(SHARED)
     first = schedule.kernels[0]
     assert {"S", "O_acc_part"} <= set(first.ops) and {a.name: a.tile for a in first.axes}["b"] == 1
+
+
+def test_a_chain_of_products_of_one_extent() -> None:
+    """Each reduced axis may be whole inside the loop over another one, so that one kernel would have no loop."""
+    given = ["dim B = 64, D = 512", "input X0: f16[B, D]", "output X3: f16[B, D]"]
+    given += [f"input W{n}: f16[D, D]" for n in range(3)]
+    made = [f"X{n + 1}{': f16' * (n < 2)}[i, j] = sum[k](X{n}[i, k] * W{n}[k, j])" for n in range(3)]
+    assert len(schedule_of("\n".join([*given, *made, ""])).kernels) == 3

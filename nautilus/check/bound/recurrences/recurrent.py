@@ -130,13 +130,19 @@ def _single_steps(known: _Known, wanted: Sequence[Tensor], samples: Sequence[_Sa
     own = stepwise(known.fixed)
     if own is None:
         return {}
-    cut = known.cut(own.spec)
-    full, given = (samples[0].of_inputs(x)[0] for x in (samples[0].values, samples[0].arrays))
-    inputs = shortened(cut.spec, known.ranges)[0].inputs
-    if any(full[o].shape != _shape(cut.spec, n) for n, o in own.outputs.items()) or any(
-        t.name in given and given[t.name].shape != t.shape for t in inputs if t.name not in cut.rows
-    ):
-        return {}  # the states, or other values of a step, at these positions need others
+    sample = samples[0].of_inputs({**samples[0].arrays, **samples[0].values})[0]
+
+    def fits(cut: Restricted) -> bool:
+        """Whether the states of ``cut`` and the other values of its steps are at the positions of the sample."""
+        inputs = (t for t in shortened(cut.spec, known.ranges)[0].inputs if t.name not in {*cut.rows, *own.outputs})
+        states = all(sample[o].shape == _shape(cut.spec, n) for n, o in own.outputs.items())
+        return states and all(sample[t.name].shape == t.shape for t in inputs if t.name in sample)
+
+    # without a recurrence, longer sums of the steps would be shortened
+    cuts = (known.cut(own.spec, budget) for budget in (_BUDGET, 2 * work(known.few.spec)))
+    cut = next((c for c in cuts if fits(c)), None)
+    if cut is None:
+        return {}
     types = {t.name: t.dtype for t in known.fixed.outputs}
     runs = []
     for x in samples:
@@ -219,9 +225,9 @@ class _Known:
         fits = cost(inputs, probes, steps) <= 2 * _POINTS and largest <= _MOST_POINTS
         return inputs, probes, steps if fits else 0
 
-    def cut(self, spec: Spec) -> Restricted:
+    def cut(self, spec: Spec, budget: int = _BUDGET) -> Restricted:
         """``spec`` at a few positions, with sums of its members at full length."""
-        return shorter_sums(spec, self.chosen, _BUDGET)
+        return shorter_sums(spec, self.chosen, budget)
 
 
 def _points(d: Definition) -> tuple[int, int]:
