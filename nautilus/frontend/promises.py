@@ -166,7 +166,7 @@ def _parts(e: Expr) -> tuple[Expr, ...]:
 
 
 def _ordered(part: Expr) -> Iterator[tuple[Expr, Expr]]:
-    """The smaller and the larger side of a comparison, without widening casts."""
+    """The smaller and the larger side of a comparison, without casts."""
     match part:
         case Op(op="le" | "lt", args=(a, b)):
             yield _plain(a), _plain(b)
@@ -246,7 +246,10 @@ def _rounded(x: Array, dtype: DType, way: int) -> Array:
 
 
 def _plain(e: Expr) -> Expr:
-    """``e`` without casts to a wider type."""
+    """``e`` without casts from integers to integers and from floats to floats.
+
+    A narrower type may have another value, as ``i8(300)``: the promise then does not hold, and is tried once more.
+    """
     while isinstance(e, Op) and e.op == "cast" and e.args[0].dtype.is_int == e.dtype.is_int:
         e = e.args[0]
     return e

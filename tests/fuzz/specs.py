@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tests.endtoend import fuzz, fuzz_products
-from tests.fuzz import structures
+from tests.fuzz import rearrangements, structures
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 40, 64, 65, 77, 100, 128, 130)
 POINTS = 40_000  # of the index space of one definition
@@ -316,4 +316,5 @@ GENERATORS = {
     "decisions": structures.decisions,
     "forms": structures.forms,
     "rules": structures.rules,
+    "rearrangements": rearrangements.program,
 }

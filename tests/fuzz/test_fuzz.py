@@ -18,7 +18,16 @@ from tests.fuzz.specs import GENERATORS
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.naut"))
 SPECIALS = sorted((Path(__file__).parent / "corpus/specials").iterdir())  # wrong with inf or NaN in the inputs
-COUNTS = {"language": 40, "command-line": 30, "ir": 12, "schedule": 6, "rules": 4, "large-rules": 4, "printed": 3}
+COUNTS = {
+    "language": 40,
+    "command-line": 30,
+    "ir": 12,
+    "schedule": 6,
+    "rules": 4,
+    "large-rules": 4,
+    "printed": 3,
+    "rearrangements": 4,
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.gpu] * (n == "device")) for n in sorted(FUZZERS)])

@@ -24,7 +24,8 @@ from tests.fuzz.specs import GENERATORS
 from tests.fuzz.thresholds import lowered
 
 _KINDS = ("random", "random", "random", "large-logits", "zeros", "equal", "one-hot", "ascending", "masked")
-_ORDER = tuple(GENERATORS)
+_ORDER = tuple(n for n in GENERATORS if n != "rearrangements")  # whose promises inf among the inputs would break
+_IN_LOOPS = ("decisions", "forms", "rules", "rearrangements")
 _PRECISIONS = ("fast", "fast", "fast", "strict")
 #: The header of a CUDA text states the error bound, which takes longer to find than the spec to compile; so only one
 #: of this many cases has a header.
@@ -147,6 +148,6 @@ def fuzzers() -> tuple[Fuzzer, ...]:
     return (
         *(Fuzzer(name, make, attempt, smaller_spec) for name, make in GENERATORS.items()),
         *(Fuzzer(f"large-{n}", GENERATORS[n], attempt_as_large, smaller_spec) for n in ("structures", "products")),
-        *(Fuzzer(f"large-{n}", GENERATORS[n], attempt_in_loops, smaller_spec) for n in ("decisions", "forms", "rules")),
+        *(Fuzzer(f"large-{n}", GENERATORS[n], attempt_in_loops, smaller_spec) for n in _IN_LOOPS),
         Fuzzer("specials", any_spec, attempt_with_specials, smaller_spec),
     )
