@@ -143,3 +143,14 @@ def test_numbers_that_a_spec_promises_to_be_small_are_numbers_among_garbage_too(
     )
     for seed in range(4):
         assert np.all(np.abs(generate(spec, "garbage", seed).arrays["a"]) <= 1.0)
+
+
+@pytest.mark.parametrize("kind", ["random", "zeros", "equal"])
+def test_inputs_differ_from_what_a_spec_excludes(kind: str) -> None:
+    spec = load_spec(
+        "dim N = 99\ninput b: i32[N], d: i8[N], x: f32[N], e: i32[N]\noutput y: f32[N]\n"
+        "y[t] = b[t] + d[t] + x[t] + e[t]\n"
+        "assume b[t] != 0 and d[t] != b[t] and x[t] != 1 and e[t] % 2 != 0\n"
+    )
+    b, d, x, e = (generate(spec, kind, 0).arrays[n] for n in "bdxe")
+    assert np.all((b != 0) & (d != b) & (x != 1) & (e % 2 != 0))
