@@ -212,6 +212,10 @@ def _moved(part: Expr, up: bool) -> Iterator[_Way]:
         case Op(op="eq", args=(a, b)):
             yield from ((x, y, 0) for x, y in ((_plain(b), a), (_plain(a), b)) if isinstance(x, Load))
             yield from ((x, to, 0) for x, to, _ in _solved(part) if x not in (_plain(a), _plain(b)))
+        case Op(op="ne", args=(a, b)):
+            sides = [(x, y) for x, y in ((_plain(b), a), (_plain(a), b)) if isinstance(x, Load)]
+            for x, y in sides or [(x, x) for x in walk(part) if isinstance(x, Load)]:
+                yield x, Op("add" if up else "sub", (y, _step(y)), y.dtype), 1 if up else -1
         case Op(op="le" | "lt" | "ge" | "gt" as op, args=args):
             (low, high), strict = (args if op in ("le", "lt") else args[::-1]), op in ("lt", "gt")
             if isinstance(x := _plain(high), Load):

@@ -119,7 +119,7 @@ def plan_kernel(
         g = Draft(unified, _row_roles(g, rest), least=least)
         _grid_roles(g, grid)
         g.roles |= {x: AxisPlan(x, GRID, least.get(x, 1)) for x in grid}
-    elif not g.dots and g.volume() > max(MAX_ROW, _long_step(g), BLOCK_REGISTERS if g.scans or g.least else 0):
+    elif not g.dots and g.volume() > _most(g):
         raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
     return _planned(g, name, grid, rest, _mapping(g, grid))
 
@@ -273,6 +273,14 @@ def _box_roles(g: Draft, rest: list[str], chunked: list[str]) -> None:
             room = BLOCK if x == fast else most
             room //= prod(n for y, n in sectors.items() if y != x and (y not in g.roles or g.roles[y].role != TILE))
             g.roles[x] = AxisPlan(x, LOOP, min(floor_pow2(max(1, room // volume)), ceil_pow2(g.extent(x))))
+    while g.volume() > _most(g) and (inner := [x for x in left if x != g.loop and g.tile(x) > 1]):
+        x = max(inner, key=lambda x: (x != fast, g.tile(x)))  # several long axes have the room of one
+        g.roles[x] = AxisPlan(x, LOOP, g.tile(x) // 2)
+
+
+def _most(g: Draft) -> int:
+    """Elements of the largest tile of row-wise work."""
+    return max(MAX_ROW, _long_step(g), BLOCK_REGISTERS if g.scans or g.least else 0)
 
 
 def _row_roles(g: Draft, rest: list[str]) -> dict[str, AxisPlan]:

@@ -119,3 +119,12 @@ def test_a_narrowing_that_meets_no_narrow_tensor_fails(found: dict[str, Certific
 
 def test_conditions_that_never_hold_prove_nothing(found: dict[str, Certificate]) -> None:
     assert not check(replace(found["factor"], conditions=(Const(False, DType.BOOL),))).ok
+
+
+def test_many_reads_of_an_inlined_definition() -> None:
+    text = "dim X = 6, Y = 5\ninput u: f32[X, Y]\noutput w: f32[X, Y]\n"
+    text += "def S(T, i, j) = 2 * T[i, j] + T[max(i - 1, 0), j] + 3 * T[min(i + 1, X - 1), j] + 5 * T[i, max(j - 1, 0)]"
+    text += " + 0.5 * T[i, min(j + 1, Y - 1)]\na[i: X, j: Y] = S(u, i, j)\nw[i, j] = S(a, i, j)\n"
+    _, (c,) = Inline().derive(Simplify().apply(lower(load_text(text))))
+    assert len(c.bindings) == 5 and check(c).ok
+    assert not check(replace(c, bindings=(*c.bindings[:4], c.bindings[0]))).ok

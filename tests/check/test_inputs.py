@@ -185,3 +185,14 @@ def test_a_promise_for_which_no_inputs_are_found_is_an_error(fact: str) -> None:
     spec = load_text(PROMISED.format(fact=fact))
     with pytest.raises(InputError, match="no inputs were found"):
         keep(spec, {"x": np.zeros(40), "k": np.zeros(40), "w": np.zeros(40), "b": np.zeros(40, bool)}, {})
+
+
+@pytest.mark.parametrize("kind", ["random", "zeros", "equal"])
+def test_inputs_differ_from_what_a_spec_excludes(kind: str) -> None:
+    spec = load_spec(
+        "dim N = 99\ninput b: i32[N], d: i8[N], x: f32[N], e: i32[N]\noutput y: f32[N]\n"
+        "y[t] = b[t] + d[t] + x[t] + e[t]\n"
+        "assume b[t] != 0 and d[t] != b[t] and x[t] != 1 and e[t] % 2 != 0\n"
+    )
+    b, d, x, e = (generate(spec, kind, 0).arrays[n] for n in "bdxe")
+    assert np.all((b != 0) & (d != b) & (x != 1) & (e % 2 != 0))

@@ -59,7 +59,7 @@ _MORE_ELEMENTS: Final = 4096
 _MORE_BUDGET: Final = 1 << 20
 _MORE_INPUTS: Final = 32
 _EVEN: Final = 4.0  # fewer elements than that, of equal errors, would have the norm of the sampled errors
-_MORE_ROWS: Final = (64, 64)  # the elements where errors are uneven
+_MORE_ROWS: Final = (64, 32, 16)  # rows and columns where errors are uneven; fewer for sums over pairs of all rows
 _SITE_INPUTS: Final = 4  # where few elements of a value that may cancel are found on one
 
 
@@ -230,8 +230,7 @@ def _figures(task: _Task, wanted: Sequence[Tensor]) -> dict[str, float]:
 def _extrapolated(
     task: _Task, wanted: Sequence[Tensor], whole: Spec, rows: Mapping[str, Array], count: int
 ) -> dict[str, float]:
-    """The errors on ``count`` inputs of ``whole``, which is that of ``task`` at sampled elements, maybe with shorter
-    sums.
+    """The errors on ``count`` inputs of ``whole``, ``task`` at sampled elements, maybe with shorter sums.
 
     A result that cancels, such as the excess of a kurtosis over 3, is as small as the deviation of a mean from its
     expectation, which falls with the root of the number of terms, while its error does not.  Still shorter sums show
@@ -252,8 +251,7 @@ def _extrapolated(
     grows = (kept / least) ** _GROWS
     for t in wanted:
         now, then = found[t.name], before[t.name]
-        falls = now.size * grows < then.size and now.relative > grows * then.relative
-        if falls and isfinite(now.relative):
+        if now.size * grows < then.size and now.relative > grows * then.relative and isfinite(now.relative):
             out[t.name] *= sqrt(full / kept)
     return out
 
@@ -264,10 +262,12 @@ def _of_more(task: _Task, t: Tensor) -> float:
     In a softmax of large logits, the rows whose two largest logits are close have all of it, and a few rows may have
     none of these.  Where the output itself has few rows, they may all be on one input: the largest error counts.
     """
-    alone, (inner, last) = task.alone([t.name]), _MORE_ROWS
-    count = max(1, min(_MORE_INPUTS, inner * last // max(1, volume(t.shape))))
-    chosen = sampled(alone.program, 0, inner=inner, last=last)
-    cut = shorter_sums(alone.program, chosen, _BUDGET // count, alone.most)
+    alone = task.alone([t.name])
+    count = max(1, min(_MORE_INPUTS, _MORE_ROWS[0] ** 2 // max(1, volume(t.shape))))
+    for n in _MORE_ROWS:
+        cut = shorter_sums(alone.program, sampled(alone.program, 0, n, n), _BUDGET // count, alone.most)
+        if work(cut.spec) <= _FAR * _BUDGET:
+            break
     count = max(1, min(count, _FAR * _BUDGET // work(cut.spec)))
     return _sampled(alone, [t], cut.spec, cut.rows, count)[t.name].worst
 

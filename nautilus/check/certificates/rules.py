@@ -29,8 +29,12 @@ def check(c: Certificate, seed: int = 0) -> Verdict:
     if problem:
         return Verdict("refuted", detail=problem)
     if c.rule == "inline":
-        tried = [_compare(replace(c, before=b), seed) for b in _inlined(c)]
-        return next((v for v in tried if v.ok), tried[0])
+        tried: list[Verdict] = []
+        for before in _inlined(c):
+            tried.append(_compare(replace(c, before=before), seed))
+            if tried[-1].ok:
+                return tried[-1]
+        return tried[0]
     return _compare(c, seed)
 
 
@@ -133,17 +137,21 @@ def _inline(c: Certificate) -> str:
 
 
 def _reads(e: Expr, buffer: str) -> tuple[Load, ...]:
-    return tuple(dict.fromkeys(n for n in walk(e) if isinstance(n, Load) and n.buffer == buffer))
+    """The reads of ``buffer`` in the order in which ``rewrite`` replaces them, which is that of the bindings."""
+    found: dict[Load, None] = {}
+    rewrite(e, lambda n: found.setdefault(n) if isinstance(n, Load) and n.buffer == buffer else None)
+    return tuple(found)
 
 
 def _inlined(c: Certificate) -> Iterator[Expr]:
-    """``before`` with its reads replaced by the bindings, in every order of bindings with equal names."""
+    """``before`` with its reads replaced by the bindings, in their order first, then the first four in every other."""
     names = list(dict.fromkeys(n for n, _ in c.bindings))
     choices = []
     for name in names:
         reads = _reads(c.before, name.removesuffix("[...]"))
         values = [e for n, e in c.bindings if n == name]
-        choices.append([dict(zip(reads, order, strict=True)) for order in permutations(values[:4])])
+        orders = ((*order, *values[4:]) for order in permutations(values[:4]))
+        choices.append([dict(zip(reads, order, strict=True)) for order in orders])
     for pick in product(*choices):
         table = {ld: e for part in pick for ld, e in part.items()}
         yield rewrite(c.before, lambda n, t=table: t.get(n) if isinstance(n, Load) else None)  # type: ignore[misc]

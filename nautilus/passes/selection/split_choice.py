@@ -100,7 +100,9 @@ def _split(
         # the kernel of the chunks has another name, and needs the rungs that the whole one took again
         again = ATTEMPTS if base.fallbacks != context.fallbacks else 1
         found = attempt(program, _with(context, base, cuts), _BEFORE, again)
-        if found is None or found.seconds > STEP * best.seconds:
+        if found is None:
+            continue  # shorter chunks have smaller tiles
+        if found.seconds > STEP * best.seconds:
             break  # more chunks only add partial results
         best = found
     return base if base.seconds - best.seconds < MARGIN * kernel.seconds else best

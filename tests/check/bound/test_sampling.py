@@ -127,3 +127,17 @@ def test_row_numbers_are_no_table_that_gathers_shorten() -> None:
     cut, _ = sampling.shortened(rows, {"i": (0, 1 << 20)})
     kept, _ = sampling.shortened(rows, {"i": (0, 1 << 20)}, {"T": None})
     assert cut.inputs != rows.inputs and kept.inputs == rows.inputs
+
+
+def test_more_elements_of_sums_over_pairs_stay_affordable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Terms at wanted elements are kept, so 4096 elements would have 4096 terms each."""
+    found: list[int] = []
+
+    def evaluated(task: Any, wanted: Any, whole: Spec, rows: Any, count: int) -> dict[str, sampling._Sampled]:
+        found.append(sampling.work(whole))
+        return {t.name: sampling._Sampled(1.0, 1e-7, 1e-7, 1.0) for t in wanted}
+
+    monkeypatch.setattr(sampling, "_sampled", evaluated)
+    text = "dim N = 4096\ninput x: f32[N]\noutput E: f32[N]\nE[i] = sum[j | j != i](1 / (x[i] - x[j]) ** 6)\n"
+    stated(load_text(text))
+    assert len(found) > 1 and max(found) <= 16 * sampling._BUDGET

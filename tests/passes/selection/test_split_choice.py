@@ -19,6 +19,8 @@ TALL = "dim M = 16, N = 1024, K = 16384\ninput A: f16[M, K]\ninput B: f16[N, K]\
 PRODUCT = TALL + "C[i, j] = sum[k](A[i, k] * B[j, k])\n"
 NORM = "dim B = 32, M = 1024, N = 1000\ninput X: bf16[B, M, N]\ninput w: f32[B, N]\noutput y: f32\n"
 NORM += "y = sqrt(sum[b, i, j](X[b, i, j] ** 2 * w[b, j]))\n"
+TRIPLES = "dim N = 1024\ninput A: bool[N, N]\noutput t: i32\n"
+TRIPLES += "t = sum[i, j, k | A[i, j] and A[j, k] and A[i, k]](1)\n"
 
 
 def request(text: str, **dims: int) -> Request:
@@ -50,7 +52,7 @@ def schedule_of(result: Result) -> Schedule:
     return result.context.schedule
 
 
-@pytest.mark.parametrize(("text", "op"), [(PRODUCT, "C_acc"), (NORM, "y_sum")])
+@pytest.mark.parametrize(("text", "op"), [(PRODUCT, "C_acc"), (NORM, "y_sum"), (TRIPLES, "t")])
 def test_a_long_reduction_with_few_blocks_is_split_where_that_is_faster(text: str, op: str) -> None:
     context = Context(schedule=Schedule())
     best = split_choice.choose(program(text), context)

@@ -147,12 +147,14 @@ def _put_together(b: Buffer, dim: int, steps: Sequence[str]) -> Kernel:
     """The kernel of ``b`` whose elements at each step along axis ``dim`` are those of a tensor of ``steps``."""
     axes = [f"i{n}" for n in range(len(b.shape))]
     index = tuple(Var(x, DType.I32) for x in axes)
-    read = [Load(name, _without(index, dim), b.dtype, b.span) for name in steps]
     compute = b.dtype.compute
-    values: list[Expr] = [ld if b.dtype is compute else Op("cast", (ld,), compute) for ld in read]
-    *first, value = values
-    for n, load in reversed(list(enumerate(first))):
-        value = Op("select", (calc("eq", index[dim], integer(n)), load, value), value.dtype)
+    elements: list[Expr] = []
+    for name in steps:
+        load = Load(name, _without(index, dim), b.dtype, b.span)
+        elements.append(load if b.dtype is compute else Op("cast", (load,), compute))
+    value = elements[-1]
+    for n, element in reversed(list(enumerate(elements[:-1]))):
+        value = Op("select", (calc("eq", index[dim], integer(n)), element, value), value.dtype)
     body: tuple[Stmt, ...] = (Store(b.name, index, value),)
     for x, size in reversed(list(zip(axes, b.shape, strict=True))):
         body = (Loop(x, integer(0), extent_expr(size), Kind.PAR, body),)
