@@ -6,8 +6,9 @@ runtime sizes.  It is right at every size at which its facts hold, and most vari
 
 1. The planner plans the spec at a few fixed sizes (:data:`PLANNED`).  Each schedule that it finds is applied to the
    spec with runtime sizes.  Where it is refused there, because the program has other definitions at small sizes, the
-   spec is planned with runtime sizes which have the small ones as bounds.  The planner also plans the spec with
-   runtime sizes under other bounds (:mod:`.size_facts`).
+   spec is planned with runtime sizes which have the small ones as bounds; at large sizes, the kernels that both
+   programs have take the plans of the refused schedule.  The planner also plans the spec with runtime sizes under
+   other bounds (:mod:`.size_facts`).
 2. The cost model predicts every variant on a grid of sizes (:data:`GRID`), and :mod:`.dispatch_tree` makes a tree.
 3. Where rows are whole vectors only at some sizes, and the kernels differ under that fact, the first two steps are done
    again under it; the launcher tests first whether it holds.
@@ -28,7 +29,7 @@ from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Op, Param, Reduce, walk
 from nautilus.core.index.sizes import MAX_DIM, NOMINAL
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.schedule.dispatch import Dispatch, Divided, SizeFact, leaves, renumbered
 from nautilus.frontend.sizes import holds, nearest, samples
 from nautilus.frontend.spec import Dim, Spec
@@ -41,7 +42,7 @@ from nautilus.passes.selection.dispatch_tree import SAVES, Candidate, Point, Pre
 
 VARIED = 3  # dims whose sizes vary
 #: number of varied dims -> sizes for which the planner makes schedules, along each of them
-PLANNED = {1: (1, 16, 64, 256, 1024, 4096, 16384), 2: (16, 256, 4096), 3: (16, 2048)}
+PLANNED = {1: (1, 16, 64, 256, 1024, 4096, 16384, 65536), 2: (16, 256, 4096), 3: (16, 2048)}
 FEW = 1024  # up to this size of one varied dim, it also does between two sizes whose schedules differ
 LONE = (1, 4096)  # sizes for which it makes schedules beside those, of two varied dims in either order
 #: number of varied dims -> sizes at which variants are compared, along each of them
@@ -261,7 +262,11 @@ def _candidates(general: Result, schedules: _Schedules, facts: tuple[SizeFact, .
             except REFUSED:
                 tried = plan
         refused.append((tried, _below(schedules.spec, sizes)))
-        return None
+        own = None if refused[-1][1] or tried is None else _grafted(first.schedule, tried)
+        try:
+            return None if own is None else compiled(begin + name, own, made_for=sizes)
+        except REFUSED:
+            return None
 
     def bounded() -> Iterator[Candidate | None]:
         """The plans at runtime sizes under the bounds of the refused ones.  Of one plan, the largest bounds suffice."""
@@ -291,6 +296,22 @@ def _candidates(general: Result, schedules: _Schedules, facts: tuple[SizeFact, .
         *(made(f"{begin}{d.name}_to_{f.most}", (f,)) for d in short for f in size_facts.bounds(d)),
     ]
     yield from (c for c in others if c is not None)
+
+
+def _grafted(own: Schedule, other: Schedule) -> Schedule | None:
+    """``own`` with the plans that ``other`` has for kernels of the same definitions and axes; None without any."""
+    plans = {k.name: k for k in other.kernels}
+
+    def same(k: KernelPlan) -> bool:
+        o = plans.get(k.name)
+        return o is not None and (o.ops, o.phases) == (k.ops, k.phases) and _axes(o) == _axes(k)
+
+    made = replace(own, kernels=tuple(plans[k.name] if same(k) else k for k in own.kernels))
+    return None if made == own else made
+
+
+def _axes(plan: KernelPlan) -> list[tuple[str, str]]:
+    return [(a.name, a.role) for a in plan.axes]
 
 
 def _below(spec: Spec, sizes: Point) -> tuple[SizeFact, ...]:
