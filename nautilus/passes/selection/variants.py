@@ -112,7 +112,7 @@ def _sized(
     families = [(), *([divisors] if divisors else [])]
     candidates, members = list[Candidate](), list[list[int]]()
     for facts in families:
-        found = [c for c in _candidates(general, schedules, facts) if not any(d.has(c) for d in without)]
+        found = [c for c in _Family(general, schedules, facts).candidates() if not any(d.has(c) for d in without)]
         members.append([*range(len(candidates), len(candidates) + len(found))])
         candidates += found
     if len(candidates) < 2:
@@ -220,82 +220,88 @@ class _Schedules:
 REFUSED = (ScheduleError, UnsupportedError, TargetLimitError, DiagnosticError)  # the plan needs fixed sizes
 
 
-def _candidates(general: Result, schedules: _Schedules, facts: tuple[SizeFact, ...]) -> Iterator[Candidate]:
+class _Family:
     """The variants under ``facts``, no two of one schedule; the first one is for all sizes at which they hold."""
-    assert general.context.schedule is not None
-    begin = f"{ALIGNED}_" if facts else ""
-    seen = list[tuple[Schedule, tuple[SizeFact, ...]]]()
-    refused = list[tuple[Schedule | None, tuple[SizeFact, ...]]]()
 
-    def compiled(
-        name: str, schedule: Schedule | None, more: tuple[SizeFact, ...] = (), made_for: Point | None = None
+    def __init__(self, general: Result, schedules: _Schedules, facts: tuple[SizeFact, ...]) -> None:
+        assert general.context.schedule is not None
+        self.general, self.schedules, self.facts = general, schedules, facts
+        self.begin = f"{ALIGNED}_" if facts else ""
+        self.first: Candidate | None = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
+        self.seen: list[tuple[Schedule, tuple[SizeFact, ...]]] = [] if facts else [(general.context.schedule, ())]
+        self.refused = list[tuple[Schedule | None, tuple[SizeFact, ...]]]()
+        if facts:
+            self.first = self._made(ALIGNED)
+            if self.first is not None and self.first.module.kernels == general.modules[MA_TILE.name].kernels:
+                self.first = None  # no access is wider
+
+    def candidates(self) -> Iterator[Candidate]:
+        """All of them; none where ``facts`` change nothing."""
+        if self.first is None:
+            return
+        yield self.first
+        rules = (size_facts.read_again, size_facts.whole_rows, size_facts.chunked_scans)
+        rows = frozenset[str]().union(*(rule(self.first.module) for rule in rules))
+        short = [d for d in varied(self.schedules.spec) if d.name in rows]
+        others = [
+            *(self._fixed(self.first, name, sizes) for name, sizes in self.schedules.points()),
+            *self._bounded(),
+            *(self._made(f"{self.begin}{d.name}_to_{f.most}", (f,)) for d in short for f in size_facts.bounds(d)),
+        ]
+        yield from (c for c in others if c is not None)
+
+    def _compiled(
+        self, name: str, schedule: Schedule | None, more: tuple[SizeFact, ...] = (), made_for: Point | None = None
     ) -> Candidate | None:
-        assumed = (*facts, *more)
-        result = schedules.compile_one(replace(schedules.plain, schedule=schedule, assumed=assumed))
+        assumed = (*self.facts, *more)
+        result = self.schedules.compile_one(replace(self.schedules.plain, schedule=schedule, assumed=assumed))
         own, module = result.context.schedule, result.modules[MA_TILE.name]
-        if own is None or any(own == other and set(f) <= set(assumed) for other, f in seen):
+        if own is None or any(own == other and set(f) <= set(assumed) for other, f in self.seen):
             return None
-        check_resources(module, replace(result.context, fallbacks=general.context.fallbacks))
-        seen.append((own, assumed))
+        check_resources(module, replace(result.context, fallbacks=self.general.context.fallbacks))
+        self.seen.append((own, assumed))
         return Candidate(name, own, module, assumed, made_for or {})
 
-    def made(name: str, more: tuple[SizeFact, ...] = ()) -> Candidate | None:
+    def _made(self, name: str, more: tuple[SizeFact, ...] = ()) -> Candidate | None:
+        """The plan at runtime sizes under the facts ``more``."""
         try:
-            return compiled(name, None, more)
+            return self._compiled(name, None, more)
         except REFUSED:
             return None
 
-    def fixed(name: str, sizes: Point) -> Candidate | None:
+    def _fixed(self, first: Candidate, name: str, sizes: Point) -> Candidate | None:
         """A plan that is refused at runtime sizes may be refused at fixed ones too, where another one follows.
 
         It is refused as well where the program has other definitions at these sizes.
         """
         tried: Schedule | None = None
         for until in (SCALAR.name, MA_TILE.name):
-            plan = schedules.fixed(name, sizes, until)
-            if any(plan == s and set(f) <= set(facts) for s, f in seen):
+            plan = self.schedules.fixed(name, sizes, until)
+            if any(plan == s and set(f) <= set(self.facts) for s, f in self.seen):
                 return None
             if plan is None or plan == tried:
                 break
             try:
-                return compiled(begin + name, plan, made_for=sizes)
+                return self._compiled(self.begin + name, plan, made_for=sizes)
             except REFUSED:
                 tried = plan
-        refused.append((tried, _below(schedules.spec, sizes)))
-        own = None if refused[-1][1] or tried is None else _grafted(first.schedule, tried)
+        below = _below(self.schedules.spec, sizes)
+        self.refused.append((tried, below))
+        own = None if below or tried is None else _grafted(first.schedule, tried)
         try:
-            return None if own is None else compiled(begin + name, own, made_for=sizes)
+            return None if own is None else self._compiled(self.begin + name, own, made_for=sizes)
         except REFUSED:
             return None
 
-    def bounded() -> Iterator[Candidate | None]:
+    def _bounded(self) -> Iterator[Candidate | None]:
         """The plans at runtime sizes under the bounds of the refused ones.  Of one plan, the largest bounds suffice."""
         known = list[Schedule | None]()
-        for plan, more in reversed(refused):
+        for plan, more in reversed(self.refused):
             most = {f.size: f.most for f in more}
-            legal = all(f.multiple <= (most.get(f.size) or f.multiple) for f in facts)
+            legal = all(f.multiple <= (most.get(f.size) or f.multiple) for f in self.facts)
             if more and legal and (plan is None or plan not in known):
                 known.append(plan)
-                yield made(begin + "_".join(f"{f.size}_to_{f.most}" for f in more), more)
-
-    first = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
-    if facts:
-        found = made(ALIGNED)
-        if found is None or found.module.kernels == general.modules[MA_TILE.name].kernels:  # no access is wider
-            return
-        first = found
-    else:
-        seen.append((first.schedule, ()))
-    yield first
-    rules = (size_facts.read_again, size_facts.whole_rows, size_facts.chunked_scans)
-    rows = frozenset[str]().union(*(rule(first.module) for rule in rules))
-    short = [d for d in varied(schedules.spec) if d.name in rows]
-    others = [
-        *(fixed(name, sizes) for name, sizes in schedules.points()),
-        *bounded(),
-        *(made(f"{begin}{d.name}_to_{f.most}", (f,)) for d in short for f in size_facts.bounds(d)),
-    ]
-    yield from (c for c in others if c is not None)
+                yield self._made(self.begin + "_".join(f"{f.size}_to_{f.most}" for f in more), more)
 
 
 def _grafted(own: Schedule, other: Schedule) -> Schedule | None:
