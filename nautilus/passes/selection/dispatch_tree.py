@@ -8,6 +8,7 @@ the cost of the sum of the logarithms of all times, and :data:`SAVES` for each t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from math import exp, inf, log
 from typing import Protocol, TypeAlias
 
@@ -32,13 +33,14 @@ Point: TypeAlias = "Mapping[str, int]"  # sizes of the varied dims
 class Candidate:
     """A schedule that is legal at every size at which ``assumed`` holds.
 
-    ``name``: the sizes for which the planner made it.
+    ``name``: the sizes for which the planner made it, ``made_for`` as numbers; empty for ranges of sizes.
     """
 
     name: str
     schedule: Schedule
     module: MemModule
     assumed: tuple[SizeFact, ...] = ()
+    made_for: Point = field(default_factory=dict)
 
     def holds(self, sizes: Point) -> bool:
         """Whether the variant is legal at ``sizes``."""

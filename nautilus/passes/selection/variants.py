@@ -5,13 +5,16 @@ need large tiles, and a short row stays in registers.  A *variant* is the whole 
 runtime sizes.  It is right at every size at which its facts hold, and most variants have none.
 
 1. The planner plans the spec at a few fixed sizes (:data:`PLANNED`).  Each schedule that it finds is applied to the
-   spec with runtime sizes; one that is refused there is dropped.  The planner also plans the spec with runtime sizes
-   under bounds (:mod:`.size_facts`).
+   spec with runtime sizes.  Where it is refused there, because the program has other definitions at small sizes, the
+   spec is planned with runtime sizes which have the small ones as bounds; at large sizes, the kernels that both
+   programs have take the plans of the refused schedule.  The planner also plans the spec with runtime sizes under
+   other bounds (:mod:`.size_facts`).
 2. The cost model predicts every variant on a grid of sizes (:data:`GRID`), and :mod:`.dispatch_tree` makes a tree.
 3. Where rows are whole vectors only at some sizes, and the kernels differ under that fact, the first two steps are done
    again under it; the launcher tests first whether it holds.
 
-All dims beyond the first :data:`VARIED` have their nominal sizes meanwhile.
+The sizes of at most :data:`VARIED` dims vary (:func:`varied`).  All other dims have their nominal sizes meanwhile, or
+those that facts such as ``assume B1 == B + 1`` demand.
 """
 
 from __future__ import annotations
@@ -19,14 +22,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from math import lcm
+from math import inf, isqrt, lcm
 
 from nautilus.core.errors import AssemblerError, DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
+from nautilus.core.expr.conditions import conjuncts
+from nautilus.core.expr.nodes import Op, Param, Reduce, walk
 from nautilus.core.index.sizes import MAX_DIM, NOMINAL
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.schedule.dispatch import Dispatch, Divided, SizeFact, leaves, renumbered
-from nautilus.frontend.sizes import holds, nearest
+from nautilus.frontend.sizes import holds, nearest, samples
 from nautilus.frontend.spec import Dim, Spec
 from nautilus.passes.attempts import check_resources
 from nautilus.passes.compilation import Prediction, Refusal, Request, Result, Variant, Variants
@@ -37,10 +42,12 @@ from nautilus.passes.selection.dispatch_tree import SAVES, Candidate, Point, Pre
 
 VARIED = 3  # dims whose sizes vary
 #: number of varied dims -> sizes for which the planner makes schedules, along each of them
-PLANNED = {1: (16, 64, 256, 1024, 4096, 16384), 2: (16, 256, 4096), 3: (16, 2048)}
+PLANNED = {1: (1, 16, 64, 256, 1024, 4096, 16384, 65536), 2: (16, 256, 4096), 3: (16, 2048)}
+FEW = 1024  # up to this size of one varied dim, it also does between two sizes whose schedules differ
+LONE = (1, 4096)  # sizes for which it makes schedules beside those, of two varied dims in either order
 #: number of varied dims -> sizes at which variants are compared, along each of them
 GRID = {
-    1: (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 1 << 20),
+    1: (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 1 << 20),
     2: (1, 16, 64, 256, 2048, 16384),
     3: (1, 32, 512, 8192),
 }
@@ -85,7 +92,7 @@ def find(request: Request, general: Result, compile_one: Compile, without: Colle
     spec: Spec | None = general.modules.get("spec")
     if request.variants < 2 or spec is None or request.schedule is not None or general.context.schedule is None:
         return None
-    sized = None if general.tuned or not spec.launch_dims else _sized(request, general, spec, compile_one, without)
+    sized = None if general.tuned or not varied(spec) else _sized(request, general, spec, compile_one, without)
     whole = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
     own = _unaligned(request, spec, whole.module.name, compile_one)
     if own is None:
@@ -100,18 +107,20 @@ def _sized(
 ) -> Variants | None:
     """The variants by sizes; None where one schedule serves all of them."""
     schedules = _Schedules(replace(request, refused=general.refused), spec, compile_one)
-    divisors = size_facts.whole_vectors(spec)
+    names = {d.name for d in varied(spec)}
+    divisors = tuple(f for f in size_facts.whole_vectors(spec) if f.size in names)
     families = [(), *([divisors] if divisors else [])]
     candidates, members = list[Candidate](), list[list[int]]()
     for facts in families:
-        found = [c for c in _candidates(general, schedules, facts) if not any(d.has(c) for d in without)]
+        found = [c for c in _Family(general, schedules, facts).candidates() if not any(d.has(c) for d in without)]
         members.append([*range(len(candidates), len(candidates) + len(found))])
         candidates += found
     if len(candidates) < 2:
         return None
     times = Predicted(candidates, request.arch)
+    members = [_better(times, m) for m in members]
     points = [*_points(spec, _grids(spec, GRID, candidates))]
-    bounds = {d.name: d.bound or MAX_DIM for d in spec.launch_dims[:VARIED]}
+    bounds = {d.name: d.bound or MAX_DIM for d in varied(spec)}
     chosen = kept(times, points, 0, members[0][1:], request.variants)
     tree = decision_tree(times, points, chosen, bounds)
     if divisors and members[1]:
@@ -123,6 +132,19 @@ def _sized(
     made = tuple(_variant(candidates[n], candidates[0].module.name) for n in used)
     rows = tuple(Prediction(p, tuple(times.of(n, p) for n in used), times.of(0, p)) for p in points)
     return Variants(made, tree, rows)
+
+
+def _better(times: Predicted, members: Sequence[int]) -> list[int]:
+    """The first of ``members`` and those that are faster than it at the sizes for which they were made.
+
+    Where one is faster at other sizes alone, the planner would have found it there if the difference were certain.
+    """
+    found = [*members[:1]]
+    for n in members[1:]:
+        made_for = times.candidates[n].made_for
+        if not made_for or not times.of(members[0], made_for) <= times.of(n, made_for) < inf:
+            found.append(n)
+    return found
 
 
 def _divided(
@@ -141,6 +163,10 @@ def _divided(
     return Divided(tuple(by.items()), decision_tree(times, points, own, bounds), tree)
 
 
+def _name(sizes: Point) -> str:
+    return "_".join(f"{dim}{size}" for dim, size in sizes.items())
+
+
 def _variant(c: Candidate, name: str) -> Variant:
     return Variant(c.name, c.schedule, replace(c.module, name=f"{name}_{c.name}"), c.assumed)
 
@@ -155,8 +181,25 @@ class _Schedules:
 
     def points(self) -> Iterator[tuple[str, Point]]:
         """The sizes, with their names."""
-        for sizes in _points(self.spec, _grids(self.spec, PLANNED)):
-            yield "_".join(f"{dim}{size}" for dim, size in sizes.items()), sizes
+        grids = [_grids(self.spec, PLANNED)]
+        if len(grids[0]) == 2:
+            (a, b), (one, many) = varied(self.spec), LONE
+            grids += ({a.name: _steps(a, [x]), b.name: _steps(b, [y])} for x, y in ((one, many), (many, one)))
+        before: Point = {}
+        for sizes in (p for g in grids for p in _points(self.spec, g)):
+            yield from self._between(before, sizes)
+            yield _name(sizes), sizes
+            before = sizes
+
+    def _between(self, low: Point, high: Point) -> Iterator[tuple[str, Point]]:
+        """The size of the only varied dim in the middle between two small ones whose schedules differ."""
+        if len(high) != 1 or len(low) != 1 or max(high.values()) > FEW:
+            return
+        first, last = (self.fixed(_name(x), x, SCALAR.name) for x in (low, high))
+        (dim,) = varied(self.spec)
+        middle = nearest(dim, isqrt(low[dim.name] * high[dim.name]))
+        if first != last and low[dim.name] < middle < high[dim.name]:
+            yield from ((_name(p), p) for p in _points(self.spec, {dim.name: [middle]}))
 
     def fixed(self, name: str, sizes: Point, until: str) -> Schedule | None:
         """The schedule at ``sizes``, of a compilation to the end of stage ``until``, which must not refuse it."""
@@ -165,8 +208,8 @@ class _Schedules:
         return self.found[name, until]
 
     def _made(self, sizes: Point, until: str) -> Schedule | None:
-        rest = {d.name: nearest(d, NOMINAL) for d in self.spec.launch_dims if d.name not in sizes}
-        dims = {**self.plain.dims, **rest, **sizes}
+        launched = {d.name for d in self.spec.launch_dims}
+        dims = self.plain.dims | {n: x for n, x in _all_sizes(self.spec, sizes).items() if n in launched}
         fixed = replace(self.plain, dims=dims, keep_runtime=False, verified=False, until=until)
         try:
             return self.compile_one(fixed).context.schedule
@@ -177,58 +220,110 @@ class _Schedules:
 REFUSED = (ScheduleError, UnsupportedError, TargetLimitError, DiagnosticError)  # the plan needs fixed sizes
 
 
-def _candidates(general: Result, schedules: _Schedules, facts: tuple[SizeFact, ...]) -> Iterator[Candidate]:
+class _Family:
     """The variants under ``facts``, no two of one schedule; the first one is for all sizes at which they hold."""
-    assert general.context.schedule is not None
-    begin = f"{ALIGNED}_" if facts else ""
-    seen = list[tuple[Schedule, tuple[SizeFact, ...]]]()
 
-    def compiled(name: str, schedule: Schedule | None, more: tuple[SizeFact, ...] = ()) -> Candidate | None:
-        assumed = (*facts, *more)
-        result = schedules.compile_one(replace(schedules.plain, schedule=schedule, assumed=assumed))
+    def __init__(self, general: Result, schedules: _Schedules, facts: tuple[SizeFact, ...]) -> None:
+        assert general.context.schedule is not None
+        self.general, self.schedules, self.facts = general, schedules, facts
+        self.begin = f"{ALIGNED}_" if facts else ""
+        self.first: Candidate | None = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
+        self.seen: list[tuple[Schedule, tuple[SizeFact, ...]]] = [] if facts else [(general.context.schedule, ())]
+        self.refused = list[tuple[Schedule | None, tuple[SizeFact, ...]]]()
+        if facts:
+            self.first = self._made(ALIGNED)
+            if self.first is not None and self.first.module.kernels == general.modules[MA_TILE.name].kernels:
+                self.first = None  # no access is wider
+
+    def candidates(self) -> Iterator[Candidate]:
+        """All of them; none where ``facts`` change nothing."""
+        if self.first is None:
+            return
+        yield self.first
+        rules = (size_facts.read_again, size_facts.whole_rows, size_facts.chunked_scans)
+        rows = frozenset[str]().union(*(rule(self.first.module) for rule in rules))
+        short = [d for d in varied(self.schedules.spec) if d.name in rows]
+        others = [
+            *(self._fixed(self.first, name, sizes) for name, sizes in self.schedules.points()),
+            *self._bounded(),
+            *(self._made(f"{self.begin}{d.name}_to_{f.most}", (f,)) for d in short for f in size_facts.bounds(d)),
+        ]
+        yield from (c for c in others if c is not None)
+
+    def _compiled(
+        self, name: str, schedule: Schedule | None, more: tuple[SizeFact, ...] = (), made_for: Point | None = None
+    ) -> Candidate | None:
+        assumed = (*self.facts, *more)
+        result = self.schedules.compile_one(replace(self.schedules.plain, schedule=schedule, assumed=assumed))
         own, module = result.context.schedule, result.modules[MA_TILE.name]
-        if own is None or any(own == other and set(f) <= set(assumed) for other, f in seen):
+        if own is None or any(own == other and set(f) <= set(assumed) for other, f in self.seen):
             return None
-        check_resources(module, replace(result.context, fallbacks=general.context.fallbacks))
-        seen.append((own, assumed))
-        return Candidate(name, own, module, assumed)
+        check_resources(module, replace(result.context, fallbacks=self.general.context.fallbacks))
+        self.seen.append((own, assumed))
+        return Candidate(name, own, module, assumed, made_for or {})
 
-    def made(name: str, more: tuple[SizeFact, ...] = ()) -> Candidate | None:
+    def _made(self, name: str, more: tuple[SizeFact, ...] = ()) -> Candidate | None:
+        """The plan at runtime sizes under the facts ``more``."""
         try:
-            return compiled(name, None, more)
+            return self._compiled(name, None, more)
         except REFUSED:
             return None
 
-    def fixed(name: str, sizes: Point) -> Candidate | None:
-        """A plan that is refused at runtime sizes may be refused at fixed ones too, where another one follows."""
+    def _fixed(self, first: Candidate, name: str, sizes: Point) -> Candidate | None:
+        """A plan that is refused at runtime sizes may be refused at fixed ones too, where another one follows.
+
+        It is refused as well where the program has other definitions at these sizes.
+        """
         tried: Schedule | None = None
         for until in (SCALAR.name, MA_TILE.name):
-            plan = schedules.fixed(name, sizes, until)
-            if plan is None or plan == tried or any(plan == s for s, _ in seen):
+            plan = self.schedules.fixed(name, sizes, until)
+            if any(plan == s and set(f) <= set(self.facts) for s, f in self.seen):
                 return None
+            if plan is None or plan == tried:
+                break
             try:
-                return compiled(begin + name, plan)
+                return self._compiled(self.begin + name, plan, made_for=sizes)
             except REFUSED:
                 tried = plan
-        return None
+        below = _below(self.schedules.spec, sizes)
+        self.refused.append((tried, below))
+        own = None if below or tried is None else _grafted(first.schedule, tried)
+        try:
+            return None if own is None else self._compiled(self.begin + name, own, made_for=sizes)
+        except REFUSED:
+            return None
 
-    first = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
-    if facts:
-        found = made(ALIGNED)
-        if found is None or found.module.kernels == general.modules[MA_TILE.name].kernels:  # no access is wider
-            return
-        first = found
-    else:
-        seen.append((first.schedule, ()))
-    yield first
-    rules = (size_facts.read_again, size_facts.whole_rows, size_facts.chunked_scans)
-    rows = frozenset[str]().union(*(rule(first.module) for rule in rules))
-    short = [d for d in schedules.spec.launch_dims[:VARIED] if d.name in rows]
-    others = [
-        *(fixed(name, sizes) for name, sizes in schedules.points()),
-        *(made(f"{begin}{d.name}_to_{f.most}", (f,)) for d in short for f in size_facts.bounds(d)),
-    ]
-    yield from (c for c in others if c is not None)
+    def _bounded(self) -> Iterator[Candidate | None]:
+        """The plans at runtime sizes under the bounds of the refused ones.  Of one plan, the largest bounds suffice."""
+        known = list[Schedule | None]()
+        for plan, more in reversed(self.refused):
+            most = {f.size: f.most for f in more}
+            legal = all(f.multiple <= (most.get(f.size) or f.multiple) for f in self.facts)
+            if more and legal and (plan is None or plan not in known):
+                known.append(plan)
+                yield self._made(self.begin + "_".join(f"{f.size}_to_{f.most}" for f in more), more)
+
+
+def _grafted(own: Schedule, other: Schedule) -> Schedule | None:
+    """``own`` with the plans that ``other`` has for kernels of the same definitions and axes; None without any."""
+    plans = {k.name: k for k in other.kernels}
+
+    def same(k: KernelPlan) -> bool:
+        o = plans.get(k.name)
+        return o is not None and (o.ops, o.phases) == (k.ops, k.phases) and _axes(o) == _axes(k)
+
+    made = replace(own, kernels=tuple(plans[k.name] if same(k) else k for k in own.kernels))
+    return None if made == own else made
+
+
+def _axes(plan: KernelPlan) -> list[tuple[str, str]]:
+    return [(a.name, a.role) for a in plan.axes]
+
+
+def _below(spec: Spec, sizes: Point) -> tuple[SizeFact, ...]:
+    """Those of ``sizes`` as bounds that are below the nominal ones."""
+    dims = {d.name: d for d in varied(spec)}
+    return tuple(SizeFact(n, size) for n, size in sizes.items() if size < nearest(dims[n], NOMINAL))
 
 
 def _grids(
@@ -236,13 +331,13 @@ def _grids(
     divisors: Mapping[str, int] | None = None,
 ) -> dict[str, list[int]]:  # fmt: skip
     """The allowed sizes of the varied dims that are nearest to ``sizes`` and to the bounds of ``candidates``."""
-    varied = spec.launch_dims[:VARIED]
+    dims = varied(spec)
     found = dict[str, list[int]]()
-    for d in varied:
+    for d in dims:
         by = (divisors or {}).get(d.name, 1)
         dim = replace(d, multiple=lcm(by, d.multiple))
         own = {f.most for c in candidates for f in c.assumed if f.size == d.name and f.most is not None}
-        found[d.name] = _steps(dim, [*sizes[len(varied)], *own])
+        found[d.name] = _steps(dim, [*sizes[len(dims)], *own])
     return found
 
 
@@ -250,9 +345,35 @@ def _points(spec: Spec, grids: Mapping[str, Sequence[int]]) -> Iterator[Point]:
     """The sizes of ``grids`` that the facts of ``spec`` allow."""
     for found in product(*grids.values()):
         here = dict(zip(grids, found, strict=True))
-        known = {d.name: nearest(d, NOMINAL) for d in spec.runtime_dims} | here
+        known = _all_sizes(spec, here)
         if all(holds(f, known) is not False for f in spec.facts):
             yield here
+
+
+def _all_sizes(spec: Spec, given: Point) -> dict[str, int]:
+    """The sizes ``given``, and for each other runtime dim one near its nominal size that fits them."""
+    return samples([replace(d, sample=given.get(d.name)) for d in spec.runtime_dims], spec.facts, NOMINAL)
+
+
+def varied(spec: Spec) -> tuple[Dim, ...]:
+    """The dims whose sizes vary: the first ones that an axis has and that no equation with earlier ones gives.
+
+    A dim that no axis has is the number of rows of a tensor that is read at computed places; no schedule depends on it.
+    """
+    axes = [a for d in spec.definitions for a in d.axes]
+    axes += [a for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes]
+    names = {a.extent.name for a in axes if isinstance(a.extent, Param)} - {*_given_by_others(spec)}
+    return tuple(d for d in spec.launch_dims if d.name in names)[:VARIED]
+
+
+def _given_by_others(spec: Spec) -> Iterator[str]:
+    """The last dim of each fact that equates sums and products of several runtime sizes."""
+    late = [d.name for d in spec.runtime_dims]
+    for part in (c for f in spec.facts if not f.promised for c in conjuncts(f.condition)):
+        used = {n.name for n in walk(part) if isinstance(n, Param)}
+        ops = {n.op for e in getattr(part, "args", ()) for n in walk(e) if isinstance(n, Op)}
+        if isinstance(part, Op) and part.op == "eq" and len(used) > 1 and ops <= {"add", "sub", "mul"}:
+            yield max((n for n in used if n in late), key=late.index)
 
 
 def _steps(dim: Dim, sizes: Sequence[int]) -> list[int]:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from nautilus.core.errors import AssemblerError, InternalError, TargetLimitError
 from nautilus.core.index.sizes import MAX_DIM
+from nautilus.core.schedule import Schedule
 from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold, chosen, leaves
 from nautilus.cost.model import estimate
 from nautilus.cuda.host.choice import Choice, check_dispatch
@@ -80,7 +82,7 @@ def product() -> tuple[Request, Result]:
 
 @pytest.fixture(scope="module")
 def found(product: tuple[Request, Result]) -> Variants:
-    made = find(*product, compile_file)
+    made = find(*product, compile_variant)
     assert made is not None
     return made
 
@@ -105,7 +107,7 @@ def test_a_variant_that_failed_is_left_out(product: tuple[Request, Result], foun
     failed = found.all[0]
     kernel = next(k.name for k in failed.module.kernels if k.name in {p.name for p in failed.schedule.kernels})
     assert not [*dropped_by(failed, f"other.{kernel}")]
-    again = find(*product, compile_file, [*dropped_by(failed, f"{failed.module.name}.{kernel}")])
+    again = find(*product, compile_variant, [*dropped_by(failed, f"{failed.module.name}.{kernel}")])
     assert again is None or failed.name not in [v.name for v in again.all]
 
 
@@ -167,12 +169,12 @@ def test_kernels_that_are_the_same_for_whole_vectors_have_no_variants_for_them()
 )
 def test_no_variants(text: str, more: dict[str, Any]) -> None:
     made = request(text, **more)
-    assert find(made, compile_file(made), compile_file) is None
+    assert find(made, compile_file(made), compile_variant) is None
 
 
 def test_no_variants_beside_a_given_schedule(product: tuple[Request, Result]) -> None:
     given = request(PRODUCT, schedule=product[1].context.schedule)
-    assert find(given, product[1], compile_file) is None
+    assert find(given, product[1], compile_variant) is None
 
 
 def test_points_keep_the_facts() -> None:
@@ -182,8 +184,85 @@ def test_points_keep_the_facts() -> None:
     assert points and all(p["M"] <= p["N"] and p["N"] % 8 == 0 for p in points)
 
 
+PACKED = """
+dim T = runtime <= 65536, B = runtime <= 512, B1 = runtime <= 513, Pages = runtime
+assume B1 == B + 1
+input X: f16[Pages, 64]
+input page: i32[T]
+input indptr: i32[B1]
+output Y: f32[B, 64]
+Y[b: B, d] = sum[t: indptr[b] .. indptr[b + 1]](X[page[t], d])
+"""
+
+
+def test_sizes_that_facts_give_and_rows_that_no_axis_counts_do_not_vary() -> None:
+    spec = compile_file(request(PACKED, until="spec")).modules["spec"]
+    assert [d.name for d in variants.varied(spec)] == ["T", "B"]
+    points = [*variants._points(spec, variants._grids(spec, variants.GRID))]
+    assert {"T": 16384, "B": 1} in points
+    assert variants._all_sizes(spec, {"T": 16, "B": 64}) == {"T": 16, "B": 64, "B1": 65, "Pages": 4096}
+
+
+@pytest.mark.parametrize(
+    ("last", "planned"),
+    [
+        pytest.param(64, [1, 4, 16, 64, 256, 1024, 4096, 16384], id="several schedules for few rows"),
+        pytest.param(4096, [1, 16, 64, 256, 1024, 4096, 16384], id="one"),
+    ],
+)
+def test_sizes_between_two_with_other_schedules_are_planned(last: int, planned: list[int]) -> None:
+    """One schedule serves 1, another one 16 to 64, and the last one all others; or one serves all up to 4096."""
+    made = request(PRODUCT)
+    spec = compile_file(replace(made, until="spec")).modules["spec"]
+
+    def compile_one(one: Request) -> Any:
+        own = Schedule(batch_invariant=one.dims["M"] > 4 and last == 64)
+        return SimpleNamespace(context=SimpleNamespace(schedule=own))
+
+    found = variants._Schedules(made, spec, compile_one)
+    assert [p["M"] for _, p in found.points()] == planned
+
+
+COUNTS = """
+dim T = runtime <= 131072, K = 8, E = 256
+input id: i32[T, K]
+output C: i32[E]
+C[e: E] = sum[t, k | id[t, k] == e](1)
+"""
+
+
+def test_a_schedule_that_other_definitions_refuse_is_made_again_under_bounds() -> None:
+    given = request(COUNTS)
+    general = compile_file(given)
+    found = find(given, general, compile_variant)
+    assert found is not None
+    few = found.sized[chosen(found.dispatch, {"T": 1})]
+    assert [f.size for f in few.assumed] == ["T"] and few.assumed[0].holds(1)
+    at = estimate(at_sizes(general.modules["ma-tile"], {"T": 1}), "sm_90a").seconds
+    assert estimate(at_sizes(few.module, {"T": 1}), "sm_90a").seconds < 0.5 * at
+    assert not found.sized[chosen(found.dispatch, {"T": 131072})].assumed
+
+
+def test_kernels_that_a_refused_schedule_has_too_take_its_plans(product: tuple[Request, Result]) -> None:
+    own = product[1].context.schedule
+    assert own is not None
+    (kernel,) = own.kernels
+    other = replace(kernel, mapping=replace(kernel.mapping, min_blocks=7))
+    beside = replace(own, kernels=(replace(kernel, name="windows", ops=("windows",)), other))
+    assert variants._grafted(own, beside) == replace(own, kernels=(other,))
+    assert variants._grafted(own, replace(beside, kernels=(replace(other, axes=other.axes[:-1]),))) is None
+
+
+def test_a_variant_is_faster_than_the_first_one_where_it_was_made() -> None:
+    points: tuple[dict[str, int], ...] = ({}, {"M": 1}, {"M": 64}, {"M": 1 << 20})
+    candidates = tuple(SimpleNamespace(made_for=p) for p in points)
+    given = Given(lambda M: 10, lambda M: 11 if M < 9 else 1, lambda M: 9, lambda M: float("inf"))
+    given.candidates = candidates
+    assert variants._better(given, [0, 1, 2, 3]) == [0, 2, 3]  # type: ignore[arg-type]
+
+
 def test_the_text_has_every_variant_and_one_launcher(product: tuple[Request, Result]) -> None:
-    result = with_variants(*product, compile_file, lambda made: ())
+    result = with_variants(*product, compile_variant, lambda made: ())
     assert result is not None and result.variants is not None
     assert result.cuda.count('extern "C" int spec_launch(') == 1
     for v in result.variants.all:
@@ -202,7 +281,7 @@ def test_the_text_has_every_variant_and_one_launcher(product: tuple[Request, Res
 )
 def test_rows_that_are_read_again_stay_in_registers_under_a_bound(text: str, bound: int) -> None:
     given = request(WHOLE_VECTORS + text + "\n")
-    found = find(given, compile_file(given), compile_file)
+    found = find(given, compile_file(given), compile_variant)
     assert found is not None
     n = chosen(found.dispatch, {"M": 4096, "N": bound})
     facts = found.sized[n].assumed
@@ -222,7 +301,7 @@ def test_rows_that_are_read_again_stay_in_registers_under_a_bound(text: str, bou
 def test_a_short_row_has_neither_the_tile_nor_the_chunks_of_a_long_one(text: str) -> None:
     sizes = "dim M = 64, N = runtime <= 16384\nassume N % 8 == 0\ninput X: f32[M, N]\noutput Y: f32[M, N]\n"
     given = request(sizes + text + "\n")
-    found = find(given, compile_file(given), compile_file)
+    found = find(given, compile_file(given), compile_variant)
     assert found is not None
     short, long = (found.sized[chosen(found.dispatch, {"N": n})] for n in (512, 16384))
     assert short.assumed and short.assumed[0].holds(512) and not short.assumed[0].holds(16384)
@@ -232,7 +311,7 @@ def test_a_short_row_has_neither_the_tile_nor_the_chunks_of_a_long_one(text: str
 
 def test_whole_vectors_are_asked_for_first() -> None:
     given = request(PLAIN_ROWS)
-    found = find(given, compile_file(given), compile_file)
+    found = find(given, compile_file(given), compile_variant)
     assert found is not None and isinstance(found.dispatch, Divided) and found.dispatch.divisors == (("N", 8),)
     odd, whole = (found.sized[chosen(found.dispatch, {"M": 4096, "N": n})] for n in (8191, 8192))
     assert [f.multiple for f in odd.assumed] == [1] and 8 in {f.multiple for f in whole.assumed}
@@ -317,7 +396,7 @@ def test_the_variant_for_unaligned_tensors_is_kept_with_spilled_registers() -> N
     def spilling(made: Result) -> list[Used]:
         return [Used(k, 4096) for k in made.cuda_module.kernels if "unaligned" in k]
 
-    found = with_variants(given, result, compile_file, spilling)
+    found = with_variants(given, result, compile_variant, spilling)
     assert found is not None and found.variants is not None and found.variants.unaligned is not None
 
 
@@ -329,7 +408,7 @@ def test_the_assembler_sees_the_kernels_of_each_variant_once(product: tuple[Requ
         shown.append(module)
         return "", ()
 
-    made = with_variants(given, general, compile_file, lambda made: ())
+    made = with_variants(given, general, compile_variant, lambda made: ())
     assert made is not None and made.variants is not None
     modules = [v.module for v in made.variants.all]
     first = next(m for m in modules if doubtful(m, "sm_90a"))
