@@ -189,7 +189,7 @@ def test_a_promise_for_which_no_inputs_are_found_is_an_error(fact: str) -> None:
 
 @pytest.mark.parametrize("kind", ["random", "zeros", "equal"])
 def test_inputs_differ_from_what_a_spec_excludes(kind: str) -> None:
-    spec = load_spec(
+    spec = load_text(
         "dim N = 99\ninput b: i32[N], d: i8[N], x: f32[N], e: i32[N]\noutput y: f32[N]\n"
         "y[t] = b[t] + d[t] + x[t] + e[t]\n"
         "assume b[t] != 0 and d[t] != b[t] and x[t] != 1 and e[t] % 2 != 0\n"
