@@ -14,6 +14,9 @@ FUZZ_ARGS ?=
 MUTATION_ARGS ?=
 EVALUATION_ARGS ?=
 
+# Tests start many processes, each of which would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo specs evaluation test test-fast test-quick gpu-test fuzz mutation coverage lint format types wheel clean

@@ -222,14 +222,15 @@ def test_a_closed_pipe_is_quiet(spec: Path) -> None:
 
 
 def interruptible(*arguments: str) -> subprocess.Popen[bytes]:
-    """Starts Python with the default action of SIGINT, which a job that a script has in the background ignores."""
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    """Starts Python with the default actions of signals, which jobs in the background and those of nohup ignore."""
+
+    def default() -> None:
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+
+    command = [sys.executable, *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, cwd=ROOT, preexec_fn=default)
 
 
 def test_ctrl_c_in_a_process() -> None:

@@ -77,7 +77,7 @@ def test_sums_of_rows_are_apart_where_a_product_and_what_reads_it_are_one_kernel
         Y[m, n] = i8(clamp(round_even(A[m, n] * s[n]), -128, 127))
     """
     *sums, product = plans(text)
-    assert [len(k.ops) for k in sums] == [1, 1] and product.ops == ("A_part", "Y")
+    assert [len(k.ops) for k in sums] == [1, 1] and product.ops == ("A", "Y")
     assert isinstance(product.mapping, WarpgroupPlan)
 
 
