@@ -118,7 +118,7 @@ def statement_fault(tokens: Sequence[Any], bad: Any) -> tuple[str, str] | None:
         return "'if' has no value before it", _CHOICE
     if bad == "]" and "if" in tokens[:place]:
         return "a conditional expression without 'else'", f"write 'a if condition else b'; {CONDITION}"
-    if bad == "|" and before in _BEFORE_VALUES and before != "(":
+    if bad == "|" and before in _BEFORE_VALUES:
         return "'|' has no value before it", "a magnitude is written 'abs(x)'"
     if bad == ":" and tokens[0] == "def":
         return "'=' is missing", "write 'def f(x) = ...'"
