@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError, TargetLimitError
+from nautilus.core.schedule import recomputed
 from nautilus.passes.attempts import SPILLED, Resources
-from nautilus.passes.compilation import Request, Result, Variants
+from nautilus.passes.compilation import Request, Result, Variant, Variants
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC
 
 
@@ -18,8 +19,8 @@ def with_variants(
     """``result`` with the variants that the launcher chooses from; None where there are none.
 
     ``assemble`` lets ptxas check their text.  A variant that it cannot make fast is dropped, with those of the same
-    plan, and the others are chosen again.  The variant for unaligned tensors is kept with spilled registers: no other
-    one serves them.
+    plan, and the others are chosen again.  Spilled registers are no reason to drop the variant for unaligned tensors,
+    since no other one serves them, nor one with a kernel that computes a few tiles of another kernel again.
     """
     if not may_vary(request, result):
         return None
@@ -34,16 +35,15 @@ def with_variants(
             return None
         spec = result.modules[SPEC.name]
         about = variants_header(found, result.modules[MA_TILE.name], result.context, spec)
-        other = None if found.unaligned is None else found.unaligned.module
         text = lower_variants(replace(result, variants=found).choice, about, spec)
         made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
         try:
             spilling = [r for r in assemble(made) if r.spill_stores > SPILLED]
+            kept = {name for v in found.all for name in _kept(v)}
         except ScheduleError as error:
             refused = [error.kernel]
         else:
-            own = [] if other is None else [f"{other.name}.{k.name}" for k in other.kernels]
-            refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in own]
+            refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in kept]
         refused += [] if refused else candidates.over_limits(found)
         if not refused:
             return made
@@ -59,6 +59,15 @@ def may_vary(request: Request, result: Result) -> bool:
     if request.variants < 2 or request.until != CUDA.name or request.schedule is not None or spec is None:
         return False
     return bool(spec.launch_dims or spec.stride_params)
+
+
+def _kept(v: Variant) -> Iterator[str]:
+    """The kernels of ``v`` that may spill registers."""
+    from nautilus.passes.selection.variants import UNALIGNED
+
+    for k in v.module.kernels:
+        if v.name == UNALIGNED or recomputed(k.name, v.schedule) != k.name:
+            yield f"{v.module.name}.{k.name}"
 
 
 class _Candidates:
