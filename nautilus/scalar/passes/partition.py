@@ -84,7 +84,7 @@ class _Around:
 
     def inside(self, loop: Loop) -> _Around:
         """The surroundings of the body of ``loop``, which is a loop over all positions or one piece of it."""
-        if loop.lo != integer(0) or extent(loop) is None:
+        if loop.lo != integer(0) or free_vars(loop.hi) or loads(loop.hi):
             return self
         readable = replace(self.readable, extents={**self.readable.extents, loop.var: loop.hi})
         return replace(self, readable=readable, loops=self.loops | {loop.var})
@@ -146,7 +146,7 @@ def _pieces(loop: Loop, ranges: Ranges, around: _Around) -> tuple[Loop, ...]:
         if reason is not None:
             raise ScheduleError(f"iteration_order {around.order}: {reason}", f"loop {loop.var}")
         mixed = tuple(p.body == loop.body for p in pieces)
-        certain = tuple(_certain(p, ranges) for p in pieces)
+        certain = tuple(_certain(p, ranges, around.readable.extents) for p in pieces)
         pieces = ordered(pieces, mixed, certain)
     if block == Var(loop.var):
         return pieces
@@ -189,10 +189,10 @@ def _every(c: Expr, var: str) -> tuple[int, Expr] | None:
     return None
 
 
-def _certain(piece: Loop, ranges: Ranges) -> bool:
-    """Whether ``piece`` has an iteration for every value of the variables around it."""
+def _certain(piece: Loop, ranges: Ranges, extents: Mapping[str, Expr]) -> bool:
+    """Whether ``piece`` has an iteration for every value of the variables around it, which are below ``extents``."""
     known = {name: (lo, hi) for name, (lo, hi) in ranges.items() if lo is not None and hi is not None}
-    return certainly_less(piece.lo, piece.hi, known)
+    return certainly_less(piece.lo, piece.hi, known, extents)
 
 
 def _split(loop: Loop, ranges: Ranges, around: _Around) -> tuple[Loop, tuple[Loop, ...], Expr]:
