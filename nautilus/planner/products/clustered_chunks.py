@@ -8,8 +8,9 @@ than the second kernel where rows are few.
 All clusters have to run at the same time: a linear layer with 4-bit weights in 32 clusters of 8 blocks, of which 30
 fit, took 17.5 us on an H100, and 11.6 with a second kernel.
 
-Operands of fewer than 16 bits are converted by the warps, which takes longer than to load them: more chunks, in two
-kernels, are faster (weights of 4-bit floats: 14.8 us on an H200 with 8 chunks, 20.8 in clusters of 4 blocks).
+Operands of fewer than 16 bits that no MMA multiplies as they are, such as 4-bit weights, are converted by the warps.
+That takes longer than to load them: more chunks, in two kernels, are faster (weights of 4-bit floats: 14.8 us on an
+H200 with 8 chunks, 20.8 in clusters of 4 blocks).
 
 A product whose condition differs between rows or columns, ``k < len[i]``, stays two kernels, because the one that
 computes tiles with inf and NaN again (``recompute-masked``) stands between them.  Without it, terms are added one by
@@ -32,6 +33,7 @@ from nautilus.planner.products.dots import dot_of
 from nautilus.planner.streaming import combining, loaded, reader_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
+from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID
 from nautilus.targets.limits import Limits
 
@@ -67,7 +69,7 @@ def _cluster(
         return {}
     if d.guard is not None and free_vars(d.guard) & {*dot.rows, *dot.columns}:
         return {}
-    if any(ld.dtype.bits < DType.F16.bits for ld in loads(d.value)):
+    if _is_converted(d):
         return {}
     if not (isinstance(plan.mapping, WarpPlan) and _has_few_rows(plan, unified[name])) or fallbacks.steps(reader):
         return {}
@@ -89,6 +91,13 @@ def _cluster(
         return {}  # a block of the reader has several tiles, as those of a row that it normalises
     mapping = replace(plan.mapping, cluster=number, raster_order="natural")
     return {name: replace(plan, mapping=mapping), reader: last}
+
+
+def _is_converted(d: Def) -> bool:
+    """Whether an operand of ``d`` has fewer than 16 bits, and MMAs do not multiply both as they are."""
+    types = {ld.dtype for ld in loads(d.value)}
+    bytes_ = types <= {DType.I8, DType.U8} or all(t.is_float8 for t in types)
+    return not bytes_ and any(t.bits < DType.F16.bits for t in types)
 
 
 def _clusters(plan: KernelPlan, unified: Unified, size: int) -> int:

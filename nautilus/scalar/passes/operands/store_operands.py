@@ -319,7 +319,7 @@ def _dtype(factor: Expr, tile: set[str], deep: set[str], buffers: Mapping[str, B
         case Op(op="cast", args=(Load(buffer=name, dtype=dtype, index=index),)) if _is_byte(dtype):
             plain = all(isinstance(e, Var) for e in index if free_vars(e) & tile)
             loaded = bool(free_vars(index[-1]) & deep) and _has_whole_rows(buffers[name])
-            return dtype if plain and len(deep) == 1 and not loaded else None
+            return dtype if plain and not loaded else None
         case Op(op=op, dtype=DType.F32) if op != "cast":
             return DType.F32
     return None
