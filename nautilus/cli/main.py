@@ -98,7 +98,7 @@ class _Main(click.Group):
             return found
         from click.shell_completion import CompletionItem
 
-        return [CompletionItem(incomplete, type="file"), *found]  # bash forgets what stands before a file
+        return [CompletionItem(incomplete, type="file"), *found]  # bash drops what stands before a file
 
 
 def _use_one_thread() -> None:
