@@ -272,7 +272,7 @@ def bench_command(**options: Any) -> None:
 @click.option("-v", "--verbose", is_flag=True, help="Print more messages to stderr.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def tune_command(**options: Any) -> None:
-    """Search the fastest schedule of each SPEC by measurement and store it in the tuning database."""
+    """Search for the fastest schedule of each SPEC by measurement and store it in the tuning database."""
     from nautilus.cli.commands import tune_specs
 
     tune_specs(**options)
