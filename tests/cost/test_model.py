@@ -386,12 +386,3 @@ def test_loads_to_registers_are_outstanding_beside_copies() -> None:
     )
     module = compile_file(Request(Path("given.naut"), ARCH, text=text)).modules["ma-tile"]
     assert estimate(module, ARCH).seconds < 4 * 32 * 8 * 8192 * 128 / 3.3e12
-
-
-def test_an_op_without_a_cost_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = Path(__file__).parents[1] / "ma_tile" / "inputs" / "computed_operand.ma"
-    module = parse(path.read_text(encoding="utf-8"), "product")
-    assert estimate(module, ARCH).seconds > 0
-    monkeypatch.setattr("nautilus.cost.work.FREE", frozenset())
-    with pytest.raises(TypeError, match="has no cost"):
-        estimate(module, ARCH)
