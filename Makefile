@@ -14,6 +14,9 @@ FUZZ_ARGS ?=
 MUTATION_ARGS ?=
 EVALUATION_ARGS ?=
 
+# `make coverage` runs the folders of tests one after another, and the files beside them
+PARTS   := $(patsubst tests/%/__init__.py,%,$(wildcard tests/*/__init__.py)) root
+
 # Tests start many processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -66,10 +69,17 @@ mutation: $(READY) ## N random mutants of the compiler's code against the tests 
 	@$(BIN)/python -c 'import cosmic_ray' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[mutation]'
 	$(BIN)/python -m tests.mutation --count $(N) $(MUTATION_ARGS)
 
-coverage: $(READY) ## Which lines and branches the tests reach, in out/coverage
-	@mkdir -p $(OUT)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --cov nautilus --cov-branch --cov-report term:skip-covered \
-	  --cov-report html:$(OUT)/coverage $(PYTEST_ARGS)
+coverage: $(PARTS:%=$(OUT)/covered/%) ## Which lines the tests reach, in out/coverage; goes on where it stopped
+	$(BIN)/coverage combine --keep --quiet $^
+	$(BIN)/coverage html --quiet --directory $(OUT)/coverage
+	$(BIN)/coverage report --skip-covered
+
+# one folder of tests; sys.monitoring costs nothing beside the tests, but only Python 3.12 and newer have it
+$(OUT)/covered/%: $(READY)
+	@mkdir -p $(@D)
+	COVERAGE_CORE=sysmon COVERAGE_FILE=$@.part $(BIN)/python -m pytest -q -n $(WORKERS) \
+	  --cov nautilus --cov-report= $(PYTEST_ARGS) $(if $(filter root,$*),tests/test_*.py,tests/$*)
+	@mv $@.part $@
 
 gpu-test: $(READY) ## Only the tests that need a GPU
 	$(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)

@@ -39,7 +39,7 @@ def compile_kernel(
     UnsupportedError, ToolchainError), and InputError for wrong options.
     """
     if level not in (0, 1, 2):
-        raise InputError(f"the level is {level}; allowed are 0, 1 and 2 (nautilusc tune searches)")
+        raise InputError(f"the level is {level}; allowed are 0, 1 and 2 ('nautilusc tune' searches for a schedule)")
     if variants < 1:
         raise InputError(f"the number of variants is {variants}; it must be at least 1")
     path = Path(spec)

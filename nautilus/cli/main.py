@@ -98,7 +98,7 @@ class _Main(click.Group):
             return found
         from click.shell_completion import CompletionItem
 
-        return [CompletionItem(incomplete, type="file"), *found]  # bash forgets what stands before a file
+        return [CompletionItem(incomplete, type="file"), *found]  # bash drops what stands before a file
 
 
 def _use_one_thread() -> None:
@@ -272,7 +272,7 @@ def bench_command(**options: Any) -> None:
 @click.option("-v", "--verbose", is_flag=True, help="Print more messages to stderr.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def tune_command(**options: Any) -> None:
-    """Search the fastest schedule of each SPEC by measurement and store it in the tuning database."""
+    """Search for the fastest schedule of each SPEC by measurement and store it in the tuning database."""
     from nautilus.cli.commands import tune_specs
 
     tune_specs(**options)

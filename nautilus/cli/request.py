@@ -15,7 +15,8 @@ from nautilus.core.records.heap import keep_freed_memory
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
 from nautilus.export.forms import SEVERAL
-from nautilus.runtime.device import KNOWN_ARCHS, default_arch, known_arch
+from nautilus.runtime.device import default_arch
+from nautilus.targets.records import NAMES
 from nautilus.tune.database.lookup import tuned_schedule
 
 
@@ -43,8 +44,8 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
     arch = options["arch"] or default_arch()
     if "," in arch:
         raise click.UsageError(f"several architectures ({arch}) belong to one file of {', '.join(SEVERAL)}")
-    if not known_arch(arch):
-        raise click.UsageError(f"unknown architecture {arch!r}; supported: {', '.join(KNOWN_ARCHS)}")
+    if arch not in NAMES:
+        raise click.UsageError(f"unknown architecture {arch!r}; supported: {', '.join(NAMES)}")
     precision = options["precision"] or "fast"
     level = 1 if schedule is not None else options["level"]
     lookup = tuned_schedule if level >= 2 else None

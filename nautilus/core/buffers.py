@@ -31,7 +31,7 @@ class Space(enum.Enum):
 
 
 def show_shape(shape: Sequence[Extent]) -> str:
-    """``4, N, (M + 127) // 128``."""
+    """The text of a shape, such as ``4, N, (M + 127) // 128``."""
     return ", ".join(str(e) if isinstance(e, int) else format_expr(e) for e in shape)
 
 

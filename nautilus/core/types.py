@@ -91,7 +91,8 @@ class Format:
     ``kind``: float, int, uint or bool.  ``least``: the least exponent of a normal number.  ``infinite``: there are
     infinities, else numbers beyond ``largest`` round to NaN.  ``numpy``: the numpy type of the values, None where numpy
     has none.  ``raw``: the numpy type of the storage.  ``c``: the C type in memory.  ``pack``: elements in one 32-bit
-    register.  ``tensor_map``: the type of a TMA tensor map, which moves bits only.
+    register.  ``tensor_map``: the type of a TMA tensor map, which moves bits only.  ``torch``: its name in PyTorch
+    and in JAX.
     """
 
     bits: int

@@ -49,7 +49,7 @@ UNIT = 18.0  # the same for a result of the special-function unit, beside its in
 
 
 def chain(loop: ma.ForOp, layouts: Mapping[str, FragLayout], twos: Container[str]) -> float:
-    """Cycles from the values that an iteration of ``loop`` takes over to those that it hands on; 0 without such a path.
+    """Cycles from the values that an iteration of ``loop`` receives to those that it carries on; 0 without such a path.
 
     Loops inside of the loop count for themselves.  ``twos``: :func:`~nautilus.cost.instructions.squares`.
     """
@@ -90,7 +90,7 @@ def awaited_loads(loop: ma.ForOp, kernel: ma.MemKernel) -> float:
     else:
         return 0.0
     arrives, now, waited = dict[str, float](), 0.0, 0.0
-    for _ in range(2):  # the second iteration knows when the loads of the first one arrive
+    for _ in range(2):  # in the second iteration the times at which the loads of the first one arrive are known
         waited = 0.0
         for op in loop.body:
             wait = max((arrives[x] - now for x in reads(op) if x in arrives), default=0.0)
@@ -124,9 +124,9 @@ def _multiplies(loop: ma.ForOp) -> bool:
 
 
 def _carried(kernel: ma.MemKernel, loop: ma.ForOp) -> int:
-    """Registers for what ``loop`` loads, hands on and computes with; those with the same element count once.
+    """Registers for what ``loop`` loads, carries on and computes with; those with the same element count once.
 
-    Positions of later copies, which are handed on as well, wait for no memory.
+    Positions of later copies, which are carried on as well, wait for no memory.
     """
     loads = {x.result.name: x.repeat or 1 for x in loop.body if isinstance(x, ma.GlobalLoad)}
     computing = [op for op in walk_ops(loop.body) if not isinstance(op, ma.GlobalLoad | ma.AsyncCopy | ma.IfOp)]

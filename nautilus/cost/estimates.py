@@ -39,7 +39,7 @@ def _placeholder(e: Expr) -> Any:
 def starts_of(kernel: MemKernel) -> frozenset[str]:
     """Variables with which a loop begins, and that do not end an earlier one.
 
-    A loop with one iteration or none, which asks whether others have any, ends at none of them.
+    A loop of at most one iteration, whose ends say whether other loops have any, ends at none of these variables.
     """
     starts, ends = set[str](), set[str]()
     for op in walk_ops(kernel.body):

@@ -1,7 +1,7 @@
-"""Issue slots and special-function results of elementwise operations for each register of the result.
+"""Issue slots and special-function results of elementwise operations, and the ops that cost nothing.
 
-``core.functions`` states both for f32 (its docstring names the source); conversions and skipped multiplications have
-rules here.
+Both numbers are for each register of the result.  ``core.functions`` states both for f32 (its docstring names the
+source); conversions and skipped multiplications have rules here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,13 @@ _SLOTS: Mapping[str, float] = {f.name: f.slots for f in FUNCTIONS.values()}
 SKIPPED: Mapping[str, float] = {"mul_unless_one": 0.4}
 assert {f.name for f in FUNCTIONS.values() if f.skips is not None} == SKIPPED.keys()
 ROUND_TF32 = 4.0  # a comparison, an addition, and two selections by bits (instructions of sm_90)
+#: ops that cost nothing, because they only order others or have no instructions; :mod:`.work` counts all other ones
+FREE: frozenset[type] = frozenset({
+    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
+    ma.AdvanceOp, ma.TmaCommit, ma.TmaWait, ma.MbarInit, ma.MbarExpect, ma.MbarArrive, ma.MbarWait, ma.NamedArrive,
+    ma.Barrier, ma.ProxyFence, ma.WgFence, ma.AsyncCommit, ma.AsyncWait, ma.ClusterArrive, ma.ClusterWait,
+    ma.GridWait, ma.GridLaunchDependents, ma.BreakOp, ma.TileFirst, ma.TileFetch, ma.TileReset,
+})  # fmt: skip
 LAZY = 0.05  # the same share under lazy rescaling: after the first steps, factors other than 1 are rare
 
 

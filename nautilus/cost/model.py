@@ -2,7 +2,7 @@
 
 The model combines for each kernel the cycles of one tile on a multiprocessor (``_tile_cycles``), the distribution of
 tiles over resident blocks (``_makespan``), the clock frequency under the load, the memory traffic with L2 reuse
-between waves, and the sectors that L1 asks of L2 (``cost.traffic``).  Asynchronous MMA and elementwise work that
+between waves, and the sectors that L1 loads from L2 (``cost.traffic``).  Asynchronous MMA and elementwise work that
 overlap take the longer time plus a part of the shorter one; dependent work takes the sum.  A time is that of one launch
 on a cool GPU.
 
@@ -111,7 +111,7 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     cycles = _tile_cycles(work, m, active_blocks, persistent)
     span = _makespan(cycles, work, slots, active_blocks)
     flops = float(np.mean(work.consumer.flops)) * work.tiles * (1 if work.separate_tiles else work.consumers)
-    shared = work.cluster if np.any(work.consumer.lane_reductions) else 1  # otherwise L2 merges equal loads anyway
+    shared = work.cluster if np.any(work.consumer.lane_reductions) else 1  # without them L2 merges equal loads
     clock, on_chip = _clock(span, flops, moved.l2 / shared, m)
     start = 0.0 if persistent else blocks / m.block_starts
     memory = _memory_seconds(moved, work, slots, m)

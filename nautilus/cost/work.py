@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.expr.nodes import Expr, free_vars
-from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.accesses import PlainLoads, alone, shares_loads, store_work, with_strides
 from nautilus.cost.combining import awaited_loads, chain, combining
 from nautilus.cost.estimates import choices, estimated, longest, segment_lengths, share_of_one, starts_of, window_ends
-from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots, mma_rate, operation, rescales_lazily, squares
+from nautilus.cost.instructions import FREE, LAZY, SPECIAL, issue_slots, mma_rate, operation, rescales_lazily, squares
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.consumers import is_split_k_block
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
@@ -34,17 +33,12 @@ from nautilus.ma_tile.ir.instruction_tables import MMA, WGMMA
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
 from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import bound
-from nautilus.ma_tile.ir.values import MA
 from nautilus.targets.limits import VECTOR_BYTES
 
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
 SHIFTED = 6.0  # instructions of a vector that is made from two
-#: ops that cost nothing: those that only order others, unless ``leaf`` counts them, and those without instructions
-_FREE = frozenset(cls for cls in MA.ops if declaration(cls).effects) | {
-    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.StackOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -356,7 +350,7 @@ class Counter:
                 self.elementwise(times, self.warps * op.slots * self.registers(r))
             case ma.IndexOp(result=r):
                 self.elementwise(times, self.warps * 2.0 * self.registers(r) / self.repeats.get(r.name, 1))
-            case _ if type(op) not in _FREE:
+            case _ if type(op) not in FREE:
                 raise TypeError(f"{type(op).__name__} has no cost")
 
     def mapped(self, op: ma.MapOp, times: Any) -> None:

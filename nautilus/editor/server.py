@@ -28,7 +28,7 @@ from nautilus.editor.layout import formatted
 from nautilus.editor.navigate import definitions, references, rename, renameable
 from nautilus.frontend.syntax.grammar import grammar_file
 from nautilus.frontend.syntax.load import PRELUDE
-from nautilus.targets.records import DEFAULT_TARGET, TARGETS
+from nautilus.targets.records import DEFAULT_TARGET, NAMES
 
 _ONE = Lock()  # the front end sets limits of the whole process while it runs
 _SOURCE = "nautilusc"
@@ -158,7 +158,7 @@ class Session:
         """What is known of the name at a position, with the kernels; None where there is none."""
         own = self.document(params.text_document.uri)
         given = str(self.options.get("arch"))
-        found = hover(own, *self._place(params), lambda: kernels(own, given if given in TARGETS else DEFAULT_TARGET))
+        found = hover(own, *self._place(params), lambda: kernels(own, given if given in NAMES else DEFAULT_TARGET))
         if found is None:
             return None
         return self.lsp.Hover(self._markdown(found.text), self._range(found.span))

@@ -204,7 +204,7 @@ def _points(d: Definition, mine: Mapping[str, Array | None]) -> dict[str, Array]
 
 
 def _both(a: Array | None, b: Array | None, joined: bool) -> Array | None:
-    """The indices that two readers ask for; all of them where they differ, unless those of both may be ``joined``."""
+    """The indices that two readers read; all of them where they differ, unless those of both may be ``joined``."""
     if a is None or b is None:
         return _ALL
     if np.array_equal(a, b):

@@ -15,7 +15,7 @@ empty domain, and a result that rounds to 0.
 
 A term of a ``sum`` that is a structural zero is absent from it, whatever the other factors hold, NaN and inf included.
 The terms are the operands of additions and subtractions in the element of the sum.
-Only then does the distinction matter: a product with finite factors and a structural zero is 0 anyway.
+The distinction matters for factors that are not finite: a product of finite factors and a zero is 0.
 Scalar IR expresses the same rule by guards (:mod:`nautilus.scalar.analysis.masking`).
 """
 

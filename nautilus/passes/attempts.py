@@ -67,7 +67,7 @@ class Repeated:
     def repeats(self, kernel: str, fallbacks: Fallbacks) -> bool:
         """Whether the schedule of this attempt, in which ``kernel`` failed, is also that of ``fallbacks``.
 
-        The planner is asked for the kernels alone: what it chose before for this attempt has taken most of the time.
+        The planner chooses the kernels alone again, because its earlier choices of this attempt took most of the time.
         Smaller plans differ, and the planner compares them with others, which takes as long.
         """
         smaller = any(step == SMALLER for _, step in fallbacks.taken)

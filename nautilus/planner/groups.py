@@ -2,7 +2,7 @@
 
 A *group* is the names of its definitions in the order of dependence.  ``groups`` maps a definition to its group; one
 that is not in it is a group of its own.  All functions take time that is linear in the definitions and their reads,
-because the planner asks for every definition.
+because the planner calls them for every definition.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def _known_of_equal(program: Program) -> Known:
 
 
 def forget_plans() -> None:
-    """Forget the facts about all programs, as a test does that changes constants of the planner."""
+    """Drop the facts about all programs. A test that changes constants of the planner calls it."""
     _known_of_equal.cache_clear()
     for results in (_KNOWN, _UNIFIED, _PLANS, SIZED):
         results.found.clear()

@@ -146,7 +146,7 @@ def _without_sums(
     known: Known, groups: dict[str, Group], plans: dict[Group, KernelPlan], near: list[str], fallbacks: Fallbacks,
     name: str,
 ) -> KernelPlan | None:  # fmt: skip
-    """The plan of the product ``name`` and its only reader, whose kernel gives up sums with fewer results."""
+    """The plan of the product ``name`` and its only reader, whose sums with fewer results become another kernel."""
     if len(near) != 1 or not are_small_sums(known.defs, name, near[0], groups[near[0]]):
         return None
     alone, merged = {o: (o,) for o in groups[near[0]]}, known.graph.union(((name,), (near[0],)))

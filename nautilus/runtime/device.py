@@ -9,10 +9,9 @@ from typing import Any
 from nautilus.core.errors import ToolchainError
 from nautilus.core.records import dataclass
 from nautilus.runtime.cuda_driver import DEVICE_ATTRIBUTES, SUCCESS, Driver
-from nautilus.targets.records import DEFAULT_TARGET, TARGETS, version
+from nautilus.targets.records import DEFAULT_TARGET, NAMES, version
 
 DEFAULT_ARCH = DEFAULT_TARGET
-KNOWN_ARCHS = (*TARGETS, "sm_120a")  # the last has the record of sm_120
 _HINTS = {
     "NO_DEVICE": "no CUDA device is visible (see nvidia-smi and CUDA_VISIBLE_DEVICES)",
     "SYSTEM_DRIVER_MISMATCH": "the driver and its library have different versions",
@@ -41,11 +40,6 @@ class Device:
     memory: int
 
 
-def known_arch(arch: str) -> bool:
-    """Whether the compiler supports ``arch``."""
-    return arch in KNOWN_ARCHS
-
-
 def runs_on(arch: str, device: Device) -> bool:
     """Whether a cubin for ``arch`` runs on ``device``.
 
@@ -66,7 +60,7 @@ def default_arch() -> str:
         arch = open_device().arch
     except ToolchainError:
         return DEFAULT_ARCH
-    return arch if known_arch(arch) else DEFAULT_ARCH
+    return arch if arch in NAMES else DEFAULT_ARCH
 
 
 def bindings() -> Driver:

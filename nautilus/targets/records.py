@@ -142,6 +142,9 @@ TARGETS: Mapping[str, Target] = {
     "sm_120": Target(Limits(99 * _KB, 100 * _KB, 1536, float8=True), _RTX5090),
 }
 
+#: The targets that a compilation may name: sm_120a has the record of sm_120.
+NAMES = (*TARGETS, "sm_120a")
+
 #: The target of a compilation that names none and finds no GPU.
 DEFAULT_TARGET = "sm_90a"
 

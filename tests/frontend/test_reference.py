@@ -26,6 +26,7 @@ from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS
 from nautilus.frontend.spec import Spec
 from nautilus.frontend.syntax import grammar, load
+from nautilus.frontend.syntax.elsewhere import FUNCTIONS
 from nautilus.frontend.syntax.words import mark_bars, mark_words
 from tests.pages import blocks as reference_page
 from tests.pages.blocks import Block, Example
@@ -135,6 +136,10 @@ def test_every_function_and_reduction_and_type_has_a_row_that_uses_it() -> None:
     assert (BUILTINS | prelude) - entries == set()
     unused = [r.entry for r in ROWS if (name := re.match(r"(\w+)[\[(]", r.entry)) and name[1] not in r.expression]
     assert unused == []
+
+
+def test_hints_are_for_functions_that_the_language_lacks() -> None:
+    assert (BUILTINS | {f.name.id for f in load.prelude()}) & set(FUNCTIONS) == set()
 
 
 def function_rows(heading: str) -> dict[str, tuple[str, str]]:

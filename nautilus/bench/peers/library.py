@@ -1,19 +1,10 @@
 """The peers by name: each makes a contender from a spec, or gives the reason why it cannot.
 
-===========  ====================================================================================
-cudnn, fa2   torch's scaled_dot_product_attention, restricted to its cuDNN or FlashAttention-2 backend
-fa3          FlashAttention-3 where its package (flash_attn_interface) is installed, in 16 bits and in f8e4m3
-flex         torch's FlexAttention, compiled (default mode), with the spec's own score function and mask
-cublas       torch's matmul or addmm, for a spec that consists of matrix products with an optional bias
-torch        the whole spec in eager mode, written as a user would (:mod:`.translate`, native)
-compile      the same function through torch.compile, mode max-autotune-no-cudagraphs
-===========  ====================================================================================
+``bench/README.md`` says which call each peer makes.  The calls for attention also take a spec that computes operands
+in 16 or 8 bits first (:mod:`.stages`): torch.compile makes a kernel for that part, and both are timed together.
 
-The calls for attention also take a spec that computes operands in 16 or 8 bits first (:mod:`.stages`): torch.compile
-makes a kernel for that part, and both are timed together.
-
-All read the same device memory as our kernel.  Values that depend on no input (masks, block masks) and copies of keys
-for a library without grouped heads are made before the timing.
+All peers read the same device memory as our kernel.  Values that depend on no input (masks, block masks) and copies of
+keys for a library without grouped heads are made before the timing.
 """
 
 from __future__ import annotations
@@ -73,6 +64,8 @@ def contenders(setting: Setting, names: Sequence[str]) -> list[Contender | Absen
             out.append(_contender(setting, name, call, note))
         except NotApplicable as error:
             out.append(Absent(name, f"not applicable: {reason_of(error)}"))
+        except ImportError as error:
+            out.append(Absent(name, f"not installed: {error}"))
         except Exception as error:  # a failing library must not end the run
             out.append(Absent(name, f"failed: {reason_of(error)}"))
     return out
@@ -204,10 +197,7 @@ def _fa3(s: Setting) -> tuple[Call, str]:
             raise NotApplicable("the library returns bf16 for operands in f8e4m3")
     else:
         _only_small(s, a)
-    try:
-        flash = importlib.import_module("flash_attn_interface").flash_attn_func
-    except ImportError as error:
-        raise NotApplicable(f"not installed: {error}") from error
+    flash = importlib.import_module("flash_attn_interface").flash_attn_func
     q, k, v = (x.transpose(1, 2) for x in _operands(s, a))
     if q.shape[0] != k.shape[0]:
         k, v = (x.expand(q.shape[0], -1, -1, -1) for x in (k, v))

@@ -12,7 +12,7 @@ class Command(click.Command):
     """A command that says how sizes and inputs are given where it gets more words than it takes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Raises UsageError for words that are left over."""
+        """Raises UsageError for words that the command does not take."""
         ctx.allow_extra_args = True  # the message is made here
         super().parse_args(ctx, args)
         if ctx.args and not ctx.resilient_parsing:

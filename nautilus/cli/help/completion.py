@@ -40,9 +40,9 @@ def completed(cli: click.Command) -> int | None:
 
 def complete_arch(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """The architectures that begin with ``begun``, for the shell."""
-    from nautilus.targets.records import TARGETS
+    from nautilus.targets.records import NAMES
 
-    return [name for name in TARGETS if name.startswith(begun)]
+    return [name for name in NAMES if name.startswith(begun)]
 
 
 def complete_dim(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:

@@ -61,7 +61,7 @@ class _Nested:
 
 
 def _note_equal(a: Op, b: Op, known: object) -> None:
-    """Give two equal operations one object, by which the next comparison of either one with the other sees that."""
+    """Let two equal operations refer to one object, so that their next comparison is one of identity."""
     if known is None:
         known = getattr(b, "_equals", None) or object()
         object.__setattr__(a, "_equals", known)

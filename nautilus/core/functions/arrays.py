@@ -105,7 +105,7 @@ _erf, _erfc = np.frompyfunc(math.erf, 1, 1), np.frompyfunc(math.erfc, 1, 1)
 
 
 def maximum(a: Array, b: Array) -> Array:
-    """The larger one, in the operands' type; a NaN wins, and -0 is less than +0."""
+    """The larger one, in the operands' type: NaN if one is NaN; -0 is less than +0."""
     value = np.asarray(np.maximum(a, b))
     if value.dtype.kind != "f" or np.all(value):
         return value
@@ -113,7 +113,7 @@ def maximum(a: Array, b: Array) -> Array:
 
 
 def minimum(a: Array, b: Array) -> Array:
-    """The smaller one, in the operands' type; a NaN wins, and -0 is less than +0."""
+    """The smaller one, in the operands' type: NaN if one is NaN; -0 is less than +0."""
     value = np.asarray(np.minimum(a, b))
     if value.dtype.kind != "f" or np.all(value):
         return value

@@ -201,7 +201,7 @@ def rsqrt(a: Interval) -> Interval:
 
 
 def tan(a: Interval) -> Interval:
-    """Increasing between its poles next to 0; anything elsewhere."""
+    """The tangent increases between its poles next to 0; elsewhere it may be any number."""
     if -math.pi / 2 < a[0] and a[1] < math.pi / 2:
         return math.tan(a[0]), math.tan(a[1])
     return EVERYTHING
@@ -214,7 +214,7 @@ def hypot(a: Interval, b: Interval) -> Interval:
 
 
 def fmod(a: Interval, b: Interval) -> Interval:
-    """The result has the sign of ``a`` and neither the magnitude of ``a`` nor that of ``b`` is exceeded."""
+    """The result has the sign of ``a``, and its magnitude is at most that of ``a`` and that of ``b``."""
     top = min(magnitude(a)[1], magnitude(b)[1])
     return (-top if a[0] < 0 else 0.0), (top if a[1] > 0 else 0.0)
 
@@ -232,7 +232,7 @@ def bit_or(a: Interval, b: Interval) -> Interval:
 
 
 def bit_xor(a: Interval, b: Interval) -> Interval:
-    """No more bits than the operands have."""
+    """The interval of ``x ^ y``, which has no more bits than the operands."""
     if not all(map(math.isfinite, (*a, *b))):
         return (0.0, INF) if a[0] >= 0 and b[0] >= 0 else EVERYTHING
     top = 2.0 ** max((int(x) if x >= 0 else ~int(x)).bit_length() for x in (*a, *b))

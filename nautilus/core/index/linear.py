@@ -148,6 +148,12 @@ def linear_in(e: Expr, var: str) -> tuple[int, Expr] | None:
     return (own[0] if own else 0), build(rest, e.dtype)
 
 
+def moves_with(e: Expr, var: str) -> bool:
+    """Whether ``e`` is ``var`` plus what does not depend on it, so that neighbours along ``var`` are neighbours."""
+    form = linear_in(e, var)
+    return form is not None and form[0] == 1
+
+
 def mentions(e: Expr, var: str) -> bool:
     """Whether the variable ``var`` occurs in ``e``."""
     return var in free_vars(e)

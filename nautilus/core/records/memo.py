@@ -66,7 +66,7 @@ _first_of_same = by_identity(256)(_first)
 
 
 def first_equal(x: T) -> T:
-    """The first one of the objects that are equal to ``x`` (hashable, small), so that a memo by identity knows it."""
+    """The first one of the objects that are equal to ``x`` (hashable, small), so that a memo by identity finds it."""
     found: T = _first_of_same(x)
     return found
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from nautilus.core.buffers import Buffer, ScalarParam, Space
-from nautilus.core.errors import ToolchainError, UnsupportedError
+from nautilus.core.errors import ToolchainError
 from nautilus.core.text.names import unused
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import interface_type
@@ -187,14 +187,8 @@ def jax_name(module_name: str) -> str:
 
 
 def jax_function(parts: Sequence[Part], contract: Sequence[str]) -> str:
-    """The text of one function, after :func:`jax_prelude`. ``contract``: comment lines about the kernel.
-
-    Raises UnsupportedError for types that JAX lacks.
-    """
+    """The text of one function, after :func:`jax_prelude`. ``contract``: comment lines about the kernel."""
     module = parts[0].module
-    for b in module.buffers:
-        if b.space is not Space.TEMP and not FORMATS[b.dtype].torch:
-            raise UnsupportedError(f"elements of type {b.dtype} in a function of JAX", b.name, b.span)
     op, names = operator(module, _TAKEN), module_names(module)
     name, target = jax_name(module.name), f"nautilus_{module.name}"
     known = ["ctypes.c_int"] * len(workspace_sizes(module))

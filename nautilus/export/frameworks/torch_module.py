@@ -63,12 +63,9 @@ def torch_name(module_name: str) -> str:
 def torch_operator(parts: Sequence[Part], contract: Sequence[str]) -> str:
     """The text of one operator, after :func:`torch_prelude`. ``contract``: comment lines about the kernel.
 
-    Raises UnsupportedError for what torch does not have.
+    Raises UnsupportedError for a module without inputs.
     """
     module = parts[0].module
-    for b in module.buffers:
-        if b.space is not Space.TEMP and not FORMATS[b.dtype].torch:
-            raise UnsupportedError(f"elements of type {b.dtype} in a torch operator", b.name, b.span)
     if not any(b.space is Space.INPUT for b in module.buffers):
         raise UnsupportedError("a torch operator without inputs", module.name)
     op = operator(module, _TAKEN)

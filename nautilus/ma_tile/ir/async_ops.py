@@ -53,6 +53,8 @@ Meaning.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import (
     CLOSED_EXPR,
@@ -223,3 +225,10 @@ class ClusterWait:
     """Wait until all threads of the cluster have arrived."""
 
     span: Span = SPAN
+
+
+#: the ops of this file
+AsyncOp: TypeAlias = (
+    LetOp | AdvanceOp | TmaLoad | TmaStore | TmaCommit | TmaWait | MbarInit | MbarExpect | NamedArrive | MatrixStore
+    | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait
+)  # fmt: skip

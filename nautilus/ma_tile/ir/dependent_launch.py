@@ -13,6 +13,8 @@ Meaning.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from nautilus.core.ops import SPAN, Effect, op
 from nautilus.core.source import Span
 from nautilus.ma_tile.ir.values import MA
@@ -30,3 +32,7 @@ class GridLaunchDependents:
     """The next kernel may be launched."""
 
     span: Span = SPAN
+
+
+#: the ops of this file
+DependentLaunchOp: TypeAlias = GridWait | GridLaunchDependents

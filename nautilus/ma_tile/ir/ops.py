@@ -88,6 +88,7 @@ from nautilus.core.text import syntax
 from nautilus.core.text.modules import BUFFERS, FACTS, PARAMS, kernels
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import AdvanceOp as AdvanceOp
+from nautilus.ma_tile.ir.async_ops import AsyncOp as AsyncOp
 from nautilus.ma_tile.ir.async_ops import ClusterArrive as ClusterArrive
 from nautilus.ma_tile.ir.async_ops import ClusterWait as ClusterWait
 from nautilus.ma_tile.ir.async_ops import LetOp as LetOp
@@ -103,6 +104,7 @@ from nautilus.ma_tile.ir.async_ops import TmaWait as TmaWait
 from nautilus.ma_tile.ir.async_ops import WgCommit as WgCommit
 from nautilus.ma_tile.ir.async_ops import WgFence as WgFence
 from nautilus.ma_tile.ir.async_ops import WgWait as WgWait
+from nautilus.ma_tile.ir.dependent_launch import DependentLaunchOp as DependentLaunchOp
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents as GridLaunchDependents
 from nautilus.ma_tile.ir.dependent_launch import GridWait as GridWait
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -113,6 +115,7 @@ from nautilus.ma_tile.ir.slices import StackOp as StackOp
 from nautilus.ma_tile.ir.tile_scheduler import BreakOp as BreakOp
 from nautilus.ma_tile.ir.tile_scheduler import QueuePop as QueuePop
 from nautilus.ma_tile.ir.tile_scheduler import QueuePush as QueuePush
+from nautilus.ma_tile.ir.tile_scheduler import SchedulerOp as SchedulerOp
 from nautilus.ma_tile.ir.tile_scheduler import TileFetch as TileFetch
 from nautilus.ma_tile.ir.tile_scheduler import TileFirst as TileFirst
 from nautilus.ma_tile.ir.tile_scheduler import TileReset as TileReset
@@ -407,9 +410,7 @@ MemOp: TypeAlias = (
     ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ScanOp | ConvertOp | SliceOp | StackOp | UndefinedOp
     | UnpackOp | GlobalLoad | GlobalStore | SharedLoad | MatrixLoad | SharedStore | RowStore
     | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
-    | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TileSchedulerOp | TmaLoad | TmaStore | TmaCommit | TmaWait
-    | MbarInit | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive
-    | ClusterWait | BreakOp | TileFirst | TileFetch | TileReset | QueuePush | QueuePop | GridWait | GridLaunchDependents
+    | MmaOp | IfOp | ForOp | RolesOp | AsyncOp | SchedulerOp | DependentLaunchOp
 )  # fmt: skip
 MA.close(MemOp)
 

@@ -20,7 +20,7 @@ Meaning.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import EXPR, NAME, REGION, VARIABLE
@@ -96,3 +96,7 @@ class QueuePop:
     var: str = declare(VARIABLE)
     slot: Slot = declare(READ_SLOT)
     span: Span = SPAN
+
+
+#: the ops of this file
+SchedulerOp: TypeAlias = TileSchedulerOp | BreakOp | TileFirst | TileFetch | TileReset | QueuePush | QueuePop

@@ -6,8 +6,8 @@ Everything here derives from the declarations of the ops (:mod:`nautilus.core.op
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import fields, replace
+from typing import Any, TypeAlias, TypeVar
 
 from nautilus.core.errors import each_or_failures
 from nautilus.core.expr.nodes import Expr, substitute
@@ -30,6 +30,7 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.values import MA
 
 Ops: TypeAlias = tuple[MemOp, ...]
+Plan = TypeVar("Plan", WarpPlan, WarpgroupPlan)
 
 _READS = {cls: declaration(cls).accessed(Access.READ) for cls in MA.ops}
 _WRITES = {cls: declaration(cls).accessed(Access.WRITE) for cls in MA.ops}
@@ -194,6 +195,24 @@ def warpgroup_plan_of(schedule: Schedule | None, kernel: MemKernel) -> Warpgroup
     """The plan of ``kernel`` for the engine ``warpgroup``, the default one if unplanned; None for another engine."""
     plan = plan_of(schedule, kernel) or WarpgroupPlan()
     return plan if isinstance(plan, WarpgroupPlan) else None
+
+
+def each_planned_kernel(
+    module: MemModule, own: Any, engine: type[Plan], f: Callable[[MemKernel, Plan], MemKernel]
+) -> MemModule:
+    """``module`` with ``f`` of every kernel for ``engine`` and of its plan, the default one if unplanned.
+
+    ``own`` is a pass with the schedule: a field of it that has the name of an option overrides the option.
+    """
+    options = {f.name for f in fields(engine)}
+    own_fields = ((f.name, getattr(own, f.name)) for f in fields(own))
+    given = {name: value for name, value in own_fields if name in options and value is not None}
+
+    def one(k: MemKernel) -> MemKernel:
+        plan = plan_of(own.schedule, k) or engine()
+        return f(k, replace(plan, **given) if given else plan) if isinstance(plan, engine) else k
+
+    return each_kernel(module, one)
 
 
 def each_kernel(module: MemModule, f: Callable[[MemKernel], MemKernel]) -> MemModule:

@@ -1,4 +1,4 @@
-"""Facts about runtime sizes under which a variant is worth compiling.
+"""Facts about runtime sizes under which a variant may be faster.
 
 * *Bounds*: a loop over an axis of any length reads its elements again for each reduction that depends on an earlier
   one, as a softmax does.  Under a bound the row may stay in the registers of a block.  The planner decides which

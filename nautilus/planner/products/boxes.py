@@ -13,8 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.expr.nodes import Load, Var, free_vars
-from nautilus.core.index.linear import linear
-from nautilus.core.index.simplify import linear_in
+from nautilus.core.index.linear import linear, moves_with
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan
 from nautilus.core.tiles import ceil_pow2
@@ -115,7 +114,7 @@ def _apart(ld: Load, axes: set[str]) -> bool:
     for e in ld.index:
         here = free_vars(e) & axes
         seen += here
-        if len(here) > 1 or any((form := linear_in(e, x)) is None or form[0] != 1 for x in here):
+        if len(here) > 1 or not all(moves_with(e, x) for x in here):
             return False
     return len(set(seen)) == len(seen)
 

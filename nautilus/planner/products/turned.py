@@ -33,7 +33,7 @@ def is_turned(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
 
 
 def _is_worth(found: Matrices, reader: Def) -> bool:
-    """Whether the order of ``reader`` alternates: a temp that is a copy is one because it was worth it."""
+    """Whether the order of ``reader`` alternates. A temp that is a copy exists only where another order is faster."""
     if reader.buffer.space is Space.TEMP and isinstance(strip_conversions(reader.value), Load):
         return alternating(found, reader) is not None
     return is_worth(found, reader)

@@ -13,8 +13,7 @@ from math import prod
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, free_vars, loads
-from nautilus.core.index.linear import linear
-from nautilus.core.index.simplify import linear_in
+from nautilus.core.index.linear import linear, moves_with
 from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2
 from nautilus.core.types import DType
@@ -83,7 +82,7 @@ def _contiguous(g: Draft, axes: Sequence[str]) -> frozenset[str]:
     made = {d.name for d in g.defs}
     read = ((d, ld) for d in _products(g) for ld in loads(d.value) if ld.index and ld.buffer not in made)
     last = [e for d, ld in read if (e := _last(g, d, ld)) is not None]
-    return frozenset(x for x in axes for e in last if (form := linear_in(e, x)) is not None and form[0] == 1)
+    return frozenset(x for x in axes for e in last if moves_with(e, x))
 
 
 def _last(g: Draft, d: Def, operand: Load) -> Expr | None:

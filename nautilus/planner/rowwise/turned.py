@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 
 from nautilus.core.expr.nodes import Expr, Var, free_vars
+from nautilus.core.index.linear import moves_with
 from nautilus.core.index.simplify import linear_in
 from nautilus.core.schedule import KernelPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
@@ -68,7 +69,7 @@ def contiguous(defs: Sequence[Def], row: Mapping[str, int]) -> dict[str, int]:
     volumes = [ld.dtype.bytes * prod(n for x, n in row.items() if x in free_vars(ld)) for ld in reads]
     out: dict[str, int] = {}
     for ld, volume in zip(reads, volumes, strict=True):
-        near = [x for x in free_vars(ld.index[-1]) & row.keys() if (f := linear_in(ld.index[-1], x)) and f[0] == 1]
+        near = [x for x in free_vars(ld.index[-1]) & row.keys() if moves_with(ld.index[-1], x)]
         if len(near) == 1 and volume * SMALL >= max(volumes):
             out[near[0]] = max(out.get(near[0], 1), min(SECTOR // ld.dtype.bytes, floor_pow2(row[near[0]])))
     return out

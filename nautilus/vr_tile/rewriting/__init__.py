@@ -1,6 +1,6 @@
 """Tools for passes on VR-tile kernels: renaming, and peephole rewriting in program order.
 
-A *rule* sees one op (loops excepted) whose operands are already rewritten, and the
+A *rule* gets one op (loops excepted) whose operands are already rewritten, and the
 :class:`Peephole` to emit into; it gives the value that takes the op's place, of the same type, or None
 to keep the op.  Ops that lose their last use stay for ``dce``.
 """

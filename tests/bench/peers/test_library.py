@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,16 @@ def test_a_failing_library_is_absent_with_the_reason(torch: Any, monkeypatch: py
     monkeypatch.setattr(library, "BUILDERS", {"fa2": breaks})
     made, _ = setting(load_text(TEXTS["mqa"]), torch)
     assert contenders(made, ("fa2",)) == [Absent("fa2", "failed: RuntimeError: No available kernel.")]
+
+
+def test_a_library_that_is_not_installed_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: Setting) -> Any:
+        raise ModuleNotFoundError("No module named 'flash_attn_interface'")
+
+    monkeypatch.setattr(library, "BUILDERS", {"fa3": missing})
+    stub = SimpleNamespace(_dynamo=SimpleNamespace(reset=lambda: None))
+    made = contenders(Setting(stub, load_text(TEXTS["mqa"]), {}, {}), ("fa3",))
+    assert made == [Absent("fa3", "not installed: No module named 'flash_attn_interface'")]
 
 
 def test_the_whole_in_pieces(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:

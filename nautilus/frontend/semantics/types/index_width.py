@@ -33,6 +33,7 @@ from nautilus.core.expr.nodes import (
 )
 from nautilus.core.index.linear import excess
 from nautilus.core.index.sizes import at_most
+from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType, holds, integer_limits, promote
 from nautilus.frontend.semantics import typed
@@ -73,6 +74,14 @@ def scalar_ranges(facts: Iterable[Expr]) -> dict[str, Range]:
     return out
 
 
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values that an expression of indices may have; ``wraps``: it may leave i64, so that it has any of i64."""
+
+    range: Range
+    wraps: bool = False
+
+
 class _Widener:
     """One expression: the extents of its variables, and what is already rewritten."""
 
@@ -80,7 +89,7 @@ class _Widener:
         self.scalars = scalars
         self.last = {name: at_most(extent) - 1 for name, extent in axes.items()}
         self.done: dict[int, tuple[Expr, Expr]] = {}  # by id; the node is kept alive
-        self.known: dict[tuple[int, int], tuple[Expr, Range | None]] = {}
+        self.known: dict[tuple[int, int], tuple[Expr, _Values | None]] = {}  # by id and margin
 
     def expr(self, e: Expr) -> Expr:
         found = self.done.get(id(e))
@@ -125,8 +134,8 @@ class _Widener:
 
     def _is_exact(self, e: Expr) -> bool:
         """Whether ``e`` is an expression of indices of which no part wraps in i64."""
-        found = (self.range(n) for n in walk(e) if n.dtype.is_int)
-        return all(r is not None and r != integer_limits(DType.I64) for r in found)
+        found = (self.values(n) for n in walk(e) if n.dtype.is_int)
+        return all(v is not None and not v.wraps for v in found)
 
     def _fits(self, e: Expr) -> bool:
         """Whether all integers in ``e`` are i32 and stay within it."""
@@ -137,16 +146,25 @@ class _Widener:
         return e.dtype is DType.I32 and found is not None and _within(found, DType.I32)
 
     def range(self, e: Expr, margin: int = _MARGIN) -> Range | None:
+        """The least and the greatest value of an expression of indices; None for one of anything else."""
+        found = self.values(e, margin)
+        return None if found is None else found.range
+
+    def values(self, e: Expr, margin: int = _MARGIN) -> _Values | None:
         """The values of an expression of indices; None for one of anything else.
 
-        One that may leave i64 wraps there.  ``margin``: how far variables may go beyond their sizes.
+        ``margin``: how far variables may go beyond their sizes.
         """
         found = self.known.get((id(e), margin))
         if found is None:
-            made = self._range(e, margin)
-            wraps = made is not None and not _within(made, DType.I64)
-            found = self.known[id(e), margin] = (e, integer_limits(DType.I64) if wraps else made)
+            found = self.known[id(e), margin] = (e, self._values(e, margin))
         return found[1]
+
+    def _values(self, e: Expr, margin: int) -> _Values | None:
+        exact = self._range(e, margin)
+        if exact is None:
+            return None
+        return _Values(exact) if _within(exact, DType.I64) else _Values(integer_limits(DType.I64), wraps=True)
 
     def _range(self, e: Expr, margin: int) -> Range | None:
         match e:

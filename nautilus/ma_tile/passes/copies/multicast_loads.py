@@ -32,7 +32,7 @@ from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, MbarExpect, TmaLoad
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarArrive, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, rebuild, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, each_planned_kernel, expressions, rebuild
 from nautilus.ma_tile.text.printer import format_op
 
 
@@ -46,14 +46,7 @@ class MulticastLoads:
 
     def apply(self, module: MemModule) -> MemModule:
         """``module`` whose kernels share loads in clusters.  Raises ScheduleError where a plan does not fit."""
-
-        def one(k: MemKernel) -> MemKernel:
-            plan = warpgroup_plan_of(self.schedule, k)
-            if plan is None:
-                return k
-            return share(k, plan if self.cluster is None else replace(plan, cluster=self.cluster))
-
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpgroupPlan, share)
 
 
 def share(kernel: MemKernel, plan: WarpgroupPlan) -> MemKernel:

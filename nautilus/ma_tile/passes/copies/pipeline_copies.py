@@ -34,7 +34,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Var
 from nautilus.core.index.simplify import FALSE, TRUE, simplify
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, WarpPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.mma_stages import chains
 from nautilus.ma_tile.ir.ops import (
@@ -54,10 +54,9 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.traverse import (
     buffers_of,
     defined,
-    each_kernel,
+    each_planned_kernel,
     map_slots,
     rebuild,
-    warp_plan_of,
 )
 from nautilus.ma_tile.passes.finalise.allocate_shared import allocate
 from nautilus.ma_tile.rewriting.address_slices import AddressSlices, Issue
@@ -76,14 +75,7 @@ class PipelineCopies:
 
     def apply(self, module: MemModule) -> MemModule:
         """``module`` whose loops copy the operands of later iterations."""
-
-        def one(k: MemKernel) -> MemKernel:
-            plan = warp_plan_of(self.schedule, k)
-            if plan is None:
-                return k
-            return pipeline(k, plan.stages if self.stages is None else self.stages)
-
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpPlan, lambda k, plan: pipeline(k, plan.stages))
 
 
 def pipeline(kernel: MemKernel, stages: int) -> MemKernel:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, WarpPlan
 from nautilus.ma_tile.ir.instruction_tables import MMA
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule, MemOp, MmaOp, Slot
-from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, warp_plan_of
+from nautilus.ma_tile.ir.traverse import each_planned_kernel, rebuild
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,12 @@ class PrefetchFragments:
     def apply(self, module: MemModule) -> MemModule:
         """``module`` whose fragments are loaded some k-steps before their use."""
 
-        def one(k: MemKernel) -> MemKernel:
-            plan = warp_plan_of(self.schedule, k)
-            if plan is None:
-                return k
-            ahead = plan.prefetch_fragments if self.prefetch_fragments is None else self.prefetch_fragments
-
+        def one(k: MemKernel, plan: WarpPlan) -> MemKernel:
             def rule(op: MemOp) -> tuple[MemOp]:
                 if isinstance(op, MmaOp) and op.instr in MMA and isinstance(op.a, Slot) and isinstance(op.b, Slot):
-                    return (replace(op, ahead=ahead),)
+                    return (replace(op, ahead=plan.prefetch_fragments),)
                 return (op,)
 
             return replace(k, body=rebuild(k.body, rule))
 
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpPlan, one)

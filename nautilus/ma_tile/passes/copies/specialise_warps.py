@@ -78,7 +78,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, map_slots, reads, rebuild, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, each_planned_kernel, expressions, map_slots, reads, rebuild
 from nautilus.ma_tile.ir.values import Slot
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.renaming import used_lets
@@ -101,14 +101,10 @@ class SpecialiseWarps:
         """``module`` with a producer and consumers.  Raises ScheduleError where a kernel has no such form."""
         target = limits(module.target)
 
-        def one(k: MemKernel) -> MemKernel:
-            plan = warpgroup_plan_of(self.schedule, k)
-            if plan is None:
-                return k
-            wanted = plan.warp_specialised if self.warp_specialised is None else self.warp_specialised
-            return specialise(k, plan, target) if wanted and obstacle(k) is None else k
+        def one(k: MemKernel, plan: WarpgroupPlan) -> MemKernel:
+            return specialise(k, plan, target) if plan.warp_specialised and obstacle(k) is None else k
 
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpgroupPlan, one)
 
 
 def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKernel:

@@ -55,7 +55,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import Ops, each_kernel, rebuild, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, each_planned_kernel, rebuild
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
 from nautilus.ma_tile.passes.epilogue.tma_stores import pipeline_bytes
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
@@ -81,11 +81,7 @@ class StageLoads:
         """``module`` whose elementwise tiles go through shared memory."""
         limit = self.limit if self.limit is not None else limits(module.target).smem_block
 
-        def one(k: MemKernel) -> MemKernel:
-            plan = warpgroup_plan_of(self.schedule, k)
-            return k if plan is None else stage_loads(k, module, plan, limit)
-
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpgroupPlan, lambda k, plan: stage_loads(k, module, plan, limit))
 
 
 def stage_loads(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> MemKernel:

@@ -31,7 +31,7 @@ from math import gcd
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, TmaLoad, TmaStore
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, wg_acc_layout
@@ -55,7 +55,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import Ops, bound, each_kernel, expressions, reads, refs, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, bound, each_planned_kernel, expressions, reads, refs
 from nautilus.ma_tile.passes.finalise.dead_fragments import clean
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.ma_tile.verify.layout import same_map
@@ -76,14 +76,10 @@ class ChunkEpilogue:
     def apply(self, module: MemModule) -> MemModule:
         """``module`` whose epilogues process chunks of columns."""
 
-        def one(k: MemKernel) -> MemKernel:
-            plan = warpgroup_plan_of(self.schedule, k)
-            if plan is None:
-                return k
-            columns = plan.store_columns if self.store_columns is None else self.store_columns
-            return chunk(k, columns) if columns else k
+        def one(k: MemKernel, plan: WarpgroupPlan) -> MemKernel:
+            return chunk(k, plan.store_columns) if plan.store_columns else k
 
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpgroupPlan, one)
 
 
 def chunk(kernel: MemKernel, columns: int) -> MemKernel:

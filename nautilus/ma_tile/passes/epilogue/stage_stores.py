@@ -72,7 +72,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.row_store import in_rows, is_range
-from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, touch, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import each_planned_kernel, rebuild, touch
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
 from nautilus.ma_tile.passes.epilogue.tma_stores import pipeline_bytes
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
@@ -98,11 +98,7 @@ class StageStores:
         """``module`` whose accumulators are stored by rows."""
         limit = self.limit if self.limit is not None else limits(module.target).smem_block
 
-        def one(k: MemKernel) -> MemKernel:
-            plan = warpgroup_plan_of(self.schedule, k)
-            return k if plan is None else stage_stores(k, module, plan, limit)
-
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpgroupPlan, lambda k, plan: stage_stores(k, module, plan, limit))
 
 
 def stage_stores(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> MemKernel:

@@ -49,7 +49,7 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER, MatrixStore, ProxyFence, Tma
 from nautilus.ma_tile.ir.instruction_tables import wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import GlobalStore, MapOp, MemKernel, MemModule, MemOp, RolesOp, SliceOp, walk_ops
-from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, touch, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import each_planned_kernel, rebuild, touch
 from nautilus.ma_tile.ir.values import Frag, Slot, Smem
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
@@ -79,14 +79,7 @@ class TmaStores:
         """``module`` with TMA stores of accumulators.  Raises ScheduleError where a plan does not fit."""
         limit = self.limit if self.limit is not None else limits(module.target).smem_block
 
-        def one(k: MemKernel) -> MemKernel:
-            plan = warpgroup_plan_of(self.schedule, k)
-            if plan is None:
-                return k
-            plan = plan if self.epilogue is None else replace(plan, epilogue=self.epilogue)
-            return store_by_tma(k, module, plan, limit)
-
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpgroupPlan, lambda k, plan: store_by_tma(k, module, plan, limit))
 
 
 def store_by_tma(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> MemKernel:

@@ -1,9 +1,9 @@
 """``block-scatters``: a block combines what it scatters in shared memory, and its results with memory once.
 
 Atomic operations on memory wait for each other where many terms have few elements, as in a histogram.  Where the
-elements that a block may reach fit in shared memory, it combines terms there (``st.global .. in NAME``).  So that this
-pays, a block takes the tiles of many blocks before it, in a loop over a coordinate of the grid on which the reached
-part of the tensor does not depend::
+elements that a block may reach fit in shared memory, it combines terms there (``st.global .. in NAME``).  A block then
+takes the tiles of many blocks, because it adds its elements to memory once.  It takes them in a loop over a coordinate
+of the grid on which the reached part of the tensor does not depend::
 
     grid 4096: y = block / 64, x = block % 64                    grid 512: y = block / 8, chunk = block % 8
     st.global C[y, %key], %v atomic sum             becomes      for x in chunk * 8 .. chunk * 8 + 8:

@@ -38,7 +38,7 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, AdvanceOp, LetO
 from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import Ops, each_kernel, expressions, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, each_planned_kernel, expressions
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.named_barriers import first_arrival, ordered
 from nautilus.ma_tile.rewriting.renaming import known_ranges, used_lets
@@ -63,11 +63,7 @@ class PersistentGrid:
         if self.multiprocessors is not None:
             target = replace(target, multiprocessors=self.multiprocessors)
 
-        def one(k: MemKernel) -> MemKernel:
-            plan = warpgroup_plan_of(self.schedule, k)
-            return k if plan is None else persistent(k, plan, target)
-
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpgroupPlan, lambda k, plan: persistent(k, plan, target))
 
 
 def persistent(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKernel:

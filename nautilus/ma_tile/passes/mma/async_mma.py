@@ -34,7 +34,7 @@ from dataclasses import field, replace
 
 from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.mma_stages import is_wgmma
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import (
@@ -59,11 +59,10 @@ from nautilus.ma_tile.ir.traverse import (
     buffers_of,
     deep_touch,
     defined,
-    each_kernel,
+    each_planned_kernel,
     expressions,
     reads,
     touch,
-    warpgroup_plan_of,
 )
 from nautilus.ma_tile.rewriting.outstanding_mma import keep_outstanding
 from nautilus.ma_tile.rewriting.renaming import Names
@@ -81,14 +80,10 @@ class AsyncMma:
     def apply(self, module: MemModule) -> MemModule:
         """``module`` whose warpgroup MMAs are asynchronous."""
 
-        def one(k: MemKernel) -> MemKernel:
-            plan = warpgroup_plan_of(self.schedule, k)
-            if plan is None:
-                return k
-            outstanding = plan.outstanding_mma if self.outstanding_mma is None else self.outstanding_mma
-            return order(k, outstanding, plan.volatile_waits if self.volatile_waits is None else self.volatile_waits)
+        def one(k: MemKernel, plan: WarpgroupPlan) -> MemKernel:
+            return order(k, plan.outstanding_mma, plan.volatile_waits)
 
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpgroupPlan, one)
 
 
 def order(kernel: MemKernel, outstanding: bool = True, volatile: bool = False) -> MemKernel:

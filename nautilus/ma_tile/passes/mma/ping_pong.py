@@ -6,7 +6,7 @@ last that its body issues, with the fence before and the commit after.  MMAs bef
 ordered, because the barriers of that loop are between them.  Every warpgroup passes the barrier equally often.  No
 warpgroup waits for the last arrival, as in a persistent grid under pingpong tile scheduling.  Runs after ``async-mma``.
 
-Pingpong tile scheduling orders the MMAs of warpgroups anyway (``persistent-grid``).
+Pingpong tile scheduling orders the MMAs of warpgroups without this pass (``persistent-grid``).
 
 ScheduleError where the number of passes through the barrier would depend on the warpgroup.
 """
@@ -18,12 +18,12 @@ from dataclasses import replace
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import free_vars
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import CONSUMER, NamedArrive
 from nautilus.ma_tile.ir.instruction_tables import WGMMA
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import Ops, each_kernel, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import Ops, each_planned_kernel
 from nautilus.ma_tile.rewriting.named_barriers import first_arrival, ordered
 
 
@@ -38,14 +38,10 @@ class PingPong:
     def apply(self, module: MemModule) -> MemModule:
         """``module`` whose consumers issue MMAs in order.  Raises ScheduleError where a plan does not fit."""
 
-        def one(k: MemKernel) -> MemKernel:
-            plan = warpgroup_plan_of(self.schedule, k)
-            if plan is None:
-                return k
-            wanted = plan.ordered_mma if self.ordered_mma is None else self.ordered_mma
-            return order_mma(k) if wanted else k
+        def one(k: MemKernel, plan: WarpgroupPlan) -> MemKernel:
+            return order_mma(k) if plan.ordered_mma else k
 
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpgroupPlan, one)
 
 
 def order_mma(kernel: MemKernel) -> MemKernel:

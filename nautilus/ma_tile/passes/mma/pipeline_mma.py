@@ -47,7 +47,7 @@ from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.index.order import certainly_less
 from nautilus.core.index.simplify import TRUE, Ranges, bounds, simplify
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.mma_stages import Stages, chains, dependences, is_wgmma, split
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
@@ -68,11 +68,10 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.traverse import (
     bound,
     defined,
-    each_kernel,
+    each_planned_kernel,
     reads,
     stored,
     variables,
-    warpgroup_plan_of,
 )
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, each_block, uniform_ranges, with_variables
 
@@ -92,15 +91,10 @@ class PipelineMma:
     def apply(self, module: MemModule) -> MemModule:
         """``module`` whose loops run MMAs one iteration ahead.  Raises ScheduleError where one cannot."""
 
-        def one(k: MemKernel) -> MemKernel:
-            plan = warpgroup_plan_of(self.schedule, k)
-            if plan is None:
-                return k
-            wanted = plan.pipeline_mma if self.pipeline_mma is None else self.pipeline_mma
-            placement = plan.rescale_placement if self.rescale_placement is None else self.rescale_placement
-            return pipeline(k, placement == "late") if wanted else k
+        def one(k: MemKernel, plan: WarpgroupPlan) -> MemKernel:
+            return pipeline(k, plan.rescale_placement == "late") if plan.pipeline_mma else k
 
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpgroupPlan, one)
 
 
 def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:

@@ -18,14 +18,14 @@ from dataclasses import field, replace
 
 from nautilus.core.expr.nodes import Ref, free_vars, walk
 from nautilus.core.records import dataclass
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.tiles import TileType
 from nautilus.ma_tile.analysis.mma_stages import chains, is_wgmma
 from nautilus.ma_tile.ir.async_ops import AdvanceOp
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, wg_a_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ForOp, Frag, LetOp, MatrixLoad, MemKernel, MemModule, MemOp, MmaOp, Slot, walk_ops
-from nautilus.ma_tile.ir.traverse import bound, deep_touch, each_kernel, rebuild, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import bound, deep_touch, each_planned_kernel, rebuild
 from nautilus.ma_tile.passes.mma.pipeline_mma import most_iterations, pipeline
 from nautilus.ma_tile.rewriting.renaming import Names, each_block, layout_name
 
@@ -41,11 +41,8 @@ class RegisterOperands:
     def apply(self, module: MemModule) -> MemModule:
         """``module`` whose invariant left operands are in registers."""
 
-        def one(k: MemKernel) -> MemKernel:
-            plan = warpgroup_plan_of(self.schedule, k)
-            if plan is None:
-                return k
-            if not (plan.register_operands if self.register_operands is None else self.register_operands):
+        def one(k: MemKernel, plan: WarpgroupPlan) -> MemKernel:
+            if not plan.register_operands:
                 return k
             resident = in_registers(k)
             ahead = pipeline(resident, plan.rescale_placement == "late") if plan.pipeline_mma else resident
@@ -53,7 +50,7 @@ class RegisterOperands:
             repeated = (op for op in loops if most_iterations(op, {}) not in (0, 1))
             return k if any(_in_turn(op) for op in repeated) else resident
 
-        return each_kernel(module, one)
+        return each_planned_kernel(module, self, WarpgroupPlan, one)
 
 
 def _in_turn(loop: ForOp) -> bool:

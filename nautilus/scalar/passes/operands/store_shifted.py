@@ -35,6 +35,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import TRUE, conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, substitute
+from nautilus.core.index.linear import moves_with
 from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule, parts_allowed
@@ -148,7 +149,7 @@ def is_box(ld: Load, rows: frozenset[str], inner: Axis, program: Program) -> boo
     shape = program.buffer(ld.buffer).shape
     counted = [free_vars(e) & rows for e in ld.index]
     apart = all(len(x) <= 1 for x in counted) and sum(map(len, counted)) == len(rows)
-    steps = all((form := linear_in(e, x)) is not None and form[0] == 1 for e in ld.index for x in free_vars(e) & rows)
+    steps = all(moves_with(e, x) for e in ld.index for x in free_vars(e) & rows)
     one = [n for n, e in enumerate(ld.index) if inner.name in free_vars(e)]
     line = one == [len(shape) - 1] or (isinstance(ld.index[-1], Var) and counted[-1])  # which nothing shifts
     if not (apart and steps and len(one) == 1 and line):

@@ -1,4 +1,4 @@
-"""``reduce-rows``: a reduction over rows and along them is done along each row first, where rows have statistics.
+"""``reduce-rows``: a reduction over rows and their elements reduces each row first, where rows have statistics.
 
 Losses are sums over all elements of values that a reduction of their row scales or shifts::
 

@@ -31,7 +31,7 @@ product is a result itself, its elements are stored from the tiles.  The last gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -311,15 +311,23 @@ def _oriented(value: Expr, column: str) -> Expr:
             return value
 
 
+def _reads_tiles(name: str, tiles: Def, found: _Columns, place: tuple[Expr, Expr]) -> Callable[[Expr], Expr | None]:
+    """The rule by which reads of the product ``name`` become those of ``tiles`` at ``place``, a tile and its column."""
+
+    def rule(n: Expr) -> Expr | None:
+        if not isinstance(n, Load) or n.buffer != name:
+            return None
+        return replace(n, buffer=tiles.name, index=_grouped(n.index, found.at, place))
+
+    return rule
+
+
 def _over_tile(r: Def, chunks: Chunks, name: str, tiles: Def, found: _Columns) -> Def:
     """Partial results ``r`` over the elements of a group; ``name``: the product."""
     (axis,) = r.red
     place = calc("add", calc("mul", Var(chunks.by), found.group), Var(axis.name))
 
-    def rule(n: Expr) -> Expr | None:
-        if not isinstance(n, Load) or n.buffer != name:
-            return None
-        return replace(n, buffer=tiles.name, index=_grouped(n.index, found.at, (Var(chunks.by), Var(axis.name))))
+    rule = _reads_tiles(name, tiles, found, (Var(chunks.by), Var(axis.name)))
 
     def moved(e: Expr) -> Expr:
         return rewrite(substitute(e, {axis.name: place}), rule)
@@ -339,10 +347,7 @@ def _by_tile(r: Def, name: str, tiles: Def, found: _Columns) -> Def:
     by, within = (replace(a, name=unused(f"{column.name}_{w}", taken)) for a, w in ((outer, "tile"), (inner, "in")))
     place = calc("add", calc("mul", Var(by.name), found.group), Var(within.name))
 
-    def rule(n: Expr) -> Expr | None:
-        if not isinstance(n, Load) or n.buffer != name:
-            return None
-        return replace(n, buffer=tiles.name, index=_grouped(n.index, found.at, (Var(by.name), Var(within.name))))
+    rule = _reads_tiles(name, tiles, found, (Var(by.name), Var(within.name)))
 
     def moved(e: Expr) -> Expr:
         return substitute(rewrite(e, rule), {column.name: place})

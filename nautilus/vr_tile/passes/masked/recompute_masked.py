@@ -2,8 +2,8 @@
 
 It replaces the masks of dots, which matrix instructions do not have.
 
-An operand is 0 where the mask of a dot is false, so a product with a finite element of the other operand is absent
-anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
+An operand is 0 where the mask of a dot is false, so a product with a finite element of the other operand adds 0.  A
+product with inf or NaN makes the sum NaN.  The rewrite is::
 
     kernel O { ... %acc = dot %a, %b + %old over k where %m ... store O[...], f(%acc) }
 
