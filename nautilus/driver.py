@@ -16,14 +16,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
-from nautilus.core.index.simplify import forget
 from nautilus.core.records.stack import with_large_stack
 from nautilus.cuda.module import CudaModule
 from nautilus.passes.attempts import Repeated, Resources, check_resources, next_attempt, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
-from nautilus.passes.inputs import forget_specs, read_input
+from nautilus.passes.inputs import forget_all, read_input
 from nautilus.passes.instruments import Verify, VerifyLater
-from nautilus.passes.manager import Instrument, Pipeline, forget_trials, steps
+from nautilus.passes.manager import Instrument, Pipeline, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
 from nautilus.passes.selection.assembly import Refused, refusal
@@ -41,21 +40,15 @@ Accept = Callable[[Result], None]  # raises ScheduleError for a result that must
 
 def compile_file(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
     """Run the stages under the first schedule that none of them, nor ``accept``, rejects.  Raises what they raise."""
-    forget()
-    forget_trials()
-    forget_specs()
-    return _compile(request, instruments, accept)
-
-
-def compile_variant(request: Request) -> Result:
-    """:func:`compile_file` as a part of another compilation, such as a variant, whose results it knows and shares."""
-    return _compile(request, kept=True)
+    forget_all()
+    return compile_variant(request, instruments, accept, kept=False)
 
 
 @with_large_stack
-def _compile(
-    request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None, kept: bool = False
+def compile_variant(
+    request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None, kept: bool = True
 ) -> Result:  # fmt: skip
+    """:func:`compile_file` as a part of another compilation, such as a variant, whose results it knows and shares."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
     lookup_failure, repeated, refused = "", Repeated(), request.refused
     while True:

@@ -7,20 +7,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from nautilus.core.index.simplify import forget
 from nautilus.core.records.memo import Results
 from nautilus.core.schedule import check_schedule
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.dumps import read_dump, stage_of
 from nautilus.passes.loading import bind, load
-from nautilus.passes.manager import Pipeline, Step
+from nautilus.passes.manager import Pipeline, Step, forget_trials
 from nautilus.passes.pipelines import SPEC, Stage
 
 _SPECS = Results(64)  # by the options of their analysis: attempts and variants begin with the same ones
 
 
-def forget_specs() -> None:
-    """Drop the specs that were read, whose files may have changed."""
+def forget_all() -> None:
+    """Forget what only compilations of the same input share: specs, whose files may change, and results of steps."""
     _SPECS.found.clear()
+    forget()
+    forget_trials()
 
 
 def read_input(request: Request, result: Result, pipeline: Pipeline) -> tuple[Stage, str | None]:
