@@ -16,15 +16,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
-from nautilus.core.index.simplify import forget
 from nautilus.core.records.stack import with_large_stack
 from nautilus.cuda.module import CudaModule
 from nautilus.passes.attempts import Repeated, Resources, check_resources, next_attempt, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
-from nautilus.passes.inputs import read_input
+from nautilus.passes.inputs import forget_all, read_input
 from nautilus.passes.instruments import Verify, VerifyLater
-from nautilus.passes.manager import Instrument, Pipeline, forget_trials, steps
-from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC, STAGE_NAMES, STAGES, Stage
+from nautilus.passes.manager import Instrument, Pipeline, steps
+from nautilus.passes.pipelines import CUDA, MA_TILE, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
 from nautilus.passes.selection.assembly import Refused, refusal
 from nautilus.passes.selection.checked import Checked
@@ -41,24 +40,25 @@ Accept = Callable[[Result], None]  # raises ScheduleError for a result that must
 
 def compile_file(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
     """Run the stages under the first schedule that none of them, nor ``accept``, rejects.  Raises what they raise."""
-    forget()
-    forget_trials()
-    return compile_variant(request, instruments, accept)
+    forget_all()
+    return compile_variant(request, instruments, accept, kept=False)
 
 
 @with_large_stack
-def compile_variant(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
-    """:func:`compile_file` as a part of another compilation, such as a variant, whose simplifications it knows."""
+def compile_variant(
+    request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None, kept: bool = True
+) -> Result:  # fmt: skip
+    """:func:`compile_file` as a part of another compilation, such as a variant, whose results it knows and shares."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
-    lookup_failure, repeated, spec, refused = "", Repeated(), None, request.refused
+    lookup_failure, repeated, refused = "", Repeated(), request.refused
     while True:
         result = Result(request.context)
         try:
             later = VerifyLater() if request.verified and request.verified_later else None
             checks: list[Instrument] = [] if not request.verified else [Verify() if later is None else later]
             known = [Refused(refused)] if request.refused else []
-            pipeline = Pipeline([*checks, repeated, *known, *instruments])
-            start, after = read_input(request, result, pipeline, spec)
+            pipeline = Pipeline([*checks, repeated, *known, *instruments], kept=kept)
+            start, after = read_input(request, result, pipeline)
             _run_stages(result, start, after, request.until, pipeline, checked=not request.gives_kernels)
             if accept is not None:
                 accept(result)
@@ -67,7 +67,6 @@ def compile_variant(request: Request, instruments: Sequence[Instrument] = (), ac
         except (ScheduleError, UnsupportedError) as error:
             refused += refusal(error, result.context.schedule)
             request, repeated = next_attempt(request, result, repeated, error)
-            spec = result.modules.get(SPEC.name)
             lookup_failure = first_line(error) if result.tuned else lookup_failure
 
 

@@ -10,6 +10,8 @@ on the same module with the same options: the results of steps in trials are kep
 Below Scalar IR, trials differ in few kernels, and most steps change each kernel by itself: they run on each different
 kernel once (:mod:`nautilus.passes.trials.divided`).
 
+So are those of compilations of variants.
+
 The manager only runs steps; verification, printing, dumping and timing are instruments.  After
 every step each instrument gets a :class:`Record`.  An error in a step has a note with the name of the step.
 """
@@ -320,10 +322,14 @@ def steps(stage: Stage, after: str | None = None, lowered: bool = False) -> tupl
 
 @dataclass
 class Pipeline:
-    """Runs steps and passes every result to the instruments. ``count`` numbers the steps of all runs."""
+    """Runs steps and passes every result to the instruments. ``count`` numbers the steps of all runs.
+
+    ``kept``: results are kept as those of trials are, because compilations of the same input with other options follow.
+    """
 
     instruments: Sequence[Instrument] = ()
     count: int = 0
+    kept: bool = False
 
     def run(self, todo: Iterable[Step], module: Any, context: Context) -> tuple[Any, Context]:
         """The module and the context after all steps of ``todo``. Errors have a note with the name of the step."""
@@ -331,7 +337,7 @@ class Pipeline:
             try:
                 context = prepared(step, module, context)
                 started = time.perf_counter()
-                new, certificates = step.derive(module, context)
+                new, certificates = step.derive(module, context, self.kept)
             except Exception as error:
                 error.add_note(f"in pass {step.stage.name}/{step.name}")
                 raise

@@ -60,6 +60,12 @@ def _table(p: Program, k: Kernel) -> dict[str, Buffer]:
     return {b.name: b for b in (*p.buffers, *k.locals)}
 
 
+@by_identity(128)  # each rule looks at them
+def _statements(k: Kernel) -> tuple[tuple[tuple[Loop, ...], Store | Update], ...]:
+    """The statements of ``k`` with the loops around them."""
+    return tuple(statements(k.body))
+
+
 def _loops(body: Sequence[Stmt], outer: tuple[Loop, ...] = ()) -> Iterator[tuple[tuple[Loop, ...], Loop]]:
     """Every loop with the loops around it."""
     for s in body:
@@ -144,7 +150,7 @@ def _bounds(p: Program) -> Iterator[Offence]:
                 for ld in loads(e):
                     if ld.buffer not in readable or not free_vars(ld) <= steady:
                         yield _offence(loop, f"the bound {format_expr(e)} reads what is not the same in a block")
-        readable |= {s.buffer for _, s in statements(k.body)}
+        readable |= {s.buffer for _, s in _statements(k)}
 
 
 def _grid(p: Program) -> Iterator[Offence]:
@@ -178,7 +184,7 @@ def _expressions(p: Program) -> Iterator[Offence]:
             scope = frozenset(o.var for o in outer)
             for e in (loop.lo, loop.hi):
                 yield from (Offence(_at(loop), d, loop.span) for d in _ill_typed(e, table, params, scope))
-        for loops, s in statements(k.body):
+        for loops, s in _statements(k):
             scope = frozenset(o.var for o in loops)
             for e in expressions(s):
                 yield from (_offence(s, d) for d in _ill_typed(e, table, params, scope))
@@ -230,7 +236,7 @@ def _bad_index(b: Buffer, index: Sequence[Expr]) -> str | None:
 def _writes(p: Program) -> Iterator[Offence]:
     for k in p.kernels:
         table = _table(p, k)
-        for _, s in statements(k.body):
+        for _, s in _statements(k):
             b = table.get(s.buffer)
             if b is None:
                 yield _offence(s, f"no buffer {s.buffer}")
@@ -252,7 +258,7 @@ def _writes(p: Program) -> Iterator[Offence]:
 def _atomics(p: Program) -> Iterator[Offence]:
     """The rules of a scattered buffer: its initial value, its only statement, and where that stands."""
     for k in p.kernels:
-        found = list(statements(k.body))
+        found = _statements(k)
         for b in k.locals:
             if b.initial is not None:
                 yield Offence(b.name, "a local has no initial value", b.span)
@@ -272,7 +278,7 @@ def _atomics(p: Program) -> Iterator[Offence]:
                 yield _offence(s, f"the kernel reads {s.buffer}")
             if any(loop.kind.is_reduction or loop.kind is Kind.SEQ for loop in loops):
                 yield _offence(s, "a scatter stands in parallel loops")
-    scattered = {s.buffer for k in p.kernels for _, s in statements(k.body) if isinstance(s, Update) and s.atomic}
+    scattered = {s.buffer for k in p.kernels for _, s in _statements(k) if isinstance(s, Update) and s.atomic}
     for b in p.buffers:
         if b.initial is not None and b.name not in scattered:
             yield Offence(b.name, "only a scattered buffer has an initial value", b.span)
@@ -293,7 +299,7 @@ def _combiner(s: Update, b: Buffer) -> Iterator[Offence]:
 def _one_writer(p: Program) -> Iterator[Offence]:
     writers: dict[str, list[int]] = {}
     for n, k in enumerate(p.kernels):
-        for name in dict.fromkeys(s.buffer for _, s in statements(k.body)):
+        for name in dict.fromkeys(s.buffer for _, s in _statements(k)):
             writers.setdefault(name, []).append(n)
     for b in p.buffers:
         found = writers.get(b.name, [])
@@ -301,7 +307,7 @@ def _one_writer(p: Program) -> Iterator[Offence]:
             many = ", ".join(p.kernels[n].name for n in found) or "none"
             yield Offence(b.name, f"written by one kernel, not by {many}", b.span)
     for n, k in enumerate(p.kernels):
-        for _, s in statements(k.body):
+        for _, s in _statements(k):
             for ld in (ld for e in expressions(s) for ld in loads(e)):
                 if any(w > n for w in writers.get(ld.buffer, [])):
                     yield _offence(s, f"{ld.buffer} is written by a later kernel")
@@ -314,11 +320,11 @@ def _initialised(p: Program) -> Iterator[Offence]:
     """
     initial = {b.name for b in p.buffers if b.initial is not None}
     for k in p.kernels:
-        own = {b.name for b in k.locals} | {s.buffer for _, s in statements(k.body)}
+        own = {b.name for b in k.locals} | {s.buffer for _, s in _statements(k)}
         local = {b.name for b in k.locals}
         stored = set(initial)
-        steps = [(s.buffer, x) for loops, s in statements(k.body) for x in loops if x.kind is Kind.SEQ]
-        for loops, s in statements(k.body):
+        steps = [(s.buffer, x) for loops, s in _statements(k) for x in loops if x.kind is Kind.SEQ]
+        for loops, s in _statements(k):
             names = [ld.buffer for e in expressions(s) for ld in loads(e)]
             earlier = {b for b, x in steps if b not in local and any(x is y for y in loops)}
             names = [n for n in names if n not in earlier]
@@ -333,14 +339,15 @@ def _initialised(p: Program) -> Iterator[Offence]:
 # -- the promises of loop kinds ---------------------------------------------------------------
 
 
-def private_to(k: Kernel, name: str) -> tuple[Loop, ...]:
-    """The loops around every access to local ``name``; a carried ``seq`` and what is inside it end them."""
-    common: tuple[Loop, ...] | None = None
-    for loops, s in statements(k.body):
-        if s.buffer != name and all(ld.buffer != name for e in expressions(s) for ld in loads(e)):
-            continue
-        common = loops if common is None else common_loops(common, loops)
-    return common or ()
+@by_identity(128)
+def _private(k: Kernel) -> Mapping[str, tuple[Loop, ...]]:
+    """By local, the loops around every access to it; a carried ``seq`` and what is inside it end them."""
+    inside = {b.name for b in k.locals}
+    common: dict[str, tuple[Loop, ...]] = {}
+    for loops, s in _statements(k):
+        for name in inside & {s.buffer, *(ld.buffer for e in expressions(s) for ld in loads(e))}:
+            common[name] = common_loops(common[name], loops) if name in common else loops
+    return common
 
 
 def _independent(p: Program) -> Iterator[Offence]:
@@ -355,9 +362,9 @@ def _dependences(k: Kernel) -> tuple[Offence, ...]:
 
 
 def _between_iterations(k: Kernel) -> Iterator[Offence]:
-    local = {b.name: private_to(k, b.name) for b in k.locals}
+    local = _private(k)
     written: dict[str, list[tuple[tuple[Loop, ...], Store | Update]]] = {}
-    for loops, s in statements(k.body):
+    for loops, s in _statements(k):
         written.setdefault(s.buffer, []).append((loops, s))
         shared = _shared(loops, s.buffer, local)
         if isinstance(s, Update) and s.atomic:
@@ -365,7 +372,7 @@ def _between_iterations(k: Kernel) -> Iterator[Offence]:
         unknown = undetermined(s.index, shared, s.guard)
         if unknown:
             yield _offence(s, f"iterations of {', '.join(unknown)} may write the same element")
-    for loops, s in statements(k.body):
+    for loops, s in _statements(k):
         for ld in (ld for e in expressions(s) for ld in loads(e)):
             for around, w in written.get(ld.buffer, []):
                 both = tuple(a for a, b in zip(loops, around, strict=False) if a is b)
@@ -383,7 +390,7 @@ def _shared(loops: tuple[Loop, ...], name: str, local: Mapping[str, tuple[Loop, 
 
 def _reductions(p: Program) -> Iterator[Offence]:
     for k in p.kernels:
-        private = {b.name: private_to(k, b.name) for b in k.locals}
+        private = _private(k)
         for _, loop in _loops(k.body):
             if not loop.kind.is_reduction:
                 continue
@@ -471,4 +478,4 @@ def _tiled_nest(
         yield _offence(s, "a store under a tile.red loop")
 
 
-__all__ = ["RULES", "Offence", "private_to", "verify", "verify_tiled"]
+__all__ = ["RULES", "Offence", "verify", "verify_tiled"]

@@ -102,6 +102,8 @@ def forget() -> None:
 
 def bounds(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Interval:
     """Least and greatest value of integer ``e``, inclusive; None where unbounded or unknown."""
+    if isinstance(e, Const) and e.dtype.is_int:  # as most bounds of loops
+        return int(e.value), int(e.value)
     return _known(e, ranges or {}, tuple(given)).simplifier.bounds(e)
 
 

@@ -61,15 +61,14 @@ def _methods(fields: list[Field[Any]], eq: bool, frozen: bool, slots: bool) -> d
         "__repr__": _repr([f.name for f in fields if f.repr]),
     }
     if eq:
-        compared = [f.name for f in fields if f.compare]
-        values = _values(compared)
-        made["__eq__"] = _eq(values)
-        hashed = [f.name for f in fields if (f.compare if f.hash is None else f.hash)] if frozen else compared
-        made["__hash__"] = _hash(values if hashed == compared else _values(hashed)) if frozen else None
+        compared = tuple([f.name for f in fields if f.compare])
+        made["__eq__"] = _eq(_values(compared))
+        hashed = tuple([f.name for f in fields if (f.compare if f.hash is None else f.hash)]) if frozen else compared
+        made["__hash__"] = _hash(_values(hashed)) if frozen else None
     if frozen:
         made["__setattr__"], made["__delattr__"] = _refuse_assignment, _refuse_deletion
         if slots:  # the default way of pickle assigns
-            names = [f.name for f in fields]
+            names = tuple([f.name for f in fields])
             made["__getstate__"], made["__setstate__"] = _state(_values(names)), _restore(names)
     return made
 
@@ -164,9 +163,9 @@ def _with_slots(cls: type, own: Iterable[Field[Any]], added: dict[str, object]) 
     return new
 
 
-def _values(fields: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
+@cache  # what is compared, hashed and pickled has the same fields in most classes
+def _values(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     """The values of the fields as a tuple."""
-    names = list(fields)
     if len(names) > 1:
         return attrgetter(*names)
     if not names:
@@ -211,7 +210,7 @@ def _state(values: Callable[[Any], tuple[Any, ...]]) -> object:
     return __getstate__
 
 
-def _restore(names: list[str]) -> object:
+def _restore(names: tuple[str, ...]) -> object:
     def __setstate__(self: Any, state: tuple[Any, ...]) -> None:
         for name, value in zip(names, state, strict=True):
             object.__setattr__(self, name, value)

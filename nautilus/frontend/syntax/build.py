@@ -1,6 +1,6 @@
 """Parser callbacks: tokens and sub-trees to syntax-tree nodes, one method per grammar rule.
 
-Lark calls them while it parses, without a parse tree and without recursion.  Children are nodes and tokens; all
+The parser calls them while it parses, without a parse tree and without recursion.  Children are nodes and tokens; all
 tokens are kept for their positions.
 """
 
@@ -25,7 +25,7 @@ class SyntaxFault(Exception):
 
 
 def token_span(source: Source, token: Any) -> Span:
-    """The span of a Lark token. A token without a position stands for the end of the text."""
+    """The span of a token. A token without a position stands for the end of the text."""
     line, column = token.line or 1, token.column or 1
     return Span(source, line, column, token.end_line or line, token.end_column or column + 1)
 

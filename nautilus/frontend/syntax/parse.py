@@ -2,8 +2,9 @@
 
 The token stream is split into statements at newlines outside brackets, and each statement is parsed alone, so a
 file with five faulty statements gets five errors.  The word ``recur`` and the braces of its block are removed here;
-the definitions after them are parsed like others.  The parser is Lark's LALR loop with callbacks, which does not
-recurse, so deep nesting cannot overflow the stack.  Nesting above ``MAX_DEPTH`` is an error.
+the definitions after them are parsed like others.  The parser is an LALR loop with callbacks, which does not
+recurse, so deep nesting cannot overflow the stack.  Nesting above ``MAX_DEPTH`` is an error.  Lark parses a faulty
+statement again, since its parser knows what is accepted at each place.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
-from nautilus.core.errors import Diagnostic, Note
+from nautilus.core.errors import Diagnostic, InternalError, Note
 from nautilus.core.records import dataclass
 from nautilus.core.source import Source, Span
 from nautilus.core.text.words import short
@@ -23,7 +24,8 @@ from nautilus.frontend.syntax.ast import Define, File, Recur, Statement
 from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
 from nautilus.frontend.syntax.elsewhere import statement_fault
 from nautilus.frontend.syntax.faults import explain
-from nautilus.frontend.syntax.grammar import build_parser
+from nautilus.frontend.syntax.grammar import build_parser, load_parser
+from nautilus.frontend.syntax.tables import Parser, UnexpectedTokenError
 from nautilus.frontend.syntax.words import mark_bars, mark_words
 
 _LOCK = threading.Lock()  # one parser per process, whose callbacks hold the current source
@@ -54,9 +56,14 @@ class _AllTokens:
 
 
 @lru_cache(maxsize=1)
-def _tools() -> tuple[Any, TreeBuilder]:
+def _tools() -> tuple[Parser, TreeBuilder]:
     builder = TreeBuilder()
-    return build_parser(builder, _AllTokens()), builder
+    return load_parser(builder, lambda: _lark(builder)), builder
+
+
+@lru_cache(maxsize=1)
+def _lark(builder: TreeBuilder) -> Any:
+    return build_parser(builder, _AllTokens())
 
 
 def parse(source: Source) -> tuple[File, list[Diagnostic]]:
@@ -71,7 +78,7 @@ def parse(source: Source) -> tuple[File, list[Diagnostic]]:
             if len(errors) > MAX_ERRORS:
                 break
             try:
-                found = _parse_one(parser, part.tokens) if part.tokens else ()
+                found = _parse_one(parser, builder, part.tokens) if part.tokens else ()
                 if part.recur is None:
                     statements.extend(found)
                     continue
@@ -113,26 +120,35 @@ def _definitions(found: tuple[Statement, ...], source: Source, part: _Part) -> l
     return made
 
 
-def _parse_one(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
-    from lark.exceptions import UnexpectedToken
-
+def _parse_one(parser: Parser, builder: TreeBuilder, tokens: list[Any]) -> tuple[Statement, ...]:
+    """The statement of ``tokens``, which may be several. Raises SyntaxFault."""
     mark_words(tokens)
     mark_bars(tokens)
+    try:
+        result: tuple[Statement, ...] = parser.parse(tokens)
+        return result
+    except UnexpectedTokenError:
+        raise _unexpected(_lark(builder), builder.source, tokens) from None
+
+
+def _unexpected(parser: Any, source: Source, tokens: list[Any]) -> SyntaxFault:
+    """The fault of ``tokens`` as Lark's ``parser`` finds it."""
+    from lark.exceptions import UnexpectedToken
+
     machine = parser.parse_interactive()
     try:
         for token in tokens:
             machine.feed_token(token)
-        result: tuple[Statement, ...] = machine.feed_eof(tokens[-1])
-        return result
+        machine.feed_eof(tokens[-1])
+        raise InternalError("Lark accepts a statement that its tables refuse")
     except UnexpectedToken as error:
-        source = parser.options.transformer.source
         accepts = machine.accepts()
         message, hint = statement_fault(tokens, error.token) or explain(parser, error, accepts)
         span = token_span(source, error.token)
         if error.token.type == "$END":
             last = token_span(source, tokens[-1])
             span = Span(source, last.end_line, last.end_column, last.end_line, last.end_column + 1)
-        raise SyntaxFault(Diagnostic("N0104", message, span, hint=hint)) from None
+        return SyntaxFault(Diagnostic("N0104", message, span, hint=hint))
 
 
 def _statements(stream: Iterator[Any], source: Source, errors: list[Diagnostic]) -> Iterator[_Part]:

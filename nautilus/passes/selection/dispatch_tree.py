@@ -14,12 +14,14 @@ from typing import Protocol, TypeAlias
 
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.records import dataclass
+from nautilus.core.records.memo import Same
 from nautilus.core.schedule import Schedule
 from nautilus.core.schedule.dispatch import Dispatch, SizeFact, Threshold, compared, leaves
-from nautilus.cost.model import estimate
+from nautilus.cost.model import KernelEstimate, estimate, together
 from nautilus.cost.registers import estimate_registers
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
+from nautilus.passes.manager import divided
 from nautilus.targets.limits import limits
 
 LEVELS = 4  # thresholds one below the other in the decision tree
@@ -63,13 +65,38 @@ class Times(Protocol):
         ...
 
 
+class Predictions:
+    """Predictions for kernels at any sizes, each of which is made once.
+
+    Candidates have kernels in common, and the next choice among them, without those that ptxas refused, has the others.
+    """
+
+    def __init__(self, arch: str) -> None:
+        self.arch = arch
+        self._registers = dict[Same, int]()
+        self._known = dict[tuple[Same, tuple[tuple[str, int], ...]], KernelEstimate]()
+
+    def seconds(self, module: MemModule, sizes: Point) -> float:
+        """Predicted seconds of ``module`` at ``sizes``."""
+        return together((self._kernel(alone, sizes) for alone in divided(module).alone), self.arch).seconds
+
+    def _kernel(self, alone: MemModule, sizes: Point) -> KernelEstimate:
+        """The estimate of the only kernel of ``alone``."""
+        same = Same(alone)
+        key = (same, tuple(sizes.items()))
+        if key not in self._known:
+            if same not in self._registers:
+                self._registers[same] = estimate_registers(alone.kernels[0], limits(self.arch))
+            (self._known[key],) = estimate(at_sizes(alone, sizes), self.arch, (self._registers[same],)).kernels
+        return self._known[key]
+
+
 class Predicted:
     """Predicted seconds of every candidate at any sizes; infinite where it is not legal."""
 
-    def __init__(self, candidates: Sequence[Candidate], arch: str) -> None:
-        self.candidates, self.arch = candidates, arch
+    def __init__(self, candidates: Sequence[Candidate], predictions: Predictions) -> None:
+        self.candidates, self.predictions = candidates, predictions
         self.known = dict[tuple[int, tuple[int, ...]], float]()
-        self.registers = [tuple(estimate_registers(k, limits(arch)) for k in c.module.kernels) for c in candidates]
 
     def of(self, n: int, sizes: Point) -> float:
         """Seconds of candidate ``n`` at ``sizes``; inf where it is not legal."""
@@ -80,12 +107,8 @@ class Predicted:
         key = (n, tuple(sizes.values()))
         if key not in self.known:
             c = self.candidates[n]
-            legal = c.holds(sizes)
-            self.known[key] = log(self._seconds(n, sizes)) if legal else inf
+            self.known[key] = log(self.predictions.seconds(c.module, sizes)) if c.holds(sizes) else inf
         return self.known[key]
-
-    def _seconds(self, n: int, sizes: Point) -> float:
-        return estimate(at_sizes(self.candidates[n].module, sizes), self.arch, self.registers[n]).seconds
 
     def most(self, n: int, size: str) -> int:
         """The largest value of ``size`` at which candidate ``n`` is legal."""

@@ -38,7 +38,16 @@ from nautilus.passes.compilation import Prediction, Refusal, Request, Result, Va
 from nautilus.passes.pipelines import MA_TILE, SCALAR
 from nautilus.passes.selection import size_facts
 from nautilus.passes.selection.assembly import is_refused, refusal
-from nautilus.passes.selection.dispatch_tree import SAVES, Candidate, Point, Predicted, best, decision_tree, kept
+from nautilus.passes.selection.dispatch_tree import (
+    SAVES,
+    Candidate,
+    Point,
+    Predicted,
+    Predictions,
+    best,
+    decision_tree,
+    kept,
+)
 
 VARIED = 3  # dims whose sizes vary
 #: number of varied dims -> sizes for which the planner makes schedules, along each of them
@@ -84,15 +93,21 @@ def _divisors(facts: Iterable[SizeFact]) -> frozenset[SizeFact]:
     return frozenset(f for f in facts if f.multiple > 1)
 
 
-def find(request: Request, general: Result, compile_one: Compile, without: Collection[Dropped] = ()) -> Variants | None:
+def find(
+    request: Request, general: Result, compile_one: Compile, without: Collection[Dropped] = (),
+    predictions: Predictions | None = None,
+) -> Variants | None:  # fmt: skip
     """The variants of ``general``, the result of ``request``; None where it serves all sizes and strides.
 
     ``compile_one`` runs the passes to the end of MA-tile IR, or of Scalar IR.  ``without``: what failed later.
+    ``predictions``: those of an earlier choice.
     """
     spec: Spec | None = general.modules.get("spec")
     if request.variants < 2 or spec is None or request.schedule is not None or general.context.schedule is None:
         return None
-    sized = None if general.tuned or not varied(spec) else _sized(request, general, spec, compile_one, without)
+    known, sized = predictions or Predictions(request.arch), None
+    if not general.tuned and varied(spec):
+        sized = _sized(request, general, spec, compile_one, without, known)
     whole = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
     own = _unaligned(request, spec, whole.module.name, compile_one)
     if own is None:
@@ -103,8 +118,9 @@ def find(request: Request, general: Result, compile_one: Compile, without: Colle
 
 
 def _sized(
-    request: Request, general: Result, spec: Spec, compile_one: Compile, without: Collection[Dropped]
-) -> Variants | None:
+    request: Request, general: Result, spec: Spec, compile_one: Compile, without: Collection[Dropped],
+    predictions: Predictions,
+) -> Variants | None:  # fmt: skip
     """The variants by sizes; None where one schedule serves all of them."""
     schedules = _Schedules(replace(request, refused=general.refused), spec, compile_one)
     names = {d.name for d in varied(spec)}
@@ -117,7 +133,7 @@ def _sized(
         candidates += found
     if len(candidates) < 2:
         return None
-    times = Predicted(candidates, request.arch)
+    times = Predicted(candidates, predictions)
     members = [_better(times, m) for m in members]
     points = [*_points(spec, _grids(spec, GRID, candidates))]
     bounds = {d.name: d.bound or MAX_DIM for d in varied(spec)}

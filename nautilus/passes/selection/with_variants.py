@@ -26,11 +26,12 @@ def with_variants(
         return None
     from nautilus.cuda.variants import lower_variants
     from nautilus.passes.header import variants_header
+    from nautilus.passes.selection.dispatch_tree import Predictions
     from nautilus.passes.selection.variants import GENERAL, UNALIGNED, Dropped, dropped_by, find
 
-    dropped, candidates = list[Dropped](), _Candidates(compile_one)
+    dropped, candidates, predictions = list[Dropped](), _Candidates(compile_one), Predictions(request.arch)
     while True:
-        found = find(replace(request, verified_later=True), result, candidates.compile, dropped)
+        found = find(replace(request, verified_later=True), result, candidates.compile, dropped, predictions)
         if found is None:
             return None
         spec = result.modules[SPEC.name]

@@ -103,6 +103,24 @@ def test_predictions_are_those_of_the_modules(found: Variants) -> None:
         assert v.module.name == f"spec_{v.name}" and v.module.params  # still for all sizes
 
 
+def test_a_kernel_is_predicted_once_at_given_sizes(
+    product: tuple[Request, Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = product[1].modules["ma-tile"]
+    known = dispatch_tree.Predictions("sm_90a")
+    here = known.seconds(module, {"M": 48})
+    assert here == estimate(at_sizes(module, {"M": 48}), "sm_90a").seconds != known.seconds(module, {"M": 4096})
+    monkeypatch.delattr(dispatch_tree, "estimate")
+    assert known.seconds(replace(module), {"M": 48}) == here  # another object with equal kernels
+
+
+def test_variants_share_a_spec_that_other_compilations_read_again(product: tuple[Request, Result]) -> None:
+    first, again = (compile_variant(replace(product[0], until="spec")).modules["spec"] for _ in range(2))
+    bounded = compile_variant(replace(product[0], until="spec", assumed=(SizeFact("M", 64),))).modules["spec"]
+    assert first is again and first != bounded
+    assert compile_file(replace(product[0], until="spec")).modules["spec"] is not first
+
+
 def test_a_variant_that_failed_is_left_out(product: tuple[Request, Result], found: Variants) -> None:
     failed = found.all[0]
     kernel = next(k.name for k in failed.module.kernels if k.name in {p.name for p in failed.schedule.kernels})

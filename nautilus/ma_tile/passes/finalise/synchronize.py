@@ -118,6 +118,8 @@ class Access:
 
     def rename(self, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
         """The access with ``to`` for ``var``; an access to every stage where ``var`` stands inside of an atom."""
+        if not self.at.terms:
+            return (self,)
         c = self.at.slope(var)
         rest = self.at - atom(Var(var)).scale(c)
         if any(var in free_vars(a) for a in rest.terms):
@@ -190,6 +192,7 @@ class _Sync:
     # Known results. Their keys are identities, because the hash of a loop traverses its body; an entry holds its op, so
     # that no other op has the identity.
     loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State]] = field(init=False, default_factory=dict)
+    trips: dict[int, tuple[ForOp, int]] = field(init=False, default_factory=dict)
     accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -263,6 +266,11 @@ class _Sync:
 
     def _iterations(self, op: ForOp) -> int:
         """A number of iterations that the loop has at least."""
+        if id(op) not in self.trips:
+            self.trips[id(op)] = (op, self._least_trips(op))
+        return self.trips[id(op)][1]
+
+    def _least_trips(self, op: ForOp) -> int:
         ends = op.hi.args if isinstance(op.hi, Op) and op.hi.op == "min" else (op.hi,)
         trips = [bounds(simplify(calc("sub", e, op.lo), self.ranges), self.ranges)[0] for e in ends]
         return max(0, min(0 if t is None else t for t in trips))
@@ -297,7 +305,7 @@ class _Sync:
         """``state`` with coefficients modulo the number of stages, so that there are finitely many states."""
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(replace(x, at=_modulo(x.at, self.stages[x.buffer])) for x in xs)
+            return frozenset(x if x.at == ZERO else replace(x, at=_modulo(x.at, self.stages[x.buffer])) for x in xs)
 
         return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
 
@@ -386,6 +394,8 @@ class _Sync:
             if isinstance(op, ForOp | RolesOp) or _bulk(op):
                 return None
             reads, writes, copies = self._touched(op)
+            if not (reads or writes or copies):  # as most ops
+                continue
             if shift is not None:
                 moved = State(reads, writes, (copies,)).rename(*shift, self.stages)
                 reads, writes, (copies,) = moved.written, moved.read, moved.groups
