@@ -39,7 +39,7 @@ from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.contractions.shared_parts import is_shared_part
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, sector_results, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
@@ -312,13 +312,14 @@ def _scales(defs: dict[str, Def], d: Def, reader: Def) -> bool:
 def _totals(operand: Def, reader: Def) -> bool:
     """Whether ``reader`` combines long reductions ``operand``, each of which should have a block of its own.
 
-    Fewer terms are long where ``reader`` has running results (:data:`LONG`) than where it has one (:data:`LONGER`).
+    Fewer terms are long where ``reader`` has running results (:data:`LONG`) than where it has one (:data:`LONGER`).  A
+    block that reduces columns has the terms of a sector of them.
     """
     terms = prod(size(a) or SHORT for a in operand.red)
     if terms < LONG or not reader.is_reduction or dot_of(operand) is not None:
         return False
-    scan = scan_of(reader)
-    combined = {scan.axis} if scan is not None else {a.name for a in reader.red} if terms >= LONGER else set[str]()
+    scan, long = scan_of(reader), terms * sector_results(operand) >= LONGER
+    combined = {scan.axis} if scan is not None else {a.name for a in reader.red} if long else set[str]()
     return any(
         ld.buffer == operand.name and any(combined & free_vars(e) for e in ld.index) for ld in loads(reader.value)
     )
