@@ -270,7 +270,7 @@ def _writes_again(plan: KernelPlan, known: Known) -> bool:
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
     products = combines_tiles, is_sum_of_others, ends_product, is_read_across
-    rules = *products, _combines, is_copied, is_turned, _scales, is_shared_part
+    rules = *products, _combines, is_copied, is_turned, _scales, is_shared_part, _reduces_running
     return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
 
 
@@ -291,6 +291,18 @@ def _combines(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     found = [defs[ld.buffer] for ld in d.reads() if ld.buffer in defs and defs[ld.buffer].is_reduction]
     chunked = [s for s in found if any(chunks_of(defs[ld.buffer]) for ld in s.reads() if ld.buffer in defs)]
     return any(prod(size(a) or SHORT for a in s.axes) >= PARTS for s in chunked)
+
+
+def _reduces_running(defs: dict[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` reduces running results of rows, and ``reader`` is a total over many rows.
+
+    A block has all running results of a row in registers.  A loop over rows leaves no room for them, so that a kernel
+    of its own would store them.
+    """
+    terms = prod(size(a) or SHORT for a in reader.red)
+    if not d.is_reduction or not reader.is_reduction or terms < LONG:
+        return False
+    return any(ld.buffer in defs and scan_of(defs[ld.buffer]) is not None for ld in d.reads())
 
 
 def _scales(defs: dict[str, Def], d: Def, reader: Def) -> bool:
