@@ -118,7 +118,7 @@ def plan_of(
 
     Every thread visits the terms of its own results, as far as the width goes.  None where there are no such windows.
     """
-    loop = _launched(defs, rest)
+    loop = launched_axis(defs, rest)
     if loop is None:
         return None
     last = defs[-1].par[-1].name
@@ -127,7 +127,7 @@ def plan_of(
     return loop, roles, WarpPlan(warps=(1, MIN_WARPS), stages=1, epilogue="direct")
 
 
-def _launched(defs: Sequence[Def], rest: Collection[str]) -> str | None:
+def launched_axis(defs: Sequence[Def], rest: Collection[str]) -> str | None:
     """The only axis ``rest`` that the reductions of ``defs`` have, if they are windows of such a width."""
     reductions = [d for d in defs if d.is_reduction]
     if len(rest) != 1 or not reductions:
@@ -149,7 +149,7 @@ def shares_windows(defs: Sequence[Def]) -> bool:
     """
     found = (d for d in defs if d.is_reduction and prod(size(a) or MAX_TERMS for a in d.red) >= LEAST_TERMS)
     rests = ((d, {a.name: size(a) or 2 * MAX_TERMS for a in d.red}) for d in found)
-    windows = [d for d, rest in rests if is_window((d,), rest) or _launched((d,), rest)]
+    windows = [d for d, rest in rests if is_window((d,), rest) or launched_axis((d,), rest)]
     rows = {a.name for d in defs if d.is_reduction for a in d.red}
     return any(rows & {a.name for a in d.par} for d in windows)
 
