@@ -40,7 +40,18 @@ from nautilus.ma_tile.analysis.access import (
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, a_layout, acc_layout, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.lowering.dots import DotPlan
-from nautilus.vr_tile.ir import DotOp, ForOp, LoadOp, MapOp, ReduceOp, ScanOp, StoreOp, TileKernel, results, walk_ops
+from nautilus.vr_tile.ir import (
+    DotOp,
+    ForOp,
+    LoadOp,
+    MapOp,
+    ReduceOp,
+    ScanOp,
+    StoreOp,
+    TileKernel,
+    results,
+    walk_ops,
+)
 from nautilus.vr_tile.rewriting.subtiles import combined
 
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
@@ -158,19 +169,13 @@ def collect(
     positions has them from one load, and the results go through shared memory.  Without products, stores of whole
     vectors limit the width to theirs.  With more elements in a thread, neighbouring lanes would write every other 16
     bytes, which are halves of the 32-byte sectors of memory; a load of such halves finds the others in L1.
-
-    Where a loop moves the last index by single elements, as the terms of a window do, there are no vectors either:
-    lanes that are some elements apart would touch as many times more sectors in every step, for one wide store at the
-    end.
     """
-    loops = [op for op in walk_ops(kernel.body) if isinstance(op, ForOp)]
-    moved_by = {r: f.var for f in loops for op in walk_ops(f.body) for r in results(op)}
     weight, stores, vec = dict[str, int](), dict[str, int](), dict[str, int]()
     whole, repeated = dict[str, int](), dict[str, int]()  # narrowest whole vectors: of stores, of shared elements
     apart = dict[str, int]()  # widest vectors along axes of loads a few elements apart
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     tiles: dict[tuple[str, ...], None] = {}
-    windows, keyed, words = set[str](), set[str](), set[str]()
+    windows, keyed, words = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes), set[str](), set[str]()
     for op in walk_ops(kernel.body):
         for value in results(op):
             tiles[value.type.names] = None
@@ -199,8 +204,6 @@ def collect(
             axis = kept or axis
         if isinstance(op, LoadOp) and not dots and buffer.dtype.is_float8 and width >= WORD:
             words.add(axis)
-        if isinstance(op, LoadOp) and not dots and width == 1 < limit and _steps_along(op, moved_by.get(op.result)):
-            windows.add(axis)
         moved = stores if isinstance(op, StoreOp) else weight
         moved[axis] = moved.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
         vec[axis] = max(vec.get(axis, 1), width)
@@ -214,9 +217,20 @@ def collect(
     return LayoutCost(weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel), sharing)
 
 
-def _steps_along(op: LoadOp, loop: str | None) -> bool:
-    """Whether each step of the loop over ``loop``, if there is one, moves the last index of ``op`` by one element."""
-    return loop is not None and bool(op.index) and abs(affine(op.index[-1]).slope(loop)) == 1
+def _stepped(kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int) -> set[str]:
+    """The axes along which loops load single elements that each step moves by one, as the terms of a window.
+
+    They have no vectors: lanes that are some elements apart would touch as many times more sectors in every step, for
+    one wide store at the end.  ``vector_bytes``: 0 where no such axis is asked for, as in a kernel with products.
+    """
+    found = set[str]()
+    loops = [op for op in walk_ops(kernel.body) if isinstance(op, ForOp)]
+    for var, op in ((f.var, op) for f in loops for op in walk_ops(f.body) if isinstance(op, LoadOp) and op.index):
+        buffer, names = buffers[op.buffer], op.result.type.names
+        axis, limit = contiguous_axis(buffer, op.index, names, refs), vector_bytes // buffer.dtype.bytes
+        if axis is not None and abs(affine(op.index[-1]).slope(var)) == 1 and limit > 1:
+            found |= {axis} if vector_width(buffer, op.index, op.mask, axis, limit, refs) == 1 else set()
+    return found
 
 
 def _shared_run(op: LoadOp, buffer: Buffer, axes: Iterable[str], most: int, refs: RefAxes) -> Iterator[tuple[str, int]]:
