@@ -29,7 +29,7 @@ from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, Wa
 from nautilus.planner import streaming
 from nautilus.planner.kernels import default_schedule, stored
 from nautilus.planner.products.dots import Dot, dot_of
-from nautilus.planner.rowwise import pairs
+from nautilus.planner.rowwise import pairs, windows
 from nautilus.planner.rowwise.segments import shared_segments
 from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS
 from nautilus.scalar.analysis.axes import Unified, unify
@@ -278,6 +278,8 @@ def _loop(plan: KernelPlan, unified: Unified, kept: frozenset[str]) -> str | Non
     grid = {a.name: _length(unified.extents[a.name]) for a in plan.axes if a.role == GRID}
     if pairs.shared_terms(unified.defs, grid) is not None:
         return None  # the results fill the GPU, and memory has few terms
+    if windows.launched_axis(unified.defs, [loop]) is not None:
+        return None  # the terms are as few as the width of the window
     ends = {d.name for d in _reductions(unified, loop)}
     ends_of = [p for p in phases(plan) if ends & set(p)]
     along = [d.name for d in unified.defs if any(a.name == loop for a in d.par)]

@@ -15,8 +15,7 @@ The rules apply in this order:
 * A block has several rows where a tensor is contiguous across them (:mod:`.rowwise.turned`).
 * Columns of few elements that several passes read are whole in registers, as many as fill a sector (a norm over the
   middle axis of 32 x 512 x 1024 f16: 25 us on an H200, 58 in a loop over 64 columns that reads them three times).
-* Pairs of rows (:mod:`.rowwise.pairs`) have tiles of both and a loop over their terms.
-* Windows (:mod:`.rowwise.windows`) are tiles of their exact extents, or loops over lines of them.
+* Pairs of rows (:mod:`.rowwise.pairs`) have tiles of both, and windows (:mod:`.rowwise.windows`) their exact extents.
 * Rows of segments (:mod:`.rowwise.segments`) have a block each; others share vectors (:mod:`.rowwise.shared_vectors`).
 * Terms of scatters (:mod:`.rowwise.terms`) are registers of one thread along the axis of their keys.
 * A row of several axes is a tile of the axes that are nearest in memory, and a loop over the longest of the others.
@@ -102,7 +101,8 @@ def plan_kernel(
         g.roles |= {x: AxisPlan(x, GRID, shared[1] if x == shared[0] else 1) for x in grid}
         return _planned(g, name, grid, rest, WarpPlan(warps=(4, 1), stages=1, epilogue="direct"))
     found = None if g.dots else segments.plan_of(g.defs, extents, grid, rest, g.vector_axis())
-    if plan := found or (shared_vectors.plan_of(g.defs, extents, grid, rest) if whole else None):
+    row_wise = (shared_vectors.plan_of, windows.plan_of) if whole else ()
+    if plan := found or next((p for rule in row_wise if (p := rule(g.defs, extents, grid, rest))), None):
         g.loop, g.roles = plan[0], g.roles | plan[1]
         return _planned(g, name, grid, rest, plan[2])
     if whole and any(d.is_reduction for d in g.defs):

@@ -39,7 +39,7 @@ from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.contractions.shared_parts import is_shared_part
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, sector_results, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
@@ -270,7 +270,7 @@ def _writes_again(plan: KernelPlan, known: Known) -> bool:
 def _is_apart(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether a rule keeps ``d`` out of the kernel of ``reader``."""
     products = combines_tiles, is_sum_of_others, ends_product, is_read_across
-    rules = *products, _combines, is_copied, is_turned, _scales, is_shared_part
+    rules = *products, _combines, is_copied, is_turned, _scales, is_shared_part, _reduces_running
     return _apart(d, reader) or any(rule(defs, d, reader) for rule in rules)
 
 
@@ -293,6 +293,18 @@ def _combines(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     return any(prod(size(a) or SHORT for a in s.axes) >= PARTS for s in chunked)
 
 
+def _reduces_running(defs: dict[str, Def], d: Def, reader: Def) -> bool:
+    """Whether ``d`` reduces running results of rows, and ``reader`` is a total over many rows.
+
+    A block has all running results of a row in registers.  A loop over rows leaves no room for them, so that a kernel
+    of its own would store them.
+    """
+    terms = prod(size(a) or SHORT for a in reader.red)
+    if not d.is_reduction or not reader.is_reduction or terms < LONG:
+        return False
+    return any(ld.buffer in defs and scan_of(defs[ld.buffer]) is not None for ld in d.reads())
+
+
 def _scales(defs: dict[str, Def], d: Def, reader: Def) -> bool:
     """Whether the product ``reader`` has terms under a scale from ``d``, the largest of a few elements in memory.
 
@@ -312,13 +324,14 @@ def _scales(defs: dict[str, Def], d: Def, reader: Def) -> bool:
 def _totals(operand: Def, reader: Def) -> bool:
     """Whether ``reader`` combines long reductions ``operand``, each of which should have a block of its own.
 
-    Fewer terms are long where ``reader`` has running results (:data:`LONG`) than where it has one (:data:`LONGER`).
+    Fewer terms are long where ``reader`` has running results (:data:`LONG`) than where it has one (:data:`LONGER`).  A
+    block that reduces columns has the terms of a sector of them.
     """
     terms = prod(size(a) or SHORT for a in operand.red)
     if terms < LONG or not reader.is_reduction or dot_of(operand) is not None:
         return False
-    scan = scan_of(reader)
-    combined = {scan.axis} if scan is not None else {a.name for a in reader.red} if terms >= LONGER else set[str]()
+    scan, long = scan_of(reader), terms * sector_results(operand) >= LONGER
+    combined = {scan.axis} if scan is not None else {a.name for a in reader.red} if long else set[str]()
     return any(
         ld.buffer == operand.name and any(combined & free_vars(e) for e in ld.index) for ld in loads(reader.value)
     )

@@ -85,3 +85,13 @@ P[i, j] = sum[k](A[i, k] * B[k, j])
 Y[i, j: N] = sum[l | l <= j](P[i, l])
 """
     assert [k.ops for k in schedule_of(text).kernels] == [("Y_term",), ("Y",)]
+
+
+def test_a_reduction_of_running_results_is_no_part_of_a_total_over_rows() -> None:
+    """A loop over rows has no room for the running results of a row, which a kernel of its own would store."""
+    text = (
+        "dim M = 65536, N = 250\ninput X: f32[M, N]\noutput p: f32\ns[i, j: N] = sum[k | k <= j](X[i, k])\n"
+        "r[i] = max(mean[j](exp(s[i, j])) - 1, 0)\np = mean[i](r[i])\n"
+    )
+    first, *_ = schedule_of(text).kernels
+    assert len(first.ops) == 2 and first.axis("j").role == "tile"

@@ -40,7 +40,18 @@ from nautilus.ma_tile.analysis.access import (
 from nautilus.ma_tile.ir.instruction_tables import WGMMA, a_layout, acc_layout, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.lowering.dots import DotPlan
-from nautilus.vr_tile.ir import DotOp, LoadOp, MapOp, ReduceOp, ScanOp, StoreOp, TileKernel, results, walk_ops
+from nautilus.vr_tile.ir import (
+    DotOp,
+    ForOp,
+    LoadOp,
+    MapOp,
+    ReduceOp,
+    ScanOp,
+    StoreOp,
+    TileKernel,
+    results,
+    walk_ops,
+)
 from nautilus.vr_tile.rewriting.subtiles import combined
 
 _STORES = 4  # the weight of a store beside a load: L1 keeps what is left of a sector that is read, and not written
@@ -164,7 +175,7 @@ def collect(
     apart = dict[str, int]()  # widest vectors along axes of loads a few elements apart
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     tiles: dict[tuple[str, ...], None] = {}
-    windows, keyed, words = set[str](), set[str](), set[str]()
+    windows, keyed, words = _stepped(kernel, buffers, refs, 0 if dots else vector_bytes), set[str](), set[str]()
     for op in walk_ops(kernel.body):
         for value in results(op):
             tiles[value.type.names] = None
@@ -204,6 +215,22 @@ def collect(
     vec = {x: min(v, narrow.get(x, whole.get(x, v))) for x, v in vec.items()}
     sharing = _sharing(kernel, buffers, refs, reduced)
     return LayoutCost(weight, vec, loaded, tuple(tiles), frozenset(keyed), frozenset(words), _costly(kernel), sharing)
+
+
+def _stepped(kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int) -> set[str]:
+    """The axes along which loops load single elements that each step moves by one, as the terms of a window.
+
+    They have no vectors: lanes that are some elements apart would touch as many times more sectors in every step, for
+    one wide store at the end.  ``vector_bytes``: 0 where no such axis is asked for, as in a kernel with products.
+    """
+    found = set[str]()
+    loops = [op for op in walk_ops(kernel.body) if isinstance(op, ForOp)]
+    for var, op in ((f.var, op) for f in loops for op in walk_ops(f.body) if isinstance(op, LoadOp) and op.index):
+        buffer, names = buffers[op.buffer], op.result.type.names
+        axis, limit = contiguous_axis(buffer, op.index, names, refs), vector_bytes // buffer.dtype.bytes
+        if axis is not None and abs(affine(op.index[-1]).slope(var)) == 1 and limit > 1:
+            found |= {axis} if vector_width(buffer, op.index, op.mask, axis, limit, refs) == 1 else set()
+    return found
 
 
 def _shared_run(op: LoadOp, buffer: Buffer, axes: Iterable[str], most: int, refs: RefAxes) -> Iterator[tuple[str, int]]:

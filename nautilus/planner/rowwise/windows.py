@@ -15,6 +15,8 @@ Then
   power of two that leaves at most one part in :data:`WASTE` of the positions unused.  It has :data:`LANES` elements at
   least along the last axis, so that neighbouring threads read neighbouring elements, and :data:`LINES` along others.
 
+Windows along the last index, of a width that only the caller knows, are a loop over their terms too (:func:`plan_of`).
+
 Where the last index has no reduced axis (the channels of ``X[b, x + r, c]``), a thread computes the windows of one
 vector of channels at neighbouring positions ``x``, up to :data:`HELD` terms: their windows overlap, so that the block
 reads most elements from memory once, and all of them have the same weights.  Windows of more than :data:`LINE_TERMS`
@@ -23,17 +25,20 @@ terms along one axis are then a loop over their terms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import gcd, prod
 
-from nautilus.core.expr.nodes import Var, free_vars
+from nautilus.core.expr.conditions import conjuncts
+from nautilus.core.expr.nodes import Param, Var, free_vars, walk
 from nautilus.core.index.linear import divided, linear
 from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
+from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
 from nautilus.planner.rowwise.elementwise import fitting
 from nautilus.planner.rowwise.rows import MAX_WARPS, MIN_WARPS, WASTE
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.targets.limits import VECTOR_BYTES
 
 MAX_TERMS = 64  # terms that a thread holds in registers
@@ -42,6 +47,7 @@ LINE_TERMS = 16  # largest number of terms of a window that a thread holds whole
 LEAST_TERMS = 9  # terms of a window, at least, for a kernel of its own where rows of its results are reduced
 MAX_STEP = 4  # elements between the windows of neighbouring threads; further apart they share few sectors
 RESULTS = 1024  # largest number of results of a block
+LAUNCHED = 512  # results of a block whose windows have a width that is known at launch, in four warps
 LANES = 32  # least number of results along the last axis, which neighbouring threads have
 LINES = 8  # results along another axis at least: neighbours share most of their windows there
 BLOCK_TERMS = 16384  # largest number of terms of a block
@@ -105,13 +111,45 @@ def _first_reduced(d: Def) -> str | None:
     return next(moved, None)
 
 
+def plan_of(
+    defs: Sequence[Def], extents: Mapping[str, int], grid: Sequence[str], rest: Sequence[str]
+) -> tuple[str, dict[str, AxisPlan], WarpPlan] | None:
+    """The loop, the roles and the mapping of windows along the last index whose width is a scalar of the caller.
+
+    Every thread visits the terms of its own results, as far as the width goes.  None where there are no such windows.
+    """
+    loop = launched_axis(defs, rest)
+    if loop is None:
+        return None
+    last = defs[-1].par[-1].name
+    tiles = {last: min(LAUNCHED, ceil_pow2(extents[last]))}
+    roles = {loop: AxisPlan(loop, LOOP, 1)} | {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
+    return loop, roles, WarpPlan(warps=(1, MIN_WARPS), stages=1, epilogue="direct")
+
+
+def launched_axis(defs: Sequence[Def], rest: Collection[str]) -> str | None:
+    """The only axis ``rest`` that the reductions of ``defs`` have, if they are windows of such a width."""
+    reductions = [d for d in defs if d.is_reduction]
+    if len(rest) != 1 or not reductions:
+        return None
+    (axis,) = rest
+    return axis if all(_is_launched(d, axis) and _slides(d) and _kept_is_last(d) for d in reductions) else None
+
+
+def _is_launched(d: Def, axis: str) -> bool:
+    """Whether a condition of ``d`` compares ``axis`` with scalars of the caller alone."""
+    conditions = (c for c in conjuncts(d.guard) if free_vars(c) == {axis})
+    return any(isinstance(e, Param) for c in conditions for e in walk(c))
+
+
 def shares_windows(defs: Sequence[Def]) -> bool:
     """Whether one of ``defs`` reduces over windows, of which another one reduces the results along a row.
 
     The tile of a row then has an axis for the terms of a window, which neighbouring results do not share.
     """
     found = (d for d in defs if d.is_reduction and prod(size(a) or MAX_TERMS for a in d.red) >= LEAST_TERMS)
-    windows = [d for d in found if is_window((d,), {a.name: size(a) or 2 * MAX_TERMS for a in d.red})]
+    rests = ((d, {a.name: size(a) or 2 * MAX_TERMS for a in d.red}) for d in found)
+    windows = [d for d, rest in rests if is_window((d,), rest) or launched_axis((d,), rest)]
     rows = {a.name for d in defs if d.is_reduction for a in d.red}
     return any(rows & {a.name for a in d.par} for d in windows)
 

@@ -36,6 +36,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
+from nautilus.targets.memory_rates import SECTOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,3 +233,15 @@ def contiguous(defs: Iterable[Def], axis: str) -> bool:
     names = {d.name for d in found}
     reads = (ld for d in found for ld in d.reads() if ld.buffer not in names)
     return all(ld.index[-1] == Var(axis) for ld in reads if any(axis in free_vars(e) for e in ld.index))
+
+
+def sector_results(d: Def) -> int:
+    """The results of the reduction ``d`` that share each sector of memory, as those of columns do; 1: they share none.
+
+    Its operands along the reduced axes are contiguous along results then.
+    """
+    reduced = {a.name for a in d.red}
+    operands = [ld for ld in loads(d.value) if ld.index and free_vars(ld) & reduced]
+    fast = {x.name for ld in operands if isinstance(x := ld.index[-1], Var)}
+    across = [size(a) or SECTOR for a in d.par if a.name in fast]
+    return 1 if fast & reduced or not across else min(SECTOR // max(ld.dtype.bytes for ld in operands), *across)

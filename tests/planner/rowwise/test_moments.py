@@ -18,6 +18,14 @@ IMAGES = """
     Y[b, c, y, x] = (X[b, c, y, x] - mu[b, c // 2]) * rsqrt(va[b, c // 2] + 1e-5)
 """
 
+COLUMNS = """
+    dim M = 8192, N = 1024
+    input X: f32[M, N]
+    output m: f32[N], v: f32[N]
+    m[j] = mean[i](X[i, j])
+    v[j] = mean[i]((X[i, j] - m[j]) ** 2)
+"""
+
 
 def test_a_chunk_is_a_tile_of_its_own_kernel() -> None:
     schedule = travel(IMAGES.format(b=16, c=16, h=512, w=512), "sm_90a", until="scalar").result.context.schedule
@@ -25,6 +33,15 @@ def test_a_chunk_is_a_tile_of_its_own_kernel() -> None:
     first, second, _ = schedule.kernels
     assert first.ops == ("mu_sum_chunk", "va_sum_chunk") and second.ops == ("mu_sum", "va_sum")
     assert all(a.role != "loop" for a in first.axes) and len(first.phases) == 2
+
+
+def test_chunks_of_the_columns_of_a_sector_are_a_tile() -> None:
+    """The mean is an output of its own."""
+    schedule = travel(COLUMNS, "sm_90a", until="scalar").result.context.schedule
+    assert schedule is not None
+    first, second = schedule.kernels
+    assert first.ops == ("m_sum_chunk", "v_sum_chunk") and {"m_sum", "v_sum"} <= {*second.ops}
+    assert first.axis("j").tile == 8 and first.axis("i").role == "tile"
 
 
 def test_sums_that_stay_in_l2_are_not_cut() -> None:

@@ -56,6 +56,14 @@ ALIGNED = """
     Y[x: M] = sum[r: 2](X[2 * x + r])
 """
 
+LAUNCHED = """
+    dim T = 1100
+    scalar W: i32 = 6
+    input X: f32[2, T]
+    output Y: f32[2, T], L: f32[2]
+    Y[b, t] = sum[u | t - W < u and u <= t](X[b, u])
+    L[b] = sum[t](Y[b, t])
+"""
 
 LONG = """
     dim B = 4, T = 900, C = 264, K = 31
@@ -93,8 +101,8 @@ def test_a_thread_computes_whole_windows(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [POOL, STRIDED, FILTER, LAST, LAST_2D, ALIGNED],
-    ids=["pool", "strided", "filter", "last", "last-2d", "two"],
+    [POOL, STRIDED, FILTER, LAST, LAST_2D, ALIGNED, LAUNCHED.replace("1100", "40")],
+    ids=["pool", "strided", "filter", "last", "last-2d", "two", "launched"],
 )
 def test_every_level_agrees(text: str) -> None:
     check(text, "sm_80")
@@ -217,6 +225,13 @@ SEPARATE = """
     Y[b, y: H, x: W] = sum[r: 5, s: 5](g[r] * g[s] * padded(b, y + r - 2, x + s - 2))
     M[b, y, x] = max[r: 5, s: 3 | 2 <= y + r < H + 2 and 1 <= x + s < W + 1](X[b, y + r - 2, x + s - 1])
 """
+
+
+def test_lanes_are_neighbours_in_windows_of_a_width_that_is_known_at_launch() -> None:
+    """The store at the end has no vectors, which would spread the loads of all terms over more sectors."""
+    first, *totals = compiled(LAUNCHED).modules["ma-tile"].kernels
+    assert {str(f) for f in first.layouts.values()} >= {"reg(t:4x128) lane(t:32x1) warp(t:4x32)"}
+    assert first.name == "Y" and totals
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])

@@ -19,12 +19,12 @@ squares of large elements are subtracted (Chan, Golub and LeVeque, "Updating for
 computing sample variances", 1982).  A last chunk that is short has fewer elements in both formulas.
 
 The rewrite is for sums whose elements fit neither in the registers of a block nor, for all blocks that are resident
-together, in L2 (:func:`chunk_of`).
+together, in L2, and for those of too few blocks to fill the GPU (:func:`chunk_of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import permutations
 from math import prod
@@ -40,7 +40,7 @@ from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def, sector_results, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.limits import BLOCK_REGISTERS
@@ -137,19 +137,23 @@ _Sides = tuple[_Side, _Side]
 def chunk_of(d: Def) -> tuple[str, int] | None:
     """The axis that is cut and the elements of a chunk; None where the elements of ``d`` stay on chip.
 
-    The contiguous axis is preferred, because a block then reads long runs.
+    The contiguous axis is preferred, because a block then reads long runs.  Where results are contiguous, a block has
+    those of a sector.  In L2, elements wait only for the second sum of the same block: with too few blocks to fill the
+    GPU, both sums are split, and the second one has kernels of its own.
     """
     extents = {a.name: size(a) for a in d.red}
-    rows = prod(size(a) or 0 for a in d.par)
     known = {x: n for x, n in extents.items() if n is not None}
     operands = {ld.buffer: ld.dtype.bytes for ld in loads(d.value) if free_vars(ld) & extents.keys()}
-    elements = prod(known.values())
+    if len(known) < len(extents) or not operands:
+        return None
+    fast = {v.name for ld in loads(d.value) if ld.index and isinstance(v := ld.index[-1], Var)}
+    across = sector_results(d)
+    rows = prod(size(a) or 0 for a in d.par) // across
+    elements = prod(known.values()) * across
     held = elements * len(operands) <= BLOCK_REGISTERS
-    on_chip = held or elements * sum(operands.values()) * min(rows, RESIDENT) <= CACHED
-    if len(known) < len(extents) or on_chip:
+    if held or (rows >= RESIDENT and elements * sum(operands.values()) * RESIDENT <= CACHED):
         return None
     lengths = {x: floor_pow2(TILE // len(operands) // (elements // n)) for x, n in known.items()}
-    fast = {v.name for ld in loads(d.value) if ld.index and isinstance(v := ld.index[-1], Var)}
     usable = [x for x, n in known.items() if SHORTEST <= lengths[x] < n]
     best = max(usable, key=lambda x: (x in fast, lengths[x]), default=None)
     return None if best is None else (best, lengths[best])
@@ -170,9 +174,20 @@ def _side(d: Def, e: Expr, defs: Mapping[str, Def]) -> _Side | None:
     reduced = {a.name for a in d.red}
     match e:
         case Op(op="sub", args=(element, centre)) if not free_vars(centre) & reduced:
-            totals = ((ld, _total(defs[ld.buffer], d, element, ld)) for ld in loads(centre) if ld.buffer in defs)
+            totals = ((ld, _total(defs[ld.buffer], d, element, ld)) for ld in _reads(centre, defs))
             return next((_Side(element, centre, total, ld) for ld, total in totals if total is not None), None)
     return None
+
+
+def _reads(e: Expr, defs: Mapping[str, Def]) -> Iterator[Load]:
+    """The reductions that ``e`` reads, also those behind elementwise definitions, such as a mean that is an output."""
+    for ld in loads(e):
+        d = defs.get(ld.buffer)
+        if d is not None and d.is_reduction:
+            yield ld
+        elif d is not None and d.at is None and d.guard is None:
+            at = {a.name: x for a, x in zip(d.par, ld.index, strict=True)}
+            yield from _reads(substitute(d.value, at), defs)
 
 
 def _total(total: Def, d: Def, element: Expr, ld: Load) -> Def | None:

@@ -3,7 +3,9 @@
 * A definition *after* a recurrence becomes a nest of its steps, if it reads the tensors of the recurrence at its own
   step or earlier ones, and reads each element once: its axes are those of one such read.  So a state that the
   definition only rounds, or that it sums over, is not in memory.  An independent axis of the recurrence over which the
-  definition sums is one of its nests then.
+  definition sums is one of its nests then.  That takes blocks from the grid, so it is done only for a definition that
+  reads the largest tensor of the recurrence: a softmax of what the steps have summed already saves little memory, and
+  the state that it would bring into one block is too large to stay on chip.
 * An elementwise definition of inputs *in front* of a recurrence, which nothing else reads, is computed where an
   elementwise nest reads it.
 
@@ -15,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Expr, Load, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.index.linear import linear
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, is_recurrence, read_def, reads_of, rename_axes, writes_of
@@ -62,10 +66,18 @@ def _after(program: Program, name: str) -> Program | None:
         names = None if d.scatter is not None else _names(program, form, d)
         if names is not None:
             summed = {names[a.name] for a in d.red if a.name in names}
+            if summed and not _reads_largest(program, d, own):
+                continue
             joined = _appended(_with_inner(k, form, summed), d, names, summed)
             kernels = [joined if x is k else x for x in program.kernels if x is not other]
             return replace(program, kernels=tuple(kernels))
     return None
+
+
+def _reads_largest(program: Program, d: Def, own: frozenset[str]) -> bool:
+    """Whether ``d`` reads one of the tensors ``own`` of a recurrence that none of the others exceeds."""
+    elements = {n: prod(map(nominal, program.buffer(n).shape)) for n in own}
+    return max(elements[ld.buffer] for ld in d.reads() if ld.buffer in own) == max(elements.values())
 
 
 def _names(program: Program, form: Form, d: Def) -> dict[str, str] | None:

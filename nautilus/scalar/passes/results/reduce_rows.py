@@ -9,6 +9,9 @@ reads ``x`` from memory again.  In two steps the rows are a kernel with the stat
 
     T[b] = sum[v](f(x[b, v], m[b], Z[b]))        L = sum[b](T[b])
 
+Running results of rows, as in ``L = sum[b, v](sum[u | u <= v](x[b, u]) ** 2)``, are statistics too: a block has those
+of a row in registers.
+
 Reductions may be associated again (``grammar/README.md``, "Numbers"), and an element of ``T`` has the type of the
 accumulator, so nothing more is rounded.  The conditions stay in the first step: a row without terms has the identity.
 
@@ -34,12 +37,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Axis, Var, free_vars, loads
+from nautilus.core.expr.nodes import Axis, Load, Var, free_vars, loads
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.contractions.dense import multiplies_matrices
 from nautilus.scalar.analysis.contractions.shared_parts import slots
 from nautilus.scalar.analysis.definitions import Def, points, size
+from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import ASSOCIATIVE, find_defs, in_two_steps, put_defs
 
@@ -71,8 +75,8 @@ def _rows(d: Def, defs: Mapping[str, Def]) -> tuple[Axis, ...]:
     if d.op not in ASSOCIATIVE or d.at is not None or len(d.red) < 2 or multiplies_matrices(d):
         return ()
     own = frozenset(a.name for a in d.red)
-    read = [ld for ld in d.reads() if ld.buffer in defs and _is_statistic(defs[ld.buffer], defs)]
-    numbered = {names for ld in read if (names := free_vars(ld) & own) and names != own}
+    read = (_row_of(ld, defs) & own for ld in d.reads() if ld.buffer in defs)
+    numbered = {names for names in read if names and names != own}
     if len(numbered) != 1:
         return ()
     (names,) = numbered
@@ -115,6 +119,16 @@ def _rows_of_pairs(d: Def) -> tuple[Axis, ...]:
     apart = all(len(found) < 2 for found in read) and all(any(x in found for found in read) for x in names)
     long = all((size(a) or 0) >= PAIRS for a in d.red)
     return d.red[:1] if apart and long and slots(d.value) >= COSTLY else ()
+
+
+def _row_of(ld: Load, defs: Mapping[str, Def]) -> frozenset[str]:
+    """The variables that say of which row ``ld`` reads a statistic or running results; none where it reads neither."""
+    d = defs[ld.buffer]
+    if (scan := scan_of(d)) is not None:
+        return frozenset[str]().union(
+            *(free_vars(e) for a, e in zip(d.par, ld.index, strict=True) if a.name != scan.into)
+        )
+    return free_vars(ld) if _is_statistic(d, defs) else frozenset()
 
 
 def _is_statistic(d: Def, defs: Mapping[str, Def]) -> bool:

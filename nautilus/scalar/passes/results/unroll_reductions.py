@@ -62,7 +62,7 @@ from nautilus.scalar.passes.inline import replace_reads
 from nautilus.scalar.rewriting import find_defs, put_defs
 
 MOST_TERMS = 4
-GAIN = 16
+GAIN = 4
 SIDE = 4  # results for each element of a tensor that a tiny matrix multiplies, at most
 WIDE = 32  # the same for a tensor of f32
 BATCH = 1 << 13  # points with matrices of their own, at least

@@ -16,6 +16,8 @@ forces of particles and distances between clouds of points.  Lanes then have nei
     F[i] sum= f(X[i, 0] - X[j, 0], X[i, 1] - X[j, 1])
     X_ordered[d, j] = X[j, d]               F[i] sum= f(X_ordered[0, i] - X_ordered[0, j], ..)
 
+Elementwise definitions beside such a reduction, as those of a softmax of distances, read the points in the same order.
+
 Weights are inputs that reductions read at distinct axes, of which the last one is reduced.  The operand of such a
 reduction that has most axes has windows of more than :data:`WHOLE` terms, and its last axis is one of the result that
 the weights have at another place.  The lines that loads of single elements touch take longer than the launch of a
@@ -25,7 +27,7 @@ or more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -78,7 +80,15 @@ def _plans(program: Program, b: Buffer, rates: Machine) -> Iterator[tuple[Buffer
         order = _order(d, b, defs) if long else ()
         if order:
             found[order] = (*found.get(order, ()), d.name)
-    yield from ((b, order, readers) for order, readers in found.items())
+    yield from ((b, order, (*readers, *_beside(readers, b, defs))) for order, readers in found.items())
+
+
+def _beside(readers: Collection[str], b: Buffer, defs: Mapping[str, Def]) -> Iterator[str]:
+    """Elementwise definitions that read results of ``readers`` and ``b``: one kernel then has the same tile for all."""
+    for d in defs.values():
+        read = {ld.buffer for ld in d.reads()}
+        if not d.is_reduction and d.scatter is None and b.name in read and not read.isdisjoint(readers):
+            yield d.name
 
 
 def _order(d: Def, b: Buffer, defs: Mapping[str, Def]) -> tuple[int, ...]:

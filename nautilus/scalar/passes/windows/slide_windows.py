@@ -5,7 +5,12 @@ in the window.  Where both bounds move together, the reduced axis counts from th
 
     Y[b, t] sum= X[b, t - W + 1 + u]  where 0 <= t - W + 1 + u and t - W + 1 + u < N,  u < W
 
-so that the results of a block read their windows as those of a pooling or of a filter do.  It stays as it is where
+so that the results of a block read their windows as those of a pooling or of a filter do.  A width that is known
+only at launch is a condition ``u < W``, and the reduced axis counts from the end of the window that is known::
+
+    Y[b, t] sum= X[b, t - u]  where 0 <= t - u and u < W,  u < N
+
+That end is inside of the axis, so that ``u`` takes every position that the window may have.  It stays as it is where
 
 * the window is no small part of the axis (:data:`PART`);
 * a tensor is read at ``u`` and at a position along another of its axes that depends on the bounds, such as
@@ -17,17 +22,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import permutations
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Param, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.alternatives import alternatives
 from nautilus.core.index.linear import Linear, build
+from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import extent_expr, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, put_defs
 
@@ -53,21 +60,26 @@ class SlideWindows:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A window of ``width`` positions from ``first`` on; ``rest``: the other conditions."""
+    """A window of ``width`` positions from ``first`` on; ``rest``: the other conditions.
+
+    ``backwards``: its positions are numbered from ``first`` downwards.  ``width``: an expression of scalars where it is
+    known only at launch.
+    """
 
     first: Linear
-    width: int
+    width: int | Linear
     rest: tuple[Expr, ...]
+    backwards: bool = False
 
 
 def _slid(d: Def, axis: Axis) -> Def | None:
     """``d`` with ``axis`` over the window that its guard leaves; None where there is none (module docstring)."""
     if d.at is not None or matrix_product(d.value, [a.name for a in d.par]) is not None:
         return None
-    found = _window(d, axis.name)
-    if found is None or found.width * PART > nominal(axis.extent):
+    found = _window(d, axis.name) or _launched(d, axis)
+    if found is None or (isinstance(found.width, int) and found.width * PART > nominal(axis.extent)):
         return None
-    place = calc("add", build(found.first, DType.I32), Var(axis.name))
+    place = calc("sub" if found.backwards else "add", build(found.first, DType.I32), Var(axis.name))
     value = substitute(d.value, {axis.name: place})
     rest = [substitute(c, {axis.name: place}) for c in found.rest]
     moves = free_vars(build(found.first, DType.I32))
@@ -76,6 +88,9 @@ def _slid(d: Def, axis: Axis) -> Def | None:
     ):
         return None
     inside = (calc("le", integer(0), place), calc("lt", place, extent_expr(axis.extent)))
+    if isinstance(found.width, Linear):
+        within = calc("lt", Var(axis.name), build(found.width, DType.I32))
+        return replace(d, value=value, guard=conjunction((*inside, within, *rest)))
     red = tuple(replace(a, extent=found.width) if a.name == axis.name else a for a in d.red)
     return replace(d, red=red, value=value, guard=conjunction((*inside, *rest)))
 
@@ -111,6 +126,26 @@ def _window(d: Def, axis: str) -> _Window | None:
         else:
             rest += [calc("le", integer(0), build(f, DType.I32)) for f in forms if f not in (low, high)]
     return _Window(first, width + 1, tuple(rest))
+
+
+def _launched(d: Def, axis: Axis) -> _Window | None:
+    """The window of ``axis`` from or to a known end, whose width is known at launch; None where there is none."""
+    parts = conjuncts(d.guard)
+    ranges = {a.name: (0, n - 1) for a in d.par if (n := size(a)) is not None}
+    for c, k in permutations(parts, 2):
+        near, far = ([*_forms(x)] for x in (c, k))
+        if len(near) != 1 or len(far) != 1 or abs(slope := near[0].slope(axis.name)) != 1:
+            continue
+        here, there = near[0].without(Var(axis.name)), far[0].without(Var(axis.name))
+        end = here.scale(-slope)
+        left = here + there  # positions of the window, less one
+        known = all(isinstance(a, Var) and a.name in ranges for a in end.terms) and bool(end.terms)
+        launched = bool(left.terms) and all(isinstance(a, Param) for a in left.terms)
+        low, high = bounds(build(end, DType.I32), ranges) if known else (None, None)
+        inside = low is not None and high is not None and low >= 0 and high < (size(axis) or 0)
+        if far[0].slope(axis.name) == -slope and launched and inside:
+            return _Window(end, left.shift(1), tuple(x for x in parts if x not in (c, k)), slope < 0)
+    return None
 
 
 def _forms(e: Expr) -> Iterator[Linear]:
