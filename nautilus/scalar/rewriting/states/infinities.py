@@ -45,6 +45,6 @@ def without_infinities(c: StateChunks, r: Reader) -> tuple[Expr, Expr]:
     if (
         r.before and m.initial is None and (r.rest is None or r.target.guard is not None)
     ):  # the first step has no product
-        first = integer(c.steps - 1 if m.reverse else 0)
+        first = calc("sub", c.steps, 1) if m.reverse else integer(0)
         bad = calc("and", bad, calc("ne", Var(c.t), first))
     return read, op("select", bad, Const(math.inf, c.dtype), one)
