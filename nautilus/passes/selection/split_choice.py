@@ -27,7 +27,7 @@ from nautilus.planner.rowwise.turned import contiguous, sectors
 from nautilus.planner.streaming import MULTIPROCESSORS, SHORTEST
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.chunks import chunks_of
-from nautilus.scalar.analysis.definitions import Def, read_defs
+from nautilus.scalar.analysis.definitions import Def, read_defs, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
@@ -117,7 +117,7 @@ def _with(context: Context, base: Trial, cuts: tuple[SplitPlan, ...]) -> Context
 
 def _may_split(d: Def, many: int) -> bool:
     """Whether ``d`` reduces a long axis, and its result may have few tiles."""
-    points, terms = (prod(min(at_most(a.extent), TILE) for a in axes) for axes in (d.par, d.red))
+    points, terms = (prod(size(a) or min(at_most(a.extent), TILE) for a in axes) for axes in (d.par, d.red))
     return points < FEW * many * TILE and terms >= SHORTEST
 
 

@@ -63,6 +63,27 @@ def test_a_long_reduction_with_few_blocks_is_split_where_that_is_faster(text: st
     assert schedule_of(compile_file(request(text))).splits == best.schedule.splits
 
 
+FEW_ROWS = """
+dim M = runtime <= 4, N = 1024, K = 8192
+input A: f16[M, K]
+input B: f16[N, K]
+output C: f32[M, N]
+C[i, j] = sum[k](A[i, k] * B[j, k])
+"""
+TOTAL = """
+dim A = runtime, B = runtime, C = 64
+input X: f32[A, B, C]
+output s: f32
+s = sum[a, b, c](X[a, b, c])
+"""
+
+
+@pytest.mark.parametrize("text", [FEW_ROWS, TOTAL])
+def test_so_is_one_of_sizes_that_are_known_at_launch(text: str) -> None:
+    best = split_choice.choose(program(text), Context(schedule=Schedule()))
+    assert best is not None and best.schedule.splits
+
+
 def test_a_result_of_many_tiles_makes_no_trial() -> None:
     assert split_choice.choose(program(PRODUCT, M=16384, N=8192, K=64), Context(schedule=Schedule())) is None
 

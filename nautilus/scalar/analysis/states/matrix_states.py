@@ -38,7 +38,7 @@ from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars
 from nautilus.core.expr.products import product_of
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify, simplify_value
-from nautilus.core.index.sizes import as_extent, at_most
+from nautilus.core.index.sizes import as_extent, at_most, extent_expr, total
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.text.expressions import format_expr
@@ -117,8 +117,8 @@ def matrix_state(program: Program, form: Form, state: State, finite: Collection[
     ``finite``: the inputs that hold no inf.
     """
     loops = (*form.shared, *state.own)
-    if state.value.dtype is not DType.F32:
-        return None
+    if state.value.dtype is not DType.F32 or (form.reverse and not isinstance(form.step.hi, Const)):
+        return None  # which step is the first one depends on a size then, so conditions are not simplified
     axes = {x.var: Axis(x.var, as_extent(x.hi)) for x in (*loops, form.step)}
     places = _Places(form, axes)
     state, initial = _without_initial(places, state)
@@ -243,7 +243,7 @@ class _Places:
     def __init__(self, form: Form, axes: dict[str, Axis]) -> None:
         self.form, self.axes, self.time = form, axes, form.step.var
         steps = axes[self.time].extent
-        end: Expr = calc("sub", steps, 1)
+        end = extent_expr(total(steps, -1))
         self.at: Expr = calc("sub", end, Var(self.time)) if form.reverse else Var(self.time)
         known, _ = axis_assumptions(axes.values())
         self.ranges: Ranges = {v: (lo, max(hi, lo + 1)) for v, (lo, hi) in known.items()}  # no variable is a number

@@ -72,6 +72,7 @@ GAIN = 0.6  # chunks are taken if their predicted time is less than this share o
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
 LINES = 64  # steps whose elements are whole lines of memory
 END = 4  # steps of a chunk in the time of a step over the ends of chunks, whose few positions hide no latency
+MANY = 1 << 16  # most steps for which chunks have their length, where the number of steps is known only at launch
 _ENDS = 6
 ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
 
@@ -173,7 +174,7 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     """The steps of a chunk; 0 where the recurrence is faster as it is, or sizes are not known."""
     size = sized(form.step)
     # a few steps in chunks cost little, and many steps one after another may take any time
-    steps = large(size)
+    steps = size if isinstance(size, int) else min(large(size), MANY)
     if steps < 4:
         return 0
     kept = {s.name for s in states}

@@ -13,7 +13,7 @@ from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, substitute
 from nautilus.core.expr.products import factors, product_of, strip_conversions
 from nautilus.core.index.divisors import divisor
-from nautilus.core.index.sizes import Extent, before_last, blocks, extent_expr
+from nautilus.core.index.sizes import Extent, before_last, blocks, extent_expr, total
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
@@ -236,7 +236,7 @@ class StateChunks:
         axes = (*m.outer, self.axis(self.chunk, self.count), *m.rows, *m.columns)
         state = entry = self.made("entry", axes)
         chunk: Expr = Var(self.chunk)
-        here = calc("sub", calc("sub", self.count, 1), chunk) if m.reverse else chunk
+        here = calc("sub", total(self.count, -1), chunk) if m.reverse else chunk
         before = calc("add", here, 1) if m.reverse else calc("sub", here, 1)
         sums = Load(added.name, (*outer, here if m.reverse else before, *own), self.dtype, m.span)
         old: Expr = Load(state.name, (*outer, before, *own), self.dtype, m.span)
@@ -349,7 +349,7 @@ class StateChunks:
             return found
         inside = calc("le", self.length, t)
         if m.reverse:
-            inside = calc("lt", t, calc("mul", calc("sub", self.count, 1), self.length))
+            inside = calc("lt", t, calc("mul", extent_expr(total(self.count, -1)), self.length))
         return calc("select", inside, found, number(0, self.dtype))  # no product with NaN before the first step
 
     def earlier(self, s: Expr, t: Expr, before: bool) -> Expr | None:

@@ -15,6 +15,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, loads, rewrite
 from nautilus.core.expr.products import product_of
 from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import extent_expr, total
 from nautilus.scalar.analysis.states.matrix_states import MatrixState
 from nautilus.scalar.ir import Kernel, Loop, Program, Store, Update, expressions, statements, with_expressions
 from nautilus.scalar.rewriting import map_statements, with_body
@@ -40,14 +41,14 @@ def reads_last(program: Program, k: Kernel, m: MatrixState) -> bool:
 
 def _last(m: MatrixState) -> Expr:
     """The position of the last step."""
-    return integer(0) if m.reverse else simplify(calc("sub", m.time.extent, 1))
+    return integer(0) if m.reverse else simplify(extent_expr(total(m.time.extent, -1)))
 
 
 def last_state(c: StateChunks, entry: Buffer | None) -> Buffer:
     """The definitions of the last state; ``entry``: the states before chunks ``[p, n, d, e]`` in any order of axes."""
     m = c.m
     t = _last(m)
-    chunk: Expr = integer(0) if m.reverse else calc("sub", c.count, 1)
+    chunk: Expr = integer(0) if m.reverse else extent_expr(total(c.count, -1))
     at = calc("add", calc("mul", chunk, c.length), Var(c.place))
     inside = c.inside_of(at)
     axes = {a.name: a for a in (*m.outer, *m.rows, *m.columns)}
