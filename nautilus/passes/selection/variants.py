@@ -243,6 +243,7 @@ class _Family:
         yield self.first
         scans = size_facts.chunked_scans(self.first.module)
         rows = scans.union(*(rule(self.first.module) for rule in (size_facts.read_again, size_facts.whole_rows)))
+        rows -= size_facts.steps(self.schedules.spec)  # these have other bounds
         short = [d for d in varied(self.schedules.spec) if d.name in rows]
         others = [
             *(self._fixed(self.first, name, sizes) for name, sizes in self.schedules.points()),
