@@ -50,17 +50,30 @@ def steps(spec: Spec) -> frozenset[str]:
 def counted(spec: Spec, among: Collection[str]) -> tuple[SizeFact, ...]:
     """Bounds of the sizes ``among`` below which one index counts the elements of each tensor.
 
-    There are none where it always does.  The sizes of one tensor have equal bounds.
+    There are none where it always does, or where no two axes are reduced together.  The sizes of one tensor have equal
+    bounds.
     """
+    summed = _summed_together(spec)
     most = dict[str, int]()
-    for t in (*spec.inputs, *spec.outputs):
+    for t in spec.inputs:
         late = {e.name for e in t.shape if isinstance(e, Param) and not e.device}
-        if not late or at_most(volume(t.shape)) <= MAX_DIM or not late <= set(among) or t.strides is not None:
+        if (
+            late.isdisjoint(summed)
+            or at_most(volume(t.shape)) <= MAX_DIM
+            or not late <= set(among)
+            or t.strides is not None
+        ):
             continue
         rest = at_most(volume(e for e in t.shape if not (isinstance(e, Param) and e.name in late)))
         bound = floor_pow2(int((MAX_DIM // rest) ** (1 / len(late)))) if rest <= MAX_DIM else 0
         most |= {name: min(bound, most.get(name, bound)) for name in late}
     return tuple(SizeFact(name, n) for name, n in most.items()) if all(most.values()) else ()
+
+
+def _summed_together(spec: Spec) -> frozenset[str]:
+    """The runtime sizes of axes that are reduced with others."""
+    found = (e for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) and len(e.axes) > 1)
+    return frozenset(a.extent.name for e in found for a in e.axes if isinstance(a.extent, Param))
 
 
 def read_again(module: MemModule) -> frozenset[str]:
