@@ -67,7 +67,7 @@ def counted(spec: Spec, among: Collection[str]) -> tuple[SizeFact, ...]:
         rest = at_most(volume(e for e in t.shape if not (isinstance(e, Param) and e.name in late)))
         bound = floor_pow2(int((MAX_DIM // rest) ** (1 / len(late)))) if rest <= MAX_DIM else 0
         most |= {name: min(bound, most.get(name, bound)) for name in late}
-    return tuple(SizeFact(name, n) for name, n in most.items()) if all(most.values()) else ()
+    return tuple(SizeFact(name, n) for name, n in sorted(most.items())) if all(most.values()) else ()
 
 
 def _summed_together(spec: Spec) -> frozenset[str]:
