@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from nautilus.core.expr.nodes import Axis, Param, Reduce, walk
+from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.editor.document import Document
@@ -89,7 +90,7 @@ def _index(document: Document, found: Occurrence) -> str:
     return f"`{name}`: {kind}, 0 <= {name} < {label}"
 
 
-def _extent(spec: Spec | None, found: Occurrence) -> int | Param | None:
+def _extent(spec: Spec | None, found: Occurrence) -> Extent | None:
     """The range of an index variable: that of the axis at the place that binds it."""
     bound = found.entity.bound
     if spec is None or bound is None:
@@ -113,7 +114,7 @@ def _holds(span: Span, place: Span) -> bool:
     return span.source == place.source and (span.line, span.column) <= start < (span.end_line, span.end_column)
 
 
-def _label(sym: Symbols | None, extent: int | Param) -> str:
+def _label(sym: Symbols | None, extent: Extent) -> str:
     """A size with the dims that have it."""
     if isinstance(extent, Param):
         return extent.name

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from nautilus.core.expr.nodes import Axis, Const, Expr, Param, Reduce, rewrite
 from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import Extent, as_extent
 from nautilus.core.index.sizes import Extent as AnyExtent
-from nautilus.core.index.sizes import as_extent
-from nautilus.frontend.spec import Extent, Spec, Tensor
+from nautilus.frontend.spec import Spec, Tensor, extent_at
 
 
 def at_sizes(program: Spec, sizes: Mapping[str, int]) -> Spec:
@@ -18,7 +18,7 @@ def at_sizes(program: Spec, sizes: Mapping[str, int]) -> Spec:
         return program
 
     def extent(n: Extent) -> int:
-        return sizes[n.name] if isinstance(n, Param) else n
+        return extent_at(n, sizes)
 
     def axes(all_: Sequence[Axis]) -> tuple[Axis, ...]:
         return tuple(replace(a, extent=extent(a.extent)) for a in all_)

@@ -25,12 +25,12 @@ from nautilus.core.errors import InputError
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute
 from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.expr.products import factors
-from nautilus.core.index.sizes import MAX_DIM
+from nautilus.core.index.sizes import MAX_DIM, Extent
 from nautilus.core.numerics import Array, eval_op, integer_product, reduce_array, round_to, working
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
-from nautilus.frontend.spec import Definition, Extent, Spec
+from nautilus.frontend.spec import Definition, Spec, extent_at
 from nautilus.frontend.structural_zeros import absent, element
 from nautilus.frontend.values import Value, line_up, union
 
@@ -164,7 +164,7 @@ def _evaluate_steps(
 
 
 def _shape(shape: tuple[Extent, ...], params: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(int(params[s.name]) if isinstance(s, Param) else s for s in shape)
+    return tuple(int(extent_at(n, params)) for n in shape)
 
 
 class Tensors(dict[str, Array]):
@@ -246,8 +246,7 @@ class Evaluator:
         self.free, self.outside = dict(structure.free), structure.outside
 
     def _declare(self, axis: Axis) -> None:
-        extent = self.params[axis.extent.name] if isinstance(axis.extent, Param) else axis.extent
-        self.ranges[axis.name] = range(int(extent))
+        self.ranges[axis.name] = range(int(extent_at(axis.extent, self.params)))
         self.order.setdefault(axis.name, len(self.order))
 
     # ---- grids

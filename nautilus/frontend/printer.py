@@ -6,8 +6,9 @@ The text parses back to an equal Spec, so the first dump of ``--dump-ir`` is a s
 from __future__ import annotations
 
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, walk
+from nautilus.core.index.sizes import Extent
 from nautilus.core.index.sizes import Extent as AnyExtent
-from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
+from nautilus.frontend.spec import Definition, Spec, Tensor
 
 #: operator -> (symbol, precedence of the whole, of the left side, of the right side); loosest is 0.
 _INFIX = {
@@ -85,7 +86,7 @@ def _axis(axis: Axis) -> str:
 
 
 def _extent(extent: Extent) -> str:
-    return extent.name if isinstance(extent, Param) else str(extent)
+    return str(extent) if isinstance(extent, int) else format_expr(extent)
 
 
 def _number(value: int | float | bool) -> str:

@@ -37,6 +37,7 @@ from nautilus.core.expr.nodes import (
     with_children,
 )
 from nautilus.core.expr.products import indexed_factors
+from nautilus.core.index.sizes import Extent
 from nautilus.core.numerics import Array, distinct
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
@@ -177,7 +178,7 @@ def _positions(part: Expr, left: Mapping[str, Mapping[int, Array]]) -> dict[str,
 
 def _ask(
     d: Definition, wanted: dict[str, dict[int, Array | None]], fewer: Mapping[int, Array],
-    shapes: Mapping[str, Sequence[int | Param]],
+    shapes: Mapping[str, Sequence[Extent]],
 ) -> None:  # fmt: skip
     """Add the indices that ``d`` reads of other tensors, at its own wanted indices, to ``wanted``.
 

@@ -34,7 +34,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from nautilus.core.expr.nodes import SPAN, Axis, Expr, Load, Param, walk
-from nautilus.core.index.sizes import Extent as AnyExtent
+from nautilus.core.index.sizes import Extent, extent_value
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.text.expressions import format_expr
@@ -44,12 +44,12 @@ from nautilus.frontend.sizes import samples
 if TYPE_CHECKING:
     from nautilus.core.errors import Diagnostic
 
-Extent: TypeAlias = "int | Param"
+Size: TypeAlias = "int | Param"  # of a tensor
 
 
 def extent_at(extent: Extent, sizes: Mapping[str, int]) -> int:
     """A size as a number; ``sizes`` has those known only at launch."""
-    return sizes[extent.name] if isinstance(extent, Param) else extent
+    return extent_value(extent, lambda p: sizes[p.name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class Tensor:
 
     name: str
     dtype: DType
-    shape: tuple[Extent, ...]
+    shape: tuple[Size, ...]
     span: Span = SPAN
-    strides: tuple[AnyExtent, ...] | None = None
+    strides: tuple[Extent, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,9 @@ class Definition:
     recurrence: Recurrence | None = None
 
     @property
-    def shape(self) -> tuple[Extent, ...]:
+    def shape(self) -> tuple[Size, ...]:
         """The extents of the axes, in order."""
-        return tuple(a.extent for a in self.axes)
+        return tuple(n for a in self.axes if isinstance(n := a.extent, int | Param))
 
     @property
     def stored(self) -> DType:

@@ -68,7 +68,7 @@ from nautilus.scalar.analysis.states.recurrences import independent
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 from nautilus.scalar.rewriting.recurrences import recurrence_kernel
 
-Scope = Mapping[str, "int | Param"]  # index variable -> extent, outer first
+Scope = Mapping[str, Extent]  # index variable -> extent, outer first
 
 
 def lower(spec: Spec) -> Program:
@@ -98,7 +98,7 @@ class _Key:
     """A reduction up to the names of its variables: they are numbered in order of occurrence."""
 
     op: str
-    extents: tuple[int | Param, ...]
+    extents: tuple[Extent, ...]
     body: Expr
     guard: Expr | None
 

@@ -22,7 +22,7 @@ from nautilus.check.bound.sums.admitted import Lengths, averages, chains, length
 from nautilus.check.bound.sums.short_sums import at_full_size
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
-from nautilus.core.expr.nodes import Const, Load, Op, Param, Reduce, Var, free_vars, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, walk
 from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array, distinct
 from nautilus.core.records import dataclass
@@ -490,7 +490,7 @@ def work(spec: Spec) -> int:
     return total
 
 
-def volume(shape: Sequence[int | Param]) -> int:
+def volume(shape: Sequence[int | Expr]) -> int:
     """The number of elements along the dimensions of ``shape`` whose sizes are known."""
     return prod(n for n in shape if isinstance(n, int))
 

@@ -176,10 +176,14 @@ class Op(_Nested):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A bound index variable and its extent: ``0 <= name < extent`` (int, or a runtime Param)."""
+    """A bound index variable and its extent: ``0 <= name < extent``.
+
+    The extent is an int or a runtime Param; from Scalar IR on also an expression over Params, such as a number of
+    chunks.
+    """
 
     name: str
-    extent: int | Param
+    extent: int | Expr
     span: Span = SPAN
 
 
@@ -329,7 +333,8 @@ def _details(e: Expr) -> tuple[object, ...]:
         if isinstance(n, Param):
             out += _facts(n)
         elif isinstance(n, Reduce):
-            out += (_facts(a.extent) for a in n.axes if isinstance(a.extent, Param))
+            late = (e for a in n.axes if not isinstance(a.extent, int) for e in walk(a.extent))
+            out += (_facts(e) for e in late if isinstance(e, Param))
         elif isinstance(n, Const) and not n.value:
             out.append(copysign(1.0, n.value))
     return tuple(out)

@@ -24,6 +24,7 @@ from typing import TypeAlias, overload
 from nautilus.core.errors import InternalError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, rewrite, walk
+from nautilus.core.tiles import ceil_pow2
 
 MAX_DIM = (1 << 31) - (1 << 20)  # index variables are i32, and positions of the last tiles go beyond a size
 NOMINAL = 4096  # the value of a runtime size, or its bound if that is less, where a cost is estimated
@@ -67,10 +68,20 @@ def blocks(extent: int, tile: int) -> int: ...
 @overload
 def blocks(extent: Extent, tile: int) -> Extent: ...
 def blocks(extent: Extent, tile: int) -> Extent:
-    """Blocks of ``tile`` elements that cover ``extent``."""
+    """Blocks of ``tile`` elements that cover ``extent``; all tiles that cover a size whole give one expression."""
     if isinstance(extent, int):
         return -(-extent // tile)
+    if isinstance(extent, Param):
+        tile = min(tile, ceil_pow2(at_most(extent)))
     return extent if tile == 1 else calc("floordiv", calc("add", extent, tile - 1), tile)
+
+
+def before_last(extent: Extent, tile: int) -> Extent:
+    """The blocks before the last one.
+
+    Of an extent that is known only at launch, all whole blocks, one more where all of them are: none of no elements.
+    """
+    return -(-extent // tile) - 1 if isinstance(extent, int) else calc("floordiv", extent, tile)
 
 
 def rounded_up(extent: Extent, multiple: int) -> Extent:
@@ -119,11 +130,11 @@ def at_bound(extent: Extent) -> Extent:
 
 
 def large(extent: Extent) -> int:
-    """``extent``; for a size that is known only at launch its bound, at most :data:`LARGE`.
+    """``extent``, where a size that is known only at launch has its bound, or :data:`LARGE` if that is less.
 
     For rules under which few elements cost little more, and many elements may take any time otherwise.
     """
-    return extent if isinstance(extent, int) else min(at_most(extent), LARGE)
+    return extent_value(extent, lambda p: LARGE if p.most is None else min(p.most, LARGE))
 
 
 def nominal(extent: Extent) -> int:

@@ -87,8 +87,8 @@ def _format(e: Expr, level: int, typed: bool) -> str:
     return f"{e.op}[{axes}{cond}]({_format(e.body, 0, typed)})"
 
 
-def _extent(extent: int | Param, typed: bool) -> str:
-    return _format(extent, 0, typed) if isinstance(extent, Param) else str(extent)
+def _extent(extent: int | Expr, typed: bool) -> str:
+    return str(extent) if isinstance(extent, int) else _format(extent, 0, typed)
 
 
 def _format_op(e: Op, level: int, typed: bool) -> str:
@@ -257,8 +257,8 @@ class ExprParser:
         if ts.kind == "number":
             return Axis(name, ts.integer(), span)
         extent = self._full()
-        if not isinstance(extent, Param):
-            ts.fail("an extent is an integer or a param")
+        if not isinstance(extent, Param | Op):
+            ts.fail("an extent is an integer or an expression over params")
         return Axis(name, extent, span)
 
 

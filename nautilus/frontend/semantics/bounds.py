@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from nautilus.core.errors import Diagnostic
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, children, walk
+from nautilus.core.index.sizes import Extent
 from nautilus.core.types import DType
-from nautilus.frontend.spec import Definition, Extent, extent_at
+from nautilus.frontend.spec import Definition, extent_at
 
 if TYPE_CHECKING:
     pass

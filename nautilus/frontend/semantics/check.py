@@ -16,8 +16,7 @@ from pathlib import Path
 
 from nautilus.core.errors import Diagnostic, DiagnosticError, Note, Severity, nearest
 from nautilus.core.expr.nodes import Axis, Expr, Op, Param, Var, substitute
-from nautilus.core.index.sizes import Extent as AnyExtent
-from nautilus.core.index.sizes import at_bound, volume
+from nautilus.core.index.sizes import Extent, at_bound, volume
 from nautilus.core.index.strides import MOST_STRIDE, row_major
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN
@@ -166,7 +165,7 @@ def _definitions(sym: Symbols, facts: tuple[Assumption, ...]) -> list[Definition
             out += _stored(sym, made)
     if not sym.placeholder:
         sizes = samples(_dims(sym), facts, TYPICAL)
-        shapes = {n: t.extents for n, t in sym.tensors.items() if t.shape is not None}
+        shapes: dict[str, tuple[Extent, ...]] = {n: t.extents for n, t in sym.tensors.items() if t.shape is not None}
         shapes |= {d.name: tuple(a.extent for a in d.axes) for d in out}
         for d in out:
             faults = tuple(check_reads(d, shapes, sizes))
@@ -301,7 +300,7 @@ def _unused(sym: Symbols, found: list[Definition]) -> None:
 
 def _assemble(
     name: str, sym: Symbols, found: list[Definition], facts: tuple[Assumption, ...],
-    strides: Mapping[str, tuple[AnyExtent, ...] | None], warnings: tuple[Diagnostic, ...],
+    strides: Mapping[str, tuple[Extent, ...] | None], warnings: tuple[Diagnostic, ...],
 ) -> Spec:  # fmt: skip
     tensors = {
         n: Tensor(n, t.dtype, t.extents, sym.decls[n].span, strides[n])
@@ -320,7 +319,7 @@ def _assemble(
     )
 
 
-def _strides(sym: Symbols, decl: ast.TensorDecl, unaligned: bool) -> tuple[AnyExtent, ...] | None:
+def _strides(sym: Symbols, decl: ast.TensorDecl, unaligned: bool) -> tuple[Extent, ...] | None:
     """The strides of a declared tensor: of the axes that it names, params; of the others, what lies after them."""
     shape = sym.tensors[decl.name.id].shape
     if shape is None:
@@ -338,7 +337,7 @@ def _strides(sym: Symbols, decl: ast.TensorDecl, unaligned: bool) -> tuple[AnyEx
         named |= own
     if not decl.strided:
         named = {*range(len(shape) - 1)}
-    found: list[AnyExtent] = []
+    found: list[Extent] = []
     dtype = sym.tensors[decl.name.id].dtype
     for n in reversed(range(len(shape))):
         dense = volume((at_bound(shape[n + 1].extent), found[0])) if found else 1

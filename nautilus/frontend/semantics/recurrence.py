@@ -26,6 +26,7 @@ from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Reduce, substitute
 from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.core.index.sizes import at_most, extent_expr
 from nautilus.core.records import dataclass
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.frontend.semantics.bounds import conditional_loads
 from nautilus.frontend.semantics.frames import range_hint
@@ -339,6 +340,6 @@ def _unguarded(load: Load, step: Axis, far: int, at: Expr) -> Diagnostic:
     shown = f"{step.name} {'-' if far < 0 else '+'} {abs(far)}"
     where = f"{step.name} = {at.value}" if isinstance(at, Const) else f"the last {step.name}"
     message = f"'{load.buffer}' is read at {shown}, and no condition is known to exclude {where}"
-    size = step.extent if isinstance(step.extent, int) else step.extent.name
+    size = step.extent if isinstance(step.extent, int) else format_expr(step.extent)
     hint = f"write '... if {step.name} >= {-far} else ...'" if far < 0 else f"write '... if {shown} < {size} else ...'"
     return Diagnostic("N0307", message, load.span, hint=hint)

@@ -15,7 +15,7 @@ import numpy as np
 
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, walk
-from nautilus.core.index.simplify import simplify
+from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir.layout import Ints
@@ -66,6 +66,10 @@ class Monomial:
             return None
         return Monomial(self.number // by.number, tuple(sorted(rest.elements(), key=repr)))
 
+    def without_units(self) -> Monomial:
+        """The monomial without factors that are 0 or 1: equal wherever it is not 0."""
+        return replace(self, factors=tuple(e for e in self.factors if bounds(e) != (0, 1)))
+
 
 ONE = Monomial()
 
@@ -89,13 +93,16 @@ def from_tensors(kernel: MemKernel) -> frozenset[str]:
 
 
 def extents(kernel: MemKernel) -> Mapping[str, Monomial] | None:
-    """The extents of the grid variables that number the blocks; None where ``decode`` has another form."""
+    """The extents of the grid variables that number the blocks; None where ``decode`` has another form.
+
+    A factor of at most 1 in the number of blocks is 1 wherever there is a block.
+    """
     read = from_tensors(kernel)
     found = [_digit(name, simplify(e)) for name, e in kernel.decode if name not in read]
     if None in found:
         return None
     out: dict[str, Monomial] = {}
-    stride, total = ONE, Monomial.of(kernel.blocks)
+    stride, total = ONE, Monomial.of(kernel.blocks).without_units()
     rest = [d for d in found if d is not None and d.extent != ONE]
     while rest:
         d = next((d for d in rest if d.stride == stride), None)

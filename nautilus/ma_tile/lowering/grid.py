@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Var, free_vars, loads, rewrite
-from nautilus.core.index.simplify import simplify
+from nautilus.core.index.simplify import bounds, simplify
 from nautilus.core.schedule import MappingPlan
 from nautilus.targets.limits import MAX_BLOCKS
 from nautilus.vr_tile.ir import ForOp, GridAxis, TileKernel, walk_ops
@@ -66,13 +66,19 @@ def _linear(grid: tuple[GridAxis, ...], number: Expr = BLOCK) -> Decode:
     below: Expr = integer(1)
     for n, g in reversed(list(enumerate(grid))):
         e: Expr = number if below == integer(1) else calc("floordiv", number, below)
-        if g.extent == integer(1):
-            e = integer(0)
-        elif n > 0 and any(x.extent != integer(1) for x in grid[:n]):
+        if _is_one(g.extent):
+            out.append((g.var, integer(0)))
+            continue
+        if n > 0 and not all(_is_one(x.extent) for x in grid[:n]):
             e = calc("mod", e, g.extent)
         out.append((g.var, e))
         below = _mul(below, g.extent)
     return tuple(reversed(out))
+
+
+def _is_one(extent: Expr) -> bool:
+    """Whether an axis has one position wherever there is a block: an empty one has none."""
+    return bounds(extent)[1] == 1
 
 
 def _supertiles(first: list[GridAxis], rest: list[GridAxis], count: int) -> Decode:

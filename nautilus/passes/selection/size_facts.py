@@ -5,6 +5,8 @@
   rows fit; the bounds are tried where a loop over the size reads what is read elsewhere too (:func:`read_again`),
   where the tile of a row is as long as the bound of the spec (:func:`whole_rows`), and where running results are in
   chunks (:func:`chunked_scans`): a short row then needs neither the registers nor the kernels of a long one.
+  The steps of a recurrence run in chunks whose length follows from the bound of their number (:func:`steps`).
+  Axes collapse where one index counts their elements (:func:`counted`).
 * *Divisors*: rows start at multiples of 16 bytes only where the last size of a tensor is a multiple of a vector
   (:func:`whole_vectors`).  Wide loads and copy units need that, and so does a temp whose rows are along a contracted
   axis of operands of 8 bits.
@@ -13,11 +15,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from nautilus.core.expr.nodes import Expr, Op, Param, Reduce, free_vars, loads, walk
-from nautilus.core.index.sizes import MAX_DIM
+from nautilus.core.index.sizes import MAX_DIM, Extent, at_most, volume
 from nautilus.core.schedule.dispatch import SizeFact
+from nautilus.core.tiles import floor_pow2
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Dim, Spec
 from nautilus.ma_tile.ir.ops import ForOp, GlobalLoad, MemModule, MemOp, ScanOp, walk_ops
@@ -26,11 +29,51 @@ from nautilus.targets.limits import VECTOR_BYTES
 _BYTES = frozenset({DType.F8E4M3, DType.F8E5M2, DType.I8, DType.U8})
 BOUNDS = (512, 2048, 4096, 8192, 16384, 32768)  # elements of a row; a thread of the largest block has 64 of the last
 
+STEPS = (128, 1024, 8192)  # steps of a recurrence; a chunk has about the square root of them
 
-def bounds(dim: Dim) -> Iterator[SizeFact]:
-    """The bounds that say more of ``dim`` than its spec does."""
+
+SCANS = (1 << 17, 1 << 22)  # elements of running results; the chunks of the first ones fit in one tile
+
+
+def bounds(dim: Dim, among: Sequence[int] = BOUNDS) -> Iterator[SizeFact]:
+    """The bounds ``among`` that say more of ``dim`` than its spec does."""
     most = MAX_DIM if dim.bound is None else dim.bound
-    yield from (SizeFact(dim.name, n) for n in BOUNDS if dim.least <= n < most)
+    yield from (SizeFact(dim.name, n) for n in among if dim.least <= n < most)
+
+
+def steps(spec: Spec) -> frozenset[str]:
+    """The runtime sizes that are numbers of steps of recurrences."""
+    found = (d.axes[d.recurrence.axis].extent for d in spec.definitions if d.recurrence is not None)
+    return frozenset(e.name for e in found if isinstance(e, Param))
+
+
+def counted(spec: Spec, among: Collection[str]) -> tuple[SizeFact, ...]:
+    """Bounds of the sizes ``among`` below which one index counts the elements of each tensor.
+
+    There are none where it always does, or where no two axes are reduced together.  The sizes of one tensor have equal
+    bounds.
+    """
+    summed = _summed_together(spec)
+    most = dict[str, int]()
+    for t in spec.inputs:
+        late = {e.name for e in t.shape if isinstance(e, Param) and not e.device}
+        if (
+            late.isdisjoint(summed)
+            or at_most(volume(t.shape)) <= MAX_DIM
+            or not late <= set(among)
+            or t.strides is not None
+        ):
+            continue
+        rest = at_most(volume(e for e in t.shape if not (isinstance(e, Param) and e.name in late)))
+        bound = floor_pow2(int((MAX_DIM // rest) ** (1 / len(late)))) if rest <= MAX_DIM else 0
+        most |= {name: min(bound, most.get(name, bound)) for name in late}
+    return tuple(SizeFact(name, n) for name, n in sorted(most.items())) if all(most.values()) else ()
+
+
+def _summed_together(spec: Spec) -> frozenset[str]:
+    """The runtime sizes of axes that are reduced with others."""
+    found = (e for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) and len(e.axes) > 1)
+    return frozenset(a.extent.name for e in found for a in e.axes if isinstance(a.extent, Param))
 
 
 def read_again(module: MemModule) -> frozenset[str]:
@@ -86,7 +129,7 @@ def whole_vectors(spec: Spec) -> tuple[SizeFact, ...]:
     return tuple(SizeFact(name, multiple=by) for name, by in found.items())
 
 
-def _turned(spec: Spec) -> Iterator[tuple[int | Param, DType]]:
+def _turned(spec: Spec) -> Iterator[tuple[Extent, DType]]:
     """Sizes along which rows of operands of 8 bits are stored, and their types: they are contracted, and not last."""
     types = {t.name: t.dtype for t in spec.inputs}
     for e in (e for d in spec.definitions for e in walk(d.expr)):

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, UnsupportedError
-from nautilus.core.index.sizes import blocks
+from nautilus.core.index.sizes import at_most, blocks, nominal
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.core.schedule.plans import MAX_SPLITS
 from nautilus.core.tiles import floor_pow2
@@ -117,7 +117,7 @@ def _with(context: Context, base: Trial, cuts: tuple[SplitPlan, ...]) -> Context
 
 def _may_split(d: Def, many: int) -> bool:
     """Whether ``d`` reduces a long axis, and its result may have few tiles."""
-    points, terms = (prod(size(a) or TILE for a in axes) for axes in (d.par, d.red))
+    points, terms = (prod(size(a) or min(at_most(a.extent), TILE) for a in axes) for axes in (d.par, d.red))
     return points < FEW * many * TILE and terms >= SHORTEST
 
 
@@ -183,7 +183,8 @@ def _cuts(
         return
     cut = {c.op for c in schedule.splits or ()}
     unified = unify([defs[o] for o in _whole(plan, defs, cut)], tuple(p.name for p in program.params))
-    known = {a.name: e for a in plan.axes if isinstance(e := unified.extents.get(a.name), int)}  # none made by splits
+    extents = unified.extents  # without axes that splits have made
+    known = {a.name: nominal(extents[a.name]) for a in plan.axes if a.name in extents}
     found = {a.name: known[a.name] for a in plan.axes if a.role == LOOP and a.name in known}
     if not found:
         return

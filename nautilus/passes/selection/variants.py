@@ -53,6 +53,7 @@ VARIED = 3  # dims whose sizes vary
 #: number of varied dims -> sizes for which the planner makes schedules, along each of them
 PLANNED = {1: (1, 16, 64, 256, 1024, 4096, 16384, 65536), 2: (16, 256, 4096), 3: (16, 2048)}
 FEW = 1024  # up to this size of one varied dim, it also does between two sizes whose schedules differ
+FEW_POSITIONS = 8  # bound of the other sizes of a recurrence, under which its positions may leave the GPU idle
 LONE = (1, 4096)  # sizes for which it makes schedules beside those, of two varied dims in either order
 #: number of varied dims -> sizes at which variants are compared, along each of them
 GRID = {
@@ -256,32 +257,58 @@ class _Family:
         if self.first is None:
             return
         yield self.first
-        rules = (size_facts.read_again, size_facts.whole_rows, size_facts.chunked_scans)
-        rows = frozenset[str]().union(*(rule(self.first.module) for rule in rules))
+        scans = size_facts.chunked_scans(self.first.module)
+        rows = scans.union(*(rule(self.first.module) for rule in (size_facts.read_again, size_facts.whole_rows)))
+        rows -= size_facts.steps(self.schedules.spec)  # these have other bounds
         short = [d for d in varied(self.schedules.spec) if d.name in rows]
         others = [
             *(self._fixed(self.first, name, sizes) for name, sizes in self.schedules.points()),
             *self._bounded(),
             *(self._made(f"{self.begin}{d.name}_to_{f.most}", (f,)) for d in short for f in size_facts.bounds(d)),
+            *self._chunked(scans),
+            *self._counted(),
         ]
         yield from (c for c in others if c is not None)
 
+    def _chunked(self, scans: Collection[str]) -> Iterator[Candidate | None]:
+        """The plans under bounds of numbers of steps, on which chunks depend, also those of equal schedules."""
+        spec = self.schedules.spec
+        steps = size_facts.steps(spec)
+        for d in varied(spec):
+            among = size_facts.STEPS if d.name in steps else size_facts.SCANS if d.name in scans else ()
+            others = [o.name for o in varied(spec) if o.name not in steps] if d.name in steps else []
+            few = tuple(SizeFact(name, FEW_POSITIONS) for name in others)
+            for f in size_facts.bounds(d, among):
+                name = f"{self.begin}{d.name}_to_{f.most}_chunked"
+                yield self._made(name, (f,), known=d.name not in steps)
+                if few and f.most is not None and f.most >= FEW:
+                    yield self._made(f"{name}_few", (f, *few), known=False)
+
+    def _counted(self) -> Iterator[Candidate | None]:
+        """The plan under bounds of sizes below which axes collapse."""
+        spec = self.schedules.spec
+        facts = size_facts.counted(spec, [d.name for d in varied(spec)])
+        if facts:
+            yield self._made(f"{self.begin}counted", facts)
+
     def _compiled(
-        self, name: str, schedule: Schedule | None, more: tuple[SizeFact, ...] = (), made_for: Point | None = None
-    ) -> Candidate | None:
+        self, name: str, schedule: Schedule | None, more: tuple[SizeFact, ...] = (), made_for: Point | None = None,
+        known: bool = True,
+    ) -> Candidate | None:  # fmt: skip
+        """The variant of ``schedule``; None where it is refused, or one that is ``known`` has an equal schedule."""
         assumed = (*self.facts, *more)
         result = self.schedules.compile_one(replace(self.schedules.plain, schedule=schedule, assumed=assumed))
         own, module = result.context.schedule, result.modules[MA_TILE.name]
-        if own is None or any(own == other and set(f) <= set(assumed) for other, f in self.seen):
+        if own is None or (known and any(own == other and set(f) <= set(assumed) for other, f in self.seen)):
             return None
         check_resources(module, replace(result.context, fallbacks=self.general.context.fallbacks))
         self.seen.append((own, assumed))
         return Candidate(name, own, module, assumed, made_for or {})
 
-    def _made(self, name: str, more: tuple[SizeFact, ...] = ()) -> Candidate | None:
-        """The plan at runtime sizes under the facts ``more``."""
+    def _made(self, name: str, more: tuple[SizeFact, ...] = (), known: bool = True) -> Candidate | None:
+        """The plan at runtime sizes under the facts ``more``; None as in :meth:`_compiled`."""
         try:
-            return self._compiled(name, None, more)
+            return self._compiled(name, None, more, known=known)
         except REFUSED:
             return None
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
-from nautilus.core.expr.nodes import Expr, Load, Op, Param, Var
+from nautilus.core.expr.nodes import Expr, Load, Op, Var
+from nautilus.core.index.sizes import Extent
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.chunks import chunks_of
@@ -27,7 +28,7 @@ Key = tuple[str, str]  # definition, axis
 class _Classes:
     """Union-find in which a class never contains two axes of one definition."""
 
-    extents: dict[Key, int | Param]
+    extents: dict[Key, Extent]
     parent: dict[Key, Key] = field(default_factory=dict)
     members: dict[Key, tuple[Key, ...]] = field(default_factory=dict)
 
@@ -65,7 +66,7 @@ class Unified:
     """
 
     defs: tuple[Def, ...]
-    extents: Mapping[str, int | Param]
+    extents: Mapping[str, Extent]
     misaligned: tuple[tuple[str, str], ...]
 
     def get(self, name: str) -> Def:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
 from nautilus.core.index.linear import divided
-from nautilus.core.index.sizes import blocks
+from nautilus.core.index.sizes import Extent, blocks
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.definitions import Def
 
@@ -34,7 +34,7 @@ class Chunks:
     interleave: int = 1
 
 
-def chunk_tiles(extent: int | Param, tile: int, count: int) -> Expr:
+def chunk_tiles(extent: Extent, tile: int, count: int) -> Expr:
     """Tiles of ``tile`` elements in each of ``count`` chunks of an axis, rounded up."""
     if isinstance(extent, int):
         return integer(blocks(blocks(extent, tile), count))
@@ -42,7 +42,7 @@ def chunk_tiles(extent: int | Param, tile: int, count: int) -> Expr:
     return calc("floordiv", calc("add", tiles, count - 1), count)
 
 
-def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int, interleave: int = 1) -> Expr:
+def chunk_guard(by: str, axis: str, extent: Extent, tile: int, count: int, interleave: int = 1) -> Expr:
     """The condition that ``axis`` is in chunk ``by`` of ``count``.
 
     Chunks are whole tiles; the last ones may be short or empty.

@@ -24,14 +24,13 @@ from nautilus.core.expr.nodes import (
     Const,
     Expr,
     Load,
-    Param,
     Var,
     free_vars,
     identity,
     loads,
     substitute,
 )
-from nautilus.core.index.sizes import nominal
+from nautilus.core.index.sizes import Extent, as_extent, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.source import NO_SPAN, Span
@@ -99,15 +98,18 @@ def points(axes: Iterable[Axis]) -> int:
     return prod(nominal(a.extent) for a in axes)
 
 
+def extent_of(loop: Loop) -> Extent | None:
+    """The end of ``loop``, if it depends on sizes alone."""
+    return None if free_vars(loop.hi) or loads(loop.hi) else as_extent(loop.hi)
+
+
 def _axis(loop: Loop) -> Axis:
     if not (isinstance(loop.lo, Const) and loop.lo.value == 0):
         raise ScheduleError(f"loop {loop.var} does not start at 0")
-    match loop.hi:
-        case Const(value=value):
-            return Axis(loop.var, int(value), loop.span)
-        case Param():
-            return Axis(loop.var, loop.hi, loop.span)
-    raise ScheduleError(f"loop {loop.var} has a computed bound")
+    found = extent_of(loop)
+    if found is None:
+        raise ScheduleError(f"loop {loop.var} has a computed bound")
+    return Axis(loop.var, found, loop.span)
 
 
 def _descend(body: tuple[Stmt, ...], kinds: tuple[Kind, ...]) -> tuple[list[Axis], tuple[Stmt, ...]]:

@@ -18,7 +18,6 @@ from nautilus.core.expr.nodes import (
     Expr,
     Load,
     Op,
-    Param,
     Reduce,
     Var,
     children,
@@ -125,7 +124,7 @@ def _term(e: Expr, known: Mapping[str, Presence]) -> Expr:
 # -- reads ------------------------------------------------------------------------------------
 
 
-def scope_facts(scope: Mapping[str, int | Param]) -> tuple[Ranges, tuple[Expr, ...]]:
+def scope_facts(scope: Mapping[str, Extent]) -> tuple[Ranges, tuple[Expr, ...]]:
     """``0 <= v < extent`` for every variable of ``scope``, as ranges and assumptions for ``core.index.simplify``."""
     ranges: dict[str, tuple[int, int]] = {}
     facts: list[Expr] = []
@@ -141,7 +140,7 @@ def scope_facts(scope: Mapping[str, int | Param]) -> tuple[Ranges, tuple[Expr, .
 def certainly_in_range(
     e: Expr,
     shapes: Mapping[str, tuple[Extent, ...]],
-    scope: Mapping[str, int | Param],
+    scope: Mapping[str, Extent],
     given: Iterable[Expr] = (),
 ) -> bool:
     """Whether every load of ``e`` is proved to be in range at all points of ``scope`` where ``given`` holds."""
@@ -150,7 +149,7 @@ def certainly_in_range(
 
 
 def without_short_circuits(
-    guard: Expr | None, shapes: Mapping[str, tuple[Extent, ...]], scope: Mapping[str, int | Param]
+    guard: Expr | None, shapes: Mapping[str, tuple[Extent, ...]], scope: Mapping[str, Extent]
 ) -> Expr | None:
     """``guard`` with ``a and b`` for each ``select(a, b, false)`` in it whose ``b`` may be evaluated everywhere."""
     parts: list[Expr] = []

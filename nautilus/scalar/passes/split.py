@@ -19,11 +19,12 @@ from dataclasses import replace
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import short_circuit
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute, walk
-from nautilus.core.index.simplify import Ranges, divisible_by
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, substitute, walk
+from nautilus.core.index.simplify import Ranges, bounds, divisible_by
 from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, rounded_up
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
+from nautilus.scalar.analysis.definitions import extent_of
 from nautilus.scalar.analysis.derived_names import block_var, has_tile, is_tiled, plan_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 from nautilus.scalar.passes.simplify import simplify_statement
@@ -47,7 +48,7 @@ class Split:
 @dataclass(slots=True)
 class _Context:
     plan: KernelPlan
-    extents: dict[str, int | Param]
+    extents: dict[str, Extent]
     locals: frozenset[str]
     grid: frozenset[str]  # the axes that every local has, besides those of its indices
     partial: dict[str, frozenset[str]]  # local -> ragged axes whose overhang it leaves undefined
@@ -56,7 +57,7 @@ class _Context:
     def ragged(self, axis: str) -> bool:
         """Whether a tile may run past the end of ``axis``; the only tile of an axis does where the axis is empty."""
         p, extent = self.plan.axis(axis), self.extents[axis]
-        if p.role == "tile" and isinstance(extent, Param) and extent.least < p.tile:
+        if p.role == "tile" and (bounds(extent_expr(extent))[0] or 0) < p.tile and not isinstance(extent, int):
             return True
         return not divisible_by(extent_expr(extent), p.tile)
 
@@ -95,16 +96,9 @@ def split_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
     return replace(kernel, locals=locals_, body=nest((*outer, *tiles), inner))
 
 
-def _extents(kernel: Kernel) -> dict[str, int | Param]:
-    found: dict[str, int | Param] = {}
-    for loops, _ in statements(kernel.body):
-        for loop in loops:
-            match loop.hi:
-                case Const(value=value):
-                    found[loop.var] = int(value)
-                case Param():
-                    found[loop.var] = loop.hi
-    return found
+def _extents(kernel: Kernel) -> dict[str, Extent]:
+    loops = {loop.var: extent_of(loop) for around, _ in statements(kernel.body) for loop in around}
+    return {name: n for name, n in loops.items() if n is not None}
 
 
 def _shapes(kernel: Kernel, ctx: _Context) -> dict[str, tuple[Extent, ...]]:

@@ -26,8 +26,9 @@ from math import prod
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import short_circuit
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
-from nautilus.core.index.sizes import at_most, blocks, extent_expr
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars, identity, loads, rewrite, substitute
+from nautilus.core.index.divisors import divisor
+from nautilus.core.index.sizes import Extent, as_extent, at_most, blocks, extent_expr, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.tiles import ceil_pow2, floor_pow2
@@ -108,7 +109,7 @@ class _Lanes:
     """An independent axis in tiles of ``tile``, so that positions along it share a block."""
 
     loop: Loop
-    extent: int
+    extent: Extent
     tile: int
     block_name: str
 
@@ -122,14 +123,15 @@ class _Lanes:
 
     @property
     def guard(self) -> Expr | None:
-        return None if self.extent % self.tile == 0 else calc("lt", self.position, integer(self.extent))
+        even = divisor(extent_expr(self.extent)) % self.tile == 0
+        return None if even else calc("lt", self.position, extent_expr(self.extent))
 
 
 def _lanes(steps: Steps, largest: int) -> _Lanes | None:
     """The independent axis that has lanes where tiles are small: one that is contiguous in memory, or the longest."""
     if largest >= FEW:
         return None
-    extents = {loop.var: int(loop.hi.value) for loop in steps.shared if isinstance(loop.hi, Const)}
+    extents = {loop.var: nominal(as_extent(loop.hi)) for loop in steps.shared}
     extents = {name: n for name, n in extents.items() if n > 1}
     if not extents:
         return None
@@ -144,8 +146,7 @@ def _lanes_of(steps: Steps, name: str, tile: int) -> _Lanes:
     """Lanes along the independent axis ``name``, ``tile`` of them in a block."""
     taken = steps.outer | {a.name for d in steps.defs for a in d.axes}
     loop = next(loop for loop in steps.shared if loop.var == name)
-    assert isinstance(loop.hi, Const)
-    return _Lanes(loop, int(loop.hi.value), tile, unused(f"{name}0", taken))
+    return _Lanes(loop, as_extent(loop.hi), tile, unused(f"{name}0", taken))
 
 
 # -- statements -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from nautilus.core.index.sizes import (
     Extent,
     as_extent,
     at_most,
+    before_last,
     blocks,
     extent_expr,
     extent_value,
@@ -49,6 +50,9 @@ def text(e: Extent) -> str:
         (total(M, N), "M + N"),
         (blocks(129, 128), "2"),
         (blocks(M, 128), "(M + 127) // 128"),
+        (blocks(M, 4096), "(M + 1023) // 1024"),  # any tile that covers the bound
+        (before_last(129, 128), "1"),
+        (before_last(M, 128), "M // 128"),
         (rounded_up(129, 128), "256"),
         (rounded_up(M, 128), "(M + 127) // 128 * 128"),
         (as_extent(integer(4)), "4"),

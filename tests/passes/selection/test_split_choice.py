@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,34 @@ def test_a_long_reduction_with_few_blocks_is_split_where_that_is_faster(text: st
     assert {c.op for c in best.schedule.splits or ()} == {op}
     assert best.seconds < (1 - split_choice.MARGIN) * whole.seconds
     assert schedule_of(compile_file(request(text))).splits == best.schedule.splits
+
+
+FEW_ROWS = """
+dim M = runtime <= 4, N = 1024, K = 8192
+input A: f16[M, K]
+input B: f16[N, K]
+output C: f32[M, N]
+C[i, j] = sum[k](A[i, k] * B[j, k])
+"""
+TOTAL = """
+dim A = runtime, B = runtime, C = 64
+input X: f32[A, B, C]
+output s: f32
+s = sum[a, b, c](X[a, b, c])
+"""
+
+
+@pytest.mark.parametrize("text", [FEW_ROWS, TOTAL])
+def test_so_is_one_of_sizes_that_are_known_at_launch(text: str) -> None:
+    best = split_choice.choose(program(text), Context(schedule=Schedule()))
+    assert best is not None and best.schedule.splits
+
+
+def test_the_plan_of_few_rows_serves_each_number_of_them() -> None:
+    text = FEW_ROWS.replace("N = 1024, K = 8192", "N = 4096, K = 4096").replace("C: f32", "C: f16")
+    fixed = compile_file(request(text, M=4))
+    late = compile_file(replace(request(text), schedule=schedule_of(fixed)))
+    assert [(k.name, k.cluster) for k in late.modules["ma-tile"].kernels] == [("C", 4)]
 
 
 def test_a_result_of_many_tiles_makes_no_trial() -> None:

@@ -21,6 +21,7 @@ from nautilus.cuda.host.choice import Choice, check_dispatch
 from nautilus.cuda.module import CudaModule
 from nautilus.cuda.names import kernel_symbols
 from nautilus.driver import Request, Result, compile_file, compile_variant
+from nautilus.frontend.semantics.check import load_text
 from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.passes.compilation import Variants
@@ -325,6 +326,30 @@ def test_a_short_row_has_neither_the_tile_nor_the_chunks_of_a_long_one(text: str
     assert short.assumed and short.assumed[0].holds(512) and not short.assumed[0].holds(16384)
     seconds = [estimate(at_sizes(v.module, {"N": 512}), "sm_90a").seconds for v in (short, long)]
     assert seconds[0] < seconds[1]
+
+
+def test_few_and_many_steps_of_a_recurrence_have_chunks_of_their_own() -> None:
+    spec = load_text("""
+dim B = runtime, T = runtime <= 4096, D = 64
+input x: f32[B, T, D]
+output h: f32[B, T, D]
+recur h[b, t, d] = 0.9 * h[b, t - 1, d] + x[b, t, d] if t > 0 else x[b, 0, d]
+""")
+    assert size_facts.steps(spec) == {"T"}
+    (steps,) = [d for d in spec.dims if d.name == "T"]
+    bounds = [*size_facts.bounds(steps, size_facts.STEPS)]
+    assert bounds == [SizeFact("T", 128), SizeFact("T", 1024)]
+
+
+def test_axes_collapse_under_bounds_of_sizes_that_have_none() -> None:
+    spec = load_text("""
+dim A = runtime, B = runtime <= 4096, C = runtime, D = 64
+input X: f32[A, B, D], Y: f32[C, D] strided, Z: f32[B, D]
+output s: f32
+s = sum[a, b, d](X[a, b, d] * Z[b, d]) + sum[c, d](Y[c, d])
+""")
+    assert size_facts.counted(spec, "ABC") == (SizeFact("A", 4096), SizeFact("B", 4096))
+    assert size_facts.counted(spec, "BC") == ()
 
 
 def test_whole_vectors_are_asked_for_first() -> None:

@@ -38,7 +38,8 @@ from nautilus.check.bound.sampling import INPUTS, RUNTIME, shortened, shorter_su
 from nautilus.check.bound.sums.admitted import lengths
 from nautilus.check.bound.sums.orders import LARGEST
 from nautilus.check.inputs import InputSet, generate, integer_ranges
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Param, Reduce, Var, children, rewrite
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, children, rewrite
+from nautilus.core.index.sizes import Extent
 from nautilus.core.numerics import Array, distinct, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -265,7 +266,7 @@ def _shared(fixed: Spec, chosen: Mapping[str, Mapping[int, Array]]) -> dict[str,
 
     What several outputs read is otherwise needed at all indices.
     """
-    most: dict[int | Param, Array] = {}
+    most: dict[Extent, Array] = {}
     for t in fixed.outputs:
         for p, x in chosen[t.name].items():
             n = t.shape[p]

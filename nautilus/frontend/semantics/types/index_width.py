@@ -32,13 +32,12 @@ from nautilus.core.expr.nodes import (
     with_children,
 )
 from nautilus.core.index.linear import excess
-from nautilus.core.index.sizes import at_most
+from nautilus.core.index.sizes import Extent, at_most
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType, holds, integer_limits, promote
 from nautilus.frontend.semantics import typed
 from nautilus.frontend.semantics.types.narrow_comparisons import in_i32
-from nautilus.frontend.spec import Extent
 
 Range = tuple[int, int]  # inclusive
 _MARGIN = 1023  # positions beyond the last one of a size

@@ -9,6 +9,7 @@ from nautilus.core.expr.build import number
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Expr, Op, free_vars
 from nautilus.core.expr.products import product_of
+from nautilus.core.index.simplify import bounds
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.price import Part, Price, Shapes
@@ -96,7 +97,7 @@ def ordered(t: Term, d: Def, price: Price) -> Ordered | None:
 
 def least(a: Axis) -> int:
     """The least extent that ``a`` may have."""
-    return a.extent if isinstance(a.extent, int) else a.extent.range[0] or 0
+    return a.extent if isinstance(a.extent, int) else bounds(a.extent)[0] or 0
 
 
 def _part(price: Price, ops: Sequence[Operand]) -> Part:

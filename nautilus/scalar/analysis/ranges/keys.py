@@ -19,7 +19,7 @@ from math import prod
 
 from nautilus.core.expr.build import within
 from nautilus.core.expr.conditions import all_conjuncts, conjunction, short_circuit
-from nautilus.core.expr.nodes import Axis, Expr, Op, Param, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Op, Var, free_vars, loads, substitute
 from nautilus.core.index.linear import build, linear
 from nautilus.core.index.sizes import Extent, at_most
 from nautilus.core.records import dataclass
@@ -107,7 +107,7 @@ class _Certain:
     """Whether conditions are in range at all points of ``scope``."""
 
     shapes: Mapping[str, tuple[Extent, ...]]
-    scope: Mapping[str, int | Param]
+    scope: Mapping[str, Extent]
 
     def __call__(self, c: Expr, given: Sequence[Expr] = ()) -> bool:
         """Whether ``c`` is, where ``given`` holds."""

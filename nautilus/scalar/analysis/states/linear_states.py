@@ -20,10 +20,11 @@ from nautilus.core.expr.build import calc, number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite, substitute
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify
+from nautilus.core.index.sizes import as_extent, at_most
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.states.recurrences import Form, nests
-from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update, expressions, extent, statements
+from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update, expressions, statements
 
 ORDER = 4  # steps between a result of a filter and the earliest one that it reads
 
@@ -110,15 +111,14 @@ def filter_state(form: Form) -> Filter | None:
         return None
     ((own, store),) = (stores[n] for n in names)
     value = _within_step(form, stores, store.value, 16) if store.value.dtype in (DType.F32, DType.F64) else None
-    steps = extent(form.step)
-    if value is None or steps is None:
+    if value is None:
         return None
     inside = {ld for ld in loads(value) if ld.buffer in form.roles}
     order = max((n for ld in inside if (n := steps_back(form, written, ld)) is not None), default=0)
     if not 2 <= order <= ORDER or any(ld.buffer != store.buffer or ld.dtype is not value.dtype for ld in inside):
         return None
     p = form.roles[store.buffer].index(form.step.var)
-    ranges = {form.step.var: (order, max(order, steps - 1))}
+    ranges = {form.step.var: (order, max(order, at_most(as_extent(form.step.hi)) - 1))}
     far = 1 if form.reverse else -1
     befores, coefficients = list[Load](), list[float]()
     for n in range(1, order + 1):

@@ -38,15 +38,16 @@ from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars
 from nautilus.core.expr.products import product_of
 from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import Ranges, simplify, simplify_value
+from nautilus.core.index.sizes import as_extent, at_most, extent_expr, total
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.terms import never_infinite
-from nautilus.scalar.analysis.definitions import Def, read_def, rename_axes, size
+from nautilus.scalar.analysis.definitions import Def, read_def, rename_axes
 from nautilus.scalar.analysis.states.linear_states import State, left_out, linear_part, other_part, reductions
 from nautilus.scalar.analysis.states.recurrences import Form, nests
-from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, Update, extent
+from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, Update
 from nautilus.scalar.rewriting import axis_assumptions, map_statements, substituted
 
 
@@ -116,10 +117,9 @@ def matrix_state(program: Program, form: Form, state: State, finite: Collection[
     ``finite``: the inputs that hold no inf.
     """
     loops = (*form.shared, *state.own)
-    sizes = {x.var: extent(x) for x in (*loops, form.step)}
-    if any(n is None for n in sizes.values()) or state.value.dtype is not DType.F32:
-        return None
-    axes = {name: Axis(name, n) for name, n in sizes.items() if n is not None}
+    if state.value.dtype is not DType.F32 or (form.reverse and not isinstance(form.step.hi, Const)):
+        return None  # which step is the first one depends on a size then, so conditions are not simplified
+    axes = {x.var: Axis(x.var, as_extent(x.hi)) for x in (*loops, form.step)}
     places = _Places(form, axes)
     state, initial = _without_initial(places, state)
     places.initial = initial
@@ -242,16 +242,17 @@ class _Places:
 
     def __init__(self, form: Form, axes: dict[str, Axis]) -> None:
         self.form, self.axes, self.time = form, axes, form.step.var
-        self.steps = size(axes[self.time]) or 0
-        self.at: Expr = calc("sub", self.steps - 1, Var(self.time)) if form.reverse else Var(self.time)
+        steps = axes[self.time].extent
+        end = extent_expr(total(steps, -1))
+        self.at: Expr = calc("sub", end, Var(self.time)) if form.reverse else Var(self.time)
         known, _ = axis_assumptions(axes.values())
         self.ranges: Ranges = {v: (lo, max(hi, lo + 1)) for v, (lo, hi) in known.items()}  # no variable is a number
-        last = self.steps - 1
+        last = at_most(steps) - 1
         self.after_first: Ranges = {
             **self.ranges,
             self.time: (0, max(last - 1, 1)) if form.reverse else (1, max(last, 2)),
         }
-        self.first = integer(last if form.reverse else 0)
+        self.first = end if form.reverse else integer(0)
         self.initial: Expr | None = None  # the state before the first step
 
     def everywhere(self, e: Expr) -> Expr:

@@ -18,8 +18,6 @@ a constant is a prefix of a moved axis.
 Other reduced axes are reduced first, where a tile over all of them is too large, where they are those of a matrix
 product, or where a condition relates them to the result: the sum over a rectangle from the origin is a scan of scans.
 
-An axis whose size is known at launch has the chunks of its bound, of which those beyond the size have no terms.
-
 ``L`` is a scan of one tile (``vr_tile.lowering.scans``).  An axis that fits in a tile is left alone, unless a parallel
 axis is contiguous in memory: blocks then have several of its elements, and short chunks, or whole columns in registers
 where there are enough of them (:func:`chunk_length`).
@@ -37,8 +35,9 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product
+from nautilus.core.index.divisors import divisor
 from nautilus.core.index.prefixes import Prefix
-from nautilus.core.index.sizes import at_most, blocks, extent_expr
+from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, large
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import floor_pow2
@@ -52,7 +51,6 @@ TILE = 8192  # elements of an axis that fits in one tile
 FILL = 264  # chunks that fill the GPU: two blocks for each multiprocessor of an H200
 SHORTEST, LONGEST = 512, 4096  # elements of a chunk along contiguous memory
 SHORT = 32  # elements of the longest axis for which a rewrite saves no time
-BOUND = 1 << 20  # elements, up to which an axis of a size known at launch has as many chunks as it may need
 COLUMN, COLUMN_TILE = 64, 128  # elements of a chunk across contiguous memory, and of an axis that is not cut
 COLUMN_ROW = 2048  # elements of an axis across contiguous memory that a block holds in registers for several columns
 COLUMNS = 4096  # columns with which the blocks of such columns fill the GPU
@@ -91,17 +89,19 @@ class ChunkScans(CertifyingPass[Program]):
         if aligned is None:
             return None
         new, scan = aligned
-        n = at_most(next(a for a in new.red if a.name == scan.axis).extent)
-        chunk = chunk_length(new, scan, n) if self.length is None else self.length if n > self.length else 0
+        extent = next(a for a in new.red if a.name == scan.axis).extent
+        n = at_most(extent)
+        chunk = chunk_length(new, scan, extent) if self.length is None else self.length if n > self.length else 0
         if _reduces_first(new, scan, n, chunk):
             return _reduced_first(program, new, scan)
         if chunk:
-            return _chunked(program, new, scan, n, chunk)
+            return _chunked(program, new, scan, chunk)
         return None if new is old or n < SHORT else ((new,), ())
 
 
-def chunk_length(d: Def, scan: Scan, n: int) -> int:
-    """The elements of a chunk of an axis of ``n``, a power of two; 0 where it fits in one tile."""
+def chunk_length(d: Def, scan: Scan, extent: Extent) -> int:
+    """The elements of a chunk of an axis of ``extent``, a power of two; 0 where it certainly fits in one tile."""
+    n = at_most(extent)
     others = prod(size(a) or 1 for a in d.red if a.name != scan.axis)
     rows = points(a for a in d.par if a.name != scan.into)
     if _across(d, scan.axis):
@@ -109,7 +109,7 @@ def chunk_length(d: Def, scan: Scan, n: int) -> int:
         return COLUMN if n > COLUMN_TILE and not held else 0
     if n * others <= TILE:
         return 0
-    wanted = floor_pow2(n * rows // FILL)
+    wanted = floor_pow2(large(extent) * rows // FILL)
     return max(SHORTEST, min(LONGEST, wanted))
 
 
@@ -125,7 +125,7 @@ def _aligned(d: Def, scan: Scan) -> tuple[Def, Scan] | None:
     u, t = (next(a for a in d.axes if a.name == name) for name in (scan.axis, scan.into))
     n, m, shift = size(u), size(t), scan.bound.shift
     if n is None or m is None:
-        return (d, scan) if u.extent == t.extent and shift in (0, -1) and at_most(u.extent) <= BOUND else None
+        return (d, scan) if u.extent == t.extent and shift in (0, -1) else None
     if n == m and shift in (0, -1):
         return d, scan
     if shift > 0 or (scan.bound.reverse and n + shift > m):
@@ -170,13 +170,11 @@ def _reduced_first(program: Program, d: Def, scan: Scan) -> tuple[tuple[Def, ...
     return (first, replace(d, red=(u,), value=element, guard=bound)), (certificate,)
 
 
-def _chunked(
-    program: Program, d: Def, scan: Scan, n: int, chunk: int
-) -> tuple[tuple[Def, ...], tuple[Certificate, ...]]:
+def _chunked(program: Program, d: Def, scan: Scan, chunk: int) -> tuple[tuple[Def, ...], tuple[Certificate, ...]]:
     assert d.op is not None
     taken = {a.name for a in d.axes}
     u, t = (next(a for a in d.axes if a.name == name) for name in (scan.axis, scan.into))
-    number = Axis(fresh_name(program, f"{u.name}_chunk", taken), blocks(n, chunk), u.span)
+    number = Axis(fresh_name(program, f"{u.name}_chunk", taken), blocks(u.extent, chunk), u.span)
     before = Axis(fresh_name(program, f"{u.name}_before", {*taken, number.name}), number.extent, u.span)
     short = replace(u, extent=chunk)
     chunk_of, place = calc("floordiv", Var(t.name), chunk), calc("mod", Var(t.name), chunk)
@@ -190,7 +188,8 @@ def _chunked(
 
     def part(suffix: str, axes: tuple[Axis, ...], at: Expr, *conditions: Expr) -> Def:
         position = calc("add", calc("mul", at, chunk), Var(u.name))
-        inside = (calc("lt", position, extent_expr(u.extent)),) if n % chunk or size(u) is None else ()
+        extent = extent_expr(u.extent)
+        inside = () if divisor(extent) % chunk == 0 else (calc("lt", position, extent),)
         own = [substitute(c, {u.name: position}) for c in rest]
         b, guard = buffer(suffix, axes), conjunction((*inside, *conditions, *own))
         return Def(b.name, b, axes, red, d.op, substitute(d.value, {u.name: position}), guard, d.span)

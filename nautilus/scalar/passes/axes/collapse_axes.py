@@ -14,7 +14,8 @@ values where both are the rows of products with more than :data:`WIDE` columns o
 tiles have one axis of rows: a few new positions and the heads that share latent keys.  All accesses to these
 two dimensions of a buffer agree, so that its shape has one dimension instead: in row-major order the elements are the
 same.  A buffer with strides keeps its axes.  An argument keeps the shape that the caller gives it
-(``Buffer.array_shape``).
+(``Buffer.array_shape``).  Where sizes are known only at launch, an index can count all elements of
+the buffer.
 
 Axes collapse only where a plan depends on it, because others are coordinates of blocks and cost nothing:
 
@@ -38,7 +39,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Axis, Expr, Load, Var, children, free_vars, rewrite, substitute, with_children
 from nautilus.core.expr.products import matrix_product, strip_conversions
 from nautilus.core.index.linear import Linear, build, linear
-from nautilus.core.index.sizes import volume
+from nautilus.core.index.sizes import MAX_DIM, Extent, at_most, volume
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, points
@@ -104,6 +105,8 @@ def _legal(program: Program, defs: Mapping[str, Def]) -> list[Join]:
             for n in range(len(index) - 1):
                 fits = buffer not in strided
                 pair = _pair(d.name, index[n : n + 2], shapes[buffer][n : n + 2], kinds) if fits else None
+                if pair is not None and not _is_counted(shapes[buffer], n):
+                    pair = None
                 if pair is not None and not _is_position(pair, kinds, forms[d.name]):
                     extents = shapes[buffer][n : n + 2]
                     block = _is_block(d, pair, kinds, extents in rows) if extents in summed | rows else False
@@ -160,11 +163,18 @@ def _forms(e: Expr) -> Iterator[Linear]:
             stack += children(e)
 
 
+def _is_counted(shape: Sequence[Extent], n: int) -> bool:
+    """Whether one index may count the elements of the dimensions ``n`` and ``n + 1``, and of others that join them."""
+    return all(isinstance(x, int) for x in shape[n : n + 2]) or at_most(volume(shape)) <= MAX_DIM
+
+
 def _is_position(pair: Pair, kinds: Mapping[str, tuple[object, int]], forms: Sequence[Linear]) -> bool:
     """Whether every integer is one of the position that the axes of ``pair`` have together."""
     _, x, y = pair
     count = kinds[y][0]
-    return isinstance(count, int) and all(f.slope(x) == count * f.slope(y) for f in forms)
+    if not isinstance(count, int):  # slopes are numbers
+        return not any(f.slope(x) or f.slope(y) for f in forms)
+    return all(f.slope(x) == count * f.slope(y) for f in forms)
 
 
 def _summed(d: Def) -> Iterator[tuple[object, ...]]:
@@ -197,14 +207,16 @@ def _is_block(d: Def, pair: Pair, kinds: Mapping[str, tuple[object, int]], rows:
 
 
 def _pair(
-    name: str, index: Sequence[Expr], extents: Sequence[object], kinds: Mapping[str, tuple[object, int]]
+    name: str, index: Sequence[Expr], extents: Sequence[Extent], kinds: Mapping[str, tuple[Extent, int]]
 ) -> Pair | None:
     """The two axes that are the index of dimensions of these extents, if they are of one kind."""
     x, y = index
     if not (isinstance(x, Var) and isinstance(y, Var)) or x.name == y.name:
         return None
-    (n, first), (m, second) = kinds.get(x.name, (None, 0)), kinds.get(y.name, (None, 0))
-    fits = isinstance(n, int) and isinstance(m, int) and (n, m) == tuple(extents)
+    if x.name not in kinds or y.name not in kinds:
+        return None
+    (n, first), (m, second) = kinds[x.name], kinds[y.name]
+    fits = (n, m) == tuple(extents)
     return (name, x.name, y.name) if fits and first == second else None
 
 
@@ -275,7 +287,7 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
         used = taken | {a.name for a in d.axes} | {*names.values()}
         names[chain[0]] = unused("_".join(chain), used)
     extents = {a.name: a.extent for a in d.axes}
-    whole = {c[0]: prod(n for x in c if isinstance(n := extents[x], int)) for c in chains}
+    whole = {c[0]: volume(extents[x] for x in c) for c in chains}
 
     def axes(old: tuple[Axis, ...]) -> tuple[Axis, ...]:
         left = (a for a in old if a.name not in following.values())
@@ -288,7 +300,7 @@ def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) ->
     def rule(n: Expr) -> Expr | None:
         return replace(n, index=put(n.buffer, n.index)) if isinstance(n, Load) else None
 
-    inner = {x: prod(_count(extents[y]) for y in c[n + 1 :]) for c in chains for n, x in enumerate(c)}
+    inner = {x: volume(extents[y] for y in c[n + 1 :]) for c in chains for n, x in enumerate(c)}
     parts = {x: _part(Var(names[c[0]]), inner[x]) for c in chains for x in c}
     forms = [*_positions(d)]
     ends = [(c, next((x for x in reversed(c) if any(f.slope(x) for f in forms)), c[0])) for c in chains]
@@ -334,14 +346,9 @@ def _at_positions(
     return new
 
 
-def _part(position: Var, inner: int) -> Expr:
+def _part(position: Var, inner: Extent) -> Expr:
     """The position on an axis from that on the collapsed one, where the axes behind it have ``inner`` elements."""
     return position if inner == 1 else calc("floordiv", position, inner)
-
-
-def _count(extent: object) -> int:
-    assert isinstance(extent, int)
-    return extent
 
 
 def _chain(x: str, following: Mapping[str, str]) -> Iterator[str]:

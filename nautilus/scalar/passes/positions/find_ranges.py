@@ -347,7 +347,7 @@ def _within(inside: Expr | None, e: Expr) -> Expr:
     return e if inside is None else short_circuit(inside, e)
 
 
-def _block_count(a: Axis) -> int | Param:
+def _block_count(a: Axis) -> Extent:
     """Blocks along ``a``: of its bound, or as many as it has elements where that is large."""
     if isinstance(a.extent, int) or at_most(a.extent) <= BOUND:
         return -(-at_most(a.extent) // BLOCK)

@@ -25,6 +25,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, rewrite, substitute
+from nautilus.core.index.sizes import Extent, at_most
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
@@ -32,8 +33,8 @@ from nautilus.scalar.analysis.definitions import is_recurrence
 from nautilus.scalar.analysis.states.exponents import LEAST
 from nautilus.scalar.analysis.states.linear_states import Filter, filter_state
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
-from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store, extent
-from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkKernels, chunk_length
+from nautilus.scalar.ir import Kernel, Kind, Program, Stmt, Store
+from nautilus.scalar.passes.recurrences.chunk_recurrences import ChunkKernels, chunk_length, may_cut, sized
 from nautilus.scalar.rewriting import fresh_name
 
 MOST = 1024.0  # largest magnitude of what a step adds for each unit of the state before its chunk
@@ -54,11 +55,12 @@ class ChunkFilters(CertifyingPass[Program]):
         for k in program.kernels:
             form = form_of(k) if is_recurrence(k) else None
             found = None if form is None else filter_state(form)
-            steps = None if form is None else extent(form.step)
-            if form is None or found is None or steps is None:
+            if form is None or found is None:
                 continue
             length = self.length or chunk_length(program, form, (found,))
-            if not found.order < length < steps or (made := responses(found.coefficients, length)) is None:
+            if not found.order < length < at_most(sized(form.step)) or not may_cut(form, length):
+                continue
+            if (made := responses(found.coefficients, length)) is None:
                 continue
             program = _FilterKernels(program, k, form, found, length, made).program()
             certificates.append(_certificate(found))
@@ -116,7 +118,8 @@ class _FilterKernels(ChunkKernels):
         s, f = self.found, self.form
         dtype, span = s.value.dtype, s.store.span
         index = self.place_of(s, Var(self.chunk), s.own)
-        extents = {x.var: extent(x) or 0 for x in (*f.shared, *s.own)} | {self.chunk: self.count - 1}
+        extents: dict[str, Extent] = {x.var: sized(x) for x in (*f.shared, *s.own)}
+        extents[self.chunk] = self.earlier_chunks
         sizes = tuple(extents[e.name] for e in index if isinstance(e, Var))
         running = self.made_buffer("rest", dtype, (*sizes, self.length))
         rests = [self.made_buffer("rests", dtype, sizes) for _ in self.made]
@@ -144,7 +147,7 @@ class _FilterKernels(ChunkKernels):
             result = Load(running.name, (*index, place), dtype, span)
             body.append(Store(b.name, at, result, calc("eq", place, self.length - 1 - m), span))
         outer = [
-            replace(x, kind=Kind.PAR) for x in (*f.shared, self.loop(self.chunk, self.count - 1, Kind.PAR), *s.own)
+            replace(x, kind=Kind.PAR) for x in (*f.shared, self.loop(self.chunk, self.earlier_chunks, Kind.PAR), *s.own)
         ]
         whole = self.nest(outer, self.place, self.length, tuple(body))
         self.kernels.append(Kernel(rests[-1].name, (), whole, span))
@@ -170,10 +173,10 @@ class _FilterKernels(ChunkKernels):
             value = calc("select", calc("lt", integer(0), chunk), made, alone)
             body.append(Store(end.name, self.place_of(s, chunk, s.own), value, None, span))
         outer = [replace(x, kind=Kind.PAR) for x in (*self.form.shared, *s.own)]
-        whole = self.nest(outer, self.chunk, self.count - 1, tuple(body))
+        whole = self.nest(outer, self.chunk, self.earlier_chunks, tuple(body))
         self.kernels.append(Kernel(self.states_at[-1].name, (), whole, span))
 
-    def made_buffer(self, suffix: str, dtype: DType, shape: tuple[int, ...]) -> Buffer:
+    def made_buffer(self, suffix: str, dtype: DType, shape: tuple[Extent, ...]) -> Buffer:
         """A tensor of its own name, which stays in memory or on chip."""
         taken = {b.name for b in self.buffers} | {k.name for k in self.given.kernels}
         name = fresh_name(self.given, f"{self.found.name}_{suffix}", taken)

@@ -86,6 +86,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, substitute
 from nautilus.core.expr.products import factors, product_of
+from nautilus.core.index.sizes import at_most, large
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
@@ -185,7 +186,7 @@ def fenced(program: Program, spec: Promises | None) -> tuple[FencedSteps, ...]:
         for n in sorted(needed):
             needed -= {n} if matrix_recurrence(program, k, spec, needed - {n}) is not None else set()
         m = found.state
-        out.append(FencedSteps(m.name, tuple(sorted(needed)), m.span, volume((m.time,)), length))
+        out.append(FencedSteps(m.name, tuple(sorted(needed)), m.span, large(m.time.extent), length))
     return tuple(out)
 
 
@@ -201,7 +202,7 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None, more: 
     finite = {*finite_inputs(spec), *more}
     m = matrix_state(program, form, states[0], finite)
     given = promised_ranges(spec)
-    if m is None or not reads_last(program, k, m, volume((m.time,))) or not bounded(program, form, states[0], given):
+    if m is None or not reads_last(program, k, m) or not bounded(program, form, states[0], given):
         return None
     if m.correction is not None and not _finite_correction(program, m, spec, finite):
         return None
@@ -223,7 +224,7 @@ def matrix_recurrence(program: Program, k: Kernel, spec: Promises | None, more: 
     if m.decay is None:
         return found
     w = exponent(m.decay)
-    if w is not None and not shown and below_reference(program, form, states[0].factor(one), volume((m.time,))):
+    if w is not None and not shown and below_reference(program, form, states[0].factor(one), at_most(m.time.extent)):
         w = Op("min", (w, number(0, w.dtype)), w.dtype)  # the first step may have any factor
     w = _positive_exponent(ranges, m.decay) if w is None else _above_least(w)
     if w is not None:
@@ -312,7 +313,7 @@ def chosen_length(program: Program, k: Kernel, found: Found) -> int:
     form = form_of(k)
     states = None if form is None else linear_states(form, reductions(form))
     assert form is not None and states is not None
-    steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
+    steps, p, d, e = _sizes(m)
     if not (_LEAST_AXIS <= d <= _MOST_AXIS and _LEAST_AXIS <= e <= _MOST_AXIS):
         return 0
     if m.correction is not None and (not fits(d) or e % LEAST):  # one chunk after another would not use matrix units
@@ -332,10 +333,18 @@ def chosen_length(program: Program, k: Kernel, found: Found) -> int:
     return best if best and times[best] < GAIN * whole else 0
 
 
+def _sizes(m: MatrixState) -> tuple[int, int, int, int]:
+    """The steps, the positions, the rows and the columns of ``m``.
+
+    Steps whose number is known only at launch may be many, and positions few: the GPU is idle then.
+    """
+    return large(m.time.extent), volume(m.outer), volume(m.rows), volume(m.columns)
+
+
 def _time(found: Found, length: int) -> float:
     """The predicted time in microseconds with chunks of ``length`` steps."""
     m = found.state
-    steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
+    steps, p, d, e = _sizes(m)
     chunks = -(-steps // length)
     short = found.short is not None
     size = 2 if short else 4
@@ -354,7 +363,7 @@ def _time(found: Found, length: int) -> float:
 def _corrections(found: Found, length: int) -> float:
     """The time of the systems of equations, and of one chunk after another."""
     m = found.state
-    steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
+    steps, p, d, e = _sizes(m)
     chunks, short = -(-steps // length), found.short is DType.BF16
     bytes_ = p * steps * (4 * 6 * length + (2 if short else 4) * (5 * d + 3 * e))
     flops = p * steps * length * (2 * d + 2 * e + 6 * length) * (1 if short else 3)
@@ -366,7 +375,7 @@ def _corrections(found: Found, length: int) -> float:
 def _pairs(found: Found, length: int) -> float:
     """The time of the factors of rows and of columns between pairs of steps, and of what the pairs give."""
     m = found.state
-    steps, p, d, e = (volume(axes) for axes in ((m.time,), m.outer, m.rows, m.columns))
+    steps, p, d, e = _sizes(m)
     cuts = (length // BLOCK).bit_length() - 1
     work = 4 * (length + 2 * e) / RATE
     work += BLOCK * d / _EXPONENTIALS + 4 * 3 * (1 + cuts) * d / RATE if found.by_row else 4 * d / RATE

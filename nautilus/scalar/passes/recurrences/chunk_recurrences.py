@@ -47,8 +47,9 @@ from nautilus.core.expr.nodes import (
     substitute,
     walk,
 )
+from nautilus.core.index.divisors import divisor
 from nautilus.core.index.simplify import simplify
-from nautilus.core.index.sizes import Extent, as_extent, at_most, extent_expr, large, nominal
+from nautilus.core.index.sizes import Extent, as_extent, at_most, before_last, blocks, extent_expr, large, nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
@@ -57,7 +58,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.contractions.promises import Fenced, Promises, promised_ranges
 from nautilus.scalar.analysis.definitions import is_recurrence, reads_of
 from nautilus.scalar.analysis.states.exponents import LEAST
-from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, steps_back
+from nautilus.scalar.analysis.states.linear_states import Filter, State, linear_states, reductions, steps_back
 from nautilus.scalar.analysis.states.recurrences import Form, form_of
 from nautilus.scalar.analysis.states.references import below_reference
 from nautilus.scalar.analysis.value_range import Ranges
@@ -71,8 +72,7 @@ GAIN = 0.6  # chunks are taken if their predicted time is less than this share o
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
 LINES = 64  # steps whose elements are whole lines of memory
 END = 4  # steps of a chunk in the time of a step over the ends of chunks, whose few positions hide no latency
-MOST = 1 << 26  # largest number of steps where their number is known only at launch: the chunks are those of the bound
-CHUNKS = 4096  # largest number of chunks of such steps
+MANY = 1 << 16  # most steps for which chunks have their length, where the number of steps is known only at launch
 _ENDS = 6
 ROUNDED = 1.0 + 1e-6  # the end of a range is rounded outwards
 
@@ -101,10 +101,9 @@ class ChunkRecurrences(CertifyingPass[Program]):
             if form is None or states is None or not all(bounded(program, form, s, given) for s in states):
                 continue
             length = self.length or chunk_length(program, form, states)
-            steps = sized(form.step)
-            if not 0 < length < at_most(steps):
+            if not 0 < length < at_most(sized(form.step)):
                 continue
-            if _reduces(form) and (not isinstance(steps, int) or steps % length):
+            if not may_cut(form, length):
                 continue
             program = ChunkKernels(program, k, form, states, length).program()
             certificates += [_certificate(s) for s in states]
@@ -175,11 +174,13 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     """The steps of a chunk; 0 where the recurrence is faster as it is, or sizes are not known."""
     size = sized(form.step)
     # a few steps in chunks cost little, and many steps one after another may take any time
-    steps = large(size)
-    if steps < 4 or at_most(size) > MOST or not (isinstance(size, int) or all(isinstance(s, State) for s in states)):
+    steps = size if isinstance(size, int) else min(large(size), MANY)
+    if steps < 4:
         return 0
     kept = {s.name for s in states}
-    volume = {b.name: b.dtype.bytes * prod(map(nominal, b.shape)) for b in program.buffers}
+    volume = {
+        b.name: b.dtype.bytes * prod(steps if n == size else nominal(n) for n in b.shape) for b in program.buffers
+    }
     bytes_ = sum(volume[n] for n in _tensors(form) if n not in kept or _is_stored(program, n))
     again = sum(volume[ld.buffer] for s in states for ld in loads(s.value) if ld.buffer not in form.roles)
     wanted = 1 << max(1, (steps // 2).bit_length() // 2)
@@ -187,34 +188,32 @@ def chunk_length(program: Program, form: Form, states: Sequence[State | Filter])
     even = [n for n in range(wanted // 2, 8 * wanted + 1) if steps % n == 0 and n % VECTOR == 0]
     even = [n for n in even if n % LINES == 0] or even
     best = min(even, key=lambda n: n + END * (steps // n), default=wanted)
-    if not isinstance(size, int):
-        best = max(best, rounded(at_most(size) // CHUNKS))
-    length = 0 if not isinstance(size, int) and _reduces(form) else next(whole_chunks, 0) if _reduces(form) else best
-    if not length:
-        return 0
+    length = next(whole_chunks, best) if reductions(form) else best
     chunks = -(-steps // length)
     whole = max(steps * STEP, bytes_ / RATE)
-    each = sum(volume[s.name] // nominal(size) for s in states)
+    each = sum(volume[s.name] // steps for s in states)
     ends = each * chunks * _ENDS  # factors, rests and states: written and read
     cut = (2 * length + chunks) * STEP + 2 * LAUNCH + (bytes_ + again + ends) / RATE
     return length if cut < GAIN * whole else 0
 
 
-def rounded(length: int) -> int:
-    """``length`` in whole lines of memory."""
-    return -(-length // LINES) * LINES
+def sized(loop: Loop) -> Extent:
+    """The number of iterations of ``loop``, which begins at 0."""
+    return as_extent(loop.hi)
 
 
-def sized(loop: Loop) -> int | Param:
-    """The number of iterations of ``loop``, which is over an axis of a tensor."""
-    found = as_extent(loop.hi)
-    assert isinstance(found, int | Param), "the extent of an axis"
-    return found
+def _is_whole(steps: Extent, length: int) -> bool:
+    """Whether all chunks have ``length`` steps."""
+    return divisor(extent_expr(steps)) % length == 0
 
 
-def _reduces(form: Form) -> bool:
-    """Whether a step has reductions, whose chunks all have the same number of steps."""
-    return any(isinstance(s, Update) for _, s in statements(form.step.body))
+def may_cut(form: Form, length: int) -> bool:
+    """Whether all chunks have ``length`` steps, or each reduction of a step is read in the same step alone."""
+    if _is_whole(sized(form.step), length):
+        return True
+    sums, written = reductions(form), {s.buffer: s.index for _, s in statements(form.step.body)}
+    reads = (ld for _, s in statements(form.step.body) for ld in (*loads(s.value), *_guarded(s)) if ld.buffer in sums)
+    return all(steps_back(form, written, ld) == 0 for ld in reads)
 
 
 def _tensors(form: Form) -> frozenset[str]:
@@ -251,7 +250,8 @@ class ChunkKernels:
     def __init__(self, program: Program, k: Kernel, form: Form, states: Sequence[State | Filter], length: int) -> None:
         self.given, self.kernel, self.form, self.states, self.length = program, k, form, states, length
         self.steps = sized(form.step)
-        self.count = -(-at_most(self.steps) // length)
+        self.count = blocks(self.steps, length)
+        self.earlier_chunks = before_last(self.steps, length)
         taken = {loop.var for loops, _ in statements(k.body) for loop in loops}
         self.chunk = unused(f"{form.step.var}_chunk", taken)
         self.place = unused(f"{form.step.var}_step", taken | {self.chunk})
@@ -262,13 +262,11 @@ class ChunkKernels:
         self.ends: dict[str, Buffer] = {}
         self.running: dict[str, str] = {}
         others = frozenset[str]().union(*(reads_of(x) for x in program.kernels if x is not k))
-        self.seen = {s.name for s in states if _is_stored(program, s.name) or s.name in others}
-
-    def stepped(self, value: Expr) -> Expr:
-        """``value``; 0 after the last step of all, where the number of steps is known only at launch."""
-        if isinstance(self.steps, int):
-            return value
-        return calc("select", calc("lt", self.at, self.steps), value, number(0, value.dtype))
+        self.whole = _is_whole(self.steps, length)
+        sums = frozenset[str]() if self.whole else reductions(form)
+        self.sums = {n: self.sum_here(program.buffer(n)) for n in sorted(sums)}
+        self.buffers += self.sums.values()
+        self.seen = {n for n in (*(s.name for s in states), *sums) if _is_stored(program, n) or n in others}
 
     def prepare(self) -> None:
         """The kernels before the one that runs the steps as they were."""
@@ -283,7 +281,7 @@ class ChunkKernels:
         order: list[Kernel] = []
         for k in self.given.kernels:
             order += [*self.kernels, self.last()] if k is self.kernel else [k]
-        held = {s.name for s in self.states} - self.seen
+        held = {*(s.name for s in self.states), *self.sums} - self.seen
         known = tuple(b for b in self.given.buffers if b.name not in held)
         return replace(self.given, buffers=(*known, *self.buffers), kernels=tuple(order))
 
@@ -318,7 +316,7 @@ class ChunkKernels:
         dtype = s.value.dtype
         index = self.place_of(s, Var(self.chunk), own)
         extents: dict[str, Extent] = {x.var: sized(x) for x in (*self.form.shared, *own)}
-        extents[self.chunk] = self.count - 1
+        extents[self.chunk] = self.earlier_chunks
         sizes = tuple(extents[e.name] for e in index if isinstance(e, Var))
         name = fresh_name(self.given, f"{s.name}_{suffix}", taken)
         running = Buffer(name, dtype, (*sizes, self.length), Space.TEMP, s.store.span)
@@ -340,7 +338,7 @@ class ChunkKernels:
 
     def inner(self, own: tuple[Loop, ...], parts: Sequence[_Part]) -> Kernel:
         """The kernel of ``parts``, which depend on the loops ``own``: the steps of each chunk but the last one."""
-        shared = [*self.form.shared, self.loop(self.chunk, self.count - 1, Kind.PAR)]
+        shared = [*self.form.shared, self.loop(self.chunk, self.earlier_chunks, Kind.PAR)]
         outer = tuple(replace(x, kind=Kind.PAR) for x in (*shared, *own))
         place = Var(self.place)
         last = calc("sub", place, self.length - 1)  # 0: the position of a write depends on every loop around it
@@ -348,7 +346,7 @@ class ChunkKernels:
         for x in parts:
             target = tuple(calc("add", e, last) if e == Var(self.chunk) else e for e in x.index)
             here = Load(x.running, (*x.index, place), x.value.dtype, x.span)
-            body.append(Store(x.running, (*x.index, place), self.stepped(x.value), None, x.span))
+            body.append(Store(x.running, (*x.index, place), x.value, None, x.span))
             body.append(Store(x.end.name, target, here, calc("eq", place, self.length - 1), x.span))
         return Kernel(parts[-1].end.name, (), self.nest(outer, self.place, self.length, tuple(body)), parts[-1].span)
 
@@ -377,7 +375,7 @@ class ChunkKernels:
         value = calc("select", calc("lt", integer(0), place), made, here)
         body = (Store(end.name, at(end, place).index, value, None, span),)
         outer = tuple(replace(x, kind=Kind.PAR) for x in (*self.form.shared, *s.own))
-        self.kernels.append(Kernel(end.name, (), self.nest(outer, self.chunk, self.count - 1, body), span))
+        self.kernels.append(Kernel(end.name, (), self.nest(outer, self.chunk, self.earlier_chunks, body), span))
 
     def varying(self, s: State, b: Buffer) -> tuple[Loop, ...]:
         """The own loops of ``s`` along which ``b`` was made."""
@@ -389,10 +387,11 @@ class ChunkKernels:
         """The steps of each chunk, from the state at the end of the chunk before."""
         form = self.form
         written = {s.buffer: s.index for _, s in statements(form.step.body)}
-        even = isinstance(self.steps, int) and self.steps % self.length == 0
-        inside = None if even else calc("lt", self.at, extent_expr(self.steps))
+        inside = None if self.whole else calc("lt", self.at, extent_expr(self.steps))
 
         def rule(e: Expr) -> Expr | None:
+            if isinstance(e, Load) and e.buffer in self.sums:
+                return self.sum_at(e.buffer, e.index)
             if not (isinstance(e, Load) and e.buffer in self.ends):
                 return None
             back = steps_back(form, written, e)
@@ -404,25 +403,24 @@ class ChunkKernels:
         def moved(_: tuple[Loop, ...], s: Store | Update) -> Store | Update:
             guard = conjunction(c for c in (inside, None if s.guard is None else put(s.guard)) if c is not None)
             value = put(s.value)
+            if s.buffer in self.sums:
+                guard = guard if isinstance(s, Update) else None if s.guard is None else put(s.guard)
+                here = self.sum_at(s.buffer, tuple(map(put, s.index)))
+                return replace(s, buffer=here.buffer, index=here.index, value=value, guard=guard)
             if s.buffer not in self.ends:
                 return replace(s, index=tuple(map(put, s.index)), value=value, guard=guard)
             target = self.running_at(Load(s.buffer, s.index, value.dtype), Var(self.place))
-            if not isinstance(self.steps, int) and s.guard is None:  # whole chunks may have no steps
-                value, guard = self.stepped(value), None
             return replace(s, buffer=target.buffer, index=target.index, value=value, guard=guard)
 
         body = list(map_statements(form.step.body, moved))
-        for s in self.states:
-            if s.name in self.seen:
-                copy = replace(s.store, value=Load(s.name, s.store.index, s.value.dtype, s.store.span))
-                nest: tuple[Stmt, ...] = (moved((), copy),)
-                stored = nest[0]
-                assert isinstance(stored, Store)
-                index = tuple(substitute(e, {form.step.var: self.at}) for e in s.store.index)
-                nest = (replace(stored, buffer=s.name, index=index, guard=inside),)
-                for x in reversed(s.own):
-                    nest = (replace(x, body=nest),)
-                body += nest
+        inits = {s.buffer: (loops, s) for loops, s in statements(form.step.body) if isinstance(s, Store)}
+        for name in (n for n in inits if n in self.seen):
+            loops, s = inits[name]
+            value = put(Load(name, s.index, s.value.dtype, s.span))
+            nest: tuple[Stmt, ...] = (replace(s, index=tuple(map(put, s.index)), value=value, guard=inside),)
+            for x in reversed(loops):
+                nest = (replace(x, body=nest),)
+            body += nest
         outer = (*form.shared, self.loop(self.chunk, self.count, Kind.PAR))
         return replace(self.kernel, body=self.nest(outer, self.place, self.length, tuple(body)))
 
@@ -435,6 +433,19 @@ class ChunkKernels:
         """The state ``e`` at step ``place`` of the chunk."""
         shared, own = self.positions(e)
         return Load(self.running[e.buffer], (*shared, Var(self.chunk), *own, place), e.dtype, e.span)
+
+    def sum_here(self, b: Buffer) -> Buffer:
+        """The tensor of the reduction ``b`` at the places of all chunks, those after the last step too."""
+        at = self.form.roles[b.name].index(self.form.step.var)
+        shape = (*b.shape[:at], self.count, *b.shape[at + 1 :], self.length)
+        name = fresh_name(self.given, f"{b.name}_here", {x.name for x in self.buffers})
+        return replace(b, name=name, shape=shape, space=Space.TEMP, view_of=None, strides=None)
+
+    def sum_at(self, name: str, index: tuple[Expr, ...]) -> Load:
+        """The reduction ``name`` of this step, whose element is at ``index``."""
+        at = self.form.roles[name].index(self.form.step.var)
+        here = self.sums[name]
+        return Load(here.name, (*index[:at], Var(self.chunk), *index[at + 1 :], Var(self.place)), here.dtype)
 
     def entry(self, e: Load) -> Expr:
         """The state ``e`` at the end of the chunk before."""
@@ -454,11 +465,11 @@ class ChunkKernels:
         )
 
     # -- loops ------------------------------------------------------------------------------------
-    def loop(self, name: str, count: int, kind: Kind) -> Loop:
+    def loop(self, name: str, count: Extent, kind: Kind) -> Loop:
         """A loop over ``count`` iterations without a body."""
-        return Loop(name, integer(0), integer(count), kind, (), self.form.step.span)
+        return Loop(name, integer(0), extent_expr(count), kind, (), self.form.step.span)
 
-    def nest(self, outer: Sequence[Loop], step: str, count: int, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def nest(self, outer: Sequence[Loop], step: str, count: Extent, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """``body`` in ``count`` steps that run in order, under the loops ``outer``."""
         whole: tuple[Stmt, ...] = (replace(self.loop(step, count, Kind.SEQ), body=body),)
         for x in reversed(outer):

@@ -140,7 +140,7 @@ def _rows(d: Def, shapes: Mapping[str, tuple[Extent, ...]]) -> dict[Expr, Axis]:
 
     No position depends on all reduced axes.
     """
-    found: dict[Expr, int | Param] = {}
+    found: dict[Expr, Extent] = {}
     for ld in loads(d.value):
         for e, extent in zip(ld.index, shapes[ld.buffer], strict=True):
             if isinstance(e, Var) or not any(a.name in free_vars(e) for a in d.par):

@@ -44,7 +44,6 @@ from nautilus.core.expr.nodes import (
     Expr,
     Load,
     Op,
-    Param,
     Var,
     free_vars,
     identity,
@@ -55,7 +54,7 @@ from nautilus.core.expr.nodes import (
 from nautilus.core.expr.products import factors, strip_conversions
 from nautilus.core.index.groups import quotients
 from nautilus.core.index.simplify import bounds
-from nautilus.core.index.sizes import at_most, extent_expr, nominal
+from nautilus.core.index.sizes import Extent, at_most, extent_expr, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import Schedule
 from nautilus.core.text.names import unused
@@ -107,7 +106,7 @@ class _Chosen:
     matrix: Expr
 
     @property
-    def number(self) -> int | Param:
+    def number(self) -> Extent:
         """The number of rows."""
         return self.rows[0].extent if len(self.rows) == 1 else prod(size(a) or 0 for a in self.rows)
 

@@ -43,11 +43,12 @@ from nautilus.core.expr.nodes import (
     rewrite,
     substitute,
 )
-from nautilus.core.index.sizes import blocks
+from nautilus.core.index.divisors import divisor
+from nautilus.core.index.sizes import Extent, blocks, extent_expr, large
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def, rename_axes, size
+from nautilus.scalar.analysis.definitions import Def, rename_axes
 from nautilus.scalar.analysis.repair.certificate import certify
 from nautilus.scalar.analysis.repair.records import Refusal, Repair, Running
 from nautilus.scalar.analysis.repair.terms import derive, reference_of
@@ -72,11 +73,16 @@ class RescaleScans(CertifyingPass[Program]):
         defs = find_defs(program)
         for d in defs.values():
             scan = _scan(d, defs)
-            if scan is None or not (self.length or SHORTEST <= scan.extent <= LONGEST):
+            if scan is None or not (self.length or _is_cut(scan.u.extent)):
                 continue
             program = put_defs(program, d.name, _chunked(program, d, scan, self.length or CHUNK))
             certificates += certify(d.name, scan.repair, "split-k-update")
         return program, tuple(certificates)
+
+
+def _is_cut(extent: Extent) -> bool:
+    """Whether an axis has chunks.  Of a size that is known only at launch, the sum as it is may take any time."""
+    return large(extent) >= SHORTEST and (not isinstance(extent, int) or extent <= LONGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,6 @@ class _Scan:
 
     u: Axis
     t: Axis
-    extent: int
     load: Load
     of: Def
     repair: Repair
@@ -119,8 +124,7 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
     forms = [(a, reverse) for a in d.par for reverse in (False, True) if a.extent == u.extent]
     t, reverse = next((form for form in forms if d.guard == _bound(u, *form)), (None, False))
     read = {ld for ld in loads(d.value) if ld.buffer in defs and ld.index == own}
-    extent = size(u)
-    if t is None or extent is None or len(read) != 1:
+    if t is None or len(read) != 1:
         return None
     (load,) = read
     of = defs[load.buffer]
@@ -134,7 +138,7 @@ def _scan(d: Def, defs: Mapping[str, Def]) -> _Scan | None:
     found = derive(d.value, (), "sum", (Running(load, of.op, mine.value, ()),), frozenset({u.name}))
     if isinstance(found, Refusal) or found.mode != "scale" or found.finite[0] or dict(found.symbols).keys() & {"c0"}:
         return None
-    return _Scan(u, t, extent, load, of, found, reverse)
+    return _Scan(u, t, load, of, found, reverse)
 
 
 def _bound(u: Axis, t: Axis, reverse: bool) -> Expr:
@@ -143,14 +147,15 @@ def _bound(u: Axis, t: Axis, reverse: bool) -> Expr:
 
 def _chunked(program: Program, d: Def, scan: _Scan, chunk: int) -> tuple[Def, ...]:
     taken = {a.name for a in d.axes}
-    u, t, n = scan.u, scan.t, scan.extent
+    u, t, n = scan.u, scan.t, scan.u.extent
+    even = divisor(extent_expr(n)) % chunk == 0
     number = Axis(fresh_name(program, f"{u.name}_chunk", taken), blocks(n, chunk), u.span)
     before = Axis(fresh_name(program, f"{u.name}_before", {*taken, number.name}), number.extent, u.span)
 
     def extreme(at: Expr) -> Expr:
         """The extreme over chunk ``at`` and all before it, or over what there is where there is no such chunk."""
         last = calc("add", calc("mul", at, chunk), 0 if scan.reverse else chunk - 1)
-        place = calc("max", calc("min", last, n - 1), 0)
+        place = calc("max", calc("min", last, calc("sub", n, 1)), 0)
         return replace(scan.load, index=tuple(place if a is t else Var(a.name) for a in d.par))
 
     def part(suffix: str, axes: tuple[Axis, ...], red: Axis, value: Expr, *conditions: Expr) -> Def:
@@ -163,7 +168,7 @@ def _chunked(program: Program, d: Def, scan: _Scan, chunk: int) -> tuple[Def, ..
         place = calc("add", calc("mul", at, chunk), Var(u.name))
         f = rewrite(d.value, lambda e: Var("%extreme", e.dtype) if e == scan.load else None)
         f = substitute(substitute(f, {u.name: place}), {"%extreme": scan.reference(relative)})
-        return f, (calc("lt", place, n),) if n % chunk else ()
+        return f, () if even else (calc("lt", place, n),)
 
     def read(of: Def, at: Expr) -> Load:
         return Load(of.name, tuple(at if a is t else Var(a.name) for a in d.par), of.buffer.dtype, d.span)

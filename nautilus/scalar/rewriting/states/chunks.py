@@ -12,6 +12,8 @@ from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, substitute
 from nautilus.core.expr.products import factors, product_of, strip_conversions
+from nautilus.core.index.divisors import divisor
+from nautilus.core.index.sizes import Extent, before_last, blocks, extent_expr, total
 from nautilus.core.records import dataclass
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
@@ -102,9 +104,11 @@ class StateChunks:
     def __init__(self, program: Program, k: Kernel, found: Found, length: int, rounds: bool) -> None:
         self.given, self.kernel, self.m, self.length = program, k, found.state, length
         m = self.m
-        self.steps = volume((m.time,))
-        self.count = -(-self.steps // length)
-        self.has_states = self.count > 1 or m.initial is not None
+        self.steps = m.time.extent
+        self.count = blocks(self.steps, length)
+        self.several = self.count != 1
+        self.ragged = divisor(extent_expr(self.steps)) % length != 0
+        self.has_states = self.several or m.initial is not None
         self.initial: Expr = number(0, DType.F32) if m.initial is None else m.initial
         self.dtype = DType.F32
         taken = {loop.var for loops_, _ in statements(k.body) for loop in loops_}
@@ -197,7 +201,7 @@ class StateChunks:
     def states(self) -> tuple[Buffer, Buffer]:
         """The states before chunks, as readers multiply them and in f32."""
         m = self.m
-        if self.count == 1:
+        if not self.several:
             par = (*m.outer, self.axis(self.chunk, 1), *m.rows, *m.columns)
             entry = self.elementwise("entry", par, self.initial)
             return entry, entry
@@ -220,8 +224,8 @@ class StateChunks:
             outer, columns = ([Var(a.name) for a in axes] for axes in (m.outer, m.columns))
             u = self.element(made, (*outer, of, place, *columns))
         parts = [f for f in (factor, scale, x, u) if f is not None]
-        par = (*m.outer, self.axis(self.chunk, self.count - 1), *m.rows, *m.columns)
-        inside = calc("lt", at, self.steps) if m.reverse and self.steps % self.length else None
+        par = (*m.outer, self.axis(self.chunk, before_last(self.steps, self.length)), *m.rows, *m.columns)
+        inside = self.inside_of(at) if m.reverse else None
         sums = self.define("added", par, product_of(parts), (self.axis(self.place, self.length),), inside)
         return self.carried(sums)
 
@@ -232,7 +236,7 @@ class StateChunks:
         axes = (*m.outer, self.axis(self.chunk, self.count), *m.rows, *m.columns)
         state = entry = self.made("entry", axes)
         chunk: Expr = Var(self.chunk)
-        here = calc("sub", self.count - 1, chunk) if m.reverse else chunk
+        here = calc("sub", total(self.count, -1), chunk) if m.reverse else chunk
         before = calc("add", here, 1) if m.reverse else calc("sub", here, 1)
         sums = Load(added.name, (*outer, here if m.reverse else before, *own), self.dtype, m.span)
         old: Expr = Load(state.name, (*outer, before, *own), self.dtype, m.span)
@@ -322,7 +326,7 @@ class StateChunks:
 
     def inside_of(self, t: Expr) -> Expr | None:
         """The condition that ``t`` is a position, in the last chunk too."""
-        return calc("lt", t, self.steps) if self.steps % self.length else None
+        return calc("lt", t, self.steps) if self.ragged else None
 
     def from_state(self, r: Reader, states: Buffer, par: Sequence[Axis], index: Sequence[Expr]) -> Expr:
         """What the state before the chunk gives to a reader."""
@@ -343,7 +347,9 @@ class StateChunks:
         found = found if self.fade is None else multiplied(self.fade.entering(t, r.before), found)
         if not r.before or m.initial is not None:
             return found
-        inside = calc("lt", t, (self.count - 1) * self.length) if m.reverse else calc("le", self.length, t)
+        inside = calc("le", self.length, t)
+        if m.reverse:
+            inside = calc("lt", t, calc("mul", extent_expr(total(self.count, -1)), self.length))
         return calc("select", inside, found, number(0, self.dtype))  # no product with NaN before the first step
 
     def earlier(self, s: Expr, t: Expr, before: bool) -> Expr | None:
@@ -351,12 +357,12 @@ class StateChunks:
         start = calc("mul", calc("floordiv", t, self.length), self.length)
         compare = "lt" if before else "le"
         if self.m.reverse:
-            bound = calc("lt", s, calc("add", start, self.length)) if self.count > 1 else None
+            bound = calc("lt", s, calc("add", start, self.length)) if self.several else None
             return conjunction((calc(compare, t, s), bound))
-        return conjunction((calc("le", start, s) if self.count > 1 else None, calc(compare, s, t)))
+        return conjunction((calc("le", start, s) if self.several else None, calc(compare, s, t)))
 
     # -- buffers, definitions and loops -----------------------------------------------------------
-    def axis(self, name: str, extent: int) -> Axis:
+    def axis(self, name: str, extent: Extent) -> Axis:
         """A new axis."""
         return Axis(name, extent, self.m.span)
 
@@ -421,8 +427,7 @@ class StateChunks:
         assert isinstance(last, Store)
 
         def loop(a: Axis, kind: Kind, inner: Sequence[Stmt]) -> tuple[Stmt, ...]:
-            assert isinstance(a.extent, int)
-            return (Loop(a.name, integer(0), integer(a.extent), kind, tuple(inner), self.m.span),)
+            return (Loop(a.name, integer(0), extent_expr(a.extent), kind, tuple(inner), self.m.span),)
 
         whole = loop(step, Kind.SEQ, body)
         for a in reversed(outer):

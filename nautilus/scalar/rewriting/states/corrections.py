@@ -34,6 +34,7 @@ from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Var, free_vars, substitute
 from nautilus.core.expr.products import factors, product_of, strip_conversions
+from nautilus.core.index.sizes import extent_expr, total
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
@@ -61,7 +62,7 @@ class Corrections:
         outer = tuple(Var(a.name) for a in self.m.outer)
         self.here: tuple[Expr, ...] = (*outer, Var(chunks.chunk))
         self.par = (*self.m.outer, chunks.axis(chunks.chunk, chunks.count))
-        self.first = integer(chunks.steps - 1 if self.m.reverse else 0)
+        self.first = extent_expr(total(chunks.steps, -1)) if self.m.reverse else integer(0)
         self.short = chunks.short if chunks.short is DType.BF16 else None
 
     def made(self) -> tuple[Buffer, Buffer | None, Buffer | None]:
@@ -87,7 +88,7 @@ class Corrections:
 
     def inside(self, t: Expr) -> Expr | None:
         """The condition that ``t`` is a position, in the last chunk too."""
-        return calc("lt", t, self.c.steps) if self.c.steps % self.c.length else None
+        return self.c.inside_of(t)
 
     # -- the matrix and its inverse ---------------------------------------------------------------
     def matrix(self) -> Buffer:
@@ -271,7 +272,7 @@ class Corrections:
         entry, end = c.made("entry", states), c.made("end", states)
         added, sums, change = c.made("added", states), c.made("change_sum", steps), c.made("change", steps)
         before = calc("add", n, 1) if m.reverse else calc("sub", n, 1)
-        later = calc("lt", n, c.count - 1) if m.reverse else calc("lt", integer(0), n)
+        later = calc("lt", n, total(c.count, -1)) if m.reverse else calc("lt", integer(0), n)
         operand = self.operand()
         here, at = (*outer, n, *columns, *own), (*outer, n, *columns, o)
         old, factor = self.read(entry, here), c.whole(n)

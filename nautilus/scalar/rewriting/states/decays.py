@@ -47,7 +47,7 @@ class Decays:
         c, m = self.c, self.m
         u, place = Var(c.source), Var(c.place)
         at = calc("add", calc("mul", Var(c.chunk), c.length), u)
-        inside = calc("lt", at, c.steps) if c.steps % c.length else None
+        inside = c.inside_of(at)
         guard = conjunction((calc("le", *((place, u) if m.reverse else (u, place))), inside))
         par = (*self.outer, c.axis(c.chunk, c.count), c.axis(c.place, c.length), *self.inner)
         red = (c.axis(c.source, c.length),)
@@ -92,7 +92,7 @@ class Decays:
         if not before:
             return tuple(found)
         inside = calc("lt", place, c.length - 1) if self.m.reverse else calc("lt", integer(0), place)
-        if self.m.reverse and c.steps % c.length:
+        if self.m.reverse and c.ragged:
             inside = calc("and", inside, calc("lt", calc("add", t, 1), c.steps))
         return tuple(calc("select", inside, x, number(0, dtype)) for x in found)
 

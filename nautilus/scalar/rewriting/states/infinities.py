@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nautilus.core.expr.build import calc, integer, number
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars
 from nautilus.core.expr.products import strip_conversions
+from nautilus.core.index.sizes import extent_expr, total
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.states.exponents import LEAST
@@ -45,6 +46,6 @@ def without_infinities(c: StateChunks, r: Reader) -> tuple[Expr, Expr]:
     if (
         r.before and m.initial is None and (r.rest is None or r.target.guard is not None)
     ):  # the first step has no product
-        first = integer(c.steps - 1 if m.reverse else 0)
+        first = extent_expr(total(c.steps, -1)) if m.reverse else integer(0)
         bad = calc("and", bad, calc("ne", Var(c.t), first))
     return read, op("select", bad, Const(math.inf, c.dtype), one)

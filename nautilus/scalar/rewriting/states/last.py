@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, loads, rewrite
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, loads, rewrite
 from nautilus.core.expr.products import product_of
+from nautilus.core.index.simplify import simplify
+from nautilus.core.index.sizes import extent_expr, total
 from nautilus.scalar.analysis.states.matrix_states import MatrixState
 from nautilus.scalar.ir import Kernel, Loop, Program, Store, Update, expressions, statements, with_expressions
 from nautilus.scalar.rewriting import map_statements, with_body
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
     from nautilus.scalar.rewriting.states.chunks import StateChunks
 
 
-def reads_last(program: Program, k: Kernel, m: MatrixState, steps: int) -> bool:
+def reads_last(program: Program, k: Kernel, m: MatrixState) -> bool:
     """Whether kernels other than ``k`` read ``m`` after its last step only."""
-    place, last = m.order.index(m.time.name), 0 if m.reverse else steps - 1
+    place, last = m.order.index(m.time.name), _last(m)
     found = (
         ld
         for other in program.kernels
@@ -34,16 +36,21 @@ def reads_last(program: Program, k: Kernel, m: MatrixState, steps: int) -> bool:
         for ld in loads(e)
         if ld.buffer == m.name
     )
-    return all(isinstance(at := ld.index[place], Const) and at.value == last for ld in found)
+    return all(simplify(ld.index[place]) == last for ld in found)
+
+
+def _last(m: MatrixState) -> Expr:
+    """The position of the last step."""
+    return integer(0) if m.reverse else simplify(extent_expr(total(m.time.extent, -1)))
 
 
 def last_state(c: StateChunks, entry: Buffer | None) -> Buffer:
     """The definitions of the last state; ``entry``: the states before chunks ``[p, n, d, e]`` in any order of axes."""
     m = c.m
-    t = integer(0 if m.reverse else c.steps - 1)
-    chunk = 0 if m.reverse else c.count - 1
-    at = calc("add", chunk * c.length, Var(c.place))
-    inside = calc("lt", at, c.steps) if c.steps % c.length else None
+    t = _last(m)
+    chunk: Expr = integer(0) if m.reverse else extent_expr(total(c.count, -1))
+    at = calc("add", calc("mul", chunk, c.length), Var(c.place))
+    inside = c.inside_of(at)
     axes = {a.name: a for a in (*m.outer, *m.rows, *m.columns)}
     par = tuple(axes[name] for name in m.order if name != m.time.name)
     faded = None if c.fade is None else c.fade.behind(at, t)
@@ -53,7 +60,7 @@ def last_state(c: StateChunks, entry: Buffer | None) -> Buffer:
         columns_first = m.correction is not None
         own = (*m.columns, *m.rows) if columns_first else (*m.rows, *m.columns)
         outer, columns = ([Var(a.name) for a in axes] for axes in (m.outer, own))
-        before: Expr = Load(entry.name, (*outer, integer(chunk), *columns), c.dtype, m.span)
+        before: Expr = Load(entry.name, (*outer, chunk, *columns), c.dtype, m.span)
         left = (c.entering(t, before=False), None if c.fade is None else c.fade.entering(t, before=False))
         moved = product_of([*(f for f in left if f is not None), before])
         value = Op("add", (moved, value), c.dtype)

@@ -64,6 +64,16 @@ recur {
   S[h, t, d, e] = a[h, t, d] * (S[h, t - 1, d, e] if t > 0 else 0) - k[h, t, d] * v[h, t, e]
 }
 """,
+    "reductions in a last chunk that is shorter": """
+dim B = 1, H = 2, T = 50, D = 4, E = 3
+input q: f32[B, H, T, D], k: f32[B, H, T, D], v: f32[B, H, T, E], w: f32[H]
+output Y: f16[B, H, T, E], Z: f32[B, H, T]
+recur {
+  S[b, h, t, d, e] = k[b, h, t, d] * v[b, h, t, e] + (exp(-exp(w[h])) * S[b, h, t - 1, d, e] if t > 0 else 0)
+  Y[b, h, t, e] = sum[d](q[b, h, t, d] * S[b, h, t, d, e])
+  Z[b, h, t] = max[e](Y[b, h, t, e])
+}
+""",
     "two states": """
 dim B = 3, T = 50
 input x: f32[B, T]
@@ -91,7 +101,16 @@ OTHERS = {
     "a condition": GATE.replace("* h[b, t - 1]", "* (h[b, t - 1] if h[b, t - 1] > 0 else 0)"),
     "a rounded state": GATE.replace("h: f32[B", "h: f16[B"),
     "two steps before": GATE.replace("h[b, t - 1]", "h[b, t - 2]").replace("t > 0", "t > 1"),
-    "a chunk of other length, with reductions": CASES["a matrix"].replace("T = 48", "T = 50"),
+    "a last chunk that is shorter, whose reductions later steps read": """
+dim T = 50, D = 4, E = 3
+input q: f32[T, D], k: f32[T, D], v: f32[T, E]
+output Z: f32[T, E]
+recur {
+  S[t, d, e] = k[t, d] * v[t, e] + (S[t - 1, d, e] if t > 0 else 0)
+  Y[t, e: E] = sum[d](q[t, d] * S[t, d, e])
+  Z[t, e] = Y[t, e] - (Y[t - 1, e] if t > 0 else 0)
+}
+""",
 }
 
 
