@@ -105,7 +105,7 @@ def write_rule(specs: Sequence[Path], output: str, asked: Asked, options: dict[s
 
     read = dict.fromkeys(name for spec in specs for name in read_files(spec, given_text(spec)))
     files = [*read, *map(str, [options["schedule"]] if options["schedule"] else [])]
-    write_output(asked.rule_file or str(Path(output).with_suffix(".d")), rule(output, files).encode())
+    write_output(asked.rule_file or str(Path(output).with_suffix(".d")), os.fsencode(rule(output, files)))
 
 
 def entry_key(spec: Path, asked: Asked, options: dict[str, Any]) -> str | None:

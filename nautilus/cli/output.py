@@ -142,6 +142,6 @@ def write_reproducer(error: BaseException, args: Sequence[str]) -> Path:
         *(f"---- {name} ----\n{text}" for name, text in inputs.items()),
     ]
     handle, name = tempfile.mkstemp(prefix="nautilusc-bug-", suffix=".txt")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
+    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write("\n".join(parts))
     return Path(name)

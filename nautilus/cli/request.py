@@ -43,9 +43,9 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
     explicit = frozenset(name for name in ("arch", "precision") if options[name] is not None)
     arch = options["arch"] or default_arch()
     if "," in arch:
-        raise click.UsageError(f"several architectures ({arch}) belong to one file of {', '.join(SEVERAL)}")
+        raise click.UsageError(f"this output holds one architecture, but got {arch}; several: {', '.join(SEVERAL)}")
     if arch not in NAMES:
-        raise click.UsageError(f"unknown architecture {arch!r}; supported: {', '.join(NAMES)}")
+        raise click.UsageError(_unknown_arch(arch))
     precision = options["precision"] or "fast"
     level = 1 if schedule is not None else options["level"]
     lookup = tuned_schedule if level >= 2 else None
@@ -58,3 +58,13 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
     from nautilus.cli.commands import at_level
 
     return at_level(made, level, options)
+
+
+_GPUS = {"hopper": "sm_90a", "ada": "sm_89", "ampere": "sm_80", "h100": "sm_90a", "h200": "sm_90a", "a100": "sm_80"}
+
+
+def _unknown_arch(arch: str) -> str:
+    """The message for an architecture that is none, or that is spelt as elsewhere, such as ``90a`` and ``h100``."""
+    meant = _GPUS.get(arch.lower(), "sm_" + arch.lower().rpartition("_")[2].removeprefix("sm").replace(".", ""))
+    hint = f"; did you mean {meant}?" if meant in NAMES else ""
+    return f"unknown architecture {arch!r}{hint}; supported: {', '.join(NAMES)}"

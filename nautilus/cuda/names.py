@@ -30,10 +30,15 @@ _KEYWORDS = _words("""
     while xor xor_eq restrict
 """)
 
-#: Macros of the headers and of compilers, whose spelling is not reserved.
+#: Macros of the headers and of compilers, whose spelling is not reserved: single ones, and families.
 _MACROS = _words("""
-    NULL NAN INFINITY HUGE_VAL EOF BUFSIZ RAND_MAX INT_MAX INT_MIN CHAR_BIT linux unix assert
+    NULL NAN INFINITY MAXFLOAT HUGE_VAL HUGE_VALF HUGE_VALL EOF BUFSIZ CHAR_BIT LONG_BIT WORD_BIT BYTE_ORDER BIG_ENDIAN
+    LITTLE_ENDIAN NFDBITS NZERO MAX_INPUT MAX_CANON PIPE_BUF P_tmpdir linux unix assert errno
 """)
+_FAMILIES = re.compile(
+    r"(M|FP|MATH|CU|CUDA|CUDART|RTLD|LM|PTHREAD|CLOCK|CLONE|SCHED|SEEK|EXIT|TIME|TIMER|ADJ|MOD|STA)_[A-Z0-9_]+([fl]\w*)?"
+    r"|SNANF?\w*|[A-Z0-9_]+_(MAX|MIN|WIDTH)"
+)
 
 #: Types and functions that the emitted text mentions.
 _USED = _words("""
@@ -48,7 +53,7 @@ _USED = _words("""
 _LOCALS = _words("""
     lane warp block smem shared r k m n stage lane_row word other first part bad partial tile_counter status plan
     attribute config sizes strides box map blocks tensors arguments encode_map EncodeTiled CUresult CUtensorMap Plan
-    prepare launch kernel_handles code open_kernels fprintf
+    prepare launch kernel_handles code open_kernels fprintf head own most
 """)
 
 _FUNCTIONS = frozenset(name for f in FUNCTIONS.values() if isinstance(f.c, Call) for name in f.c.names)
@@ -58,7 +63,8 @@ RESERVED = _KEYWORDS | _MACROS | _USED | _LOCALS | _FUNCTIONS | frozenset(HELPER
 
 def is_reserved(name: str) -> bool:
     """Whether C++, CUDA or the emitted text gives ``name`` a meaning; wgmma helpers are made from their shapes."""
-    return name in RESERVED or name.startswith(("at_", "__", "cuda", "wgmma_", "tma_", "load_pinned_"))
+    made = name.startswith(("at_", "__", "cuda", "wgmma_", "tma_", "load_pinned_"))
+    return made or name in RESERVED or _FAMILIES.fullmatch(name) is not None
 
 
 def sanitize(name: str) -> str:

@@ -46,7 +46,7 @@ def built(
     parts = [Part(r.context.arch, r.choice, c.data if c is not None else b"") for r, c in made]
     tensors = [b for b in parts[0].module.buffers if b.space is not Space.TEMP]
     free = [b.name for b in tensors if alignment(parts, b) == b.dtype.bytes < ALIGNMENT]
-    said = contract(result.cuda_module, parts[0].module, free)
+    said = contract({r.context.arch: r.cuda_module for r, _ in made}, parts[0].module, free)
     if form == "h":
         choices = [p.choice for p in parts]
         size = max(library_plan_bytes(choices), *(c.plan_bytes for c in choices))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from nautilus.core.buffers import Space
@@ -55,19 +55,39 @@ def header_file(said: Sequence[str], module: MemModule, size: int) -> str:
     return wrapped("\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "#endif", ""]))
 
 
-def contract(cuda: CudaModule, module: MemModule, free: Sequence[str] = ()) -> list[str]:
-    """Lines: the comment of the ``.cu`` file without its schedule, and what a caller must keep.
+def contract(texts: Mapping[str, CudaModule], module: MemModule, free: Sequence[str] = ()) -> list[str]:
+    """Lines: the comments of the ``.cu`` files without their schedules, and what a caller must keep.
 
-    ``free``: the tensors whose addresses need no more than the size of their elements.
+    ``texts``: by their architectures, in the order in which a library tries them. ``free``: the tensors whose addresses
+    need no more than the size of their elements.
     """
-    comment = takewhile(lambda line: line.startswith("//"), cuda.text.splitlines())
     strided = any(b.strides is not None for b in module.buffers if b.space is not Space.TEMP)
     layout = "Tensors without strides are row-major." if strided else "Tensors are row-major."
     return [
-        *takewhile(lambda line: not line.startswith("// schedule"), comment),
+        *_comment({arch: _about(text.text) for arch, text in texts.items()}),
         "// Each function that returns int returns the first CUDA error, and 0 where there is none.",
         f"// {layout} They lie on the device, and their addresses are multiples of {ALIGNMENT} bytes.",
         *([f"// The addresses of {', '.join(free)} are multiples of the size of an element only."] if free else []),
         "// Outputs overlap neither inputs nor other outputs. Launches that may overlap have a workspace each.",
         "",
     ]
+
+
+def _about(text: str) -> list[str]:
+    """The comment at the beginning of ``text`` without its schedule."""
+    comment = takewhile(lambda line: line.startswith("//"), text.splitlines())
+    return [*takewhile(lambda line: not line.startswith("// schedule"), comment)]
+
+
+def _comment(about: Mapping[str, Sequence[str]]) -> list[str]:
+    """The comments of all architectures: what they share once, and then what each says of its own."""
+    archs = [*about]
+    first = about[archs[0]][0].replace(f" for {archs[0]}, ", f" for {', '.join(archs)}, ")
+    rests = [lines[1:] for lines in about.values()]
+    shared = [lines[0] for lines in takewhile(lambda lines: len(set(lines)) == 1, zip(*rests, strict=False))]
+    own = [rest[len(shared) :] for rest in rests]
+    if not any(own):
+        return [first, *shared]
+    if shared[-1:] != ["//"]:
+        shared.append("//")
+    return [first, *shared, *(line for arch, rest in zip(archs, own, strict=True) for line in (f"// on {arch}", *rest))]

@@ -52,7 +52,7 @@ from nautilus.core.index.simplify import conjuncts
 from nautilus.core.index.sizes import MAX_DIM, Extent
 from nautilus.core.records import dataclass
 from nautilus.core.source import Span
-from nautilus.core.text.names import unused
+from nautilus.core.text.names import unused, word
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.scalar.analysis.definitions import read_def, reads_of
@@ -131,7 +131,7 @@ class _Lowering:
         order = sorted(self.buffers, key=lambda b: b.space is Space.TEMP)
         facts = tuple(Fact(f.condition, f.span) for f in spec.facts if not f.promised)
         facts += tuple(Fact(_multiple(p), p.span) for p in spec.stride_params if p.multiple > 1)
-        return Program(spec.name, tuple(order), tuple(params), tuple(self.kernels), facts)
+        return Program(word(spec.name), tuple(order), tuple(params), tuple(self.kernels), facts)
 
     def buffer(self, b: Buffer) -> Buffer:
         self.buffers.append(b)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.cli.help.completion import completed, script
 from nautilus.cli.main import cli, main
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +59,16 @@ def test_commands_options_and_sizes_are_completed(shell: str, tmp_path: Path) ->
     assert "check" in completions(shell, "nautilusc che", tmp_path)
     assert {"sm_80", "sm_90a"} <= completions(shell, "nautilusc s.naut --arch sm_", tmp_path)
     assert {"Mass=", "Most="} == completions(shell, "nautilusc check s.naut -D M", tmp_path)
+
+
+def test_fish_reads_a_line_for_each_completion(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("_NAUTILUSC_COMPLETE", "fish_complete"), ("COMP_WORDS", "nautilusc ch"), ("COMP_CWORD", "ch")):
+        monkeypatch.setenv(name, text)
+    assert completed(cli) == 0
+    assert any(line.startswith("plain\tcheck\t") for line in capsys.readouterr().out.splitlines())
+    assert "string split \\t" in script("fish")
 
 
 def test_the_manual_has_every_command_and_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,15 @@ def dumps(spec: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+@pytest.mark.parametrize("name", ["2d-conv", "a b", "caf\udce9", 'q"\n;'])
+def test_a_dump_of_a_file_with_any_name_is_an_input(name: str, tmp_path: Path) -> None:
+    path, dump = tmp_path / f"{name}.naut", tmp_path / "x.scalar"
+    path.write_text("dim N = 4\ninput X: f32[N]\noutput Y: f32[N]\nY[i] = X[i]\n")
+    assert main([str(path), "-o", str(dump), "--arch", "sm_80"]) == 0
+    assert main([str(dump), "-o", str(tmp_path / "x.cu"), "-MD"]) == 0
+    assert main([str(path), "-o", str(tmp_path / "y.cu"), "--arch", "sm_80", "-MD"]) == 0
+
+
 def tokens(path: Path) -> list[str]:
     """CUDA text without comments, which say what the input is and how its statements are written."""
     return re.findall(r"\w+|[^\w\s]", re.sub(r"//.*", "", path.read_text()))

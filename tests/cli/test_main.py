@@ -93,7 +93,8 @@ def test_exit_codes(arguments: list[str], code: int, capsys: pytest.CaptureFixtu
     [
         (["report", "x.naut"], "'report' is no command and no file; nautilusc --help lists the commands"),
         (["chekc", "x.naut"], "'chekc' is no command and no file; did you mean 'check'?"),
-        (["SPEC", "--arch", "sm_80,sm_90a", "-o", "k.cubin"], "several architectures (sm_80,sm_90a) belong to one"),
+        (["SPEC", "--arch", "90a", "-o", "k.cubin"], "did you mean sm_90a?"),
+        (["SPEC", "--arch", "sm_80,sm_90a", "-o", "k.cubin"], "this output holds one architecture, but got sm_80"),
         (["SPEC", "--dim", "N=many"], "'many' is no number, and no size that is given before it"),
         (["SPEC", "--schedule", "SPEC"], "it is no JSON file"),
     ],

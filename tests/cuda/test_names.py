@@ -66,9 +66,14 @@ SPELLED = [
 
 
 def test_other_names_stay_as_they_are() -> None:
-    names = ("Q", "stages", "O_part", "x1", "block")
-    assert [sanitize(name) for name in names] == ["Q", "stages", "O_part", "x1", "block_"]
+    names = ("Q", "stages", "O_part", "x1", "M_net_launch", "block")
+    assert [sanitize(name) for name in names] == ["Q", "stages", "O_part", "x1", "M_net_launch", "block_"]
     assert allocate(("block", "block_", "x")) == {"block": "block_", "block_": "block__2", "x": "x"}
+
+
+def test_macros_of_the_included_headers_are_reserved() -> None:
+    for name in ("M_PI", "M_LN2f", "FP_NAN", "INT32_MAX", "SIZE_MAX", "EXIT_SUCCESS", "MAX_INPUT", "CUDA_VERSION"):
+        assert sanitize(name) == f"{name}_"
 
 
 def test_symbols_lead_back_to_kernels(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_two_files_and_their_headers_are_one_unit_for_a_host_compiler(tmp_path: 
     for n, text in enumerate((SOFTMAX, PRODUCT)):
         result = compiled(tmp_path, text, "sm_90a", f"k{n}")
         module = result.modules["ma-tile"]
-        (tmp_path / f"k{n}.h").write_text(header_file(contract(result.cuda_module, module), module, 4096))
+        (tmp_path / f"k{n}.h").write_text(header_file(contract({"sm_90a": result.cuda_module}, module), module, 4096))
         unit = f'#include "k{n}.h"\n{unit}' + translate(result.cuda)
     source = tmp_path / "unit.cpp"
     source.write_text(
@@ -68,6 +68,17 @@ def test_headers_are_c_and_cpp(language: str, tmp_path: Path) -> None:
     assert "// error   Y " in text and "// schedule" not in text and "// input   X: f16[M, 64]" in text
     (tmp_path / "user").write_text('#include "s.h"\n#include "s.h"\nsize_t f(void) { return sizeof(rows_plan); }\n')
     run(GXX, "-x", language, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", tmp_path, tmp_path / "user")
+
+
+def test_a_header_says_what_each_architecture_has_of_its_own(tmp_path: Path) -> None:
+    path, header = tmp_path / "s.naut", tmp_path / "s.h"
+    path.write_text(PRODUCT)
+    assert main([str(path), "-o", str(header), "--arch", "sm_80,sm_90a", "-q"]) == 0
+    shared, hopper, ampere = (
+        header.read_text().split("#ifndef")[0].replace("// on sm_80", "// on sm_90a").split("// on sm_90a\n")
+    )
+    assert "for sm_90a, sm_80, precision fast." in shared and "// sizes   M = 256" in shared
+    assert "kernel  s__" in hopper and "kernel  s__" in ampere and "kernel  s__" not in shared and hopper != ampere
 
 
 def test_a_name_is_an_identifier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

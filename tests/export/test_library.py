@@ -159,7 +159,7 @@ def test_several_architectures_need_a_library(tmp_path: Path, capsys: pytest.Cap
     spec = tmp_path / "k.naut"
     spec.write_text("dim M = 4\ninput X: f32[M]\noutput Y: f32[M]\nY[i] = X[i] + 1\n")
     assert main([str(spec), "-o", str(tmp_path / "k.cu"), "--arch", "sm_80,sm_90a"]) == 2
-    assert "several architectures (sm_80,sm_90a) belong to one file of h, torch" in capsys.readouterr().err
+    assert "one architecture, but got sm_80,sm_90a; several: h, torch" in capsys.readouterr().err
 
 
 @needs_compiler

@@ -53,6 +53,45 @@ def test_exact_text(path: Path, update_golden: bool) -> None:
     assert text == golden.read_text()
 
 
+#: a line as users of other languages write it -> the hint of its error
+HINTS = {
+    "O[i] = X[i] \u2212 1": "write '-'", "O[i] = X[i] \xd7 2": "write '*'",
+    "O[i] = X[i] if i \u2264 2 else 0": "write '<='", "include \u201ca.naut\u201d": "straight double quotes",
+    "O[i] \uff1d X[i]": "write '='", "O[i] =\xa0X[i]": "looks like a space",
+    "scalar \u03b5: f32": "such as 'epsilon'", "O[i] = X'[i]": "transpose", "O[i] = X.T[i]": "transpose",
+    "O[i] = X[i] .* 2": "write '*'", "O[i] = -np.inf": "write 'inf'", "O[i] = float('-inf')": "write 'inf'",
+    "O[i] = np.where(i > 0, 1, 0)": "a choice is written", "O[i] = X[i] * 1.0f": "no suffix: '1.0'",
+    "O[i] = X[i] * 1j": "complex", "O = X": "write 'O[i] = ...'", "O[i] = X + 1": "write 'X[i]'",
+    "O[i] = X[end]": "size less 1", "O[i] = X[None]": "repeat", "O[i] = ln(X[i])": "write 'log(x)'",
+    "inptu v: f32[M]": "did you mean 'input'?", "Input v: f32[M]": "write 'input'",
+    "f32 v[M]": "'input X: f16[M, N]'", "assert M > 2": "assume", "dim K % 8 == 0": "assume",
+    "O(i) = 1": "square brackets: 'O[i, j] = ...'", "input v: f32(M)": "square brackets",
+    "O[i] <- X[i]": "written with '='", "O[i] := X[i]": "written with '='", "O[i] = sum(k)(X[k])": "square brackets",
+    "O[i] = tril(X)[i]": "if j <= i", "O[i] = relu(X)[i]": "index the argument",
+    "O[i] = sum[k=0..M](X[k])": "'k: 0 .. N'", "O[i] = sum[k: 0:M](X[k])": "'k: 0 .. N'", "% a": "'#'",
+    "/* a */": "'#'", "O[i] = X[i] if i > 0 AND i < 2 else 0": "'and'", "O[i] = X[i] as f32": "'f16(x)'",
+    "O = [1, 2]": "one element", 'O = einsum("i->i", X)': "product-sum", "O[i] = X[1:]": "one element",
+    "input v: half[M]": "write 'f16'", "O[i] = rms_norm[i](X[i])": "write 'rms_norm[j](x, eps)'",
+    "O[i] = X[i / 2]": "'//' divides integers",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", HINTS)
+def test_habits_of_other_languages_have_a_hint(line: str) -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        load_text(f"dim M = 8\ninput X: f16[M]\noutput O: f16[M]\n{line}\n", "t.naut")
+    assert any(HINTS[line] in (d.hint or "") for d in caught.value.diagnostics)
+
+
+def test_what_follows_from_an_error_is_not_said() -> None:
+    declared = "dim M = 4, N = 8\ninput X: f16[M, N]\noutput O: f16[M, N]\n"
+    assert diagnostics(declared + "O[i, j] = X[j, i]\n")[1] == ["N0303", "N0303"]
+    assert diagnostics(declared + "O[i, j] = X[i, k] * X[j, k]\n")[1].count("N0302") == 1
+    assert diagnostics(declared + "O[i, j] = einsum(X[i, k], X)\n")[1] == ["N0203"]
+    text = diagnostics(declared + "O[i, j] = X[i, j - 1]\n")[0]
+    assert "as in '... if j - 1 >= 0 else 0'" in text
+
+
 def test_every_code_has_a_case() -> None:
     assert {p.stem for p in CASES} | ELSEWHERE == set(CODES)
 
@@ -195,7 +234,8 @@ def test_json_and_pickle() -> None:
     error = next(d for d in again.diagnostics if d.severity is Severity.ERROR)
     assert json.loads(json.dumps(error.as_dict())) == {
         "code": "N0201", "severity": "error", "message": "unknown tensor 'Y'", "file": "t.naut",
-        "line": 4, "column": 8, "end_line": 4, "end_column": 9, "notes": [], "hint": None,
+        "line": 4, "column": 8, "end_line": 4, "end_column": 9, "notes": [],
+            "hint": "declare it, as in 'input Y: f32[N]', or define it",
     }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Completion of command lines in bash, zsh and fish.
 
-``nautilusc completion SHELL`` prints a script of click's for the shell.  At each tab the script runs ``nautilusc`` with
-the words so far in the environment, and :func:`completed` answers.
+``nautilusc completion SHELL`` prints a script for the shell: those of click for bash and zsh, and one of this module
+for fish, because the one of click differs between its versions, and that of 8.4 does not run.  At each tab the script
+runs ``nautilusc`` with the words so far in the environment, and :func:`completed` answers.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import ShellComplete
 
 ARGUMENTS = "nautilus.arguments"  # all words of the command line, in the meta data of the context
 PROGRAM, VARIABLE = "nautilusc", "_NAUTILUSC_COMPLETE"
@@ -19,11 +24,46 @@ _DIM = re.compile(r"^\s*dim\s+(.*)$", re.MULTILINE)
 _MOST = 1 << 18  # bytes of a spec that are searched for dims
 
 
+#: prints a line for each completion; what follows a tab is its description
+_FISH = """\
+function %(complete_func)s
+    set -l words COMP_WORDS=(commandline -cp) COMP_CWORD=(commandline -t)
+    for line in (env %(complete_var)s=fish_complete $words %(prog_name)s)
+        set -l parts (string split \\t -- $line)
+        switch "$parts[1]"
+            case dir
+                __fish_complete_directories $parts[2]
+            case file
+                __fish_complete_path $parts[2]
+            case plain
+                string join \\t -- $parts[2..-1]
+        end
+    end
+end
+complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
+"""
+
+
+def _fish() -> type[ShellComplete]:
+    """Completion in fish, in the format of :data:`_FISH`."""
+    from click.shell_completion import CompletionItem, FishComplete
+
+    class Fish(FishComplete):
+        source_template = _FISH
+
+        def format_completion(self, item: CompletionItem) -> str:
+            words = (item.type, str(item.value), item.help or "")
+            return "\t".join(" ".join(word.split()) for word in words if word)
+
+    return Fish
+
+
 def script(shell: str) -> str:
     """The text that the shell sources."""
-    from click.shell_completion import BashComplete, FishComplete, ZshComplete
+    from click.shell_completion import BashComplete, ZshComplete
 
-    made = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}[shell]
+    known: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": _fish()}
+    made = known[shell]
     parts = {"complete_func": "_nautilusc_completion", "complete_var": VARIABLE, "prog_name": PROGRAM}
     return str(made.source_template % parts)
 
@@ -33,8 +73,9 @@ def completed(cli: click.Command) -> int | None:
     asked = os.environ.get(VARIABLE)
     if not asked:
         return None
-    from click.shell_completion import shell_complete
+    from click.shell_completion import add_completion_class, shell_complete
 
+    add_completion_class(_fish(), "fish")
     return shell_complete(cli, {}, PROGRAM, VARIABLE, asked)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable
 
 
@@ -11,6 +12,12 @@ def unused(name: str, taken: Container[str], first: int = 1, joint: str = "_") -
     while new in taken:
         new, number = f"{name}{joint}{number}", number + 1
     return new
+
+
+def word(name: str) -> str:
+    """``name`` as one token of an IR text: a file may be called ``2d-conv.naut``."""
+    text = re.sub(r"[^\w.]|\.(?!\w)", "_", name, flags=re.ASCII)
+    return text if re.match(r"[A-Za-z_]", text) else f"v{text}"
 
 
 def fresh(name: str, taken: set[str]) -> str:

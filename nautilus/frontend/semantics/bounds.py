@@ -47,7 +47,8 @@ def check_reads(
                 continue
             point = _witness(index, size, guards, extents, sizes)
             if point is not None:
-                yield _diagnostic(load, position, index, size, point)
+                name = getattr(shapes[load.buffer][position], "name", str(size))
+                yield _diagnostic(load, position, index, size, point, name)
                 break
 
 
@@ -159,13 +160,19 @@ def _eval(e: Expr, env: Mapping[str, Any]) -> Any:
     raise _Unknown
 
 
-def _diagnostic(load: Load, position: int, index: Expr, size: int, point: dict[str, int]) -> Diagnostic:
+def _diagnostic(
+    load: Load, position: int, index: Expr, size: int, point: dict[str, int], name: str
+) -> Diagnostic:  # fmt: skip
+    """The error; ``name``: of the size, as it is written."""
     value = point.pop("")
     where = " where " + ", ".join(f"{n} = {v}" for n, v in sorted(point.items())) if point else ""
     what = f"index {position + 1} is {value}{where}, but the size is {size}"
     message = f"'{load.buffer}' is read out of range: {what}"
     span = index.span if index.span.line else load.span
-    hint = "exclude it by a condition, as in '... if i + k < N else 0'"
+    text = span.source.text.split("\n")[span.line - 1][span.column - 1 : span.end_column - 1] if span.line else ""
+    plain = span.line == span.end_line and 0 < len(text) <= 40 and any(f"{n}" in text for n in point)
+    shown = (f"{text} >= 0" if value < 0 else f"{text} < {name}") if plain else "i + k < N"
+    hint = f"exclude it by a condition, as in '... if {shown} else 0'"
     if isinstance(index, Const):
         hint = f"positions count from 0; the last one is {size - 1}"
     return Diagnostic("N0305", message, span, hint=hint)

@@ -21,7 +21,6 @@ from nautilus.core.index.strides import MOST_STRIDE, row_major
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN
 from nautilus.core.text.names import unused
-from nautilus.core.text.words import counted
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_DEFINED, MAX_DEPTH, MAX_ERRORS, MAX_NODES
 from nautilus.frontend.family import family
@@ -33,7 +32,7 @@ from nautilus.frontend.semantics.expand import Expander, expand_definition
 from nautilus.frontend.semantics.frames import Bound, Frame, Use
 from nautilus.frontend.semantics.order import broken_functions, dependence_order
 from nautilus.frontend.semantics.recurrence import apart, define_recurrence, unguarded
-from nautilus.frontend.semantics.symbols import REDUCTIONS, Shaped, Symbols, collect
+from nautilus.frontend.semantics.symbols import REDUCTIONS, Shaped, Symbols, collect, rank_fault
 from nautilus.frontend.semantics.types.index_width import exact_indices, scalar_ranges
 from nautilus.frontend.semantics.types.packed import PACKED, packed_output
 from nautilus.frontend.sizes import samples
@@ -127,7 +126,7 @@ def _analysed(
     _unused(sym, found)
     everything = [*program.errors, *(_drop_consequential(sym.errors) if program.errors else sym.errors)]
     everything = [replace(d, span=program.whole) if d.span == NO_SPAN else d for d in everything]
-    everything.sort(key=_position)
+    everything = _said_once(sorted(everything, key=_position))
     if any(d.severity is Severity.ERROR for d in everything):
         everything = [d for d in everything if d.code not in _UNUSED]  # what is wrong may be the use
         if len(everything) > MAX_ERRORS:
@@ -145,6 +144,19 @@ def _drop_consequential(errors: list[Diagnostic]) -> list[Diagnostic]:
     """``errors`` without findings about missing names, which may follow from a statement that did not parse."""
     consequential = {"N0201", "N0202", "N0203", "N0205", "N0208", "N0209", "N0210", "N0214", "N0217", "N0302"}
     return [e for e in errors if e.code not in consequential]
+
+
+def _said_once(found: list[Diagnostic]) -> list[Diagnostic]:
+    """``found`` without a name that is missing a second time in a line."""
+    names = {"N0201", "N0202", "N0203", "N0208", "N0302"}
+    seen: set[tuple[str, str, str, int]] = set()
+    out = []
+    for d in found:
+        key = (d.code, d.message, d.span.source.name, d.span.line)
+        if d.code not in names or d.span.line == 0 or key not in seen:
+            out.append(d)
+        seen.add(key)
+    return out
 
 
 def _position(d: Diagnostic) -> tuple[int, str, int, int]:
@@ -168,6 +180,8 @@ def _definitions(sym: Symbols, facts: tuple[Assumption, ...]) -> list[Definition
         shapes: dict[str, tuple[Extent, ...]] = {n: t.extents for n, t in sym.tensors.items() if t.shape is not None}
         shapes |= {d.name: tuple(a.extent for a in d.axes) for d in out}
         for d in out:
+            if any(e.code == "N0303" and d.span.line <= e.span.line <= d.span.end_line for e in sym.errors):
+                continue  # the range that is not meant leads out of a tensor
             faults = tuple(check_reads(d, shapes, sizes))
             for fault in faults or unguarded(d, out):
                 sym.report(fault)
@@ -226,10 +240,7 @@ def _axes(sym: Symbols, expander: Expander, node: ast.Define, declared: Shaped |
         return axes
     note = Note(f"'{declared.name}' is declared here", declared.span)
     if len(axes) != len(declared.shape):
-        sizes = ", ".join(s.name for s in declared.shape)
-        given, wanted = counted(len(axes), "index", "indices"), counted(len(declared.shape), "dimension")
-        message = f"'{declared.name}[{sizes}]' has {wanted}, but got {given}"
-        sym.error("N0301", message, node.name.span, None, note)
+        sym.report(rank_fault(declared, len(axes), node.name.span, defined=True).diagnostic)
         return axes
     for n, (axis, size) in enumerate(zip(axes, declared.shape, strict=True)):
         where = f"dimension {n + 1} of '{declared.name}'"

@@ -19,11 +19,11 @@ from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_DEPTH, MAX_NODES
 from nautilus.frontend.semantics import typed
 from nautilus.frontend.semantics.frames import Bound, Frame, Use, link, moving
-from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS, Shaped, Size, Symbols
+from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS, Shaped, Size, Symbols, rank_fault
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.semantics.types.packed import PACKED
 from nautilus.frontend.syntax import ast
-from nautilus.frontend.syntax.elsewhere import VALUES
+from nautilus.frontend.syntax.elsewhere import VALUES, unbound_hint
 
 _BALANCE = 32  # longer chains of one associative operator become balanced trees
 
@@ -206,7 +206,7 @@ class Expander:
                 if len(roots) != 1:
                     what = f"'{name}' stands for several variables here ({', '.join(roots)})"
                     raise Fault("N0213", what, span)
-                raise Fault("N0302", f"index '{roots[0]}' is never bound", span, _bind_hint(roots[0]))
+                raise Fault("N0302", f"index '{roots[0]}' is never bound", span, unbound_hint(roots[0]))
         return self._global(node, frame, span)
 
     def _thunk(self, name: str, node: ast.Expr, frame: Frame) -> Expr | None:
@@ -233,7 +233,7 @@ class Expander:
         hint = VALUES.get(name) or nearest(name, known)
         if id(node) in self._positions or (len(name) <= 2 and name.islower() and hint is None):
             near = nearest(name, frame.locals)
-            raise Fault("N0302", f"index '{name}' is never bound", span, near or _bind_hint(name))
+            raise Fault("N0302", f"index '{name}' is never bound", span, near or unbound_hint(name))
         raise Fault("N0202", f"unknown name '{name}'", span, hint)
 
     def _load(self, node: ast.Index, frame: Frame, span: Span) -> Expr | None:
@@ -257,7 +257,7 @@ class Expander:
             return None
         if len(node.items) != len(tensor.shape):
             hint = "an index needs a name that no tensor has" if id(node.name) in self._positions else None
-            raise _rank_fault(tensor, len(node.items), span, hint)
+            raise rank_fault(tensor, len(node.items), span, hint)
         return None if index is None else self._read(tensor, index, node, frame, span)
 
     def _read(self, tensor: Shaped, index: list[Expr], node: ast.Index, frame: Frame, span: Span) -> Expr | None:
@@ -267,6 +267,7 @@ class Expander:
             where = span if frame.site else item.span
             if not e.dtype.is_int:
                 hint = "i32(...) truncates towards zero" if e.dtype.is_float else None
+                hint = "'//' divides integers" if isinstance(e, Op) and e.op == "div" else hint
                 raise Fault("N0403", f"index {i + 1} of '{tensor.name}' is {e.dtype}, not an integer", where, hint)
             # alone as written: 'i + (N - M)' sets no range, even where the sizes make it 'i'
             if isinstance(e, Var) and isinstance(_resolve(item, frame), ast.Name):
@@ -287,7 +288,8 @@ class Expander:
         if name in sym.functions or name in BUILTINS:
             hint = f"write '{name}[...](...)'" if name in REDUCTIONS else f"write '{name}(...)'"
             return Fault("N0211", f"'{name}' is a function; it needs arguments", span, hint)
-        return Fault("N0201", f"unknown tensor '{name}'", span, nearest(name, [*sym.decls, *sym.defines]))
+        hint = nearest(name, [*sym.decls, *sym.defines]) or f"declare it, as in 'input {name}: f32[N]', or define it"
+        return Fault("N0201", f"unknown tensor '{name}'", span, hint)
 
     # ---- functions
     def _call(
@@ -303,13 +305,18 @@ class Expander:
                     raise Fault("N0213", f"'{name}' takes no index variables", where, f"write '{name}(...)'")
                 return self._builtin(name, node.args, frame, span)
             if not binders:
+                known = len(self.sym.errors)
                 self._list(node.args, frame)
+                self.sym.errors[known:] = [e for e in self.sym.errors[known:] if e.code not in ("N0301", "N0302")]
             if name in self.sym.tensors or name in self.sym.defines:
                 raise Fault("N0211", f"'{name}' is a tensor; its indices stand in '[...]'", where)
             raise Fault("N0203", f"unknown function '{name}'", where, self.sym.function_hint(name))
         links = link(function, binders, cond, where)
         if len(node.args) != len(function.params):
-            raise _count_fault(name, len(function.params), len(node.args), where)
+            args = ", ".join(p.id for p in function.params)
+            indices = f"[{', '.join(i.id for i in function.indices)}]" if function.indices else ""
+            usage = f"write '{name}{indices}({args})'"
+            raise _count_fault(name, len(function.params), len(node.args), where, usage)
         in_prelude = function.span.source.name == "prelude.naut"
         inner = Frame(
             function=function,
@@ -485,16 +492,3 @@ def _through(node: ast.Chain, last: int) -> Span:
 
 def _count_fault(name: str, want: int, got: int, span: Span, hint: str | None = None) -> Fault:
     return Fault("N0212", f"'{name}' takes {counted(want, 'argument')}, but got {got}", span, hint)
-
-
-def _rank_fault(tensor: Shaped, got: int, span: Span, hint: str | None = None) -> Fault:
-    assert tensor.shape is not None
-    sizes = ", ".join(s.name for s in tensor.shape)
-    rank = len(tensor.shape)
-    message = f"'{tensor.name}[{sizes}]' has {counted(rank, 'dimension')}, but got {counted(got, 'index', 'indices')}"
-    verb = "declared" if tensor.kind != "definition" else "defined"
-    return Fault("N0301", message, span, hint, Note(f"'{tensor.name}' is {verb} here", tensor.span))
-
-
-def _bind_hint(name: str) -> str:
-    return f"bind it on the left of '=', or by a reduction such as sum[{name}](...)"

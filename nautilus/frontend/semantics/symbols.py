@@ -17,13 +17,14 @@ from nautilus.core.functions import NAMED
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.text.words import counted
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_ELEMENTS, MAX_TENSORS
 from nautilus.frontend.semantics.constant import NotConstant, evaluate
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.semantics.types.packed import PACKED, Packed
 from nautilus.frontend.syntax import ast
-from nautilus.frontend.syntax.elsewhere import FUNCTIONS
+from nautilus.frontend.syntax.elsewhere import FUNCTIONS, TYPES, indexed
 
 REDUCTIONS = ("sum", "max", "min", "prod", "any", "all", "mean", "argmax", "argmin")
 CASTS: Mapping[str, DType] = {t.value: t for t in DType}
@@ -178,7 +179,7 @@ class Symbols:
             "N0208",
             f"unknown dim or const '{name.id}'",
             name.span,
-            nearest(name.id, [*self.dims, *self.consts]),
+            nearest(name.id, [*self.dims, *self.consts]) or f"declare it: 'dim {name.id} = 128'",
         )
 
     def _dim(self, node: ast.Dim) -> int | None:
@@ -281,7 +282,7 @@ class Symbols:
         if node.id in PACKED:
             return PACKED[node.id].unpacked
         known = [*CASTS, *PACKED]
-        hint = nearest(node.id, known) or "element types: " + " ".join(known)
+        hint = TYPES.get(node.id) or nearest(node.id, known) or "element types: " + " ".join(known)
         self.error("N0405", f"unknown element type '{node.id}'", node.span, hint)
         return DType.F32
 
@@ -349,7 +350,8 @@ def _register(sym: Symbols, s: ast.Dim | ast.Const | ast.TensorDecl | ast.Scalar
 def _register_define(sym: Symbols, s: ast.Define) -> None:
     if s.name.id in sym.defines:
         note = Note("it was defined here", sym.defines[s.name.id].span)
-        sym.error("N0206", f"'{s.name.id}' is defined twice", s.name.span, None, note)
+        hint = "a tensor is defined once; give the other one a name of its own"
+        sym.error("N0206", f"'{s.name.id}' is defined twice", s.name.span, hint, note)
         return
     sym.defines[s.name.id] = s
 
@@ -397,7 +399,7 @@ def _evaluate_shapes(sym: Symbols) -> None:
                 "N0215",
                 f"'{name}' is an input and cannot be defined",
                 sym.defines[name].name.span,
-                None,
+                "give what is computed a name of its own",
                 note,
             )
             del sym.defines[name]
@@ -441,6 +443,18 @@ def _packed(sym: Symbols, decl: ast.TensorDecl, tensor: Shaped, packed: Packed) 
         sym.error("N0510", problem, decl.shape[-1].span if decl.shape else decl.span, hint)
         return tensor
     return Shaped(tensor.name, DType.U8, tensor.shape, tensor.span, tensor.kind, packed)
+
+
+def rank_fault(tensor: Shaped, got: int, span: Span, hint: str | None = None, defined: bool = False) -> Fault:
+    """The fault of ``tensor`` with ``got`` indices; ``defined``: on the left of its definition."""
+    assert tensor.shape is not None
+    sizes = ", ".join(s.name for s in tensor.shape)
+    rank = len(tensor.shape)
+    message = f"'{tensor.name}[{sizes}]' has {counted(rank, 'dimension')}, but got {counted(got, 'index', 'indices')}"
+    verb = "declared" if tensor.kind != "definition" else "defined"
+    if got == 0 and hint is None:
+        hint = f"write '{indexed(tensor.name, rank)}{' = ...' if defined else ''}'"
+    return Fault("N0301", message, span, hint, Note(f"'{tensor.name}' is {verb} here", tensor.span))
 
 
 def nearest_define(sym: Symbols, name: str) -> str | None:

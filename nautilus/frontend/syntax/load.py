@@ -6,6 +6,7 @@ is read once.  A cycle of includes is an error at the statement that closes it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import field
 from functools import lru_cache
@@ -55,7 +56,8 @@ def facts_of(assumed: Sequence[str]) -> list[ast.Statement]:
 
 def read_path(path: Path) -> Program:
     """The program of the file at ``path``."""
-    program = Program(path.stem or str(path), Span(Source(str(path), ""), 0, 0, 0, 0))
+    name = os.fsencode(path.stem or path).decode("utf-8", "replace").replace("\ufffd", "_")  # it stands in texts
+    program = Program(name, Span(Source(str(path), ""), 0, 0, 0, 0))
     text = _read(path, str(path), "N0101", NO_SPAN, program.errors)
     if text is not None:
         program.files.append(str(path))

@@ -22,7 +22,7 @@ from nautilus.core.text.words import short
 from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS
 from nautilus.frontend.syntax.ast import Define, File, Recur, Statement
 from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
-from nautilus.frontend.syntax.elsewhere import statement_fault
+from nautilus.frontend.syntax.elsewhere import character_hint, number_hint, statement_fault
 from nautilus.frontend.syntax.faults import explain
 from nautilus.frontend.syntax.grammar import build_parser, load_parser
 from nautilus.frontend.syntax.tables import Parser, UnexpectedTokenError
@@ -33,17 +33,6 @@ _OPEN, _CLOSE = {"LPAR": "RPAR", "LSQB": "RSQB"}, {"RPAR", "RSQB"}
 _LARGEST = 2**63 - 1  # the largest literal integer
 _DIGITS = len(str(_LARGEST))
 _STARTERS = {"DIM", "CONST", "INPUT", "OUTPUT", "SCALAR", "DEF", "INCLUDE"}
-_BAD_HINTS = {
-    "!": "negation is written 'not', inequality '!='",
-    "?": "a choice is written 'a if condition else b'",
-    ";": "a statement ends at the end of its line",
-    "{": "brackets are '(' ')' and '[' ']'",
-    "}": "brackets are '(' ')' and '[' ']'",
-    "\\": "a statement goes on over a newline inside brackets",
-    "'": "text is written in double quotes",
-    ".": "functions have plain names, as in 'exp(x)', and tensors have no methods",
-    "@": "a product-sum is written 'sum[k](A[i, k] * B[k, j])'",
-}
 
 
 class _AllTokens:
@@ -205,15 +194,6 @@ def _part(tokens: list[Any], recur: Any) -> _Part:
     return _Part(tokens, recur)
 
 
-def _number_hint(text: str) -> str | None:
-    """The decimal form of an integer that is written in another base, as ``0xff``."""
-    try:
-        value = int(text, 0)
-    except ValueError:
-        return None
-    return f"numbers are written in decimal: {value}" if value <= _LARGEST else None
-
-
 def _bad_token(source: Source, token: Any, brackets: list[Any]) -> Diagnostic | None:
     """The error of one token, if any; updates the stack of open brackets."""
     span = token_span(source, token)
@@ -221,12 +201,14 @@ def _bad_token(source: Source, token: Any, brackets: list[Any]) -> Diagnostic | 
         case "BAD":
             char = str(token)
             shown = f"'{char}'" if char.isprintable() else f"U+{ord(char):04X}"
-            hint = _BAD_HINTS.get(char)
+            hint = character_hint(source.text, token.start_pos)
             if char == '"':
                 return Diagnostic("N0103", "this text never ends", span, hint="close it with '\"'")
             return Diagnostic("N0103", f"{shown} is no part of the language", span, hint=hint)
         case "BAD_NUMBER":
-            return Diagnostic("N0109", f"'{short(token)}' is not a number", span, hint=_number_hint(str(token)))
+            return Diagnostic(
+                "N0109", f"'{short(token)}' is not a number", span, hint=number_hint(str(token), _LARGEST)
+            )
         case "INT" if len(token) > _DIGITS or int(token) > _LARGEST:
             return Diagnostic("N0109", f"the number {short(token)} is too large", span)
         case "LPAR" | "LSQB":
