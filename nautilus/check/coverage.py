@@ -1,19 +1,22 @@
 """Which passes the compilation at the declared sizes uses, and whether a check at smaller sizes reaches them.
 
 A pass may begin above some size, such as one that cuts a long reduction into chunks.  A check at small sizes then says
-nothing about it.  :func:`missing` finds such passes, and :func:`enlarged` gives larger sizes, in order, at which the
-check looks for them.
+nothing about it.  :func:`missing` finds such passes.  Those that begin where they are predicted to pay run at the small
+sizes without that condition (:func:`with_all`), and :func:`enlarged` gives larger sizes, in order, at which the check
+looks for the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.check.levels import Level
 from nautilus.check.sizes import Loader, Variant, larger
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
+from nautilus.passes.loading import ALWAYS, has_option, load_pass
+from nautilus.passes.pipelines import Only, stage
 
 #: Stages whose interpreters run at larger sizes; a module of MA-tile IR takes too long there.
 _STAGES = ("scalar", "vr-tile")
@@ -23,6 +26,21 @@ def missing(declared: Sequence[Level], checked: Iterable[Sequence[Level]]) -> tu
     """The passes that change the module at the ``declared`` sizes and at none of the ``checked`` ones, in order."""
     reached = {x.subject for levels in checked for x in levels}
     return tuple(x.subject for x in declared if not x.is_lowering and x.subject not in reached)
+
+
+def with_all(request: Request, lacking: Collection[str]) -> Request | None:
+    """``request`` down to VR-tile IR with those passes of ``lacking`` wherever they may run; None where there is none
+    that depends on a prediction.
+
+    States in chunks of steps are not rounded: the bound has these roundings where the rule has chunks.
+    """
+    scalar = stage("scalar")
+    named = zip(scalar.step_names, scalar.passes, strict=True)
+    wanted = [p for step, p in named if f"{scalar.name}/{step}" in lacking]
+    found = [p for p in wanted if has_option(load_pass(p.name, p.target), ALWAYS)]
+    precision = "strict" if any(p.only is Only.RECURRENCES for p in found) else request.precision
+    names = frozenset(p.name for p in found)
+    return replace(request, unpriced=names, until="vr-tile", precision=precision) if names else None
 
 
 def enlarged(

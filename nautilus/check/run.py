@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nautilus.check.check import Check
-from nautilus.check.coverage import enlarged, missing, with_scatters
+from nautilus.check.coverage import enlarged, missing, with_all, with_scatters
 from nautilus.check.input_sets import Clock
 from nautilus.check.levels import Level
 from nautilus.check.report import Outcome, Report
 from nautilus.check.sizes import Variant, spec_at, variants
-from nautilus.driver import Request, compile_checked
+from nautilus.core.errors import NautilusError
+from nautilus.driver import Request, compile_checked, compile_file
 from nautilus.passes.dumps import stage_of
 from nautilus.passes.selection.variants import GENERAL, UNALIGNED
 
@@ -59,8 +60,34 @@ def check_spec(
         made.append(Check(report, sized, v, seed, device, only, steps, validates, clock=part, twin=twin))
         made[-1].run()
     if steps and not full_size:
-        _check_larger(declared, found, [c.trace.levels for c in made], clock)
+        checked = [c.trace.levels for c in made]
+        checked += _check_without_prices(declared, found, checked, clock)
+        _check_larger(declared, found, checked, clock)
     return report
+
+
+def _check_without_prices(
+    declared: Check, found: Sequence[Variant], checked: Sequence[list[Level]], clock: Clock
+) -> list[list[Level]]:
+    """Check passes that only the ``declared`` sizes use at those that were ``found``, where no prediction keeps them
+    from it; the modules of these checks."""
+    made: list[list[Level]] = []
+    for v in found:
+        lacking = missing(declared.trace.levels, [*checked, *made])
+        request = with_all(declared.request, lacking)
+        if request is None or not clock.left:
+            break
+        sized = replace(request, dims={**request.dims, **v.dims})
+        at = replace(v, label=f"without prices, {v.label}")
+        small = Check(declared.report, sized, at, declared.seed, "cpu", ("random",))
+        try:
+            compile_file(sized, [small.trace])
+        except NautilusError:
+            continue  # such plans are made for no other sizes
+        if lacking != missing(declared.trace.levels, [*checked, *made, small.trace.levels]):
+            replace(small, clock=clock.part(0.5), twin=small).run()
+            made.append(small.trace.levels)
+    return made
 
 
 def _check_larger(declared: Check, found: Sequence[Variant], checked: list[list[Level]], clock: Clock) -> None:

@@ -45,7 +45,8 @@ class Request:
     their tensors, are not promised to be multiples of 16 bytes.  ``assumed``: facts about runtime sizes beside those of
     the spec.  ``verified``: the verifier runs after every pass; not where the schedule alone is the result.
     ``verified_later``: it runs after the last one, and after the others when the result is used.
-    ``refused``: plans that ptxas refused, which are not tried again.
+    ``refused``: plans that ptxas refused, which are not tried again.  ``unpriced``: passes that run wherever they may,
+    whatever they predict about the time; those with the option ``always`` do.
     """
 
     path: Path
@@ -66,6 +67,7 @@ class Request:
     verified: bool = True
     verified_later: bool = False
     refused: tuple[Refusal, ...] = ()
+    unpriced: frozenset[str] = frozenset()
 
     @property
     def is_spec(self) -> bool:
@@ -83,6 +85,7 @@ class Request:
         return Context(
             self.arch, self.precision, dict(self.dims), self.schedule, fallbacks=self.fallbacks,
             keep_runtime=self.keep_runtime, unaligned=self.unaligned, assumed=tuple(f.text for f in self.assumed),
+            unpriced=self.unpriced,
         )  # fmt: skip
 
 

@@ -11,11 +11,13 @@ import inspect
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from nautilus.core.errors import InternalError
 from nautilus.core.passes import CertifyingPass, Pass
 from nautilus.core.records import is_frozen
+
+ALWAYS: Final = "always"  # the option of a pass that runs wherever it may, also where it is predicted not to pay
 
 
 @cache
@@ -57,6 +59,11 @@ def _parameters(target: Any) -> tuple[tuple[str, bool], ...]:
     only_named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     found = (*((name, at < given) for at, name in enumerate(positional)), *((n, n not in named) for n in only_named))
     return found[1:] if isinstance(target, type) else found  # without ``self``
+
+
+def has_option(target: Any, name: str) -> bool:
+    """Whether a pass has the option ``name``."""
+    return any(name == known for known, _ in _parameters(target))
 
 
 def bind(target: Any, context: object, options: Mapping[str, Any], skip: int = 0) -> dict[str, Any]:

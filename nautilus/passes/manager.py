@@ -34,7 +34,7 @@ from nautilus.core.records.memo import Results, Same, first_equal
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.ir.traverse import warpgroup_plan_of
-from nautilus.passes.loading import bind, load, load_pass
+from nautilus.passes.loading import ALWAYS, bind, has_option, load, load_pass
 from nautilus.passes.pipelines import Only, PassSpec, Stage
 from nautilus.passes.recurrences import decide_between, derive_between, has_recurrences
 from nautilus.passes.trials.divided import Divided, Divisions
@@ -52,7 +52,7 @@ class Context:
     """The options of a compilation besides its input. Passes and lowerings take fields by name.
 
     ``spec``: the Spec, if the compilation starts from one.  ``trial``: the planner follows its rules alone.
-    ``keep_runtime``, ``unaligned``: as in a Request.  ``assumed``: facts about sizes, as text.
+    ``keep_runtime``, ``unaligned``, ``unpriced``: as in a Request.  ``assumed``: facts about sizes, as text.
     """
 
     arch: str = DEFAULT_TARGET
@@ -66,6 +66,7 @@ class Context:
     keep_runtime: bool = False
     unaligned: bool = False
     assumed: tuple[str, ...] = ()
+    unpriced: frozenset[str] = frozenset()
 
     @property
     def target(self) -> str:
@@ -170,6 +171,8 @@ class Step:
             made, given, skip = load(self.stage.lower), _NO_OPTIONS, 1
         else:
             made, given, skip = load_pass(self.spec.name, self.spec.target), self.spec.options, 0
+            if self.spec.name in context.unpriced and has_option(made, ALWAYS):
+                given = {**given, ALWAYS: True}
 
         def run(part: Any, schedule: Schedule | None) -> tuple[Any, tuple[Certificate, ...]]:
             return self._apply(made, part, bind(made, replace(context, schedule=schedule), given, skip))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.check.bound.cancelling.ties import Step, Ties, at_ties, few, is_whole, of_nodes, ties
+from nautilus.check.bound.cancelling.ties import Step, Ties, anywhere, at_ties, few, is_whole, of_nodes, ties
 from nautilus.check.bound.exactness import (
     U32,
     U64,
@@ -27,6 +27,7 @@ from nautilus.check.bound.exactness import (
     selects,
 )
 from nautilus.check.bound.operands import AROUND, multiplies, operand_type, unscaled_factors
+from nautilus.check.bound.sums.matrix_units import in_few_bits, in_parts
 from nautilus.check.bound.sums.orders import (
     LARGEST,
     accumulations,
@@ -52,14 +53,8 @@ from nautilus.frontend.interp import STEP, Evaluator, product_factors, run_spec
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.frontend.values import Value, line_up
 from nautilus.scalar.analysis.ranges.precision import in_bf16
-from nautilus.targets.limits import SHORT_DEPTH, WHOLE_DEPTH
 
-#: What a tensor core cuts off the sum so far at each accumulation, in units of u, and in 8-bit MMAs relative to it.
-_CUT, _SHORT_CUT = 1.0, 2.0**-13
-#: The error of products of f32 in parts: in units of u of a term, and of a short sum.
-_PARTED = 12.0
-#: Half of the least number of bf16: what the last part loses at most where it is that small.
-_LEAST_PART = 2.0**-134
+_CUT = 1.0  # what a tensor core cuts off the sum so far at each accumulation, in units of u
 #: The largest error of an approximation divided by what many elements have in common.
 _MEAN = 3.0
 #: The mean error of an addition in a sum of equal terms, in units of u: all are rounded in one direction for a while.
@@ -328,14 +323,20 @@ class Rounding(Evaluator):
     def step(self, e: Op, value: Value, steps: Steps) -> Array:
         """The result ``value`` of a step, of which a few elements are another one where no numbers are at ties.
 
-        A quotient is rounded before it becomes an integer; a remainder of exact numbers is not.
+        A quotient is rounded before it becomes an integer; a remainder of exact numbers is not.  Where errors of the
+        argument are not small beside the period, a remainder may be any: choices of errors take it to both ends.
         """
         known = self.probe.tie is not None and (steps.period is not None or isinstance(e.args[1], Const))
         decided = any(map(self.computed, [e] if steps.whole else e.args)) or is_inexact_number(e.args[-1], e.dtype)
-        if known or not decided or is_whole(e.args[0], self.how.ties.whole):
+        if not decided or is_whole(e.args[0], self.how.ties.whole):
             return value.array
-        by = np.ones(()) if steps.whole else np.abs(line_up(self.value(e.args[1]), value.names))
-        return self.flipped(value.array, by)
+        x, by = np.ones(()), np.ones(())
+        if not steps.whole:
+            x, by = (np.abs(line_up(self.value(a), value.names)) for a in e.args)
+        if not steps.whole and (self.probe.coherent or self.probe.reals):
+            end = 0.0 if self.probe.opposed or self.probe.size < 0.0 else by
+            return anywhere(value.array, by, x * self.unit(e.dtype), end)
+        return value.array if known else self.flipped(value.array, by)
 
     def has_common(self, e: Op, value: Value) -> bool:
         """Whether many elements of the sum ``e`` have one term in common."""
@@ -400,8 +401,9 @@ class Rounding(Evaluator):
         cut = self.how.cuts.get(self.d.name)
         size = None if cut is None or count <= 1 else apart(terms, axes, parts, count, cut)
         value = self.summed(e, parts, count, additions(count), accumulations(engine_of(e), count, cut), size)
-        if self.in_parts(e) and engine_of(e) is None:
-            value = self.parted(e, value, reduce_array("sum", terms * terms, axes, DType.F64), count)
+        if self.parted(e) and engine_of(e) is None:
+            squares = reduce_array("sum", terms * terms, axes, DType.F64)
+            value = in_parts(value, squares, count, self.others(e), *self.common(value))
 
         def sums() -> tuple[Array, Array]:
             signed, sizes = (reduce_array("sum", x, axes, DType.F64) for x in (terms, np.abs(terms)))
@@ -422,10 +424,10 @@ class Rounding(Evaluator):
         parts = (left[:, :, a:b] @ right[:, a:b] for a, b in pairwise(cuts))
         cut_off = accumulations(engine, count)
         value = self.summed(e, parts, count, cut_off or count, cut_off)
-        if engine is None and self.in_parts(e):
-            value = self.parted(e, value, (left * left) @ (right * right), count)
+        if engine is None and self.parted(e):
+            value = in_parts(value, (left * left) @ (right * right), count, self.others(e), *self.common(value))
         if is_short:
-            value = self.short(value, (left * left) @ (right * right), count)
+            value = in_few_bits(value, (left * left) @ (right * right), count, *self.common(value))
         return self.in_range(e, value, lambda: (left @ right, np.abs(left) @ np.abs(right)), left, right)
 
     def in_range(self, e: Reduce, value: Array, sums: Callable[[], tuple[Array, Array]], *terms: Array) -> Array:
@@ -440,17 +442,13 @@ class Rounding(Evaluator):
         meet = np.isfinite(magnitudes) & (magnitudes - np.abs(total) > 2.0 * LARGEST)
         return np.where(meet, np.nan, np.where(beyond, np.copysign(np.inf, value), value))
 
-    def in_parts(self, e: Reduce) -> bool:
+    def common(self, total: Array) -> tuple[Array, float]:
+        """The errors of the elements ``total`` in units of the largest one, and how much of it all have in common."""
+        return self.signs(total.shape), self.probe.size if self.probe.coherent else 0.0
+
+    def parted(self, e: Reduce) -> bool:
         """Whether the sum of products ``e`` may be one of f32 matrices in parts."""
         return self.how.parts and e.dtype is DType.F32 and not self.probe.reals and multiplies(e)
-
-    def parted(self, e: Reduce, total: Array, squares: Array, count: int) -> Array:
-        """Errors of products in parts: of each term, and what an MMA cuts off each short sum, towards zero."""
-        size = _PARTED * U32 * np.sqrt(squares) + _LEAST_PART * sqrt(count) * self.others(e)
-        moved = total + np.where(np.isfinite(size), size, 0.0) * self.signs(total.shape)
-        if self.probe.coherent:  # every short sum loses magnitude, so that together they lose a part of their sum
-            moved = moved - self.probe.size * _PARTED * U32 * total
-        return np.where(np.isfinite(total), moved, total)
 
     def others(self, e: Reduce) -> float:
         """The largest factor of an error of one factor of the products ``e``: the product of the others, for each."""
@@ -488,13 +486,3 @@ class Rounding(Evaluator):
             side = -1.0 if self.probe.opposed and next(self.sums) % 2 else 1.0
             moved = moved - side * self.probe.size * _CUT * u * cuts * prefixes / number
         return np.where(np.isfinite(total), moved, total)
-
-    def short(self, total: Array, squares: Array, count: int) -> Array:
-        """Errors of sums in MMAs of 8-bit floats: each term is cut off relative to the largest of the sum so far."""
-        typical = np.sqrt(squares / max(count, 1))
-        chunk = count if count <= WHOLE_DEPTH else SHORT_DEPTH
-        largest = np.maximum(np.abs(total) * chunk / count, 3.0 * typical)
-        if self.probe.coherent:  # half a unit of each term, with its sign
-            many = np.abs(total) / np.where(typical > 0.0, typical, 1.0)
-            return total + 0.5 * _SHORT_CUT * largest * many * self.signs(total.shape)
-        return np.asarray(total + 0.5 * _SHORT_CUT * sqrt(count) * largest * self.signs(total.shape))

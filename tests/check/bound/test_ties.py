@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.cancelling.each import allowed
 from nautilus.check.bound.cancelling.ties import Step, Ties, at_ties, is_whole, ties, whole_numbers
 from nautilus.check.bound.errors import roundings
 from nautilus.check.bound.stated import stated
@@ -120,3 +121,14 @@ def test_two_steps_may_decide_about_one_number() -> None:
     assert alone.relative < 1e-5 and 0.5 * jump.relative < both.relative < 2.0 * jump.relative
     (step,) = ties(load_text(text.format(f"round(x[i] * 3.7) + {wave}")), frozenset()).forms.values()
     assert {(s.period, s.offset) for s in step} == {(1.0, 0.0), (1.0, 0.5)}
+
+
+@pytest.mark.parametrize(
+    ("value", "period"), [("X[i] % 0.3", 0.3), ("fmod(X[i], 0.3)", 0.3), ("(X[i] * X[i]) % 3", 3.0)]
+)
+def test_remainders_of_huge_numbers_may_be_any(value: str, period: float) -> None:
+    """The error of a constant or of a product is a whole period there."""
+    spec = load_text(f"dim N = 300\ninput X: f32[N]\noutput Y: f32[N]\nY[i] = {value}\n")
+    x = np.float32(np.random.default_rng(0).uniform(1.0, 9.0, 300) * 2.0**40).astype(float)
+    found = allowed(spec, {"X": x}, {}, {"Y": Bound(0.0, decided=True)}, roundings(spec))["Y"]
+    assert (found >= period).all()

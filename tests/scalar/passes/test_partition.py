@@ -42,7 +42,7 @@ def test_a_loop_of_a_window_of_any_width_certainly_runs(condition: str) -> None:
     program = parse_program(program_of(_WINDOW).replace("j0 * 4 + j < w", condition))
     made = partitioned(program, _WINDOW)
     x = np.random.default_rng(0).normal(size=(20, 20)).astype(np.float32)
-    for w in (-(2**30), -7, -1, 0, 1, 3, 4, 5, 9, 20, 2**30):
+    for w in (-(2**31), -(2**30), -7, -1, 0, 1, 3, 4, 5, 9, 20, 2**30, 2**31 - 1):
         want, found = (run_program(p, {"X": x}, {"w": w})["m"] for p in (program, made))
         np.testing.assert_array_equal(found, want, err_msg=str(w))
     first = loops(made)[0]

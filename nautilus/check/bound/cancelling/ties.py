@@ -28,6 +28,7 @@ from nautilus.core.records.memo import by_identity
 from nautilus.frontend.spec import Spec
 
 FLIPS = 1024  # one element in so many of those that a step decides about is taken to be at a tie
+_PART = 1 / 16  # the unit of errors of arguments, relative to the period, above which their remainders may be any
 _KEEP_WHOLE = frozenset({"neg", "abs", "min", "max", "add", "sub", "mul"})
 
 
@@ -200,6 +201,15 @@ def at_ties(x: Array, step: Step, name: str, seed: int, error: float) -> Array:
             reached = (tie >= usual.min(initial=inf)) & (tie <= usual.max(initial=-inf))
             flat[at] = np.where(np.isfinite(own) & reached, moved, own)
     return flat.reshape(x.shape)
+
+
+def anywhere(x: Array, period: Array, error: Array, end: Array | float) -> Array:
+    """The remainders ``x``, at one ``end`` of the ``period`` where arguments have an ``error`` that is a part of it.
+
+    Such a remainder may be any, and random errors leave some of many elements close to where they were.
+    """
+    unknown = (error > _PART * period) & np.isfinite(period) & np.isfinite(x)
+    return np.where(unknown, np.copysign(end, x), x)
 
 
 def few(size: int) -> int:

@@ -1,1 +1,1 @@
-"""Sums of which some terms are evaluated, and how many terms a condition admits."""
+"""Errors of sums: on matrix units, in any order, and where some of the terms are evaluated."""

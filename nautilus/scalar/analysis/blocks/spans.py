@@ -20,13 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, substitute, walk
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, substitute, walk
 from nautilus.core.index.alternatives import MOST, alternatives, isolated
 from nautilus.core.index.linear import Linear, atom, build, constant, divide, divided, floordiv
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.records import dataclass
 from nautilus.core.types import DType, integer_limits
 from nautilus.scalar.analysis.blocks.tensor_ends import Readable, ends, with_names
+
+_FAR = (1 << 20, 1 << 29)  # a multiple of the first one stays in i32
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def invariant(c: Expr, trips: int, tiles: Mapping[str, int], ranges: Ranges) -> 
     forms = found[0].forms if len(found) == 1 and found[0].exact else ()
     if len(forms) != 1 or not trips or free_vars(c) & tiles.keys() or any(isinstance(n, Load) for n in walk(c)):
         return None
-    bound = forms[0].shift(1).scale(trips)
+    bound = _with_near_scalars(forms[0], ranges).shift(1).scale(trips)
     return Blocks((Span(hi=(bound,)),), (Span(hi=(bound,)),)) if _exact(bound, ranges) else None
 
 
@@ -155,6 +158,7 @@ def solve(form: Linear, var: str, ranges: Ranges, *, upper: bool | None = None) 
 
     ``upper``: a superset (False: a subset) may do; None: none but the exact span.
     """
+    form = _with_near_scalars(form, ranges)
     inside = [a for a in form.terms if not isinstance(a, Var) and var in free_vars(a)]
     k = form.slope(var)
     if not inside:
@@ -174,6 +178,24 @@ def solve(form: Linear, var: str, ranges: Ranges, *, upper: bool | None = None) 
     return solve(rest.scale(n) + (y if upper == (c > 0) else y.shift(1 - n)).scale(c), var, ranges, upper=upper)
 
 
+def _with_near_scalars(x: Linear, ranges: Ranges) -> Linear:
+    """``x`` with the same sign, in which a scalar of the caller is limited to what the rest of ``x`` may reach.
+
+    A window may have the largest integer as its width, to which no position is added without a wrap.  The limit is one
+    of :data:`_FAR`, so that bounds which differ little have it in common.
+    """
+    far = [a for a in x.terms if isinstance(a, Param) and a.most is None and None in bounds(atom(a), ranges)]
+    if len(far) != 1:
+        return x
+    (a,) = far
+    low, high = bounds(x.without(a), ranges)
+    if low is None or high is None:
+        return x
+    c = x.terms[a]
+    limit = next((n for n in _FAR if n * abs(c) > max(-low, high)), None)
+    return x if limit is None else x.without(a) + atom(calc("min", calc("max", a, -limit), limit)).scale(c)
+
+
 def _side(k: int, rest: Linear) -> Span:
     """The range of v with ``k*v + rest >= 0``."""
     if k > 0:
@@ -182,13 +204,18 @@ def _side(k: int, rest: Linear) -> Span:
 
 
 def _exact(x: Linear, ranges: Ranges) -> bool:
-    """Whether ``x`` and the divisions in it do not leave i32, as far as the ranges of the variables are known."""
+    """Whether ``x`` and the divisions in it do not leave i32, as far as the ranges of the variables are known.
+
+    A scalar of the caller is any integer.
+    """
     least, most = integer_limits(DType.I32)
     lo = hi = x.const
     for a, c in x.terms.items():
         if isinstance(a, Op) and a.op == "floordiv" and not _exact(divided(a.args[0]), ranges):
             return False
         low, high = bounds(atom(a), ranges)
+        if any(isinstance(n, Param) and n.most is None for n in walk(a)):
+            low, high = least if low is None else low, most if high is None else high
         ends = (0 if low is None else c * low, 0 if high is None else c * high)
         lo, hi = lo + min(0, *ends), hi + max(0, *ends)
     return least < lo and hi < most

@@ -49,8 +49,8 @@ class ScaledProduct:
 def scaled_product(d: Def) -> ScaledProduct | None:
     """``d`` as such a product; None for another definition."""
     value = strip_lossless_conversions(d.value)  # a product that the spec rounds has no scale
-    if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul" and value.dtype is DType.F32):
-        return None
+    if d.op != "sum" or d.value.dtype is not DType.F32 or not (isinstance(value, Op) and value.op == "mul"):
+        return None  # a sum of f64 has conversions of products of f32, which no instruction adds
     parts = factors(value)
     inner = _inner(parts, d)
     if inner is None:

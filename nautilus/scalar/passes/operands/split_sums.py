@@ -125,7 +125,7 @@ def _distributed(e: Expr, finite: frozenset[str]) -> list[tuple[Expr, bool]]:
     parts = factors(e)
     sums = [x for x in parts if len(_terms(x, False)) > 1]
     others = [x for x in parts if x not in sums]
-    if len(sums) != 1 or len(others) != len(parts) - 1 or not all(_is_finite(x, finite) for x in others):
+    if len(sums) != 1 or not all(_is_finite(x, finite) for x in others):
         return []
     return [(product_of([*others, x]), negative) for x, negative in _terms(sums[0], False)]
 

@@ -42,9 +42,13 @@ MOST = 1024.0  # largest magnitude of what a step adds for each unit of the stat
 
 @dataclass(frozen=True, slots=True)
 class ChunkFilters(CertifyingPass[Program]):
-    """Cut linear filters into chunks of ``length`` steps, of any filter that is longer (for tests); 0: by the rule."""
+    """Cut linear filters into chunks of ``length`` steps, of any filter that is longer (for tests); 0: by the rule.
+
+    ``always``: the shortest chunks where the rule says none.
+    """
 
     length: int = 0
+    always: bool = False
 
     name = "chunk-filters"
     sees_recurrences = True
@@ -57,7 +61,8 @@ class ChunkFilters(CertifyingPass[Program]):
             found = None if form is None else filter_state(form)
             if form is None or found is None:
                 continue
-            length = self.length or chunk_length(program, form, (found,))
+            shortest = found.order + 1 if self.always else 0
+            length = self.length or chunk_length(program, form, (found,)) or shortest
             if not found.order < length < at_most(sized(form.step)) or not may_cut(form, length):
                 continue
             if (made := responses(found.coefficients, length)) is None:

@@ -106,6 +106,7 @@ from nautilus.scalar.analysis.symbolic import multiplied
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.recurrences.chunk_recurrences import (
+    FEWEST,
     RATE,
     ROUNDED,
     STEP,
@@ -146,13 +147,15 @@ class ChunkMatrixStates(CertifyingPass[Program]):
     """Compute recurrences with a matrix state by products of matrices.
 
     ``spec``: the Spec, whose facts bound inputs and scalars.  ``length``: the steps of a chunk of every recurrence (for
-    tests); 0: what the rule says.  ``strict``, or ``schedule.narrow`` False: states are not rounded.
+    tests); 0: what the rule says.  ``always``: chunks of ``FEWEST`` steps where the rule says none.
+    ``strict``, or ``schedule.narrow`` False: states are not rounded.
     """
 
     spec: Promises | None = None
     schedule: Schedule | None = None
     strict: bool = False
     length: int = 0
+    always: bool = False
 
     name = "chunk-matrix-states"
     sees_recurrences = True
@@ -163,8 +166,10 @@ class ChunkMatrixStates(CertifyingPass[Program]):
         rounds = not self.strict and (self.schedule is None or self.schedule.narrow)
         for k in [k for k in program.kernels if is_recurrence(k)]:
             found = matrix_recurrence(program, k, self.spec)
-            length = 0 if found is None else self.length or chosen_length(program, k, found)
-            if found is None or not length:
+            if found is None:
+                continue
+            length = self.length or chosen_length(program, k, found) or (FEWEST if self.always else 0)
+            if not length:
                 continue
             chunks = StateChunks(program, k, found, length, rounds)
             program = chunks.program()

@@ -69,6 +69,7 @@ from nautilus.targets.memory_rates import LAUNCH
 STEP = 0.05  # least microseconds of a step of a recurrence
 RATE = 4.0e6  # bytes of memory in a microsecond
 GAIN = 0.6  # chunks are taken if their predicted time is less than this share of that of the steps
+FEWEST = 2  # steps of a chunk
 VECTOR = 8  # steps whose elements are vectors in memory; chunks of whole vectors that divide the steps have no masks
 LINES = 64  # steps whose elements are whole lines of memory
 END = 4  # steps of a chunk in the time of a step over the ends of chunks, whose few positions hide no latency
@@ -82,11 +83,12 @@ class ChunkRecurrences(CertifyingPass[Program]):
     """Cut recurrences with linear states into chunks of steps.
 
     ``spec``: the Spec, whose facts bound inputs and scalars.  ``length``: the steps of a chunk of any recurrence that
-    is longer (for tests); 0: what the rule says.
+    is longer (for tests); 0: what the rule says.  ``always``: chunks of :data:`FEWEST` steps where that says none.
     """
 
     spec: Promises | None = None
     length: int = 0
+    always: bool = False
 
     name = "chunk-recurrences"
     sees_recurrences = True
@@ -100,10 +102,10 @@ class ChunkRecurrences(CertifyingPass[Program]):
             states = None if form is None else linear_states(form)
             if form is None or states is None or not all(bounded(program, form, s, given) for s in states):
                 continue
-            length = self.length or chunk_length(program, form, states)
-            if not 0 < length < at_most(sized(form.step)):
-                continue
-            if not may_cut(form, length):
+            steps = sized(form.step)
+            fewest = FEWEST if self.always and isinstance(steps, int) else 0
+            length = self.length or chunk_length(program, form, states) or fewest
+            if not 0 < length < at_most(steps) or not may_cut(form, length):
                 continue
             program = ChunkKernels(program, k, form, states, length).program()
             certificates += [_certificate(s) for s in states]

@@ -27,7 +27,9 @@ AGAIN = 1024  # terms for each element: its store may then write sectors in part
 
 @dataclass(frozen=True, slots=True)
 class OrderTemps:
-    """Give such temps their order."""
+    """Give such temps their order; ``always``: also where few terms read an element."""
+
+    always: bool = False
 
     name = "order-temps"
 
@@ -43,7 +45,7 @@ class OrderTemps:
                 continue
             readers = [r for r in defs.values() if r.op is not None and any(ld.buffer == name for ld in r.reads())]
             largest = max(readers, key=lambda r: points(r.axes), default=None)
-            last = None if largest is None else _last(d, largest)
+            last = None if largest is None else _last(d, largest, 1 if self.always else AGAIN)
             if last is not None:
                 program = turned(program, d, (*(n for n in range(len(d.par)) if n != last), last))
         return program
@@ -56,9 +58,12 @@ def _read_elsewhere(program: Program) -> frozenset[str]:
     return frozenset(ld.buffer for s in found for e in expressions(s) for ld in loads(e))
 
 
-def _last(d: Def, reader: Def) -> int | None:
-    """The axis of ``d`` along which ``reader`` reduces, where that is not the last one; None: ``d`` stays."""
-    if points(reader.axes) < AGAIN * points(d.par) or d.name in stored_operands(reader):
+def _last(d: Def, reader: Def, again: int) -> int | None:
+    """The axis of ``d`` along which ``reader`` reduces, where that is not the last one; None: ``d`` stays.
+
+    ``again``: the least number of terms for each element.
+    """
+    if points(reader.axes) < again * points(d.par) or d.name in stored_operands(reader):
         return None
     reduced, found = {a.name for a in reader.red}, set[int]()
     for ld in reader.reads():

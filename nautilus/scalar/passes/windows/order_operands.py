@@ -53,31 +53,36 @@ GAIN = 1.0  # the time saved, relative to that of a launch
 
 @dataclass(frozen=True, slots=True)
 class OrderOperands:
-    """``arch``: the target, whose rates decide."""
+    """``arch``: the target, whose rates decide; ``always``: for small reductions too."""
 
     arch: str = DEFAULT_TARGET
+    always: bool = False
 
     name = "order-operands"
 
     def apply(self, program: Program) -> Program:
         """The program with one more definition for each such input; the same object where there is none."""
-        plans = [x for b in program.buffers for x in _plans(program, b, machine(self.arch))]
+        rates = None if self.always else machine(self.arch)
+        plans = [x for b in program.buffers for x in _plans(program, b, rates)]
         for b, order, readers in plans:
             program = _ordered(program, b, order, readers)
         return program
 
 
-def _plans(program: Program, b: Buffer, rates: Machine) -> Iterator[tuple[Buffer, tuple[int, ...], tuple[str, ...]]]:
-    """The input ``b`` with each order in which definitions should read it, and the names of these."""
+def _plans(
+    program: Program, b: Buffer, rates: Machine | None
+) -> Iterator[tuple[Buffer, tuple[int, ...], tuple[str, ...]]]:
+    """The input ``b`` with each order in which definitions should read it, and the names of these.
+
+    ``rates`` None: also of definitions for which this does not pay.
+    """
     found: dict[tuple[int, ...], tuple[str, ...]] = {}
     plain = b.strides is None and len(b.shape) > 1 and all(isinstance(n, int | Param) for n in b.shape)
     if b.space is not Space.INPUT or not plain:
         return
     defs = find_defs(program)
     for d in defs.values():
-        seconds = points(d.axes) / RESULTS / (rates.multiprocessors * rates.clock)
-        long = seconds * GAIN > LAUNCH * 1e-6 and AGAIN * prod(map(nominal, b.shape)) <= points(d.axes)
-        order = _order(d, b, defs) if long else ()
+        order = _order(d, b, defs) if rates is None or _pays(d, b, rates) else ()
         if order:
             found[order] = (*found.get(order, ()), d.name)
     yield from ((b, order, (*readers, *_beside(readers, b, defs))) for order, readers in found.items())
@@ -89,6 +94,12 @@ def _beside(readers: Collection[str], b: Buffer, defs: Mapping[str, Def]) -> Ite
         read = {ld.buffer for ld in d.reads()}
         if not d.is_reduction and d.scatter is None and b.name in read and not read.isdisjoint(readers):
             yield d.name
+
+
+def _pays(d: Def, b: Buffer, rates: Machine) -> bool:
+    """Whether ``d`` reads the elements of ``b`` so often that a kernel which orders them takes less time."""
+    seconds = points(d.axes) / RESULTS / (rates.multiprocessors * rates.clock)
+    return seconds * GAIN > LAUNCH * 1e-6 and AGAIN * prod(map(nominal, b.shape)) <= points(d.axes)
 
 
 def _order(d: Def, b: Buffer, defs: Mapping[str, Def]) -> tuple[int, ...]:

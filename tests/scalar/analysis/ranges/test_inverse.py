@@ -65,6 +65,7 @@ def test_rearrangements_have_an_inverse(name: str) -> None:
         ((calc("mod", A, 5),), {"a": 6}),
         ((calc("add", calc("mul", A, 5), B),), {"a": 3, "b": 6}),
         ((calc("floordiv", A, 6), calc("mod", A, 4)), {"a": 12}),
+        ((calc("mod", calc("add", calc("mul", A, 4), B), 10),), {"a": 3, "b": 4}),
         ((calc("mul", A, B),), {"a": 3, "b": 3}),
     ],
 )

@@ -1,0 +1,44 @@
+"""Errors of sums of products on matrix units: of f32 in parts, and of 8-bit floats, which are added in few bits.
+
+``errors``: of each element, in units of the largest one; ``common``: how much of the largest one all of them have with
+one sign.  ``squares``: the sums of the squares of the ``count`` terms.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Final
+
+import numpy as np
+
+from nautilus.check.bound.exactness import U32
+from nautilus.core.numerics import Array
+from nautilus.targets.limits import SHORT_DEPTH, WHOLE_DEPTH
+
+#: The error of products of f32 in parts: in units of u of a term, and of a short sum.
+_PARTED: Final = 12.0
+#: Half of the least number of bf16: what the last part loses at most where it is that small.
+_LEAST_PART: Final = 2.0**-134
+#: What MMAs of 8-bit floats cut off each term, relative to the largest number of the sum so far.
+_SHORT_CUT: Final = 2.0**-13
+
+
+def in_parts(total: Array, squares: Array, count: int, others: float, errors: Array, common: float) -> Array:
+    """The sums ``total`` with errors of each term, and of what an MMA cuts off each short sum, towards zero.
+
+    ``others``: the largest factor of an error of one factor of a product.
+    """
+    size = _PARTED * U32 * np.sqrt(squares) + _LEAST_PART * sqrt(count) * others
+    moved = total + np.where(np.isfinite(size), size, 0.0) * errors
+    if common:  # every short sum loses magnitude, so that together they lose a part of their sum
+        moved = moved - common * _PARTED * U32 * total
+    return np.where(np.isfinite(total), moved, total)
+
+
+def in_few_bits(total: Array, squares: Array, count: int, errors: Array, common: float) -> Array:
+    """The sums ``total`` of products of 8-bit floats, of which each term is cut off."""
+    typical = np.sqrt(squares / max(count, 1))
+    chunk = count if count <= WHOLE_DEPTH else SHORT_DEPTH
+    largest = np.maximum(np.abs(total) * chunk / count, 3.0 * typical)
+    many = np.abs(total) / np.where(typical > 0.0, typical, 1.0) if common else sqrt(count)  # half a unit of each term
+    return np.asarray(total + 0.5 * _SHORT_CUT * largest * many * errors)
