@@ -48,6 +48,7 @@ class Why(enum.Enum):
     PLAN = "one kernel has no legal plan"
     BLOCKS = "one kernel would have too few blocks to fill the GPU"
     REPEATED = "every block of the product would reduce it again"
+    ROWS = "every block of the product would have all of its rows"
     BATCHED = "a block would have several matrices of one product"
     CROWDED = "a tile would have more sums of products than registers"
     WINDOWS = "the elements of a row would share the threads of a window"

@@ -43,7 +43,7 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
-from nautilus.targets.limits import Limits, limits
+from nautilus.targets.limits import MMA_ROWS, Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 LONG = 64  # terms of reductions whose running results a block should not compute one after another
@@ -212,6 +212,8 @@ def _slow(plan: KernelPlan | None, known: Known, parts: list[KernelPlan]) -> Why
         return Why.PLAN
     if _starves(plan, known, parts):
         return Why.BLOCKS
+    if _holds_rows(plan, known, parts[0].name):
+        return Why.ROWS
     rules = {Why.BATCHED: _batches, Why.CROWDED: _crowds, Why.REPEATED: _repeats, Why.NESTED: _slows}
     found, defs = next((why for why, rule in rules.items() if rule(plan, known)), None), known.unified(plan.ops).defs
     across = Why.SECTORS if steps_across(defs, plan) else None
@@ -415,6 +417,20 @@ def _repeats(plan: KernelPlan, known: Known) -> bool:
     found = (d for d in unified.defs if d.is_reduction and long - {a.name for a in d.axes})
     rest = [(d, {a.name for o in unified.defs if o is not d for a in o.axes}) for d in found]
     return any(dot_of(d) is None and scan_of(d) is None and not shared & {a.name for a in d.red} for d, shared in rest)
+
+
+def _holds_rows(plan: KernelPlan, known: Known, operand: str) -> bool:
+    """Whether a block of ``plan`` has all rows of a product because ``operand``, which is no product, lacks their axis.
+
+    Without it, blocks have tiles of the rows.  :data:`MMA_ROWS` rows are one tile anyway.
+    """
+    unified = known.unified(plan.ops)
+    others = [d for d in unified.defs if d.name != operand]
+    if dot_of(known.defs[operand]) is not None:
+        return False
+    rows = {x for d in others if (dot := dot_of(d)) is not None for x in dot.rows}
+    held = (a.name for a in plan.axes if a.role == TILE and a.name in rows and a.tile > MMA_ROWS)
+    return any(all(any(a.name == x for a in d.par) for d in others) for x in held)
 
 
 def _batches(plan: KernelPlan, known: Known) -> bool:
