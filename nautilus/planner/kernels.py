@@ -9,13 +9,13 @@ The passes themselves decide legality: each candidate runs through fusion, split
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import combinations
 from math import prod
 
 from nautilus.core.expr.nodes import Op, free_vars, loads, walk
-from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
+from nautilus.core.fallbacks import EPILOGUES, LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import blocks, nominal
 from nautilus.core.records.memo import Same
 from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
@@ -183,14 +183,29 @@ def _sized(
 ) -> KernelPlan:  # fmt: skip
     if step >= PLAIN and len(plan.ops) == 1:
         return plain(unified, plan.name)
+    if step == EPILOGUES:
+        step = 0  # fewer definitions than in the kernel that failed
     warpgroup, light = target.warpgroup and step < WITHOUT, step == LIGHTER
     made = size_kernel(plan, unified, target, warpgroup, light, in_parts)
     return made if step < SMALLER else smaller(made, unified, excess)
 
 
-def _alone(ops: Group, fallbacks: Fallbacks) -> bool:
-    """Whether the kernel of ``ops`` failed, so that its definitions are kernels of their own."""
-    return fallbacks.steps(ops[-1]) >= UNFUSED
+def _alone(known: Known, ops: Group, fallbacks: Fallbacks) -> bool:
+    """Whether the kernel of ``ops`` failed, so that its definitions are kernels of their own.
+
+    Where the kernel had more of them, a product and its epilogue stay together on one rung of the ladder.
+    """
+    step = fallbacks.steps(ops[-1])
+    return step > EPILOGUES or (step == EPILOGUES and not _is_epilogue(known, ops, fallbacks))
+
+
+def _is_epilogue(known: Known, ops: Group, fallbacks: Fallbacks) -> bool:
+    """Whether ``ops`` are a product and an elementwise result of its axes, of which one reads another definition."""
+    if len(ops) != 2 or fallbacks.steps(ops[0]) > EPILOGUES:
+        return False
+    product, result = (known.defs[o] for o in ops)
+    whole = dot_of(product) is not None and not result.is_reduction and len(product.par) == len(result.par)
+    return whole and any({*known.graph.operands[o]} - {ops[0]} for o in ops)
 
 
 def _merge_fault(known: Known, groups: dict[str, Group], merged: Group, fallbacks: Fallbacks) -> Why | None:
@@ -199,7 +214,7 @@ def _merge_fault(known: Known, groups: dict[str, Group], merged: Group, fallback
         return Why.SCATTER
     if len(merged) > MOST:
         return Why.MANY
-    if _alone(merged, fallbacks):
+    if _alone(known, merged, fallbacks):
         return Why.FAILED
     if known.graph.cyclic(groups, merged):
         return Why.CYCLE
@@ -212,8 +227,8 @@ def _slow(plan: KernelPlan | None, known: Known, parts: list[KernelPlan]) -> Why
         return Why.PLAN
     if _starves(plan, known, parts):
         return Why.BLOCKS
-    if _holds_rows(plan, known, parts[0].name):
-        return Why.ROWS
+    if _holds_side(plan, known):
+        return Why.SIDE
     rules = {Why.BATCHED: _batches, Why.CROWDED: _crowds, Why.REPEATED: _repeats, Why.NESTED: _slows}
     found, defs = next((why for why, rule in rules.items() if rule(plan, known)), None), known.unified(plan.ops).defs
     across = Why.SECTORS if steps_across(defs, plan) else None
@@ -243,7 +258,7 @@ def _join_siblings(
         refused.add(merged)
         if any(dot_of(defs[o]) for o in merged) or _merge_fault(known, groups, merged, fallbacks) is not None:
             continue
-        if _alone(first, fallbacks) or _alone(second, fallbacks):
+        if _alone(known, first, fallbacks) or _alone(known, second, fallbacks):
             continue
         plan = known.plan(merged, fallbacks)
         if plan is None or _joins_chunks(plan, known) or turns_rows(known.unified(merged).defs, plan):
@@ -419,18 +434,33 @@ def _repeats(plan: KernelPlan, known: Known) -> bool:
     return any(dot_of(d) is None and scan_of(d) is None and not shared & {a.name for a in d.red} for d, shared in rest)
 
 
-def _holds_rows(plan: KernelPlan, known: Known, operand: str) -> bool:
-    """Whether a block of ``plan`` has all rows of a product because ``operand``, which is no product, lacks their axis.
+def _holds_side(plan: KernelPlan, known: Known) -> bool:
+    """Whether a block of ``plan`` has a whole side of a product because another definition lacks the axis of that side.
 
-    Without it, blocks have tiles of the rows.  :data:`MMA_ROWS` rows are one tile anyway.
+    That is what is reduced for each iteration of the product's loop, such as the norm of a key, or another product on
+    which no product depends.  Without it, blocks have tiles of that side; :data:`MMA_ROWS` elements are one tile anyway.
     """
-    unified = known.unified(plan.ops)
-    others = [d for d in unified.defs if d.name != operand]
-    if dot_of(known.defs[operand]) is not None:
-        return False
-    rows = {x for d in others if (dot := dot_of(d)) is not None for x in dot.rows}
-    held = (a.name for a in plan.axes if a.role == TILE and a.name in rows and a.tile > MMA_ROWS)
-    return any(all(any(a.name == x for a in d.par) for d in others) for x in held)
+    defs = known.unified(plan.ops).defs
+    dots = {d.name: dot for d in defs if (dot := dot_of(d)) is not None}
+    sides = {x for dot in dots.values() for x in (*dot.rows, *dot.columns)}
+    held = {a.name for a in plan.axes if a.role == TILE and a.name in sides and a.tile > MMA_ROWS}
+    loops = {a.name for a in plan.axes if a.role == LOOP}
+    for x in held - {a.name for d in defs for a in d.red}:
+        lacking = [d for d in defs if d.axis(x) is None]
+        beside = [d for d in lacking if d.name in dots and not _leads_to(d.name, dots.keys(), known, plan.ops)]
+        along = [d for d in lacking if d.name not in dots and loops & {a.name for a in d.par}]
+        if len(beside) + len(along) == len(lacking) > 0:
+            return True
+    return False
+
+
+def _leads_to(name: str, ends: Collection[str], known: Known, ops: Group) -> bool:
+    """Whether one of ``ends`` is computed from ``name`` within the group ``ops``."""
+    made = {name}
+    for o in ops:
+        if not made.isdisjoint(known.graph.operands[o]):
+            made.add(o)
+    return not (made - {name}).isdisjoint(ends)
 
 
 def _batches(plan: KernelPlan, known: Known) -> bool:
