@@ -23,7 +23,14 @@ from nautilus.core.errors import Obstacle
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 
-LIGHTER, WITHOUT, SMALLER, EPILOGUES, UNFUSED, PLAIN = 1, 2, 3, 4, 5, 6  # a kernel at step 0 has the first choice of the rules
+LIGHTER, WITHOUT, SMALLER, EPILOGUES, UNFUSED, PLAIN = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+)  # a kernel at step 0 has the first choice of the rules
 
 MOST = 256.0  # the factor beyond which no plan shrinks
 ENOUGH = 4.0  # the factor beyond which no plan shrinks to spill less, since each attempt is compiled

@@ -9,7 +9,7 @@ The passes themselves decide legality: each candidate runs through fusion, split
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 from math import prod
@@ -25,6 +25,7 @@ from nautilus.planner.groups import SIZED, Group, Known, Unfused, Why, known_of,
 from nautilus.planner.kernel import FULL, SHORT, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of, uses
+from nautilus.planner.products.sides import holds_side
 from nautilus.planner.products.sums import (
     are_small_sums,
     combines_tiles,
@@ -43,7 +44,7 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
-from nautilus.targets.limits import MMA_ROWS, Limits, limits
+from nautilus.targets.limits import Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 LONG = 64  # terms of reductions whose running results a block should not compute one after another
@@ -227,7 +228,7 @@ def _slow(plan: KernelPlan | None, known: Known, parts: list[KernelPlan]) -> Why
         return Why.PLAN
     if _starves(plan, known, parts):
         return Why.BLOCKS
-    if _holds_side(plan, known):
+    if holds_side(plan, known.unified(plan.ops).defs):
         return Why.SIDE
     rules = {Why.BATCHED: _batches, Why.CROWDED: _crowds, Why.REPEATED: _repeats, Why.NESTED: _slows}
     found, defs = next((why for why, rule in rules.items() if rule(plan, known)), None), known.unified(plan.ops).defs
@@ -432,35 +433,6 @@ def _repeats(plan: KernelPlan, known: Known) -> bool:
     found = (d for d in unified.defs if d.is_reduction and long - {a.name for a in d.axes})
     rest = [(d, {a.name for o in unified.defs if o is not d for a in o.axes}) for d in found]
     return any(dot_of(d) is None and scan_of(d) is None and not shared & {a.name for a in d.red} for d, shared in rest)
-
-
-def _holds_side(plan: KernelPlan, known: Known) -> bool:
-    """Whether a block of ``plan`` has a whole side of a product because another definition lacks the axis of that side.
-
-    That is what is reduced for each iteration of the product's loop, such as the norm of a key, or another product on
-    which no product depends.  Without it, blocks have tiles of that side; :data:`MMA_ROWS` elements are one tile anyway.
-    """
-    defs = known.unified(plan.ops).defs
-    dots = {d.name: dot for d in defs if (dot := dot_of(d)) is not None}
-    sides = {x for dot in dots.values() for x in (*dot.rows, *dot.columns)}
-    held = {a.name for a in plan.axes if a.role == TILE and a.name in sides and a.tile > MMA_ROWS}
-    loops = {a.name for a in plan.axes if a.role == LOOP}
-    for x in held - {a.name for d in defs for a in d.red}:
-        lacking = [d for d in defs if d.axis(x) is None]
-        beside = [d for d in lacking if d.name in dots and not _leads_to(d.name, dots.keys(), known, plan.ops)]
-        along = [d for d in lacking if d.name not in dots and loops & {a.name for a in d.par}]
-        if len(beside) + len(along) == len(lacking) > 0:
-            return True
-    return False
-
-
-def _leads_to(name: str, ends: Collection[str], known: Known, ops: Group) -> bool:
-    """Whether one of ``ends`` is computed from ``name`` within the group ``ops``."""
-    made = {name}
-    for o in ops:
-        if not made.isdisjoint(known.graph.operands[o]):
-            made.add(o)
-    return not (made - {name}).isdisjoint(ends)
 
 
 def _batches(plan: KernelPlan, known: Known) -> bool:

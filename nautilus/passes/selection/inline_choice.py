@@ -8,10 +8,10 @@ elements; in any type, and with :data:`~nautilus.scalar.passes.operands.store_op
 terms, where it computes with gathered rows, such as the corners of a bilinear sample: a kernel of its own reads long
 parts of rows, and the fragments of an MMA 4 bytes of each.  What ends a chain of reductions, as the result of attention
 that a product projects, is a candidate in every type and before every product: where the reader computes it, the
-reductions that it reads have no kernel in common.  So is what rounds the result of a product to 16 bits, times
-constants: where no kernel has both products, the result is in memory anyway, in f32 if the reader rounds it.  All
-candidates of a program are stored together, since a product reaches the faster engine only if both of
-its operands are tensors; then each alone, if together they are not faster.
+reductions that it reads have no kernel in common.  So is a factor that rounds the result of a product, times
+constants, to 16 bits: where no kernel has both products, the result is in memory anyway, in f32 if the reader rounds
+it.  All candidates of a program are stored together, since a product reaches the faster engine only if both of its
+operands are tensors; then each alone, if together they are not faster.
 """
 
 from __future__ import annotations
@@ -86,12 +86,13 @@ def _stored(
     e: Expr, defs: Mapping[str, Def], inline: tuple[str, ...], terms: int, ends: frozenset[str]
 ) -> Iterator[str]:
     """The candidates that a factor of a product of ``terms`` terms reads, nearest first; ``ends``: those of chains."""
+    whole = isinstance(strip_conversions(e), Load)  # the factor is an element as it is
     for ld in (n for n in walk(e) if isinstance(n, Load) and n.buffer in inline):
         d = defs[ld.buffer]
         elements = prod(size(a) or 1 for a in d.par)
         often = d.buffer.dtype.bytes <= 2 and terms >= AGAIN * elements
         again = _computes(d, defs) and (often or (_gathers(d, defs) and terms >= AGAIN_APART * elements))
-        if d.buffer.dtype.is_float and (again or d.name in ends or _rounds_product(d, defs)):
+        if d.buffer.dtype.is_float and (again or d.name in ends or (whole and _rounds_product(d, defs))):
             yield d.name
         else:
             yield from _stored(d.value, defs, inline, terms, ends)
