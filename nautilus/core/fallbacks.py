@@ -5,6 +5,8 @@ A kernel that a later pass or ptxas refuses is planned again on the next rung:
 * :data:`LIGHTER`: warpgroup MMAs with smaller tiles;
 * :data:`WITHOUT`: MMAs of single warps; a combining kernel without its cluster;
 * :data:`SMALLER`: fewer stages and smaller tiles, until the need that the failure states is met (``excess``);
+* :data:`EPILOGUES`: a product and its elementwise result stay together, apart from the other definitions, with the
+  first choice of the rules for what remains;
 * :data:`UNFUSED`: its definitions are kernels of their own, with intermediate results in global memory;
 * :data:`PLAIN`: one thread for each element, serial loops, no shared memory.
 
@@ -21,7 +23,14 @@ from nautilus.core.errors import Obstacle
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 
-LIGHTER, WITHOUT, SMALLER, UNFUSED, PLAIN = 1, 2, 3, 4, 5  # a kernel at step 0 has the first choice of the rules
+LIGHTER, WITHOUT, SMALLER, EPILOGUES, UNFUSED, PLAIN = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+)  # a kernel at step 0 has the first choice of the rules
 
 MOST = 256.0  # the factor beyond which no plan shrinks
 ENOUGH = 4.0  # the factor beyond which no plan shrinks to spill less, since each attempt is compiled

@@ -21,7 +21,7 @@ from dataclasses import replace
 from math import prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
-from nautilus.core.fallbacks import NO_FALLBACKS, UNFUSED, WITHOUT, Fallbacks
+from nautilus.core.fallbacks import EPILOGUES, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.index.groups import count_elements, quotients, shared_group
 from nautilus.core.index.sizes import Extent, at_most, blocks, nominal
 from nautilus.core.records import dataclass
@@ -231,7 +231,7 @@ def _failed(kernel: str, d: Def, fallbacks: Fallbacks) -> bool:
 
 def _whole(kernel: str, ends: list[Def], fallbacks: Fallbacks) -> bool:
     """Whether ``kernel``, which the reductions ``ends`` end, failed with all of its splits."""
-    names = [name for name, step in fallbacks.taken if step >= UNFUSED]
+    names = [name for name, step in fallbacks.taken if step >= EPILOGUES]
     return any(name == kernel or name.startswith(f"{d.name}_part") for name in names for d in ends)
 
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Expr, Var, free_vars, loads, substitute
-from nautilus.core.fallbacks import LIGHTER, WITHOUT, Fallbacks
+from nautilus.core.fallbacks import EPILOGUES, LIGHTER, WITHOUT, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import Results, Same
 from nautilus.core.schedule import KernelPlan
@@ -48,6 +48,7 @@ class Why(enum.Enum):
     PLAN = "one kernel has no legal plan"
     BLOCKS = "one kernel would have too few blocks to fill the GPU"
     REPEATED = "every block of the product would reduce it again"
+    SIDE = "a block of the product would have all of its rows or columns"
     BATCHED = "a block would have several matrices of one product"
     CROWDED = "a tile would have more sums of products than registers"
     WINDOWS = "the elements of a row would share the threads of a window"
@@ -214,6 +215,8 @@ class Known:
     def plan(self, ops: Group, fallbacks: Fallbacks) -> KernelPlan | None:
         """A legal plan for ``ops`` as one kernel, or None; one with fewer registers for a kernel that failed."""
         step = min(fallbacks.steps(ops[-1]), WITHOUT)
+        if fallbacks.steps(ops[-1]) == EPILOGUES:
+            step = 0  # fewer definitions than in the kernel that failed
         if (ops, step) not in self.plans:
             kept = self.stored(ops)
             key = (step, kept.intersection(ops), *self._key(ops))

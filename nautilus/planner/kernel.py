@@ -93,8 +93,10 @@ def plan_kernel(
     extents = {x: g.extent(x) for x in unified.extents}
     results = {x: extents[x] for x in grid if not g.cut_by(x)}
     if not g.dots and not g.scans and (pair := pairs.pair_of(g.defs, results, extents)):
-        warps = _pair_roles(g, grid, rest, *pair)
+        warps = pairs.pair_roles(g, grid, rest, *pair)
         return _planned(g, name, grid, rest, WarpPlan(warps=warps, stages=1, epilogue="direct"))
+    if not g.dots and not g.scans and (chain := pairs.reduced_pair(g.defs, results, grid, extents)):
+        return _planned(g, name, grid, rest, pairs.reduced_pair_roles(g, grid, *chain))
     if whole and len(rest) == 1 and (shared := pairs.shared_terms(g.defs, {x: extents[x] for x in grid})):
         step = 1 if sum(d.is_reduction for d in g.defs) == 1 else pairs.STEP
         g.loop, g.roles[rest[0]] = rest[0], AxisPlan(rest[0], LOOP, step)
@@ -207,16 +209,6 @@ def _loop_order(g: Draft, grid: list[str], rest: list[str]) -> list[str]:
     ordered = sorted(grid, key=lambda x: last.index(x) if x in last else len(last))
     shared = [x for x in rest if x == g.loop]
     return [*ordered, *shared, *(x for x in rest if x != g.loop)]
-
-
-def _pair_roles(g: Draft, grid: list[str], rest: list[str], row: str, column: str, terms: str) -> tuple[int, int]:
-    """Roles of a reduction over pairs, and its warps."""
-    side, step, warps = pairs.square(prod(g.extent(x) for x in grid))
-    g.loop = terms
-    loops = {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
-    tiles = pairs.block({x: g.extent(x) for x in grid if not g.cut_by(x)}, row, column, side)
-    g.roles |= loops | {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
-    return warps
 
 
 def _inner_roles(g: Draft, rest: list[str]) -> None:

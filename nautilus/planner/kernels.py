@@ -15,7 +15,7 @@ from itertools import combinations
 from math import prod
 
 from nautilus.core.expr.nodes import Op, free_vars, loads, walk
-from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
+from nautilus.core.fallbacks import EPILOGUES, LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, WITHOUT, Fallbacks
 from nautilus.core.index.sizes import blocks, nominal
 from nautilus.core.records.memo import Same
 from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
@@ -25,6 +25,7 @@ from nautilus.planner.groups import SIZED, Group, Known, Unfused, Why, known_of,
 from nautilus.planner.kernel import FULL, SHORT, spread_tiles
 from nautilus.planner.products.clustered_chunks import clustered
 from nautilus.planner.products.dots import dot_of, uses
+from nautilus.planner.products.sides import holds_side
 from nautilus.planner.products.sums import (
     are_small_sums,
     combines_tiles,
@@ -183,14 +184,29 @@ def _sized(
 ) -> KernelPlan:  # fmt: skip
     if step >= PLAIN and len(plan.ops) == 1:
         return plain(unified, plan.name)
+    if step == EPILOGUES:
+        step = 0  # fewer definitions than in the kernel that failed
     warpgroup, light = target.warpgroup and step < WITHOUT, step == LIGHTER
     made = size_kernel(plan, unified, target, warpgroup, light, in_parts)
     return made if step < SMALLER else smaller(made, unified, excess)
 
 
-def _alone(ops: Group, fallbacks: Fallbacks) -> bool:
-    """Whether the kernel of ``ops`` failed, so that its definitions are kernels of their own."""
-    return fallbacks.steps(ops[-1]) >= UNFUSED
+def _alone(known: Known, ops: Group, fallbacks: Fallbacks) -> bool:
+    """Whether the kernel of ``ops`` failed, so that its definitions are kernels of their own.
+
+    Where the kernel had more of them, a product and its epilogue stay together on one rung of the ladder.
+    """
+    step = fallbacks.steps(ops[-1])
+    return step > EPILOGUES or (step == EPILOGUES and not _is_epilogue(known, ops, fallbacks))
+
+
+def _is_epilogue(known: Known, ops: Group, fallbacks: Fallbacks) -> bool:
+    """Whether ``ops`` are a product and an elementwise result of its axes, of which one reads another definition."""
+    if len(ops) != 2 or fallbacks.steps(ops[0]) > EPILOGUES:
+        return False
+    product, result = (known.defs[o] for o in ops)
+    whole = dot_of(product) is not None and not result.is_reduction and len(product.par) == len(result.par)
+    return whole and any({*known.graph.operands[o]} - {ops[0]} for o in ops)
 
 
 def _merge_fault(known: Known, groups: dict[str, Group], merged: Group, fallbacks: Fallbacks) -> Why | None:
@@ -199,7 +215,7 @@ def _merge_fault(known: Known, groups: dict[str, Group], merged: Group, fallback
         return Why.SCATTER
     if len(merged) > MOST:
         return Why.MANY
-    if _alone(merged, fallbacks):
+    if _alone(known, merged, fallbacks):
         return Why.FAILED
     if known.graph.cyclic(groups, merged):
         return Why.CYCLE
@@ -212,6 +228,8 @@ def _slow(plan: KernelPlan | None, known: Known, parts: list[KernelPlan]) -> Why
         return Why.PLAN
     if _starves(plan, known, parts):
         return Why.BLOCKS
+    if holds_side(plan, known.unified(plan.ops).defs):
+        return Why.SIDE
     rules = {Why.BATCHED: _batches, Why.CROWDED: _crowds, Why.REPEATED: _repeats, Why.NESTED: _slows}
     found, defs = next((why for why, rule in rules.items() if rule(plan, known)), None), known.unified(plan.ops).defs
     across = Why.SECTORS if steps_across(defs, plan) else None
@@ -241,7 +259,7 @@ def _join_siblings(
         refused.add(merged)
         if any(dot_of(defs[o]) for o in merged) or _merge_fault(known, groups, merged, fallbacks) is not None:
             continue
-        if _alone(first, fallbacks) or _alone(second, fallbacks):
+        if _alone(known, first, fallbacks) or _alone(known, second, fallbacks):
             continue
         plan = known.plan(merged, fallbacks)
         if plan is None or _joins_chunks(plan, known) or turns_rows(known.unified(merged).defs, plan):

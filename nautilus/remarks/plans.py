@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nautilus.core.expr.nodes import Load, walk
-from nautilus.core.fallbacks import PLAIN, SMALLER, UNFUSED
+from nautilus.core.fallbacks import EPILOGUES, PLAIN, SMALLER, UNFUSED
 from nautilus.cost.roofline import UNITS, binding_unit, roofline
 from nautilus.passes.recurrences import has_recurrences
 from nautilus.remarks.remark import Facts, Kind, Remark
@@ -20,6 +20,7 @@ LEAST = 20e-6  # seconds of a prediction that launches and the first loads do no
 
 _PLANS = {
     SMALLER: "smaller tiles",
+    EPILOGUES: "its products apart from each other and from other reductions",
     UNFUSED: "each of its definitions in a kernel of its own",
     PLAIN: "one thread for each element, without matrix units and shared memory",
 }
@@ -41,7 +42,7 @@ def _fallbacks(facts: Facts) -> Iterator[Remark]:
         seen.add(line)  # the parts of a definition fail for one reason
         message = f"the kernel of {kernel} has a conservative plan, {_PLANS[step]}, because {failed[-1].reason}"
         hint = "'nautilusc tune' searches for a better schedule on a GPU"
-        yield Remark(Kind.FALLBACK, message, facts.span(kernel), hint if step >= UNFUSED else None)
+        yield Remark(Kind.FALLBACK, message, facts.span(kernel), hint if step >= EPILOGUES else None)
 
 
 def _floor(facts: Facts) -> Iterator[Remark]:

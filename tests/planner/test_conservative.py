@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from nautilus.core.fallbacks import NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, Fallbacks
+from nautilus.core.fallbacks import EPILOGUES, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, Fallbacks
 from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.planner.conservative import THREADS, footprint, plain, smaller
@@ -66,6 +66,22 @@ def test_a_failed_kernel_is_unfused() -> None:
     _, fused = planned(CHAIN)
     _, apart = planned(CHAIN, Fallbacks.of({"O": UNFUSED}))
     assert len(apart) > len(fused) and apart[-1].ops == ("O",)
+
+
+def test_a_product_keeps_its_epilogue_where_the_kernel_of_more_failed() -> None:
+    text = """
+        dim M = 256, N = 4096, D = 128
+        input Q: f16[M, D], X: f16[N, D]
+        output S: f16[M, N]
+        r[j] = sum[d](X[j, d] ** 2)
+        S[i, j] = sum[d](Q[i, d] * X[j, d]) * r[j]
+    """
+    groups = [
+        [k.ops for k in planned(text, Fallbacks.of({"S": step}), "sm_90a")[1]] for step in (0, EPILOGUES, UNFUSED)
+    ]
+    assert groups == [[("r", "S_sum", "S")], [("r",), ("S_sum", "S")], [("r",), ("S_sum",), ("S",)]]
+    (first,) = planned(text.replace(" * r[j]", " * 2"), arch="sm_90a")[1][-1:]
+    assert planned(text, Fallbacks.of({"S": EPILOGUES}), "sm_90a")[1][-1].mapping == first.mapping
 
 
 def test_a_plain_kernel_has_a_thread_for_each_element_and_serial_loops() -> None:

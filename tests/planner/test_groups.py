@@ -89,6 +89,21 @@ def test_a_block_has_one_matrix_of_each_product() -> None:
     assert unfused(program)["T"].why is Why.BATCHED
 
 
+def test_a_block_has_no_whole_side_for_what_lacks_it() -> None:
+    """The norms of the keys of few queries, and a product beside another one whose columns it lacks."""
+    text = "dim H = 8, M = 128, D = 32\ninput Q: f16[H, M, D], K: f16[H, M, D], V: f16[H, M, D]\n"
+    text += "output O: f16[H, M, D]\nr[h, j] = sum[d](K[h, j, d] ** 2)\n"
+    text += "S[h, i, j] = sum[d](Q[h, i, d] * K[h, j, d])\n"
+    program = lower(load_text(text + "O[h, i, d] = sum[j](max(S[h, i, j] * r[h, j], 0) * V[h, j, d])\n"))
+    last = default_schedule(program).kernels[-1]
+    assert next(a for a in last.axes if a.name == "i").role == "grid" and unfused(program)["r"].why is Why.SIDE
+
+    text = "dim B = 4, M = 128, L = 48, D = 256\ninput A: bf16[B, M, L, D], C: bf16[B, M, D], W: bf16[L, D]\n"
+    text += "output Y: bf16[B, M, M, L]\n"
+    text += "Y[b, i, j, l] = sum[q](A[b, i, l, q] * C[b, j, q]) + sum[p](W[l, p] * C[b, i, p])\n"
+    assert ("Y_sum", "Y") in [k.ops for k in default_schedule(lower(load_text(text))).kernels]
+
+
 def test_a_sum_over_batches_is_not_in_the_kernel_of_their_products() -> None:
     """Attention with the mean of its weights over heads: a block would hold the matrices of all heads."""
     text = "dim H = 8, M = 256, D = 64\ninput Q: f16[H, M, D], K: f16[H, M, D], V: f16[H, M, D]\n"

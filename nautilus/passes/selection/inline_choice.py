@@ -8,9 +8,10 @@ elements; in any type, and with :data:`~nautilus.scalar.passes.operands.store_op
 terms, where it computes with gathered rows, such as the corners of a bilinear sample: a kernel of its own reads long
 parts of rows, and the fragments of an MMA 4 bytes of each.  What ends a chain of reductions, as the result of attention
 that a product projects, is a candidate in every type and before every product: where the reader computes it, the
-reductions that it reads have no kernel in common.  All
-candidates of a program are stored together, since a product reaches the faster engine only if both of
-its operands are tensors; then each alone, if together they are not faster.
+reductions that it reads have no kernel in common.  So is a factor that rounds the result of a product, times
+constants, to 16 bits: where no kernel has both products, the result is in memory anyway, in f32 if the reader rounds
+it.  All candidates of a program are stored together, since a product reaches the faster engine only if both of its
+operands are tensors; then each alone, if together they are not faster.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.nodes import Expr, Load, Op, free_vars, loads, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, walk
 from nautilus.core.expr.products import strip_conversions
 from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SCALAR
@@ -85,12 +86,13 @@ def _stored(
     e: Expr, defs: Mapping[str, Def], inline: tuple[str, ...], terms: int, ends: frozenset[str]
 ) -> Iterator[str]:
     """The candidates that a factor of a product of ``terms`` terms reads, nearest first; ``ends``: those of chains."""
+    whole = isinstance(strip_conversions(e), Load)  # the factor is an element as it is
     for ld in (n for n in walk(e) if isinstance(n, Load) and n.buffer in inline):
         d = defs[ld.buffer]
         elements = prod(size(a) or 1 for a in d.par)
         often = d.buffer.dtype.bytes <= 2 and terms >= AGAIN * elements
         again = _computes(d, defs) and (often or (_gathers(d, defs) and terms >= AGAIN_APART * elements))
-        if d.buffer.dtype.is_float and (again or d.name in ends):
+        if d.buffer.dtype.is_float and (again or d.name in ends or (whole and _rounds_product(d, defs))):
             yield d.name
         else:
             yield from _stored(d.value, defs, inline, terms, ends)
@@ -125,6 +127,16 @@ def _computes(d: Def, defs: Mapping[str, Def]) -> bool:
     value = strip_conversions(d.value)
     made = defs.get(value.buffer) if isinstance(value, Load) else None
     return isinstance(value, Op) or (made is not None and made.is_reduction)
+
+
+def _rounds_product(d: Def, defs: Mapping[str, Def]) -> bool:
+    """Whether ``d`` rounds the result of a product, times constants, to at most 16 bits."""
+    value = strip_conversions(d.value)
+    while isinstance(value, Op) and value.op in ("mul", "div") and any(isinstance(e, Const) for e in value.args):
+        value = strip_conversions(next((e for e in value.args if not isinstance(e, Const)), value.args[0]))
+    if not isinstance(value, Load) or value.index != tuple(Var(a.name) for a in d.par):
+        return False
+    return d.buffer.dtype.bytes <= 2 and value.buffer in defs and bool(_factors(defs[value.buffer]))
 
 
 def _ends(defs: Mapping[str, Def], inline: tuple[str, ...]) -> frozenset[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, SMALLER, UNFUSED, Fallbacks
+from nautilus.core.fallbacks import EPILOGUES, LIGHTER, NO_FALLBACKS, SMALLER, Fallbacks
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity, first_equal
 from nautilus.core.schedule import Schedule
@@ -159,6 +159,6 @@ def _smaller(fallbacks: Fallbacks) -> list[str]:
 
 
 def _apart(fallbacks: Fallbacks, names: list[str]) -> Fallbacks:
-    steps = {**dict(fallbacks.taken), **dict.fromkeys(names, UNFUSED)}
+    steps = {**dict(fallbacks.taken), **dict.fromkeys(names, EPILOGUES)}
     excesses = {k: x for k, x in fallbacks.excesses if k not in names}
     return replace(Fallbacks.of(steps, excesses, fallbacks.spilling), failures=fallbacks.failures)

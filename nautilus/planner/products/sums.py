@@ -72,15 +72,14 @@ def is_read_across(defs: Mapping[str, Def], d: Def, reader: Def) -> bool:
 def are_small_sums(defs: Mapping[str, Def], product: str, reader: str, group: Collection[str]) -> bool:
     """Whether all of ``group`` but the elementwise ``reader`` are sums with few results beside those of ``product``.
 
-    Such as the sums of rows that zero points scale: they are read once more where they are kernels of their own, and
-    ``product`` is not stored where the reader is in its kernel.
+    Such as the sums of rows that zero points scale, or a product that lacks an axis: they are read once more where they
+    are kernels of their own, and ``product`` is not stored where the reader is in its kernel.
     """
     if dot_of(defs[product]) is None or defs[reader].is_reduction or len(group) < 2:
         return False
     results = prod(size(a) or SHORT for a in defs[product].par)
     return all(
-        x == reader
-        or (d.is_reduction and dot_of(d) is None and FEWER * prod(size(a) or SHORT for a in d.par) <= results)
+        x == reader or (d.is_reduction and FEWER * prod(size(a) or SHORT for a in d.par) <= results)
         for x, d in ((x, defs[x]) for x in group)
     )
 

@@ -10,16 +10,23 @@ distances of 256 x 256 x 1024 in 16 chunks are predicted at 15 us, with a block 
 Where no operand has both an axis of the results and that of the terms, as in ``sum[k](i32(x[n] > bound[k]))``, all
 results have the same terms: a thread has results of its own and no other thread has terms of them.  A block has a
 row of :data:`RESULTS` results and a loop over the terms.
+
+Where other reductions combine the columns, as the nearest of many points does, a block has rows, a loop over columns in
+steps of :data:`WIDE`, and a loop over the terms inside of it, so that no pair is stored: the nearest of 16384 points to
+each of 2048 in 64 dimensions is predicted at 425 us, with a block for each row at 826 us.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Collection, Mapping, Sequence
+from math import gcd, prod
 
 from nautilus.core.expr.nodes import Expr, Load, Var, children, free_vars, loads
+from nautilus.core.schedule import AxisPlan, WarpPlan
 from nautilus.core.tiles import ceil_pow2, floor_pow2
+from nautilus.planner.draft import Draft
 from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import GRID, LOOP
 
 WIDE, SIDE = 64, 32  # rows and columns of results of a block: 32 results of each thread, or 8
 BLOCKS = 128  # blocks with which most multiprocessors have one
@@ -44,6 +51,30 @@ def pair_of(defs: Sequence[Def], grid: Mapping[str, int], extents: Mapping[str, 
         rows = [x for x in columns if x != column and _apart(operands, x, column)]
         if rows and extents[terms] >= LEAST:
             return max(rows, key=lambda x: grid[x]), column, terms
+    return None
+
+
+def reduced_pair(
+    defs: Sequence[Def], results: Mapping[str, int], grid: Collection[str], extents: Mapping[str, int]
+) -> tuple[str, str, str] | None:  # fmt: skip
+    """The axes of rows, columns and terms of pairs whose columns all other reductions of ``defs`` combine, or None.
+
+    Such as the nearest of many points.  ``results``, ``extents``: as ``grid``, ``extents`` of :func:`pair_of`;
+    ``grid``: also the axes that number chunks.
+    """
+    found = {d.name: d for d in defs if d.is_reduction}
+    inner = [d for d in found.values() if len(d.red) == 1 and all(a.name not in grid for a in d.red)]
+    for d in inner:
+        others = [o for o in found.values() if o is not d]
+        columns = {a.name for o in others for a in o.red}
+        terms = d.red[0].name
+        if len(columns) != 1 or terms in columns or extents[terms] < LEAST:
+            continue
+        (column,) = columns
+        operands = [names for ld in loads(d.value) if terms in (names := free_vars(ld))]
+        rows = [a.name for a in d.par if results.get(a.name, 0) >= LEAST and _apart(operands, a.name, column)]
+        if rows and all(a.name in (column, *grid) for a in d.par) and extents[column] >= WIDE:
+            return max(rows, key=lambda x: results[x]), column, terms
     return None
 
 
@@ -88,6 +119,27 @@ def block(grid: Mapping[str, int], row: str, column: str, side: int) -> dict[str
         tiles[x] = min(room, floor_pow2(grid[x]))
         room //= tiles[x]
     return tiles
+
+
+def pair_roles(g: Draft, grid: list[str], rest: list[str], row: str, column: str, terms: str) -> tuple[int, int]:
+    """Roles of a reduction over pairs, and its warps."""
+    side, step, warps = square(prod(g.extent(x) for x in grid))
+    g.loop = terms
+    loops = {x: AxisPlan(x, LOOP, step if x == terms else 1) for x in rest}
+    tiles = block({x: g.extent(x) for x in grid if not g.cut_by(x)}, row, column, side)
+    g.roles |= loops | {x: AxisPlan(x, GRID, tiles.get(x, 1)) for x in grid}
+    return warps
+
+
+def reduced_pair_roles(g: Draft, grid: list[str], row: str, column: str, terms: str) -> WarpPlan:
+    """Roles and warps of a loop over the columns of pairs that other reductions combine."""
+    side, step, warps = square(prod(g.extent(x) for x in grid) * WIDE)
+    cut = next((c for x in grid if (c := g.cut_by(x)) is not None and c.axis == column), None)
+    wide = WIDE if cut is None else cut.tile or gcd(cut.size or WIDE, WIDE)
+    g.loop = column
+    g.roles |= {column: AxisPlan(column, LOOP, wide), terms: AxisPlan(terms, LOOP, step)}
+    g.roles |= {x: AxisPlan(x, GRID, side if x == row else 1) for x in grid}
+    return WarpPlan(warps=warps, stages=1, epilogue="direct")
 
 
 def _apart(operands: Sequence[frozenset[str]], row: str, column: str) -> bool:

@@ -31,6 +31,13 @@ output Y: bf16[M, D]
 H{type}[i, f] = silu(sum[k](X[i, k] * Wg[f, k])) * sum[k](X[i, k] * Wu[f, k])
 Y[i, j] = sum[f](H[i, f] * Wd[j, f])
 """
+PAIRS = """
+dim M = 256, C = 32, S = 512, Z = 128
+input A: bf16[S, M, C], W: bf16[C, C, Z]
+output Y: bf16[M, M, Z]
+T: bf16[i, j, c, d: C] = mean[s](A[s, i, c] * A[s, j, d])
+Y[i, j, z] = sum[c, d](T[i, j, c, d] * W[c, d, z])
+"""
 ATTENTION = """
 dim M = 1024, N = 1024, D = 64
 input Q: bf16[M, D]
@@ -144,6 +151,8 @@ def request(text: str, schedule: Schedule | None = None) -> Request:
         (WINDOWS.replace("X[b, t, c] * sigmoid(X[b, t, c + C])", "2 * X[b, t, c]"), ()),
         (SAMPLED.replace("O = 128", "O = 64"), ()),
         (SAMPLED.replace("at[p, k]", "p // 8"), ()),
+        (PAIRS, ("T",)),
+        (PAIRS.replace("T: bf16", "T"), ()),
     ],
 )
 def test_candidates_are_small_computed_and_read_often(text: str, expected: tuple[str, ...]) -> None:

@@ -32,6 +32,12 @@ def test_many_results_have_wide_squares() -> None:
     assert roles(text) == {"i": ("grid", 64), "j": ("grid", 64), "k": ("loop", 4)}
 
 
+def test_a_loop_over_the_columns_of_pairs_has_squares() -> None:
+    text = "input A: f32[16384, K], C: f32[8192, K]\noutput Y: f32[16384]\n"
+    text += "D[i, j] = sum[k](abs(A[i, k] - C[j, k]))\nY[i] = min[j](D[i, j])\n"
+    assert roles(text) == {"i": ("grid", 64), "j": ("loop", 64), "k": ("loop", 4)}
+
+
 def test_short_rows_and_columns_are_several_squares_of_a_block() -> None:
     text = "input A: f32[512, 8, 16, K], C: f32[512, 8, 16, K]\noutput Y: f32[512, 8, 16, 16]\n"
     text += "Y[b, c, i, j] = sum[k](abs(A[b, c, i, k] - C[b, c, j, k]))\n"

@@ -49,12 +49,20 @@ class Ordered:
 
 
 def product(operands: Sequence[Operand], dtype: DType) -> Expr:
-    """The product of ``operands``; 1 for none."""
-    up = [o.value for o in operands if not o.inverse]
+    """The product of ``operands``; 1 for none.
+
+    A divisor divides the first factor that has all of its axes, so that each side of a matrix product is one factor.
+    """
+    up, rest = [o.value for o in operands if not o.inverse], list[Expr]()
+    for o in (o.value for o in operands if o.inverse):
+        n = next((n for n, e in enumerate(up) if free_vars(o) <= free_vars(e)), None)
+        if n is None:
+            rest.append(o)
+        else:
+            up[n] = Op("div", (up[n], o), dtype)
     total = product_of(up) if up else number(1, dtype)
-    for o in operands:
-        if o.inverse:
-            total = Op("div", (total, o.value), dtype)
+    for o in rest:
+        total = Op("div", (total, o), dtype)
     return total
 
 
