@@ -26,6 +26,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what NVRTC makes of a text; the first process of a run deletes what no run uses any more."""
+    from nautilus.runtime import nvrtc
+    from tests.kept import delete_unused, of_nvrtc
+
+    nvrtc._run = of_nvrtc(nvrtc._run)  # type: ignore[assignment]
+    if not hasattr(config, "workerinput"):
+        delete_unused()
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Files of IR text inside a folder ``passes`` or ``printed`` hold tests; see :mod:`tests.ir_files`."""
     if file_path.suffix not in (".scalar", ".vr", ".ma") or not {"passes", "printed"} & {*file_path.parts}:

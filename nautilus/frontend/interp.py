@@ -25,6 +25,7 @@ from nautilus.core.errors import InputError
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute
 from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.expr.products import MOST_FACTORS, factors
+from nautilus.core.functions.arrays import every
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.numerics import Array, eval_op, integer_product, reduce_array, round_to, working
 from nautilus.core.records import dataclass
@@ -455,7 +456,7 @@ def product_factors(e: Reduce) -> list[Expr] | None:
 
 def finite(v: Value) -> bool:
     """Whether no element is inf or NaN."""
-    return v.array.dtype.kind != "f" or bool(np.isfinite(v.array).all())
+    return v.array.dtype.kind != "f" or every(np.isfinite(v.array))
 
 
 def arrange(v: Value, batch: list[str], first: list[str], second: list[str]) -> Array:

@@ -82,7 +82,8 @@ def index(run: BlockRun, ctx: Context, op: IndexOp) -> None:
     """Evaluate an expression of positions and variables."""
     layout = run.machine.layout(op.result.layout)
     value = run.scope(ctx, layout, op.result.type.names).eval(op.expr)
-    shaped = np.broadcast_to(value, run.shape(ctx, layout))
+    shape = run.shape(ctx, layout)
+    shaped = value if value.shape == shape else np.broadcast_to(value, shape)
     run.put(ctx, op.result, round_registers(shaped, op.result.type.dtype))
 
 
@@ -264,7 +265,9 @@ def _access(
 ) -> tuple[Ints, Array | None]:
     """Element numbers and mask [warps, lanes, registers] of a global access in ``layout`` over the axes ``names``."""
     shape, scope = run.shape(ctx, layout), run.scope(ctx, layout, names)
-    mask = None if op.mask is None else np.broadcast_to(scope.eval(op.mask), shape)
+    mask = None if op.mask is None else scope.eval(op.mask)
+    if mask is not None and mask.shape != shape:
+        mask = np.broadcast_to(mask, shape)
     places = tuple(scope.eval(i) for i in op.index)
     return run.machine.memory.place(op.buffer, places, mask, shape), mask
 
