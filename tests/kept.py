@@ -1,8 +1,8 @@
 """Results of external compilers, kept by the content of what they compile, in the folder for temporary files.
 
-NVRTC and the host's C++ compiler take a fifth of the time of all tests, and from one run of the tests to the next few
-texts change.  A result depends on nothing but what its key names: the text, the options, and the compiler itself.
-Failures are not kept.  ``NAUTILUS_KEPT=0`` keeps nothing.
+NVRTC, nvcc and the host's C++ compiler take a fifth of the time of all tests, and few texts change from one run of the
+tests to the next.  A result depends on what its key names and on nothing else: the text, the options, and the compiler.
+What a compiler refuses is not kept.  ``NAUTILUS_KEPT=0`` keeps nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def of_nvrtc(run: Callable[..., tuple[bytes, str]]) -> Callable[..., tuple[bytes
             data, log = run(nvrtc, *of)
             return json.dumps(log).encode() + b"\n" + data
 
-        log, _, data = kept((*of, nvrtc.version(), *identity(Path(nvrtc._library._name))), make).partition(b"\n")
+        log, _, data = kept((*of, nvrtc.version(), *identity(nvrtc._library._name)), make).partition(b"\n")
         return data, json.loads(log)
 
     return call
@@ -73,7 +73,7 @@ def delete_unused() -> None:
                 path.unlink()
 
 
-def identity(program: Path) -> tuple[str, int, int]:
-    """What tells one version of a compiler from another one."""
-    status = program.stat()
-    return str(program), status.st_size, status.st_mtime_ns
+def identity(program: str) -> tuple[str, int]:
+    """What tells one version of a compiler from another one, on every machine."""
+    path = Path(program).resolve()
+    return path.name, path.stat().st_size

@@ -46,7 +46,7 @@ def nvcc(text: str, folder: Path, arch: str = "sm_80") -> None:
         assert done.returncode == 0, done.stderr
         return b""
 
-    kept((text, *command[1:-3], *identity(Path(NVCC).resolve())), make)
+    kept((text, *command[1:-3], *identity(NVCC)), make)
 
 
 @pytest.mark.slow

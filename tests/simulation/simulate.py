@@ -83,7 +83,7 @@ def build(text: str, module: MemModule, given: InputSet, folder: Path, *, planne
         return target.read_bytes()
 
     assert COMPILER is not None
-    target.write_bytes(kept((source.read_text(), machine.name, *identity(Path(COMPILER).resolve())), make))
+    target.write_bytes(kept((source.read_text(), machine.name, *identity(COMPILER)), make))
     target.chmod(0o755)
     return Program(target, module)
 
