@@ -29,7 +29,7 @@ from nautilus.ma_tile.interp.state.values import (
     decode,
     encode,
     register_type,
-    round_registers,
+    round_quietly,
     spread,
 )
 from nautilus.ma_tile.ir.layout import FragLayout, Ints, same_threads, slice_registers
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 def const(run: BlockRun, ctx: Context, op: ConstOp) -> None:
     """Set every register to the value."""
-    run.put(ctx, op.result, round_registers(np.asarray([[[op.value]]]), op.result.type.dtype))
+    run.put(ctx, op.result, round_quietly(np.asarray([[[op.value]]]), op.result.type.dtype))
 
 
 def param(run: BlockRun, ctx: Context, op: ParamOp) -> None:
@@ -75,7 +75,7 @@ def param(run: BlockRun, ctx: Context, op: ParamOp) -> None:
     if op.param not in run.machine.params:
         raise Fault("undefined-variable", f"no value for scalar {op.param}")
     value = np.asarray([[[run.machine.params[op.param]]]])
-    run.put(ctx, op.result, round_registers(value, op.result.type.dtype))
+    run.put(ctx, op.result, round_quietly(value, op.result.type.dtype))
 
 
 def index(run: BlockRun, ctx: Context, op: IndexOp) -> None:
@@ -84,7 +84,7 @@ def index(run: BlockRun, ctx: Context, op: IndexOp) -> None:
     value = run.scope(ctx, layout, op.result.type.names).eval(op.expr)
     shape = run.shape(ctx, layout)
     shaped = value if value.shape == shape else np.broadcast_to(value, shape)
-    run.put(ctx, op.result, round_registers(shaped, op.result.type.dtype))
+    run.put(ctx, op.result, round_quietly(shaped, op.result.type.dtype))
 
 
 def map_op(run: BlockRun, ctx: Context, op: MapOp) -> None:
@@ -298,7 +298,7 @@ def st_global(run: BlockRun, ctx: Context, op: GlobalStore) -> None:
         first = np.broadcast_to(layout.first_holders, shape)
         memory.combine(op.buffer, place, value, first if mask is None else first & mask, op.combiner)
         return
-    memory.store(op.buffer, place, round_registers(value, dtype), mask, _block_threads(run, ctx))
+    memory.store(op.buffer, place, round_quietly(value, dtype), mask, _block_threads(run, ctx))
 
 
 def _registers(run: BlockRun, ctx: Context, frag: Frag, shape: tuple[int, ...]) -> Array:
@@ -377,7 +377,7 @@ def ld_shared(run: BlockRun, ctx: Context, op: SharedLoad) -> None:
 def st_shared(run: BlockRun, ctx: Context, op: SharedStore) -> None:
     """Store registers to shared memory, rounded to the type of the buffer."""
     layout, dtype = run.machine.layout(op.value.layout), run.machine.smem(op.slot.buffer).dtype
-    value = round_registers(_registers(run, ctx, op.value, run.shape(ctx, layout)), dtype)
+    value = round_quietly(_registers(run, ctx, op.value, run.shape(ctx, layout)), dtype)
     address = _shared_access(run, ctx, op, op.slot, layout, op.value.type.names, op.vec, op.start)
     if op.block is not None:
         address = address + run.cluster.reach(ctx.actor, op.block)

@@ -98,13 +98,18 @@ class GlobalMemory:
         if len(index) != len(extents):
             raise Fault("out-of-bounds", f"{name} has {len(extents)} dimensions, not {len(index)}")
         linear: Array = np.zeros((), np.int64)
+        fixed = 0  # what the indices that are the same for all threads add
         for axis, (i, extent) in enumerate(zip(index, extents, strict=True)):
+            if i.ndim == 0 and 0 <= (one := int(i)) < extent:
+                fixed += one * self.strides[name][axis]
+                continue
             bad = np.asarray(i, np.int64).view(np.uint64) >= extent  # negative indices are large numbers there
             if some(bad) and (mask is None or some(bad := bad & mask)):
                 worst = int(np.broadcast_to(i, np.shape(bad))[bad].flat[0])
                 where = f"index {worst} is outside dimension {axis} of {name}, which has {extent}"
                 raise Fault("global-out-of-bounds", where)
             linear = linear + i * self.strides[name][axis]
+        linear = linear + fixed
         if mask is not None:
             linear = np.where(mask, linear, 0)
         return linear if linear.shape == shape else np.broadcast_to(linear, shape)
@@ -209,16 +214,16 @@ def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: s
     if place.shape[-1] % vec:
         raise Fault("non-contiguous-vector", f"{place.shape[-1]} registers are no multiple of {vec}")
     v = place.reshape(*place.shape[:-1], -1, vec)
-    live = np.ones(v.shape, np.bool_)
+    gap, odd = v != v[..., :1] + np.arange(vec) // repeat, v[..., 0] % count != 0
     if mask is not None:
         live = np.broadcast_to(mask, place.shape).reshape(v.shape)
         if some(live != live[..., :1]):
             raise Fault("mask-not-uniform", f"the mask of a vector of {what} differs between its elements")
-    gap = (v != v[..., :1] + np.arange(vec) // repeat) & live
+        gap, odd = gap & live, odd & live[..., 0]
     if some(gap):
         text = f"the elements of a vector of {what} are no neighbours in memory"
         raise Fault("non-contiguous-vector", text)
-    if some((v[..., 0] % count != 0) & live[..., 0]):
+    if some(odd):
         raise Fault("misaligned", f"a vector of {what} does not start at a multiple of {count * width} bytes")
 
 
