@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Keep what NVRTC makes of a text; the first process of a run deletes what no run uses any more."""
     from nautilus.runtime import nvrtc
-    from tests.kept import delete_unused, of_nvrtc
+    from tests.runtime.kept import delete_unused, of_nvrtc
 
     nvrtc._run = of_nvrtc(nvrtc._run)  # type: ignore[assignment]
     if not hasattr(config, "workerinput"):

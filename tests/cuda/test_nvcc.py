@@ -11,7 +11,7 @@ import pytest
 from nautilus.cuda.emit import emit_module
 from nautilus.driver import Request, compile_file
 from tests.ir_files import cases_in, output_of
-from tests.kept import identity, kept
+from tests.runtime.kept import identity, kept
 from tests.shipped import ROOT
 
 NVCC = shutil.which("nvcc")

@@ -30,7 +30,7 @@ from nautilus.cuda.host.workspace import buffer_bytes, workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.runtime.capacity import at_capacity, at_sizes
-from tests.kept import identity, kept
+from tests.runtime.kept import identity, kept
 from tests.simulation.translate import translate
 
 MACHINE = Path(__file__).parent / "machine"
