@@ -19,11 +19,21 @@ HERE = Path(__file__).parent
 os.environ["NAUTILUS_CACHE"] = "0"
 os.environ["NAUTILUS_DB"] = str(HERE / "no" / "database.jsonl")
 
-gc.set_threshold(500_000, 20)  # as the command line has it: IRs have no cycles, and collections visit what tests keep
+gc.set_threshold(2_000_000, 20)  # more than the command line has: IRs have no cycles, and tests keep a lot
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what NVRTC makes of a text; the first process of a run deletes what no run uses any more."""
+    from nautilus.runtime import nvrtc
+    from tests.runtime.kept import delete_unused, of_nvrtc
+
+    nvrtc._run = of_nvrtc(nvrtc._run)  # type: ignore[assignment]
+    if not hasattr(config, "workerinput"):
+        delete_unused()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -24,12 +24,12 @@ class TileType:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the axes."""
-        return tuple(a.name for a in self.axes)
+        return tuple([a.name for a in self.axes])
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the axes."""
-        return tuple(a.size for a in self.axes)
+        return tuple([a.size for a in self.axes])
 
 
 def ceil_pow2(n: int) -> int:

@@ -24,7 +24,8 @@ import numpy as np
 from nautilus.core.errors import InputError
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute
 from nautilus.core.expr.nodes import identity as identity_of
-from nautilus.core.expr.products import factors
+from nautilus.core.expr.products import MOST_FACTORS, factors
+from nautilus.core.functions.arrays import every
 from nautilus.core.index.sizes import MAX_DIM, Extent
 from nautilus.core.numerics import Array, eval_op, integer_product, reduce_array, round_to, working
 from nautilus.core.records import dataclass
@@ -442,16 +443,19 @@ def _clipped(position: Array, size: int) -> Array:
 
 @by_identity(1 << 8)
 def product_factors(e: Reduce) -> list[Expr] | None:
-    """The factors of an unconditional sum of products with at least two factors; else None."""
+    """The factors of an unconditional sum of products with at least two factors; else None.
+
+    None too for a product of many factors, which may be a few values, squared again and again, that are computed once.
+    """
     if e.op != "sum" or e.cond is not None:
         return None
     out = factors(e.body)
-    return out if len(out) > 1 and all(free_vars(f) for f in out) else None
+    return out if 1 < len(out) <= MOST_FACTORS and all(free_vars(f) for f in out) else None
 
 
 def finite(v: Value) -> bool:
     """Whether no element is inf or NaN."""
-    return v.array.dtype.kind != "f" or bool(np.isfinite(v.array).all())
+    return v.array.dtype.kind != "f" or every(np.isfinite(v.array))
 
 
 def arrange(v: Value, batch: list[str], first: list[str], second: list[str]) -> Array:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, children
+from nautilus.core.index.strides import row_major
 from nautilus.core.numerics import Array, eval_op, round_to
 from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
@@ -121,15 +122,26 @@ class _Visit:
 
     def note(self, e: Load, where: Value) -> None:
         index = [self.run.value(i) for i in e.index]
-        names = union((*index, where), self.run.order)
+        names, sizes = union(index, self.run.order), self.read[e.buffer].shape
         shape = tuple(len(self.run.ranges[n]) for n in names)
-        holds = np.broadcast_to(line_up(where, names), shape)
-        places = [np.broadcast_to(line_up(v, names), shape) for v in index]
-        sizes = self.read[e.buffer].shape
-        if any(np.any(holds & ((x < 0) | (x >= size))) for x, size in zip(places, sizes, strict=True)):
-            self.outside.add(e.buffer)
+        if not all(len(self.run.ranges[n]) for n in (*names, *where.names)):
+            return
+        places = [line_up(v, names) for v in index]
+        holds, fails = (
+            np.broadcast_to(self.somewhere(x, where.names, names), shape) for x in (where.array, ~where.array)
+        )
+        for x, size in zip(places, sizes, strict=True):
+            beyond = (x < 0) | (x >= size)
+            if np.any(beyond) and np.any(beyond & holds):
+                self.outside.add(e.buffer)
         if 0 in sizes:
             return
-        at = tuple(np.clip(x, 0, size - 1) for x, size in zip(places, sizes, strict=True))
-        self.read[e.buffer][tuple(i[holds] for i in at)] = True
-        self.skipped[e.buffer][tuple(i[~holds] for i in at)] = True
+        inside = (np.clip(x, 0, size - 1) * step for x, size, step in zip(places, sizes, row_major(sizes), strict=True))
+        at = np.broadcast_to(sum(inside, np.zeros((), np.int64)), shape)
+        for found, there in ((self.read, holds), (self.skipped, fails)):
+            found[e.buffer].reshape(-1)[at[there]] = True
+
+    def somewhere(self, x: Array, own: tuple[str, ...], names: tuple[str, ...]) -> Array:
+        """Whether ``x`` over the variables ``own`` holds somewhere at each point of ``names``, lined up with these."""
+        gone = tuple(n for n, name in enumerate(own) if name not in names)
+        return line_up(Value(np.asarray(x.any(axis=gone)), tuple(n for n in own if n in names)), names)

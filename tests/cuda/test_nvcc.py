@@ -11,6 +11,7 @@ import pytest
 from nautilus.cuda.emit import emit_module
 from nautilus.driver import Request, compile_file
 from tests.ir_files import cases_in, output_of
+from tests.runtime.kept import identity, kept
 from tests.shipped import ROOT
 
 NVCC = shutil.which("nvcc")
@@ -39,8 +40,13 @@ def nvcc(text: str, folder: Path, arch: str = "sm_80") -> None:
     source.write_text(text)
     target = f"-gencode=arch={arch.replace('sm', 'compute')},code={arch}"
     command = [NVCC, target, "-std=c++17", "-Werror", "all-warnings", "-c", str(source), "-o", f"{source}.o"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+
+    def make() -> bytes:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return b""
+
+    kept((text, *command[1:-3], *identity(NVCC)), make)
 
 
 @pytest.mark.slow

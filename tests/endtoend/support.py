@@ -13,7 +13,9 @@ import numpy as np
 
 from nautilus.check import compare
 from nautilus.check.bound.bound import Bound
+from nautilus.check.bound.errors import roundings
 from nautilus.check.bound.stated import stated
+from nautilus.check.bound.store import last_unit
 from nautilus.check.compare import norm
 from nautilus.check.inputs import InputSet, generate
 from nautilus.check.levels import Level, Trace, run
@@ -85,13 +87,20 @@ _Limits = Mapping[str, tuple[Bound, float, Array | None]]
 
 
 def _limits(program: Compiled, given: InputSet, want: Mapping[str, Array]) -> tuple[Callable[[], _Limits], ...]:
-    """For each output its bound, the allowed error and that of each element: of a result without error, the stated one,
-    and the effect of the roundings on these inputs.  Each takes longer to find than the one before it, and than all
-    levels take to run."""
+    """For each output its bound, the allowed error and that of each element: of a result without error, of one whose
+    last operation is rounded, the stated one, and the effect of the roundings on these inputs.  Each takes longer to
+    find than the one before it, and the last two take longer than all levels take to run."""
+    spec = program.spec
+
+    def last() -> _Limits:
+        """A rounding of the result, which the two limits after this one allow too."""
+        rounds = roundings(spec, program.precision).computed
+        sizes = {t.name: last_unit(spec, t) if t.dtype.is_float and t.name in rounds else 0.0 for t in spec.outputs}
+        return {n: (Bound(x), x * norm(want[n]), None) for n, x in sizes.items()}
 
     @cache
     def bounds() -> Mapping[str, Bound]:
-        return stated(program.spec, program.precision, program.schedule)
+        return stated(spec, program.precision, program.schedule)
 
     @cache
     def effects() -> _Limits:
@@ -104,6 +113,7 @@ def _limits(program: Compiled, given: InputSet, want: Mapping[str, Array]) -> tu
 
     return (
         lambda: dict.fromkeys(want, (Bound(0.0), 0.0, None)),
+        last,
         figures,
         effects,
     )

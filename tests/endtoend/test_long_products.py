@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nautilus.core.expr.nodes import Reduce
 from nautilus.driver import Request, compile_file
+from nautilus.frontend.interp import product_factors
+from nautilus.frontend.semantics.check import load_text
 from nautilus.ma_tile.text.printer import format as ma_format
 
 SPEC = """
@@ -20,6 +23,14 @@ def test_nested_squares(tmp_path: Path) -> None:
     path = tmp_path / "squares.naut"
     path.write_text(SPEC)
     assert "__global__" in compile_file(Request(path, "sm_80")).cuda
+
+
+def test_a_product_of_many_factors_is_no_sum_of_two_for_the_interpreter() -> None:
+    """It computes shared factors once; the list of all of them has thousands, each evaluated and compared."""
+    (squares,) = load_text(SPEC).definitions
+    (two,) = load_text(f"{SPEC.partition('Y[i]')[0]}Y[i] = sum[j](X[i, j] * X[i, j])\n").definitions
+    assert isinstance(squares.expr, Reduce) and product_factors(squares.expr) is None
+    assert isinstance(two.expr, Reduce) and len(product_factors(two.expr) or ()) == 2
 
 
 DEPTH = 26

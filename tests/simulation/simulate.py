@@ -30,6 +30,7 @@ from nautilus.cuda.host.workspace import buffer_bytes, workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.runtime.capacity import at_capacity, at_sizes
+from tests.runtime.kept import identity, kept
 from tests.simulation.translate import translate
 
 MACHINE = Path(__file__).parent / "machine"
@@ -75,8 +76,15 @@ def build(text: str, module: MemModule, given: InputSet, folder: Path, *, planne
     head = f'#include "{_PRELUDE}"\n#define __CUDA_ARCH__ {arch}0\n'
     source.write_text(head + translate(text) + _main(module, given, planned))
     machine = _machine()
-    _compile(["-I", str(machine), *_KERNEL, "-c", str(source), "-o", f"{target}.o"])
-    _compile([*_LINKER, f"{target}.o", *map(str, sorted(machine.glob("*.o"))), "-o", str(target)])
+
+    def make() -> bytes:
+        _compile(["-I", str(machine), *_KERNEL, "-c", str(source), "-o", f"{target}.o"])
+        _compile([*_LINKER, f"{target}.o", *map(str, sorted(machine.glob("*.o"))), "-o", str(target)])
+        return target.read_bytes()
+
+    assert COMPILER is not None
+    target.write_bytes(kept((source.read_text(), machine.name, *identity(COMPILER)), make))
+    target.chmod(0o755)
     return Program(target, module)
 
 

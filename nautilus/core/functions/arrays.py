@@ -14,9 +14,19 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 
 
+def some(x: Array) -> bool:
+    """Whether an element is true: ``x.any()``, which takes three times as long for the registers of a warp."""
+    return bool(np.count_nonzero(x))
+
+
+def every(x: Array) -> bool:
+    """Whether all elements are true: ``x.all()``, which takes three times as long for the registers of a warp."""
+    return bool(np.count_nonzero(x) == np.size(x))
+
+
 def floordiv(a: Array, b: Array) -> Array:
     """The quotient rounded towards minus infinity; an integer division by 0 gives 0, which no result may use."""
-    if np.asarray(b).dtype.kind == "f":
+    if np.asarray(b).dtype.kind == "f" or every(b):
         return np.asarray(np.floor_divide(a, b))
     return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
 
@@ -28,7 +38,7 @@ def first_of(a: Array, b: Array, c: Array) -> Array:
 
 def mod(a: Array, b: Array) -> Array:
     """The remainder of :func:`floordiv`, which has the sign of ``b``."""
-    if np.asarray(b).dtype.kind == "f":
+    if np.asarray(b).dtype.kind == "f" or every(b):
         return np.asarray(np.mod(a, b))
     return np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b)))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.core.expr.nodes import Expr
+from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.numerics import Array
 from nautilus.core.ops import Kind, declaration
 from nautilus.core.tiles import TileType
@@ -355,6 +355,8 @@ class BlockRun:
 
     def integer(self, ctx: Context, e: Expr, what: str) -> int:
         """``e`` where all threads must agree. Raises Fault."""
+        if isinstance(e, Const):
+            return int(e.value)
         return uniform(self.scope(ctx, None, ()).eval(e), what)
 
     def base(self, ctx: Context, slot: Slot) -> int:

@@ -29,7 +29,7 @@ from nautilus.ma_tile.interp.state.values import (
     decode,
     encode,
     register_type,
-    round_registers,
+    round_quietly,
     spread,
 )
 from nautilus.ma_tile.ir.layout import FragLayout, Ints, same_threads, slice_registers
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 def const(run: BlockRun, ctx: Context, op: ConstOp) -> None:
     """Set every register to the value."""
-    run.put(ctx, op.result, round_registers(np.asarray([[[op.value]]]), op.result.type.dtype))
+    run.put(ctx, op.result, round_quietly(np.asarray([[[op.value]]]), op.result.type.dtype))
 
 
 def param(run: BlockRun, ctx: Context, op: ParamOp) -> None:
@@ -75,15 +75,16 @@ def param(run: BlockRun, ctx: Context, op: ParamOp) -> None:
     if op.param not in run.machine.params:
         raise Fault("undefined-variable", f"no value for scalar {op.param}")
     value = np.asarray([[[run.machine.params[op.param]]]])
-    run.put(ctx, op.result, round_registers(value, op.result.type.dtype))
+    run.put(ctx, op.result, round_quietly(value, op.result.type.dtype))
 
 
 def index(run: BlockRun, ctx: Context, op: IndexOp) -> None:
     """Evaluate an expression of positions and variables."""
     layout = run.machine.layout(op.result.layout)
     value = run.scope(ctx, layout, op.result.type.names).eval(op.expr)
-    shaped = np.broadcast_to(value, run.shape(ctx, layout))
-    run.put(ctx, op.result, round_registers(shaped, op.result.type.dtype))
+    shape = run.shape(ctx, layout)
+    shaped = value if value.shape == shape else np.broadcast_to(value, shape)
+    run.put(ctx, op.result, round_quietly(shaped, op.result.type.dtype))
 
 
 def map_op(run: BlockRun, ctx: Context, op: MapOp) -> None:
@@ -264,7 +265,9 @@ def _access(
 ) -> tuple[Ints, Array | None]:
     """Element numbers and mask [warps, lanes, registers] of a global access in ``layout`` over the axes ``names``."""
     shape, scope = run.shape(ctx, layout), run.scope(ctx, layout, names)
-    mask = None if op.mask is None else np.broadcast_to(scope.eval(op.mask), shape)
+    mask = None if op.mask is None else scope.eval(op.mask)
+    if mask is not None and mask.shape != shape:
+        mask = np.broadcast_to(mask, shape)
     places = tuple(scope.eval(i) for i in op.index)
     return run.machine.memory.place(op.buffer, places, mask, shape), mask
 
@@ -295,7 +298,7 @@ def st_global(run: BlockRun, ctx: Context, op: GlobalStore) -> None:
         first = np.broadcast_to(layout.first_holders, shape)
         memory.combine(op.buffer, place, value, first if mask is None else first & mask, op.combiner)
         return
-    memory.store(op.buffer, place, round_registers(value, dtype), mask, _block_threads(run, ctx))
+    memory.store(op.buffer, place, round_quietly(value, dtype), mask, _block_threads(run, ctx))
 
 
 def _registers(run: BlockRun, ctx: Context, frag: Frag, shape: tuple[int, ...]) -> Array:
@@ -374,7 +377,7 @@ def ld_shared(run: BlockRun, ctx: Context, op: SharedLoad) -> None:
 def st_shared(run: BlockRun, ctx: Context, op: SharedStore) -> None:
     """Store registers to shared memory, rounded to the type of the buffer."""
     layout, dtype = run.machine.layout(op.value.layout), run.machine.smem(op.slot.buffer).dtype
-    value = round_registers(_registers(run, ctx, op.value, run.shape(ctx, layout)), dtype)
+    value = round_quietly(_registers(run, ctx, op.value, run.shape(ctx, layout)), dtype)
     address = _shared_access(run, ctx, op, op.slot, layout, op.value.type.names, op.vec, op.start)
     if op.block is not None:
         address = address + run.cluster.reach(ctx.actor, op.block)

@@ -7,6 +7,7 @@ thread, the element of every position along the summed axis.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -186,7 +187,7 @@ def _fma_operand(
     """Operand values [warp, lane, operand register, k], and the operand register of each result register."""
     names = _names(run, operand)
     free = tuple(x for x in op.result.type.names if x in names)
-    own, entries = layout.project(free), np.asarray(layout.register_map(free), np.int64)
+    own, entries = _projected(layout, free)
     what = "a" if operand is op.a else "b"
     if isinstance(operand, Slot):
         buffer = run.machine.smem(operand.buffer)
@@ -197,7 +198,7 @@ def _fma_operand(
         bits = run.shared.load(ctx.actor.clock, address, buffer.dtype.bytes, ctx.threads[..., None], run.op_number(op))
         return decode(bits, buffer.dtype), entries
     held = run.machine.layout(operand.layout)
-    where = run.machine.cached(op, f"fma {what}", lambda: _fma_registers(held, own, free, op.over, k))
+    where = _fma_registers(held, own, free, op.over, k)
     x = run.get(ctx, operand)
     if x.shape != run.shape(ctx, held):
         raise Fault("layout", f"%{operand.name} does not have the registers of its layout")
@@ -221,6 +222,13 @@ def _fma_addresses(buffer: Smem, swizzle: int, own: FragLayout, free: tuple[str,
     return buffer.layout(swizzle).address(*np.broadcast_arrays(row, col))
 
 
+@lru_cache(maxsize=1024)
+def _projected(layout: FragLayout, axes: tuple[str, ...]) -> tuple[FragLayout, Ints]:
+    """``layout`` along ``axes`` only, and the register there of each of its registers."""
+    return layout.project(axes), np.asarray(layout.register_map(axes), np.int64)
+
+
+@lru_cache(maxsize=256)
 def _fma_registers(held: FragLayout, own: FragLayout, free: tuple[str, ...], over: str, k: int) -> Ints:
     """Register of ``held`` [warp, lane, register, k] in the same thread. Raises Fault if another thread has it."""
     if held.warps != own.warps:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nautilus.core.expr.nodes import Const
+from nautilus.core.expr.nodes import Const, Var
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.module import InterpError, run_block, run_module
 from nautilus.ma_tile.ir.ops import (
@@ -250,6 +250,14 @@ def test_reduce_without_scratch() -> None:
 def test_unmasked_global_read_past_the_end() -> None:
     m = f.edit_ops(parse(p.COPY), f.is_a(GlobalLoad), lambda op: (replace(op, mask=None),))
     caught(m, X, "global-out-of-bounds", "ld.global X[r + i, j]")
+
+
+@pytest.mark.parametrize("row", [-1, 4096])
+def test_unmasked_global_read_of_a_row_that_is_none(row: int) -> None:
+    """An index that is the same for all threads."""
+    index = (Const(row, DType.I32), Var("j"))
+    m = f.edit_ops(parse(p.COPY), f.is_a(GlobalLoad), lambda op: (replace(op, index=index, mask=None),))
+    caught(m, X, "global-out-of-bounds", f"ld.global X[{row}, j]")
 
 
 def test_unmasked_global_write_past_the_end() -> None:

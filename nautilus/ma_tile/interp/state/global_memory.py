@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nautilus.core.buffers import Space, extents
+from nautilus.core.functions.arrays import every, some
 from nautilus.core.index.strides import places, row_major, span
 from nautilus.core.numerics import Array, combine_at
 from nautilus.core.types import DType
@@ -97,15 +98,18 @@ class GlobalMemory:
         if len(index) != len(extents):
             raise Fault("out-of-bounds", f"{name} has {len(extents)} dimensions, not {len(index)}")
         linear: Array = np.zeros((), np.int64)
+        fixed = 0  # what the indices that are the same for all threads add
         for axis, (i, extent) in enumerate(zip(index, extents, strict=True)):
+            if i.ndim == 0 and 0 <= (one := int(i)) < extent:
+                fixed += one * self.strides[name][axis]
+                continue
             bad = np.asarray(i, np.int64).view(np.uint64) >= extent  # negative indices are large numbers there
-            if mask is not None:
-                bad = bad & mask
-            if bad.any():
+            if some(bad) and (mask is None or some(bad := bad & mask)):
                 worst = int(np.broadcast_to(i, np.shape(bad))[bad].flat[0])
                 where = f"index {worst} is outside dimension {axis} of {name}, which has {extent}"
                 raise Fault("global-out-of-bounds", where)
             linear = linear + i * self.strides[name][axis]
+        linear = linear + fixed
         if mask is not None:
             linear = np.where(mask, linear, 0)
         return linear if linear.shape == shape else np.broadcast_to(linear, shape)
@@ -123,7 +127,7 @@ class GlobalMemory:
                 ok = ok | (self.met[name][place] == (thread - 1) // self.block * self.block + 1)
             if mask is not None:
                 ok = ok | ~mask
-            if not ok.all():
+            if not every(ok):
                 written = owner is not None and owner[place][~ok].any()
                 how = "another thread of this launch wrote" if written else "no thread wrote"
                 kind = "global-race" if written else "uninitialised"
@@ -134,7 +138,7 @@ class GlobalMemory:
     def element(self, name: str, index: tuple[Array, ...]) -> Array:
         """One element that stands there before the launch. Raises Fault."""
         place = self.place(name, index, None, ())
-        if name in self.owner and not self.ready[name][place].all():
+        if name in self.owner and not every(self.ready[name][place]):
             raise Fault("uninitialised", f"a let reads an element of {name} that no thread wrote before this launch")
         found: Array = self.values[name][place]
         return found.astype(np.int64)
@@ -150,10 +154,10 @@ class GlobalMemory:
             place, value, thread = place[keep], value[keep], thread[keep]
         store, owner = self.values[name], self.owner[name]
         foreign = (owner[place] != 0) & (owner[place] != thread)
-        if np.any(foreign & ~_same(store[place], value, dtype)):
+        if some(foreign & ~_same(store[place], value, dtype)):
             raise Fault("global-race", f"overwrites an element of {name} of another thread of this launch")
         store[place] = value
-        if not np.all(_same(store[place], value, dtype)):
+        if not every(_same(store[place], value, dtype)):
             raise Fault("global-race", f"two threads write different values to one element of {name}")
         owner[place] = thread
 
@@ -164,9 +168,9 @@ class GlobalMemory:
         keep = np.broadcast_to(mask, place.shape)
         place, value = place[keep], np.broadcast_to(value, keep.shape)[keep]
         owner = self.owner[name]
-        if not self.ready[name][place].all():
+        if not every(self.ready[name][place]):
             raise Fault("uninitialised", f"combines into an element of {name} that no earlier launch wrote")
-        if np.any((owner[place] != 0) & (owner[place] != _EVERYONE)):
+        if some((owner[place] != 0) & (owner[place] != _EVERYONE)):
             raise Fault("global-race", f"combines into an element of {name} that a thread of this launch wrote")
         combine_at(combiner, self.values[name], (place,), value, self.dtypes[name], "typed")
         owner[place] = _EVERYONE
@@ -190,10 +194,10 @@ def check_shifted(place: Ints, vec: int, shift: int, mask: Array | None, what: s
     v = place.reshape(*place.shape[:-1], -1, vec)
     live = np.ones(v.shape, np.bool_) if mask is None else np.broadcast_to(mask, place.shape).reshape(v.shape)
     for part in (slice(0, vec - shift), slice(vec - shift, vec)):
-        if np.any(live[..., part] != live[..., part][..., :1]):
+        if some(live[..., part] != live[..., part][..., :1]):
             raise Fault("mask-not-uniform", f"the mask of a vector of {what} differs between its elements")
     at = np.arange(vec) + shift
-    if np.any(((v - at) % vec != 0) & live) or np.any((v - at != (v - at)[..., :1]) & live & live[..., :1]):
+    if some(((v - at) % vec != 0) & live) or some((v - at != (v - at)[..., :1]) & live & live[..., :1]):
         raise Fault("misaligned", f"a vector of {what} does not start {shift} elements after a multiple of {vec}")
 
 
@@ -210,16 +214,16 @@ def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: s
     if place.shape[-1] % vec:
         raise Fault("non-contiguous-vector", f"{place.shape[-1]} registers are no multiple of {vec}")
     v = place.reshape(*place.shape[:-1], -1, vec)
-    live = np.ones(v.shape, np.bool_)
+    gap, odd = v != v[..., :1] + np.arange(vec) // repeat, v[..., 0] % count != 0
     if mask is not None:
         live = np.broadcast_to(mask, place.shape).reshape(v.shape)
-        if np.any(live != live[..., :1]):
+        if some(live != live[..., :1]):
             raise Fault("mask-not-uniform", f"the mask of a vector of {what} differs between its elements")
-    gap = (v != v[..., :1] + np.arange(vec) // repeat) & live
-    if gap.any():
+        gap, odd = gap & live, odd & live[..., 0]
+    if some(gap):
         text = f"the elements of a vector of {what} are no neighbours in memory"
         raise Fault("non-contiguous-vector", text)
-    if np.any((v[..., 0] % count != 0) & live[..., 0]):
+    if some(odd):
         raise Fault("misaligned", f"a vector of {what} does not start at a multiple of {count * width} bytes")
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from nautilus.core.functions.arrays import every, some
 from nautilus.core.numerics import Array
 from nautilus.core.records import dataclass
 from nautilus.ma_tile.interp.state.values import Fault
@@ -90,7 +91,7 @@ class SharedMemory:
     def load(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> Array:
         """The bits of ``width``-byte elements at ``address``. Raises Fault."""
         g = self._granules(address, width)
-        who = _each(thread, g)
+        who = _each(thread)
         self._check_read(clock, g, who)
         self._note_read(clock, g, who, op)
         view: Array = self.bytes.view(f"u{width}")
@@ -100,7 +101,7 @@ class SharedMemory:
         """Write ``bits`` (unsigned, any width) at ``address``. Raises Fault."""
         width = bits.dtype.itemsize
         g = self._granules(address, width)
-        who = _each(thread, g)
+        who = _each(thread)
         self._check_write(clock, g, who)
         self._put(address, bits, g, who)
         self.written[g] = self.time[clock.component]
@@ -111,7 +112,7 @@ class SharedMemory:
     def issue(self, clock: Clock, flight: Flight) -> None:
         """Start a copy: the bytes are undefined until :meth:`land`. Raises Fault."""
         g = self._granules(flight.address, flight.bits.dtype.itemsize)
-        who = _each(flight.thread, g)
+        who = _each(flight.thread)
         self._check_write(clock, g, who)
         if flight.tma:
             self._check_proxy(clock, g, who)
@@ -125,7 +126,7 @@ class SharedMemory:
     def land(self, flight: Flight, component: int, engine: bool) -> None:
         """A copy arrives now; its writer is the issuing thread, or the engine of an mbarrier."""
         g = self._granules(flight.address, flight.bits.dtype.itemsize)
-        who = _each(flight.thread, g)
+        who = _each(flight.thread)
         self.pending[g] = False
         self._put(flight.address, flight.bits, g, np.full_like(who, ENGINE) if engine else who)
         self.written[g] = self.time[component]
@@ -136,7 +137,7 @@ class SharedMemory:
     def fetch(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> tuple[Array, PendingRead]:
         """The bits that an engine reads, and the pending read. Raises Fault."""
         g = self._granules(address, width)
-        who = _each(thread, g)
+        who = _each(thread)
         self._check_read(clock, g, who)
         self._check_proxy(clock, g, who)
         self.held[g] += 1
@@ -159,11 +160,11 @@ class SharedMemory:
 
     def _check_proxy(self, clock: Clock, g: Ints, who: Array) -> None:
         state = self.proxy[g]
-        if not state.any():
+        if not some(state):
             return
         late = (self.fenced[g] >= clock.vc[self.component[g]]) & ((self.writer[g] != who) | (who < 0))
         bad = (state == _WRITTEN) | ((state == _FENCED) & late)
-        if bad.any():
+        if some(bad):
             first = int(g[bad][0])
             never = self.proxy[first] == _WRITTEN
             what = "no fence.proxy since" if never else "a fence.proxy without a barrier after it"
@@ -179,14 +180,15 @@ class SharedMemory:
             raise Fault("unordered-writes", "two threads write different values to the same bytes at once")
         self.writer[g] = who
         clash = self.writer[g] != who
-        if clash.any():
+        if some(clash):
             self.writer[g[clash]] = MANY
 
     def _granules(self, address: Ints, width: int) -> Ints:
-        if address.size and (int(address.min()) < 0 or int(address.max()) + width > self.size):
-            worst = int(address.min()) if int(address.min()) < 0 else int(address.max())
+        least, most = (int(address.min()), int(address.max())) if address.size else (0, -width)
+        if least < 0 or most + width > self.size:
+            worst = least if least < 0 else most
             raise Fault("out-of-bounds", f"shared address {worst} is outside {self.size} bytes")
-        if np.any(address % width):
+        if some(address % width):
             raise Fault("misaligned", f"a shared address is not a multiple of the {width}-byte element")
         if width == self.granule:
             return address[..., None] // width
@@ -196,11 +198,11 @@ class SharedMemory:
     # -- rules --------------------------------------------------------------------------------
     def _check_read(self, clock: Clock, g: Ints, who: Array) -> None:
         seen = self.written[g] < clock.vc[self.component[g]]
-        if seen.all():
+        if every(seen):
             return
         own = (self.writer[g] == who) & (who >= 0) & (self.written[g] != _NEVER)
         bad = ~(seen | own)
-        if not bad.any():
+        if not some(bad):
             return
         first = int(g[bad][0])
         if self.pending[first]:
@@ -221,21 +223,21 @@ class SharedMemory:
         old = np.where(read_at[g] < clock.vc[c], _NOBODY, reader[g])
         reader[g] = who
         several = (reader[g] != who) | ((old != _NOBODY) & (old != who))
-        if several.any():
+        if some(several):
             reader[g[several]] = MANY
         read_at[g] = self.time[c]
         self.reader_op[c][g] = op
 
     def _check_write(self, clock: Clock, g: Ints, who: Array) -> None:
-        if self.pending_reads and (held := self.held[g] > 0).any():
+        if self.pending_reads and some(held := self.held[g] > 0):
             what = "writes bytes that an outstanding operation may still read"
             raise OpFault("overwrite-in-use", what, self.holder[int(g[held][0])], "read by")
         self._check_no_reader(clock, g, who)
         ordered = (self.written[g] < clock.vc[self.component[g]]) | (self.writer[g] == _NOBODY)
-        if ordered.all():
+        if every(ordered):
             return
         bad = ~ordered & ((self.writer[g] != who) | (who < 0) | self.pending[g])
-        if bad.any():
+        if some(bad):
             first = int(g[bad][0])
             outstanding = "whose copy is outstanding"
             what = outstanding if self.pending[first] else "that another thread wrote with no barrier since"
@@ -244,10 +246,10 @@ class SharedMemory:
     def _check_no_reader(self, clock: Clock, g: Ints, who: Array) -> None:
         for c in range(len(self.reader)):
             late = self.read_at[c][g] >= clock.vc[c]
-            if not late.any():
+            if not some(late):
                 continue
             bad = late & ((self.reader[c][g] != who) | (who < 0))
-            if bad.any():
+            if some(bad):
                 first = int(g[bad][0])
                 raise OpFault(
                     "overwrite-in-use",
@@ -257,9 +259,9 @@ class SharedMemory:
                 )
 
 
-def _each(thread: Array, g: Ints) -> Array:
-    """The thread of every granule of ``g``, whose last axis is granules of one element."""
-    return np.broadcast_to(np.broadcast_to(thread, g.shape[:-1])[..., None], g.shape)
+def _each(thread: Array) -> Array:
+    """The thread of every granule, in a shape that broadcasts to theirs: the last axis is granules of one element."""
+    return np.asarray(thread)[..., None]
 
 
 class OpFault(Fault):

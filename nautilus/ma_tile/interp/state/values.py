@@ -48,15 +48,20 @@ def bits_type(dtype: DType) -> Any:
 def round_registers(x: Array, dtype: DType) -> Array:
     """``x`` rounded to ``dtype`` in its register type."""
     with np.errstate(all="ignore"):
-        if dtype.is_float8:
-            return np.asarray(round_to(x, dtype).astype(np.float32))
-        if FORMATS[dtype].numpy is None:  # the upper bits of an f32
-            return _round_bits(np.ascontiguousarray(x, np.float32), DType.F32.mantissa - dtype.mantissa)
-        if dtype is DType.BOOL:
-            return np.asarray(x != 0)
-        if dtype.is_int and x.dtype.kind == "f":
-            return np.asarray(eval_quietly("cast", (x,), dtype, "typed").astype(register_type(dtype)))
-        return np.asarray(x.astype(register_type(dtype)))
+        return round_quietly(x, dtype)
+
+
+def round_quietly(x: Array, dtype: DType) -> Array:
+    """:func:`round_registers` where the caller has turned off warnings of numpy."""
+    if dtype.is_float8:
+        return np.asarray(round_to(x, dtype).astype(np.float32))
+    if FORMATS[dtype].numpy is None:  # the upper bits of an f32
+        return _round_bits(np.ascontiguousarray(x, np.float32), DType.F32.mantissa - dtype.mantissa)
+    if dtype is DType.BOOL:
+        return np.asarray(x != 0)
+    if dtype.is_int and x.dtype.kind == "f":
+        return np.asarray(eval_quietly("cast", (x,), dtype, "typed").astype(register_type(dtype)))
+    return np.asarray(x.astype(register_type(dtype)))
 
 
 def _round_bits(x: NDArray[np.float32], drop: int) -> Array:
@@ -104,7 +109,7 @@ def apply(op: str, args: Sequence[Array], dtype: DType) -> Array:
     The caller has turned off warnings of numpy.
     """
     if op in ("cast", "narrow"):
-        return round_registers(args[0], dtype)
+        return round_quietly(args[0], dtype)
     native = _NATIVE.get(op) or (_FLOAT_NATIVE.get(op) if dtype.is_float else None)
     if native is not None and (dtype in _EXACT or op == "select"):
         return np.asarray(native(*args))

@@ -128,15 +128,16 @@ def _gathers(d: Def, ranges: Mapping[str, tuple[float, float]]) -> Iterator[_Gat
     parts = factors(d.value)
     for place, f in enumerate(parts):
         ld = strip_conversions(f)
+        if not isinstance(ld, Load) or not any(map(loads, ld.index)):
+            continue
         rest = (*parts[:place], *parts[place + 1 :])  # the same factor may stand there again
         if frozenset[str]().union(*map(free_vars, rest)) & par - free_vars(ld):
             continue  # gathered rows of a product of matrices
-        for n, e in enumerate(ld.index if isinstance(ld, Load) else ()):
+        for n, e in enumerate(ld.index):
             found = [a for a, c in linear(e).terms.items() if loads(a) and c == 1]
             limits = _limits(found[0], d, ranges) if len(found) == 1 and len(loads(e)) == 1 else None
             if limits is None or limits[1] - limits[0] >= MOST:
                 continue
-            assert isinstance(ld, Load)
             others = frozenset[str]().union(*(free_vars(x) for k, x in enumerate(ld.index) if k != n))
             apart = others | free_vars(_base(e, found[0]))
             inner = tuple(a for a in d.red if a.name not in apart)

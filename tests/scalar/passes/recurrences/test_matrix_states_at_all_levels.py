@@ -8,6 +8,7 @@ import pytest
 
 from nautilus.check.bound.program import in_chunks
 from nautilus.check.bound.stated import _stated
+from nautilus.check.check import Check
 from nautilus.check.run import check_spec
 from nautilus.driver import Request
 from nautilus.scalar.passes.recurrences import chunk_matrix_states
@@ -88,10 +89,16 @@ y[t, h, p] = z[t, h, p] + x[t, h, p]
 }
 
 
+#: of which the passes of MA-tile IR are compared with each other too; what this pass makes is the same for all of them
+COMPARED = ("a delta rule", "a gate of each row, in f32")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
 def test_all_levels_are_within_the_stated_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_matrix_states, "chosen_length", lambda *_: 32)
+    if name not in COMPARED:
+        monkeypatch.setattr(Check, "machine_validation", lambda *_: None)
     for cached in (_stated, in_chunks):
         cached.cache_clear()
     request = Request(Path("states.naut"), "sm_90a", text=SPECS[name])
