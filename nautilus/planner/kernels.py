@@ -201,10 +201,15 @@ def _alone(known: Known, ops: Group, fallbacks: Fallbacks) -> bool:
 
 
 def _is_epilogue(known: Known, ops: Group, fallbacks: Fallbacks) -> bool:
-    """Whether ``ops`` are a product and an elementwise result of its axes, of which one reads another definition."""
+    """Whether ``ops`` are a product and an elementwise result of its axes, of which one reads another definition.
+
+    A product with an operand from another product stays with that one, which would else be stored.
+    """
     if len(ops) != 2 or fallbacks.steps(ops[0]) > EPILOGUES:
         return False
     product, result = (known.defs[o] for o in ops)
+    if any(dot_of(known.defs[o]) is not None for o in known.graph.operands[ops[0]]):
+        return False
     whole = dot_of(product) is not None and not result.is_reduction and len(product.par) == len(result.par)
     return whole and any({*known.graph.operands[o]} - {ops[0]} for o in ops)
 

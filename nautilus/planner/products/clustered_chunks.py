@@ -24,7 +24,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.nodes import free_vars, loads
+from nautilus.core.expr.nodes import Load, Op, free_vars, loads
+from nautilus.core.expr.products import strip_conversions
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.index.sizes import Extent, blocks, nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
@@ -33,6 +34,7 @@ from nautilus.planner.products.dots import dot_of
 from nautilus.planner.streaming import combining, loaded, reader_of
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
+from nautilus.scalar.analysis.contractions.scales import matrix_part
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID
 from nautilus.targets.limits import Limits
@@ -95,9 +97,12 @@ def _cluster(
 
 def _is_converted(d: Def) -> bool:
     """Whether an operand of ``d`` has fewer than 16 bits, and MMAs do not multiply both as they are."""
-    types = {ld.dtype for ld in loads(d.value)}
+    value = matrix_part(d)
+    factors = [strip_conversions(e) for e in value.args] if isinstance(value, Op) else []
+    types = {e.dtype for e in factors if isinstance(e, Load)}
     bytes_ = types <= {DType.I8, DType.U8} or all(t.is_float8 for t in types)
-    return not bytes_ and any(t.bits < DType.F16.bits for t in types)
+    as_they_are = bytes_ and all(isinstance(e, Load) for e in factors)
+    return not as_they_are and any(ld.dtype.bits < DType.F16.bits for ld in loads(d.value))
 
 
 def _clusters(plan: KernelPlan, unified: Unified, size: int) -> int:

@@ -35,7 +35,7 @@ def loops(program: Program) -> list[Loop]:
     "condition",
     [
         f"{_J} <= {_I} and {_I} - {_J} < w", f"{_I} - {_J} < w", f"{_J} - {_I} <= w",
-        f"abs({_I} - {_J}) <= w", f"{_J} < w",
+        f"abs({_I} - {_J}) <= w", f"{_J} < w", f"{_I} - {_J} <= w // 2",
     ],
 )  # fmt: skip
 def test_a_loop_of_a_window_of_any_width_certainly_runs(condition: str) -> None:

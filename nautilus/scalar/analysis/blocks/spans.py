@@ -184,7 +184,7 @@ def _with_near_scalars(x: Linear, ranges: Ranges) -> Linear:
     A window may have the largest integer as its width, to which no position is added without a wrap.  The limit is one
     of :data:`_FAR`, so that bounds which differ little have it in common.
     """
-    far = [a for a in x.terms if isinstance(a, Param) and a.most is None and None in bounds(atom(a), ranges)]
+    far = [a for a in x.terms if _is_scalar(a) and None in bounds(atom(a), ranges)]
     if len(far) != 1:
         return x
     (a,) = far
@@ -194,6 +194,14 @@ def _with_near_scalars(x: Linear, ranges: Ranges) -> Linear:
     c = x.terms[a]
     limit = next((n for n in _FAR if n * abs(c) > max(-low, high)), None)
     return x if limit is None else x.without(a) + atom(calc("min", calc("max", a, -limit), limit)).scale(c)
+
+
+def _is_scalar(a: Expr) -> bool:
+    """Whether ``a`` is a scalar of the caller, or the quotient of one by a number."""
+    match a:
+        case Param(most=None) | Op(op="floordiv", args=(Param(most=None), Const())):
+            return True
+    return False
 
 
 def _side(k: int, rest: Linear) -> Span:
