@@ -21,12 +21,8 @@ from tests.shipped import IDS, SPECS
 
 QUICK = {"sm_80", "sm_90"}
 TWICE = "sm_80"
-#: targets of the generation of :data:`TWICE`, with its registers and, for what is printed for all of them, its
-#: instructions; each spec is compiled for one of them
-ALIKE = ("sm_86", "sm_87", "sm_89")
-#: targets of other generations; of the specs whose text is that of another target, ptxas takes every third one
-LATER = ("sm_90", "sm_120")
-CASES = [(s, a) for n, s in enumerate(SPECS) for a in TARGETS if a not in ALIKE or ALIKE.index(a) == n % 3]
+#: targets with the same registers and, for what is printed for all of them, the same instructions
+ALIKE = ("sm_80", "sm_86", "sm_87", "sm_89")
 
 
 def compiled(spec: Path, arch: str) -> Result:
@@ -39,7 +35,7 @@ def first(spec: Path) -> Result:
     return compile_file(Request(spec, TWICE))
 
 
-@lru_cache(maxsize=len(TARGETS))
+@lru_cache(maxsize=len(ALIKE))
 def other(spec: Path, arch: str) -> Result:
     """``spec`` for another target."""
     return compile_file(Request(spec, arch))
@@ -51,19 +47,15 @@ def code(text: str) -> str:
 
 
 def assembled(spec: Path, arch: str) -> Compiled:
-    """The machine code of ``spec``: that of another target with the same text, where one stands for ``arch``."""
+    """The machine code of ``spec``: that of the first target of :data:`ALIKE` whose text is the same."""
     wanted = code(compiled(spec, arch).cuda)
-    before: tuple[str, ...] = (TWICE,) if arch in ALIKE else ()
-    if arch in LATER and (SPECS.index(spec) + LATER.index(arch)) % 3:
-        before = (TWICE, *LATER[: LATER.index(arch)])
+    before = ALIKE[: ALIKE.index(arch)] if arch in ALIKE else ()
     like = next((a for a in before if code(compiled(spec, a).cuda) == wanted), arch)
     return compile_cuda(compiled(spec, like).cuda, like)
 
 
-@pytest.mark.parametrize(
-    ("spec", "arch"),  # the targets of a spec follow each other
-    [pytest.param(s, a, id=f"{s.stem}-{a}", marks=[pytest.mark.slow] * (a not in QUICK)) for s, a in CASES],
-)
+@pytest.mark.parametrize("arch", [a if a in QUICK else pytest.param(a, marks=pytest.mark.slow) for a in TARGETS])
+@pytest.mark.parametrize("spec", SPECS, ids=IDS)  # the targets of a spec follow each other
 def test_fits_the_machine(spec: Path, arch: str) -> None:
     result = compiled(spec, arch)
     kernels = result.modules["ma-tile"].kernels

@@ -98,7 +98,13 @@ class TrialLowering:
         Raises ScheduleError where even the last fallback fails.
         """
         while True:
-            found = self.plan(schedule, fallbacks)
+            try:
+                found = self.plan(schedule, fallbacks)
+            except ScheduleError as error:  # a kernel has no plan at this rung
+                if not error.kernel or fallbacks.exhausted(error.kernel):
+                    raise
+                fallbacks = fallbacks.after(error.kernel, error.excess)
+                continue
             done = self.lower(found)
             if done.ok:
                 return found

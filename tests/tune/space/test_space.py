@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from nautilus.core.errors import ScheduleError
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.driver import Request, compile_file
@@ -225,6 +226,18 @@ def test_groups_step_back_as_the_rules_do() -> None:
     lighter, without = (fusion.plan_group(p, whole.ops, ARCH, Fallbacks.of({"O": n})) for n in (LIGHTER, WITHOUT))
     assert lighter.mapping.engine == "warpgroup" and lighter.mapping != whole.mapping
     assert without.mapping.engine == "warp"
+
+
+def test_a_kernel_that_has_no_plan_takes_its_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials, plan = TrialLowering(program("attention/causal_prefill"), ARCH), TrialLowering.plan
+
+    def planned(t: TrialLowering, schedule: Schedule | None = None, fallbacks: Fallbacks = NO_FALLBACKS) -> Schedule:
+        if not fallbacks.taken:
+            raise ScheduleError("no plan fits", kernel="O")
+        return plan(t, schedule, fallbacks)
+
+    monkeypatch.setattr(TrialLowering, "plan", planned)
+    assert trials.base_schedule() == plan(trials, fallbacks=NO_FALLBACKS.after("O"))
 
 
 def test_an_elementwise_definition_can_be_kept_in_memory() -> None:
