@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nautilus.core.fallbacks import LIGHTER, MOST, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
+from nautilus.core.fallbacks import EPILOGUES, LIGHTER, MOST, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 
 
 def test_each_kernel_has_its_own_count() -> None:
@@ -21,7 +21,7 @@ def test_a_failure_without_a_need_takes_every_step_once() -> None:
     while not found.exhausted("k"):
         found = found.after("k")
         steps.append(found.steps("k"))
-    assert steps == [LIGHTER, WITHOUT, SMALLER, UNFUSED, PLAIN]
+    assert steps == [LIGHTER, WITHOUT, SMALLER, EPILOGUES, UNFUSED, PLAIN]
 
 
 def test_a_definition_of_its_own_that_shrinks_goes_on_before_its_last_step() -> None:
@@ -59,4 +59,4 @@ def test_a_plan_stops_shrinking() -> None:
     while not found.exhausted("k"):
         found, attempts = found.after("k", 1.01), attempts + 1
     assert attempts < 60
-    assert Fallbacks.of({"k": SMALLER}, {"k": MOST}).after("k", 8.0).steps("k") == UNFUSED
+    assert Fallbacks.of({"k": SMALLER}, {"k": MOST}).after("k", 8.0).steps("k") == EPILOGUES

@@ -40,11 +40,11 @@ def with_variants(
         made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
         try:
             spilling = [r for r in assemble(made) if r.spill_stores > SPILLED]
-            kept = {name for v in found.all for name in _kept(v)}
+            accepted = {name for v in found.all for name in may_spill(v)}
         except ScheduleError as error:
             refused = [error.kernel]
         else:
-            refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in kept]
+            refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in accepted]
         refused += [] if refused else candidates.over_limits(found)
         if not refused:
             return made
@@ -62,7 +62,7 @@ def may_vary(request: Request, result: Result) -> bool:
     return bool(spec.launch_dims or spec.stride_params)
 
 
-def _kept(v: Variant) -> Iterator[str]:
+def may_spill(v: Variant) -> Iterator[str]:
     """The kernels of ``v`` that may spill registers."""
     from nautilus.passes.selection.variants import UNALIGNED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from nautilus.core.fallbacks import LIGHTER, SMALLER, UNFUSED, Fallbacks
+from nautilus.core.fallbacks import EPILOGUES, LIGHTER, SMALLER, Fallbacks
 from nautilus.driver import Request, compile_file
 
 # The powers of 201 frequencies of each frame, and 80 weighted sums of them, for which a block has all frequencies.
@@ -29,7 +29,7 @@ def test_products_are_apart_where_one_kernel_has_small_tiles_only() -> None:
     assert result.context.schedule is not None
     assert "re" in {k.name for k in result.context.schedule.kernels}
     assert SMALLER not in dict(result.context.fallbacks.taken).values()
-    assert UNFUSED in dict(result.context.fallbacks.taken).values()
+    assert EPILOGUES in dict(result.context.fallbacks.taken).values()
 
 
 # Attention of 256 columns with normalised queries and keys, over a window.

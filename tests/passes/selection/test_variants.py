@@ -24,7 +24,7 @@ from nautilus.driver import Request, Result, compile_file, compile_variant
 from nautilus.frontend.semantics.check import load_text
 from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.rewriting.at_sizes import at_sizes
-from nautilus.passes.compilation import Variants
+from nautilus.passes.compilation import Variant, Variants
 from nautilus.passes.instruments import VerifyLater
 from nautilus.passes.manager import steps
 from nautilus.passes.pipelines import MA_TILE
@@ -33,7 +33,7 @@ from nautilus.passes.selection.assembly import doubtful, is_refused, refusal
 from nautilus.passes.selection.checked import KernelResources, variant_resources
 from nautilus.passes.selection.dispatch_tree import Candidate
 from nautilus.passes.selection.variants import dropped_by, find
-from nautilus.passes.selection.with_variants import with_variants
+from nautilus.passes.selection.with_variants import may_spill, with_variants
 from nautilus.runtime.nvrtc import Resources
 
 PRODUCT = """
@@ -258,7 +258,7 @@ def test_a_schedule_that_other_definitions_refuse_is_made_again_under_bounds() -
     few = found.sized[chosen(found.dispatch, {"T": 1})]
     assert [f.size for f in few.assumed] == ["T"] and few.assumed[0].holds(1)
     at = estimate(at_sizes(general.modules["ma-tile"], {"T": 1}), "sm_90a").seconds
-    assert estimate(at_sizes(few.module, {"T": 1}), "sm_90a").seconds < 0.5 * at
+    assert estimate(at_sizes(few.module, {"T": 1}), "sm_90a").seconds < 0.7 * at
     assert not found.sized[chosen(found.dispatch, {"T": 131072})].assumed
 
 
@@ -441,6 +441,19 @@ def test_the_variant_for_unaligned_tensors_is_kept_with_spilled_registers() -> N
 
     found = with_variants(given, result, compile_variant, spilling)
     assert found is not None and found.variants is not None and found.variants.unaligned is not None
+
+
+def test_a_kernel_that_computes_tiles_again_may_spill_registers() -> None:
+    text = """
+    dim M = 64, D = 16
+    input A: f16[M, M], B: f16[M, D]
+    output Y: f16[M, D]
+    Y[i, d] = sum[j | j <= i](A[i, j] * B[j, d])
+    """
+    made = compile_file(request(dedent(text)))
+    assert made.context.schedule is not None
+    v = Variant("few", made.context.schedule, made.modules[MA_TILE.name])
+    assert [name.partition(".")[2] for name in may_spill(v)] == ["Y_masked"]
 
 
 def test_the_assembler_sees_the_kernels_of_each_variant_once(product: tuple[Request, Result]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Param
+from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.types import DType
 from nautilus.scalar.ir import Program
 from tests.scalar.programs.build import F16, F32, I32, Builder, attention, causal, f, i, op, v, window
@@ -274,7 +275,7 @@ def runtime_rows(n: int) -> tuple[Builder, Expr, dict[str, Any]]:
 
     Gives a builder without outputs, the exponential of a score, and inputs for rows of ``n`` elements.
     """
-    size = Param("N", I32)
+    size = Param("N", I32, most=MAX_DIM)
     b = Builder("runtime")
     b.input("Q", 3, 4)
     b.input("K", size, 4)
