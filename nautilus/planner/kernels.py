@@ -40,7 +40,7 @@ from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.contractions.shared_parts import is_shared_part
-from nautilus.scalar.analysis.definitions import Def, sector_results, size
+from nautilus.scalar.analysis.definitions import Def, points, sector_results, size
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
@@ -203,12 +203,14 @@ def _alone(known: Known, ops: Group, fallbacks: Fallbacks) -> bool:
 def _is_epilogue(known: Known, ops: Group, fallbacks: Fallbacks) -> bool:
     """Whether ``ops`` are a product and an elementwise result of its axes, of which one reads another definition.
 
-    A product with an operand from another product stays with that one, which would else be stored.
+    A product with an operand from another product that is larger than the result stays with that one, which would else
+    be stored.
     """
     if len(ops) != 2 or fallbacks.steps(ops[0]) > EPILOGUES:
         return False
     product, result = (known.defs[o] for o in ops)
-    if any(dot_of(known.defs[o]) is not None for o in known.graph.operands[ops[0]]):
+    inner = [d for o in known.graph.operands[ops[0]] if dot_of(d := known.defs[o]) is not None]
+    if any(points(d.par) > points(product.par) for d in inner):
         return False
     whole = dot_of(product) is not None and not result.is_reduction and len(product.par) == len(result.par)
     return whole and any({*known.graph.operands[o]} - {ops[0]} for o in ops)
