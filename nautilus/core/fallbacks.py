@@ -23,14 +23,8 @@ from nautilus.core.errors import Obstacle
 from nautilus.core.records import dataclass
 from nautilus.core.source import NO_SPAN, Span
 
-LIGHTER, WITHOUT, SMALLER, EPILOGUES, UNFUSED, PLAIN = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-)  # a kernel at step 0 has the first choice of the rules
+# a kernel at step 0 has the first choice of the rules
+LIGHTER, WITHOUT, SMALLER, EPILOGUES, UNFUSED, PLAIN = range(1, 7)
 
 MOST = 256.0  # the factor beyond which no plan shrinks
 ENOUGH = 4.0  # the factor beyond which no plan shrinks to spill less, since each attempt is compiled
@@ -38,6 +32,11 @@ ENOUGH = 4.0  # the factor beyond which no plan shrinks to spill less, since eac
 #: The least factor by which a plan shrinks after each failure, so that few attempts reach the smallest tiles.
 _LEAST = 1.25
 _UNKNOWN = 2.0  # the factor after a failure that states no need
+
+
+def sizing(step: int) -> int:
+    """The rung whose rules size a kernel at ``step``: a product with its epilogue is smaller than what failed."""
+    return 0 if step == EPILOGUES else step
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,10 @@ whose further arguments are filled in the same way.  Both become a :class:`Step`
 context before a step: it adds decisions of the planner and the header of the text.
 
 A trial of a plan (:mod:`nautilus.passes.selection.trial`) runs steps that the compilation, or another trial, runs again
-on the same module with the same options: the results of steps in trials are kept, and taken wherever a step runs.
+on the same module with the same options: the results of steps in trials, and in compilations of variants, are kept,
+and taken wherever a step runs.
 Below Scalar IR, trials differ in few kernels, and most steps change each kernel by itself: they run on each different
 kernel once (:mod:`nautilus.passes.trials.divided`).
-
-So are those of compilations of variants.
 
 The manager only runs steps; verification, printing, dumping and timing are instruments.  After
 every step each instrument gets a :class:`Record`.  An error in a step has a note with the name of the step.

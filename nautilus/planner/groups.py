@@ -16,7 +16,7 @@ from typing import TypeAlias
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Expr, Var, free_vars, loads, substitute
-from nautilus.core.fallbacks import EPILOGUES, LIGHTER, WITHOUT, Fallbacks
+from nautilus.core.fallbacks import LIGHTER, WITHOUT, Fallbacks, sizing
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import Results, Same
 from nautilus.core.schedule import KernelPlan
@@ -214,9 +214,7 @@ class Known:
 
     def plan(self, ops: Group, fallbacks: Fallbacks) -> KernelPlan | None:
         """A legal plan for ``ops`` as one kernel, or None; one with fewer registers for a kernel that failed."""
-        step = min(fallbacks.steps(ops[-1]), WITHOUT)
-        if fallbacks.steps(ops[-1]) == EPILOGUES:
-            step = 0  # fewer definitions than in the kernel that failed
+        step = min(sizing(fallbacks.steps(ops[-1])), WITHOUT)
         if (ops, step) not in self.plans:
             kept = self.stored(ops)
             key = (step, kept.intersection(ops), *self._key(ops))

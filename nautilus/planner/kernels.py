@@ -15,7 +15,7 @@ from itertools import combinations
 from math import prod
 
 from nautilus.core.expr.nodes import Op, free_vars, loads, walk
-from nautilus.core.fallbacks import EPILOGUES, LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, WITHOUT, Fallbacks
+from nautilus.core.fallbacks import EPILOGUES, LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, WITHOUT, Fallbacks, sizing
 from nautilus.core.index.sizes import blocks, nominal
 from nautilus.core.records.memo import Same
 from nautilus.core.schedule import KernelPlan, Schedule, parts_allowed
@@ -184,8 +184,7 @@ def _sized(
 ) -> KernelPlan:  # fmt: skip
     if step >= PLAIN and len(plan.ops) == 1:
         return plain(unified, plan.name)
-    if step == EPILOGUES:
-        step = 0  # fewer definitions than in the kernel that failed
+    step = sizing(step)
     warpgroup, light = target.warpgroup and step < WITHOUT, step == LIGHTER
     made = size_kernel(plan, unified, target, warpgroup, light, in_parts)
     return made if step < SMALLER else smaller(made, unified, excess)

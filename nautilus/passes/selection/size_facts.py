@@ -28,10 +28,7 @@ from nautilus.targets.limits import VECTOR_BYTES
 
 _BYTES = frozenset({DType.F8E4M3, DType.F8E5M2, DType.I8, DType.U8})
 BOUNDS = (512, 2048, 4096, 8192, 16384, 32768)  # elements of a row; a thread of the largest block has 64 of the last
-
 STEPS = (128, 1024, 8192)  # steps of a recurrence; a chunk has about the square root of them
-
-
 SCANS = (1 << 17, 1 << 22)  # elements of running results; the chunks of the first ones fit in one tile
 
 

@@ -35,7 +35,7 @@ from nautilus.targets.limits import limits
 FEW = 2  # blocks for each multiprocessor, from which on a kernel is not split
 FULL = 0.75  # the same share for warpgroups: a multiprocessor holds one of their blocks
 WAVES = (1, 2, 4, 8)  # blocks for each multiprocessor that candidates aim at
-WORTH = 11e-6  # seconds of a kernel: a split in a cluster saves half of 8-bit weights for one token (13 to 7 us, model)
+WORTH = 11e-6  # seconds of a kernel: the least time that a split halves (f8 weights, one token: 16 to 10 us on an H200)
 MARGIN = 0.15  # relative gain by the cost model below which the choice of the rules stays
 STEP = 0.97  # the time after twice as many chunks, at most, as a share of the time before
 NEAR = 0.75  # a number of chunks that is this part of the wanted one serves as well: their tiles then stay whole

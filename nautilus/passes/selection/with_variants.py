@@ -40,10 +40,10 @@ def with_variants(
         made = replace(result, modules={**result.modules, CUDA.name: text}, variants=found)
         try:
             spilling = [r for r in assemble(made) if r.spill_stores > SPILLED]
-            accepted = {name for v in found.all for name in may_spill(v)}
         except ScheduleError as error:
             refused = [error.kernel]
         else:
+            accepted = {name for v in found.all for name in accepting_spills(v)}
             refused = [name for r in spilling if (name := text.kernels[r.kernel]) not in accepted]
         refused += [] if refused else candidates.over_limits(found)
         if not refused:
@@ -62,8 +62,8 @@ def may_vary(request: Request, result: Result) -> bool:
     return bool(spec.launch_dims or spec.stride_params)
 
 
-def may_spill(v: Variant) -> Iterator[str]:
-    """The kernels of ``v`` that may spill registers."""
+def accepting_spills(v: Variant) -> Iterator[str]:
+    """The kernels of ``v`` whose spilled registers are no reason to drop it."""
     from nautilus.passes.selection.variants import UNALIGNED
 
     for k in v.module.kernels:

@@ -29,7 +29,7 @@ from nautilus.core.expr.products import strip_conversions
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.index.sizes import Extent, blocks, nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
-from nautilus.core.types import DType
+from nautilus.core.types import BYTES, DType
 from nautilus.planner.products.dots import dot_of
 from nautilus.planner.streaming import combining, loaded, reader_of
 from nautilus.scalar.analysis.axes import Unified
@@ -99,9 +99,8 @@ def _is_converted(d: Def) -> bool:
     """Whether an operand of ``d`` has fewer than 16 bits, and MMAs do not multiply both as they are."""
     value = matrix_part(d)
     factors = [strip_conversions(e) for e in value.args] if isinstance(value, Op) else []
-    types = {e.dtype for e in factors if isinstance(e, Load)}
-    bytes_ = types <= {DType.I8, DType.U8} or all(t.is_float8 for t in types)
-    as_they_are = bytes_ and all(isinstance(e, Load) for e in factors)
+    kinds = (lambda t: t in BYTES), (lambda t: t.is_float8)
+    as_they_are = any(all(isinstance(e, Load) and kind(e.dtype) for e in factors) for kind in kinds)
     return not as_they_are and any(ld.dtype.bits < DType.F16.bits for ld in loads(d.value))
 
 

@@ -41,6 +41,7 @@ from nautilus.scalar.analysis.blocks.cover import full_part, largest, smallest
 from nautilus.scalar.analysis.blocks.several import concatenation, live_ranges
 from nautilus.scalar.analysis.blocks.spans import Blocks, Span, common, conjunctions, invariant, meet, spans
 from nautilus.scalar.analysis.blocks.tensor_ends import Readable
+from nautilus.scalar.analysis.definitions import extent_of
 from nautilus.scalar.analysis.derived_names import plan_of
 from nautilus.scalar.analysis.iteration_order import obstacle, ordered
 from nautilus.scalar.analysis.symbolic import linear_form
@@ -84,7 +85,7 @@ class _Around:
 
     def inside(self, loop: Loop) -> _Around:
         """The surroundings of the body of ``loop``, which is a loop over all positions or one piece of it."""
-        if loop.lo != integer(0) or free_vars(loop.hi) or loads(loop.hi):
+        if loop.lo != integer(0) or extent_of(loop) is None:
             return self
         readable = replace(self.readable, extents={**self.readable.extents, loop.var: loop.hi})
         return replace(self, readable=readable, loops=self.loops | {loop.var})

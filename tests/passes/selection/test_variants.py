@@ -33,7 +33,7 @@ from nautilus.passes.selection.assembly import doubtful, is_refused, refusal
 from nautilus.passes.selection.checked import KernelResources, variant_resources
 from nautilus.passes.selection.dispatch_tree import Candidate
 from nautilus.passes.selection.variants import dropped_by, find
-from nautilus.passes.selection.with_variants import may_spill, with_variants
+from nautilus.passes.selection.with_variants import accepting_spills, with_variants
 from nautilus.runtime.nvrtc import Resources
 
 PRODUCT = """
@@ -453,7 +453,7 @@ def test_a_kernel_that_computes_tiles_again_may_spill_registers() -> None:
     made = compile_file(request(dedent(text)))
     assert made.context.schedule is not None
     v = Variant("few", made.context.schedule, made.modules[MA_TILE.name])
-    assert [name.partition(".")[2] for name in may_spill(v)] == ["Y_masked"]
+    assert [name.partition(".")[2] for name in accepting_spills(v)] == ["Y_masked"]
 
 
 def test_the_assembler_sees_the_kernels_of_each_variant_once(product: tuple[Request, Result]) -> None:
