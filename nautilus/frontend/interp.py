@@ -8,7 +8,7 @@ Variables are unique within a definition, so results are cached by node.  Arithm
 * Grids above ``_GRID`` elements are split, first along the definition's own axes, then along the axes
   of the reduction.
 * A sum of products becomes a matrix product where the factors allow it (:meth:`Evaluator.contract`).
-* A structural zero is absent from a sum (:mod:`nautilus.frontend.structural_zeros`).
+* A structural value is absent from a reduction of which it is the identity (:mod:`nautilus.frontend.structural`).
 * Indices are clipped to the tensor, so a load in a branch that is not selected gives some value and no error.
 """
 
@@ -32,7 +32,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec, extent_at
-from nautilus.frontend.structural_zeros import absent, element
+from nautilus.frontend.structural import absent, element
 from nautilus.frontend.values import Value, line_up, union
 
 _GRID = 1 << 22  # elements of one temporary: 32 MiB of float64, a few of which live at a time
@@ -169,24 +169,25 @@ def _shape(shape: tuple[Extent, ...], params: Mapping[str, Any]) -> tuple[int, .
 
 
 class Tensors(dict[str, Array]):
-    """The inputs and the evaluated definitions of a Spec by name, and the structural zeros of the definitions."""
+    """The inputs and the evaluated definitions of a Spec by name, and the structural values of the definitions."""
 
     def __init__(self, definitions: Mapping[str, Definition]) -> None:
         super().__init__()
         self.definitions = definitions
-        self.found: dict[str, Array | None] = {}
+        self.found: dict[tuple[str, float], Array | None] = {}
 
-    def zeros(self, name: str, params: Mapping[str, Any]) -> Array | None:
-        """See :meth:`Evaluator.zeros`."""
+    def structural(self, name: str, what: float, params: Mapping[str, Any]) -> Array | None:
+        """See :meth:`Evaluator.structural`."""
         d = self.definitions.get(name)
         if d is None or d.recurrence is not None:
             return None
-        if name not in self.found:
+        key = (name, what)
+        if key not in self.found:
             run = Evaluator(d, self, params)
-            made = absent(run, d.expr)
+            made = absent(run, d.expr, what)
             names = tuple(a.name for a in d.axes)
-            self.found[name] = None if made is None else line_up(made, names)
-        return self.found[name]
+            self.found[key] = None if made is None else line_up(made, names)
+        return self.found[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,15 +373,15 @@ class Evaluator:
         assert total is not None
         return total
 
-    def zeros(self, name: str) -> Array | None:
-        """The structural zeros of the definition ``name``; an axis of size 1 stands for all; None if it has none."""
-        return self.buffers.zeros(name, self.params) if isinstance(self.buffers, Tensors) else None
+    def structural(self, name: str, what: float) -> Array | None:
+        """Where the definition ``name`` is structurally ``what``; an axis of size 1 stands for all; None: nowhere."""
+        return self.buffers.structural(name, what, self.params) if isinstance(self.buffers, Tensors) else None
 
     def reduce_here(self, e: Reduce) -> Value:
         """The reduction ``e`` over the current ranges of its axes."""
         body = self.value(e.body)
-        if e.op == "sum" and not finite(body):
-            body = element(self, e.body)
+        if not finite(body):
+            body = element(self, e.op, e.body)
         values = [body] if e.cond is None else [body, self.value(e.cond)]
         axes = {a.name for a in e.axes}
         names = tuple(sorted(axes.union(*(v.names for v in values)), key=self.order.__getitem__))

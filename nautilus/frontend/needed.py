@@ -2,7 +2,7 @@
 
 The definitions are visited from the last to the first with the elements that later ones need; every element of a
 recurrence counts as needed.  Inside a definition, the condition of a reduction, the condition of a ``select`` and a
-structural zero (:mod:`nautilus.frontend.structural_zeros`) limit the points at which a load is needed.
+structural zero (:mod:`nautilus.frontend.structural`) limit the points at which a load is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nautilus.core.records import dataclass
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.interp import Evaluator, Tensors, evaluate_all, exactly
 from nautilus.frontend.spec import Spec
-from nautilus.frontend.structural_zeros import absent
+from nautilus.frontend.structural import absent_from
 from nautilus.frontend.values import Value, line_up, union
 
 
@@ -113,7 +113,7 @@ class _Visit:
             for x in e.args:
                 self.element(op, x, where)
             return
-        missing = absent(self.run, e) if op == "sum" else None
+        missing = absent_from(self.run, op, e)
         self.visit(e, where if missing is None else self.both(where, Value(~missing.array, missing.names)))
 
     def both(self, a: Value, b: Value) -> Value:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
+from math import inf
 
 from nautilus.core.buffers import Buffer, Fact, ScalarParam, Space
 from nautilus.core.expr.build import integer
@@ -110,7 +111,7 @@ class _Lowering:
     kernels: list[Kernel] = field(default_factory=list)
     shapes: dict[str, tuple[Extent, ...]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
-    present: dict[str, Presence] = field(default_factory=dict)
+    present: dict[tuple[str, float], Presence] = field(default_factory=dict)
     shared: dict[_Key, tuple[Buffer, tuple[int, ...]]] = field(default_factory=dict)
 
     def program(self) -> Program:
@@ -159,9 +160,9 @@ class _Lowering:
         else:
             value = self.hoist(expr, scope, (), d.name)
         target = self.target(d)
-        cond = presence(value, self.present) if value.dtype.is_float else None
-        if cond is not None and d.recurrence is None:
-            self.present[d.name] = Presence(tuple(scope), cond)
+        if value.dtype.is_float and d.recurrence is None:
+            absent = {what: presence(value, self.present, what) for what in (0.0, inf, -inf)}
+            self.present |= {(d.name, w): Presence(tuple(scope), c) for w, c in absent.items() if c is not None}
         value = _as_compute(value, target.dtype)
         index = tuple(Var(v) for v in scope)
         store = Store(d.name, index, value, None, d.span)
@@ -224,8 +225,8 @@ class _Lowering:
         inner = {**scope, **{a.name: a.extent for a in e.axes}}
         cond = None if e.cond is None else self.hoist(e.cond, inner, path, owner)
         body = self.hoist(e.body, inner, path if cond is None else (*path, cond), owner)
-        if e.op == "sum" and e.dtype.is_float:
-            body, guard = guarded_terms(body, self.present)
+        if e.dtype.is_float:
+            body, guard = guarded_terms(e.op, body, self.present)
             cond = conjunction((cond, guard))
         else:
             body, cond = absorb_selects(e.op, body, cond)

@@ -179,6 +179,7 @@ def test_masked_infinities_do_no_harm() -> None:
         "L[i, j] * Z[j]",
         "W[i, j] * Z[j] * Z[j] / Z[j]",
         "j - (W[i, j] * -Z[j] - 2) - j - 2",
+        "f32(j < 3) * X[i, j] * Z[j]",
     ],
 )
 def test_a_structural_zero_is_absent_from_a_sum(terms: str) -> None:
@@ -190,6 +191,39 @@ def test_a_structural_zero_is_absent_from_a_sum(terms: str) -> None:
     want = x[:, :3] @ z[:3]
     got = run_spec(load_text(text), {"X": x, "Z": z})["O"]
     np.testing.assert_allclose(got, want)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        "X[i, j] if j < 3 else -inf",
+        "X[i, j] + (0 if j < 3 else -inf)",
+        "(X[i, j] * Z[j] / Z[j] if j < 3 else -inf)",
+        "-(-2 * (X[i, j] if j < 3 else -inf)) / 2",
+        "-((-X[i, j] if j < 3 else inf) - (Z[j] - Z[j] if j < 3 else 1))",
+        "f16(T[i, j]) + log(1 if j < 3 else 0)",
+    ],
+)
+@pytest.mark.parametrize("masked", [np.nan, np.inf, -np.inf])
+def test_a_structural_infinity_is_absent_from_an_extreme_and_its_exponential_from_a_sum(
+    scores: str, masked: float
+) -> None:
+    text = HEAD + "input Z: f32[N]\noutput O: f32[M]\noutput T: f16[M, N]\noutput R: f32[M]\n"
+    text += f"T[i, j] = X[i, j]\nS[i, j] = {scores}\nE[i, j] = exp(S[i, j] - max[k](S[i, k]))\n"
+    text += "O[i] = sum[j](E[i, j] * Z[j]) / sum[j](E[i, j])\nR[i] = -min[j](-S[i, j])\n"
+    x, z = np.round(X * 8) / 8, np.array([1.0, 2.0, 4.0] + [masked] * 4)
+    x[:, 3:] = masked
+    e = np.exp(x[:, :3])
+    got = run_spec(load_text(text), {"X": x, "Z": z})
+    np.testing.assert_allclose(got["O"], e @ z[:3] / e.sum(axis=1))
+    np.testing.assert_allclose(got["R"], x[:, :3].max(axis=1))
+
+
+def test_other_infinities_are_numbers() -> None:
+    text = HEAD + "input Z: f32[N]\noutput O: f32[M]\nS[i, j] = X[i, j] - Z[j]\nO[i] = sum[j](exp(S[i, j]) * Z[j])\n"
+    assert np.isnan(run_spec(load_text(text), {"X": X, "Z": np.array([np.inf] * 7)})["O"]).all()
+    text = HEAD + "output O: f32[M]\nO[i] = sum[j](exp(X[i, j] if j < 0 else -inf) + X[i, j])\n"
+    np.testing.assert_allclose(run_spec(load_text(text), {"X": X})["O"], X.sum(axis=1))
 
 
 @pytest.mark.parametrize("factor", ["0", "(X[i, j] - X[i, j])", "(0 * X[i, j] if j < 3 else X[i, j])"])

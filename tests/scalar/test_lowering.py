@@ -90,6 +90,7 @@ output L: f16[M, N]
 output O: f32[M]
 W[i, j] = X[i, j] if j <= i else 0
 T: f16[i, j] = W[i, j] / 2
+S[i, j] = X[i, j] if j <= i else -inf
 L[i, j] = T[i, j]
 C[i, j] = (0 if keep[j] else W[i, j]) if i > 3 else (X[i, j] if j < 2 else 0)
 O[i] = sum[j](TERM)
@@ -102,6 +103,10 @@ GUARDS = {
     "(W[i, j] if keep[j] else 0) * Y[j]": "keep[j] and j <= i",
     "C[i, j] * Y[j]": "select(i > 3, not keep[j] and j <= i, j < 2)",
     "X[i, j] + (W[i, j] * Y[j] - T[i, j] * Y[j])": "",
+    "f32(keep[j] and j <= i) * Y[j]": "keep[j] and j <= i",
+    "exp2(S[i, j] - max[k](S[i, k])) * Y[j]": "j <= i",
+    "exp(3 * (S[i, j] + Y[j]) - Y[j]) * Y[j]": "j <= i",
+    "exp(S[i, j] * X[i, j]) * Y[j]": None,
     "W[i, j] + Y[j]": None,
     "W[i, j] * 0 + 0 * Y[j]": None,
 }

@@ -4,7 +4,8 @@
 the select may be a factor, a dividend, or the argument of a negation or a conversion: ``select(c, e, 0) * f`` is
 ``e * f where c``.  Where ``c`` is false the product is absent, whatever ``f`` is: the 0 is structural, and an inf or
 NaN in ``f`` does not reach the sum.  The zeros of a definition that a sum reads are structural too, whether the
-definition is inlined or stored: :func:`presence` is the condition that the reader's guard takes over.
+definition is inlined or stored: :func:`presence` is the condition that the reader's guard takes over.  So are the
+infinities of a false condition that a maximum or an exponential in a sum reads.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from nautilus.core.expr.nodes import (
     substitute,
     with_children,
 )
+from nautilus.core.expr.structural import sources
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
 from nautilus.core.index.sizes import Extent, at_most
 from nautilus.core.records import dataclass
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 
 
 def negation(e: Expr) -> Expr:
@@ -74,7 +76,7 @@ def _take(op: str, e: Expr) -> tuple[Expr, Expr] | None:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Where an element of a buffer is not a structural zero: ``cond`` over the variables ``axes`` of its index."""
+    """Where an element of a buffer is not a structural value: ``cond`` over the variables ``axes`` of its index."""
 
     axes: tuple[str, ...]
     cond: Expr
@@ -84,40 +86,52 @@ class Presence:
         return substitute(self.cond, dict(zip(self.axes, index, strict=True)))
 
 
-def presence(e: Expr, known: Mapping[str, Presence]) -> Expr | None:
-    """The condition under which ``e`` is not a structural zero; None: always.
+#: By buffer and structural value (0, inf or -inf), where an element of the buffer is not that value.
+Known = Mapping[tuple[str, float], Presence]
+
+
+def presence(e: Expr, known: Known, what: float = 0.0) -> Expr | None:
+    """The condition under which ``e`` is not structurally ``what``; None: always.
 
     ``known``: the same of the buffers that ``e`` reads.
     """
     match e:
         case Load(buffer=buffer, index=index):
-            return known[buffer].at(index) if buffer in known else None
+            return known[buffer, what].at(index) if (buffer, what) in known else None
         case Op(op="select", args=(c, a, b)):
-            zero = identity("sum", e.dtype)
-            if b == zero:
-                return conjunction((c, presence(a, known)))
-            if a == zero:
-                return conjunction((negation(c), presence(b, known)))
-            yes, no = presence(a, known), presence(b, known)
+            value = Const(what, e.dtype)
+            if b == value:
+                return conjunction((c, presence(a, known, what)))
+            if a == value:
+                return conjunction((negation(c), presence(b, known, what)))
+            yes, no = presence(a, known, what), presence(b, known, what)
             return None if yes is None and no is None else calc("select", c, yes or TRUE, no or TRUE)
-        case Op(op="mul", args=(a, b)):
-            return conjunction((presence(a, known), presence(b, known)))
-        case Op(op="div" | "neg", args=(x, *_)):
-            return presence(x, known)
-        case Op(op="cast" | "narrow", args=(x,)) if x.dtype is not DType.BOOL and e.dtype.is_float:
-            return presence(x, known)
+        case Op(op="cast", args=(x,)) if x.dtype is DType.BOOL:
+            return x if what == 0 else None
+        case Op(op="cast" | "narrow", args=(x,)) if e.dtype.is_float:
+            return presence(x, known, what) if what == 0 or FORMATS[e.dtype].infinite else None
+        case Op():
+            return conjunction(presence(x, known, of) for x, of in sources(e, what))
     return None
 
 
-def guarded_terms(e: Expr, known: Mapping[str, Presence]) -> tuple[Expr, Expr | None]:
-    """The element ``e`` of a sum and its guard, in which a term that is a structural zero is not evaluated."""
-    if isinstance(e, Op) and e.op in ("add", "sub"):
-        return with_children(e, tuple(_term(x, known) for x in e.args)), None
-    return absorb_selects("sum", e, presence(e, known))
+def guarded_terms(op: str, e: Expr, known: Known) -> tuple[Expr, Expr | None]:
+    """The element ``e`` of a reduction ``op`` of floats and its guard.
+
+    A term that is structurally the identity is not evaluated.  Those of a sum may be operands of an addition, which
+    become conditional expressions.
+    """
+    if op == "sum":
+        if isinstance(e, Op) and e.op in ("add", "sub"):
+            return with_children(e, tuple(_term(x, known) for x in e.args)), None
+        return absorb_selects(op, e, presence(e, known))
+    if op in ("max", "min"):
+        return absorb_selects(op, e, presence(e, known, float(identity(op, e.dtype).value)))
+    return absorb_selects(op, e, None)
 
 
-def _term(e: Expr, known: Mapping[str, Presence]) -> Expr:
-    value, guard = guarded_terms(e, known)
+def _term(e: Expr, known: Known) -> Expr:
+    value, guard = guarded_terms("sum", e, known)
     return value if guard is None else calc("select", guard, value, identity("sum", e.dtype))
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from nautilus.core.expr.bit_fields import bit_fields
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Expr, loads
+from nautilus.core.expr.nodes import Expr, loads, rewrite
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify, simplify_value
 from nautilus.core.records import dataclass
 from nautilus.scalar.analysis.masking import absorb_selects
@@ -61,6 +61,7 @@ def _round(s: Store | Update, ranges: Ranges, assumptions: tuple[Expr, ...]) -> 
     if guard is not None:
         parts = [simplify(g, wide if loads(g) else ranges, assumptions) for g in conjuncts(simplify_value(guard))]
         guard = simplify(conjunction(parts) or TRUE, wide, assumptions)
+        value = _holding(value, tuple(c for c in conjuncts(guard) if loads(c)))
     given = assumptions if guard is None else (*assumptions, guard)
     place = assumptions if isinstance(s, Update) else given
     return replace(
@@ -69,3 +70,8 @@ def _round(s: Store | Update, ranges: Ranges, assumptions: tuple[Expr, ...]) -> 
         value=simplify_value(bit_fields(simplify(value, wide, given), wide)),
         guard=None if guard == TRUE else guard,
     )
+
+
+def _holding(e: Expr, conditions: tuple[Expr, ...]) -> Expr:
+    """``e`` where ``conditions`` hold, of which the simplification of indices knows nothing: they read tensors."""
+    return rewrite(e, lambda n: TRUE if n in conditions else None) if conditions else e

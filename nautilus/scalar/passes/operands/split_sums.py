@@ -2,8 +2,10 @@
 
 ``sum_k(a_ik * b_kj + c_ik * d_kj)`` is ``sum_k(a_ik * b_kj) + sum_k(c_ik * d_kj)``.  Matrix units compute each of the
 two and not their common form, whose element is no product.  The pass rewrites a sum whose every term is a product of
-factors with a parallel axis of their own on either side.  Sums may be associated again (``grammar/README.md``,
-"Numbers"), so the result has the error of two sums.  Where a term is inf or NaN, both forms are.
+factors with a parallel axis of their own on either side.  Beside a product of many rows and columns, a term may also be
+one for the rows, for the columns or for neither, as in ``sum_k(a_ik * b_kj + c_j)``: its sum costs little.  Sums may be
+associated again (``grammar/README.md``, "Numbers"), so the result has the error of two sums.  Where a term is inf or
+NaN, both forms are.
 
 A factor of a sum is a factor of each of its terms where that makes matrix products of terms that were none, as in
 ``sum_d(q_id * (k_jd + t[j - i, d]))``.  It is finite for certain, or because ``assume`` promises it: an infinite one
@@ -85,6 +87,11 @@ def products(d: Def, finite: frozenset[str] = frozenset()) -> tuple[tuple[Expr, 
     several = 1 < len(found) <= MOST_TERMS
     if several and all(_is_matrix_product(d, e) for e, _ in found):
         return tuple(found)
+    if several and d.guard is None:
+        found.sort(key=lambda x: not _is_large_product(d, x[0]))
+        large = [e for e, _ in found if _is_large_product(d, e)]
+        if large and all(_is_for_one_side(d, e, large[0]) for e, _ in found[len(large) :]):
+            return tuple(found)
     if len(found) == 1 and not _is_matrix_product(d, d.value):
         found = _distributed(d.value, finite)
         if 1 < len(found) <= MOST_TERMS and any(_is_matrix_product(d, e) for e, _ in found):
@@ -151,6 +158,20 @@ def _is_matrix_product(d: Def, e: Expr) -> bool:
     return any(p.shared.issuperset(a.name for a in d.red) for p in found)
 
 
+def _is_large_product(d: Def, e: Expr) -> bool:
+    """Whether ``e`` is a matrix product with many rows and many columns."""
+    found = matrix_product(e, [a.name for a in d.par])
+    if found is None or not found.shared.issuperset(a.name for a in d.red):
+        return False
+    return all(_extent(d.par, axes) >= FEW for axes in (found.rows, found.columns))
+
+
+def _is_for_one_side(d: Def, e: Expr, product: Expr) -> bool:
+    """Whether the sum of ``e`` is one for the rows of the matrix ``product``, for its columns or for neither."""
+    found = matrix_product(product, [a.name for a in d.par])
+    return found is not None and any(free_vars(e).isdisjoint(side) for side in (found.rows, found.columns))
+
+
 def _split(program: Program, d: Def, parts: tuple[tuple[Expr, bool], ...], certificates: list[Certificate]) -> Program:
     (first, negative), *rest = parts
     raw = inner_sum(program, d, first)
@@ -161,7 +182,7 @@ def _split(program: Program, d: Def, parts: tuple[tuple[Expr, bool], ...], certi
             read.append(times)
             continue
         name = fresh_name(program, f"{d.name}_term", [x.name for x in (*added, raw)])
-        par = tuple(a for a in raw.par if raw.value.dtype.is_float or a.name in free_vars(e))
+        par = tuple(a for a in raw.par if _is_matrix_product(d, e) or a.name in free_vars(e))
         buffer = replace(raw.buffer, name=name, shape=tuple(a.extent for a in par))
         added.append(replace(raw, name=name, buffer=buffer, par=par, value=e))
         read.append(_element(added[-1]))
@@ -179,10 +200,11 @@ def _element(d: Def) -> Expr:
 
 
 def _repeated(d: Def, e: Expr) -> Expr | None:
-    """The sum of integers ``e`` over the domain of ``d`` as a product, where ``e`` is the same at all of its points."""
+    """The sum of ``e`` over the domain of ``d`` as a product, where ``e`` is the same at all of its points."""
     count = prod(n if (n := size_of(a)) is not None else 0 for a in d.red)
-    alike = e.dtype.is_int and d.guard is None and not free_vars(e) & {a.name for a in d.red}
-    return product_of([e, Const(count, e.dtype)]) if alike and 0 < count < 2**31 else None
+    alike = d.guard is None and not free_vars(e) & {a.name for a in d.red}
+    times = Const(float(count) if e.dtype.is_float else count, e.dtype)
+    return product_of([e, times]) if alike and 0 < count < 2**31 else None
 
 
 def _total(sums: list[Expr], negative: bool, signs: list[bool]) -> Expr:
