@@ -14,6 +14,9 @@ where ``x_j`` is 0, and elements of both signs make inf - inf, but the sum of al
 :mod:`nautilus.scalar.analysis.value_range` proves either: the range of the divisor excludes 0, or the quotient of the
 two has a bound, as that of an element by the sum of all has.
 
+The exponential of a difference from a logarithm has a divisor, ``exp(x - log(z)) = exp(x) / z``, which leaves the sum
+by the same rule: probabilities that subtract the logarithm of a sum of exponentials are those of a softmax.
+
 A divisor that stays in the sum does not hide a product of matrices: ``sum_j(a_ij * b_jk / g_j)`` becomes
 ``sum_j(a_ij * (b_jk / g_j))``, and ``sum_j(b_jk / g_ij)`` becomes ``sum_j((1 / g_ij) * b_jk)`` where ``1 / g_ij`` is
 proved not to overflow.
@@ -29,7 +32,7 @@ a temp of its own.  Only floats: integer division does not distribute.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from types import MappingProxyType
@@ -37,7 +40,22 @@ from typing import Final
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, identity, loads, walk
+from nautilus.core.expr.nodes import (
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Reduce,
+    Var,
+    children,
+    free_vars,
+    identity,
+    loads,
+    rewrite,
+    substitute,
+    walk,
+)
 from nautilus.core.expr.products import factors, matrix_products, product_of, strip_conversions
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.simplify import TRUE
@@ -52,6 +70,7 @@ from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.inline import replace_reads
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
+_LOGARITHMS: Final = {"exp": "log", "exp2": "log2", "exp10": "log10"}
 _LEAST_DIVISOR = 2.0**-100  # the inverse of a divisor is not near the end of f32
 
 
@@ -73,10 +92,13 @@ class Factor(CertifyingPass[Program]):
             defs = find_defs(program)
             bare: dict[str, int] = {}  # the sums that a factor which is read has left, by how many in a row
             for name in [k.name for k in program.kernels]:
-                d = defs.get(name)
-                split = None if d is None else split_sum(d, defs, bare)
-                if d is None or split is None:
+                if (found := defs.get(name)) is None:
                     continue
+                d, copied = _with_logarithms(found, defs)
+                split = split_sum(d, defs, bare)
+                if split is None:
+                    continue
+                certificates += copied
                 if split.up or split.down:
                     program = _take_out(program, d, split, certificates)
                     if any(map(loads, (*split.up, *split.down))) and d.buffer.space is Space.TEMP:
@@ -117,13 +139,13 @@ def split_sum(d: Def, defs: Mapping[str, Def], bare: Mapping[str, int] = Mapping
     """
     if d.op != "sum" or not d.value.dtype.is_float:
         return None
-    up, down = _factors(d.value)
-    up = [f for f in up if not (isinstance(f, Const) and f.value == 1.0)]
     names = {a.name for a in d.red}
+    ranges = Ranges(defs, d.axes, d.guard)
+    up, down = _without_logarithms(*_factors(d.value), names, ranges)
+    up = [f for f in up if not (isinstance(f, Const) and f.value == 1.0)]
     again = _before(d, bare) >= CHAIN
     fixed_up = tuple(f for f in up if not free_vars(f) & names and not (again and loads(f)))
     moving = [f for f in up if f not in fixed_up]
-    ranges = Ranges(defs, d.axes, d.guard)
     fixed_down = tuple(g for g in down if not (again or free_vars(g) & names) and _divides(g, moving, ranges))
     below = [g for g in down if g not in fixed_down]
     if not (moving or below):
@@ -183,6 +205,73 @@ def _factors(e: Expr) -> tuple[list[Expr], list[Expr]]:
             u, d = _factors(a)
             return d or [Const(1.0, e.dtype)], u
     return [e], []
+
+
+def _without_logarithms(
+    up: Sequence[Expr], down: Sequence[Expr], names: Collection[str], ranges: Ranges
+) -> tuple[list[Expr], list[Expr]]:
+    """The factors ``up`` over ``down``, where subtracted logarithms of invariants in exponents are divisors."""
+    above, below = list[Expr](), list(down)
+    for f in up:
+        if not (isinstance(f, Op) and f.op in _LOGARITHMS):
+            above.append(f)
+            continue
+        terms = _terms(f.args[0], False)
+        taken = [e for e, less in terms if less and _is_logarithm(e, f) and not free_vars(e).intersection(names)]
+        left = Op(f.op, (_sum([x for x in terms if x[0] not in taken], f.dtype),), f.dtype, f.span)
+        divisors = [z for e in taken for z in children(e)]
+        if taken and all(_divides(z, [left], ranges) for z in divisors):
+            above.append(left)
+            below += divisors
+        else:
+            above.append(f)
+    return above, below
+
+
+def _with_logarithms(d: Def, defs: Mapping[str, Def]) -> tuple[Def, list[Certificate]]:
+    """``d`` with the logarithms in place of loads in exponents, and a certificate if there are any.
+
+    Such a load is of an output that is not rounded, as a ``logsumexp`` that is stored for a backward pass.
+    """
+    copies: dict[Expr, Expr] = {}
+    for f in _factors(d.value)[0] if d.op == "sum" else []:
+        for e, _ in _terms(f.args[0], False) if isinstance(f, Op) and f.op in _LOGARITHMS else []:
+            made = defs.get(e.buffer) if isinstance(e, Load) and e.dtype is DType.F32 else None
+            if made is None or made.op is not None or made.guard is not None or made.at is not None:
+                continue
+            if made.value.dtype is DType.F32 and any(_is_logarithm(x, f) for x, _ in _terms(made.value, False)):
+                copies[e] = substitute(made.value, {a.name: i for a, i in zip(made.par, children(e), strict=True)})
+    if not copies:
+        return d, []
+    value = rewrite(d.value, copies.get)
+    bindings = tuple((f"{ld.buffer}[...]", e) for ld, e in copies.items() if isinstance(ld, Load))
+    proof = "each element is defined so, at every index"
+    return replace(d, value=value), [Certificate("inline", d.name, d.value, value, bindings, (), (), proof, d.span)]
+
+
+def _is_logarithm(e: Expr, exponential: Expr) -> bool:
+    """Whether ``e`` is a logarithm to the base of ``exponential``."""
+    return isinstance(e, Op) and isinstance(exponential, Op) and e.op == _LOGARITHMS[exponential.op]
+
+
+def _terms(e: Expr, negative: bool) -> list[tuple[Expr, bool]]:
+    """The operands of additions and subtractions in ``e``, with whether they are subtracted."""
+    match e:
+        case Op(op="add" | "sub" as name, args=(a, b)):
+            return _terms(a, negative) + _terms(b, negative != (name == "sub"))
+        case Op(op="neg", args=(a,)):
+            return _terms(a, not negative)
+    return [(e, negative)]
+
+
+def _sum(terms: Sequence[tuple[Expr, bool]], dtype: DType) -> Expr:
+    total: Expr | None = None
+    for e, negative in sorted(terms, key=lambda x: x[1]):  # a difference rather than a sum with a negation
+        if total is None:
+            total = Op("neg", (e,), dtype) if negative else e
+        else:
+            total = Op("sub" if negative else "add", (total, e), dtype)
+    return Const(0.0, dtype) if total is None else total
 
 
 def _product(factors: Sequence[Expr], dtype: DType) -> Expr:
