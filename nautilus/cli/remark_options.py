@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 #: the kinds of :class:`nautilus.remarks.remark.Kind`
-REMARKS = ("matrix-units", "fusion", "scratch", "fallback", "order", "floor")
+REMARKS = ("matrix-units", "fusion", "scratch", "fallback", "order", "mask", "floor")
 
 
 def _kinds(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:

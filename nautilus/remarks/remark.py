@@ -30,6 +30,7 @@ class Kind(enum.Enum):
     SCRATCH = "scratch"
     FALLBACK = "fallback"
     ORDER = "order"
+    MASK = "mask"
     FLOOR = "floor"
 
 

@@ -13,7 +13,7 @@ from nautilus.passes.compilation import Result
 from nautilus.passes.manager import Record
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.recurrences import has_recurrences
-from nautilus.remarks import memory, order, plans, products
+from nautilus.remarks import fills, memory, order, plans, products
 from nautilus.remarks.remark import NAMES, Facts, Kind, Remark
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs
@@ -59,7 +59,7 @@ def remarks(result: Result, watch: Watch, given: bool = False) -> tuple[Remark, 
     if has_recurrences(planned):
         found += order.steps(facts)
     else:
-        found += [*memory.remarks(facts), *order.remarks(facts), *order.segments(facts)]
+        found += [*memory.remarks(facts), *order.remarks(facts), *order.segments(facts), *fills.remarks(facts)]
     return tuple(sorted(dict.fromkeys(found), key=lambda r: (r.span.line, r.span.column, NAMES.index(r.kind.value))))
 
 

@@ -49,6 +49,14 @@ input A: f16[N, N], B: f16[N, N]
 output C: f32[N, N]
 C[i, j] = max[k](f32(A[i, k]) + f32(B[k, j]))
 """
+FILLED = """
+dim M = 4096, N = 4096, D = 64
+input Q: f16[M, D], K: f16[N, D], V: f16[N, D]
+output O: f16[M, D]
+S[i, j] = sum[d](Q[i, d] * K[j, d]) / 8 + (0 if j <= i else FILL)
+P[i, j] = softmax[j](S[i, j])
+O[i, d] = sum[j](P[i, j] * V[j, d])
+"""
 
 
 @cache
@@ -96,6 +104,12 @@ def test_a_sum_keeps_its_order_because_of_infinities() -> None:
     (r,) = loud(CHAIN)
     assert r.kind is Kind.ORDER and r.hint is not None and r.hint.endswith(promise := "assume abs(v[i]) < inf")
     assert not said(CHAIN + promise)
+
+
+def test_a_number_that_fills_scores_is_no_mask() -> None:
+    found = {x: [r for r in loud(FILLED.replace("FILL", x)) if r.kind is Kind.MASK] for x in ("-1e9", "-inf", "-100")}
+    assert ["-1e+09" in r.message for r in found.pop("-1e9")] == [True]
+    assert not any(found.values())
 
 
 def test_a_large_intermediate_goes_to_scratch_memory() -> None:
