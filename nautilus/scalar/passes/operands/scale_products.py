@@ -13,29 +13,44 @@ few results use an element of it, the sum becomes one sum for each group::
 
 The difference is rounded to 16 bits, whose range it does not leave, in the registers to which it is unpacked.  The
 product of the difference and the scale may leave that range, and takes several instructions of f32 for each element.
+
+A product of 8-bit integers that are converted to f32, as scales of rows and columns leave it, becomes one of integers:
+``sum[k](f32(X[i, k]) * f32(W[j, k]))`` is ``f32(sum[k](i32(X[i, k]) * i32(W[j, k])))`` where the sum stays within i32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import gcd
+from math import gcd, prod
 
+from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, substitute
-from nautilus.core.expr.products import MOST_FACTORS, factors, product_of, strip_conversions, two_sides
+from nautilus.core.expr.products import (
+    BYTE_TERMS,
+    MOST_FACTORS,
+    factors,
+    matrix_product,
+    product_of,
+    strip_conversions,
+    strip_lossless_conversions,
+    two_sides,
+)
 from nautilus.core.index.groups import in_groups, quotients
 from nautilus.core.index.simplify import simplify
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
-from nautilus.core.types import DType
+from nautilus.core.types import BYTES, DType
 from nautilus.scalar.analysis.contractions.scales import scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.ranges.precision import is_streamed
 from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
+from nautilus.scalar.passes.inline import replace_reads
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
 
@@ -48,6 +63,7 @@ class ScaleProducts(CertifyingPass[Program]):
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with products in that form, and a certificate for each one that changed."""
         program, certificates = _with_groups(program)
+        program = _with_integers(program, certificates)
         defs = find_defs(program)
         made = {name: value for name, d in defs.items() if (value := _separated(d)) is not None}
         if not made:
@@ -132,6 +148,40 @@ def _grouped(d: Def) -> _Grouped | None:
             scale = product_of([parts[k] for k in groups])
             return _Grouped(axis, product_of(pair), scale, group) if free_vars(scale) <= free_vars(made[0]) else None
     return None
+
+
+def _with_integers(program: Program, certificates: list[Certificate]) -> Program:
+    """``program`` with integers in every product of converted 8-bit integers."""
+    for d in find_defs(program).values():
+        value = _integers(d)
+        if value is None:
+            continue
+        name = fresh_name(program, f"{d.name}_integers")
+        buffer = replace(d.buffer, name=name, dtype=DType.I32, space=Space.TEMP)
+        raw = replace(d, name=name, buffer=buffer, value=value)
+        read: Expr = Load(name, tuple(Var(a.name) for a in raw.par), DType.I32, d.span)
+        whole = replace(d, red=(), op=None, value=Op("cast", (read,), DType.F32), guard=None)
+        sums = [Reduce("sum", d.red, d.guard, e, e.dtype, d.span) for e in (d.value, value)]
+        after = Op("cast", (sums[1],), DType.F32)
+        proof = "sums of integers below 2^31 are exact"
+        certificates.append(Certificate("scale-products", d.name, sums[0], after, (), (), (), proof, d.span))
+        program = with_inner_sum(program, d, raw, whole.value, ())
+        if d.buffer.space is Space.TEMP:
+            program = Dead().apply(replace_reads(program, whole, skip=()))
+    return program
+
+
+def _integers(d: Def) -> Expr | None:
+    """The element of ``d`` as a product of i32; None unless it is a matrix product of converted 8-bit integers."""
+    parts = factors(d.value)
+    inner = [strip_lossless_conversions(p) for p in parts]
+    bytes_ = all(isinstance(x, Load) and x.dtype in BYTES for x in inner)
+    if d.op != "sum" or d.value.dtype is not DType.F32 or len(parts) != 2 or not bytes_:
+        return None
+    terms = prod(n if (n := size(a)) is not None else BYTE_TERMS for a in d.red)
+    if terms >= BYTE_TERMS or matrix_product(d.value, [a.name for a in d.par]) is None:
+        return None
+    return product_of([Op("cast", (x,), DType.I32) for x in inner])
 
 
 def _is_difference(e: Expr) -> bool:
