@@ -153,3 +153,25 @@ def share_of_one(mask: Expr | None, env: Mapping[str, Any]) -> Any:
         for low, last in (env[f"{v}#"] for v in named if f"{v}#" in env):
             share = share / np.maximum(1.0, np.asarray(last, np.float64) - low + 1.0)
     return share
+
+
+def within_loop(
+    cond: Expr, env: Mapping[str, Any], var: str, low: Any, trips: Any, most: int
+) -> tuple[Any, tuple[Any, Any]] | None:
+    """Where ``cond`` holds in a loop of ``trips`` iterations from ``low``: their share, and the first and the last one.
+
+    None where that takes more than ``most`` evaluations.
+    """
+    steps = np.arange(int(np.max(trips, initial=1)))[:, None]
+    if steps.size * np.size(low + trips) > most:
+        return None
+    first, count = np.reshape(low, (1, -1)), np.reshape(trips, (1, -1))
+    found = np.asarray(estimated(cond, {**env, var: first + steps}), np.float64) * (steps < count)
+    share = found.sum(0) / np.maximum(1.0, count[0])
+    ends = first[0] + found.argmax(0), first[0] + len(steps) - 1 - found[::-1].argmax(0)
+    return _plain(share), (_plain(ends[0]), _plain(ends[1]))
+
+
+def _plain(x: Any) -> Any:
+    """``x`` without its axis where it has one element."""
+    return x if np.size(x) > 1 else x[0]

@@ -1,0 +1,153 @@
+"""Tiles of products of few rows: they stream one operand, at the rate of the memory.
+
+A block has few columns, so that most multiprocessors have a block, and stages for as many bytes as shared memory holds.
+Warpgroups have the rows as rows of the instruction, 64 or 128, or as its columns, in steps of 8: rows of a box that the
+tensor does not have take a TMA copy several times as long as others do.  Blocks with the same columns are neighbours,
+which read the streamed operand from memory once.
+
+Measured on an H200 for 4096 columns and terms of 16 bits (cuBLAS: 15.3 us for 16 rows, 16.3 for 48, 14.2 for 64):
+
+* rows as columns of the instruction, 64 of the result for each of 64 multiprocessors: 14.4 us for 16 rows, 14.6 for 48;
+* a tile of 64 x 32 takes 14.4 us for 64 rows, and 19.0 for 16, of which the other 48 rows of each box are zeros;
+* with 4, 8, 12 and 16 stages of 12 KB it takes 20.1, 15.1, 14.6 and 14.4 us;
+* 16 rows by single warps, in clusters of two blocks that divide the terms: 13.4 us with 14 stages;
+* 224 blocks for 14336 columns take 32.5 us where two share a multiprocessor, and 34.7 in two waves;
+* 200 rows in two tiles of 104 take 20.7 us, in tiles of 128 they take 27.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from math import prod
+
+from nautilus.core.expr.nodes import Load, children
+from nautilus.core.expr.products import strip_conversions
+from nautilus.core.index.sizes import blocks, nominal
+from nautilus.core.records import dataclass
+from nautilus.core.schedule import AxisPlan, KernelPlan, WarpgroupPlan, WarpPlan
+from nautilus.core.types import BYTES, DType
+from nautilus.planner.products.boxes import Side
+from nautilus.planner.warpgroup import with_tiles
+from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.chunks import chunks_of
+from nautilus.scalar.analysis.contractions.scales import scaled_product
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import GRID
+from nautilus.targets.limits import MMA_ROWS, WGMMA_ROWS, Limits
+from nautilus.targets.rates import machine
+from nautilus.targets.records import DEFAULT_TARGET
+
+_RATES = machine(DEFAULT_TARGET)  # the device that the study measured
+MOST_ROWS = 256
+MOST_IN_TILE = 128
+ROW = 128  # bytes of a row of a stage
+STEP = 8  # columns of an instruction; twice as many for integers of 8 bits
+NARROW = 32  # columns of the narrowest tile
+BUSY = 0.8  # share of the memory's rate that the blocks must be able to load
+MOST_STAGES, LEAST_STAGES = 32, 6
+WARP_STAGES = 14  # of single warps
+PAIR = 2  # blocks of a cluster that divide the terms, and blocks that share a multiprocessor
+SPACE = 4 << 10  # bytes of shared memory for barriers and alignment
+OUTSIDE = 4  # time of a row of a box that the tensor does not have
+PAIR_REGISTERS = 24, 232  # of threads of the producer and of the consumer, where two blocks share a multiprocessor
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """``rows`` x ``columns`` of the results of ``count`` products, ``down`` along the rows; ``missing``: rows beyond them."""
+
+    rows: int
+    columns: int
+    count: int
+    down: int
+    missing: int
+
+    @property
+    def loaded(self) -> int:
+        """Rows of 128 bytes of a stage."""
+        return self.rows + self.count * self.columns
+
+    def time(self, tiles: int, many: int) -> float:
+        """The time of the copies of a multiprocessor, in rows of each step."""
+        return blocks(tiles, many) * (self.loaded + (OUTSIDE - 1) * self.missing / self.down)
+
+    def stages(self, room: int) -> int:
+        """The stages that ``room`` bytes hold beside the results."""
+        return min(MOST_STAGES, (room - SPACE - 2 * self.rows * self.columns * self.count) // (ROW * self.loaded))
+
+
+def _tiles(rows: int, step: int, count: int) -> Iterator[_Tile]:
+    """The tiles for ``rows`` rows; ``step``: columns of an instruction."""
+    down = blocks(rows, MOST_IN_TILE)
+    each = blocks(blocks(rows, down), step) * step
+    yield _Tile(max(each, 2 * STEP), WGMMA_ROWS, count, down, 0 if each > STEP else down * each - rows)
+    for m in (WGMMA_ROWS, 2 * WGMMA_ROWS):
+        for n in (NARROW, WGMMA_ROWS):
+            if rows <= m:
+                yield _Tile(m, n, count, 1, m - rows)
+
+
+def few_rows_gemm(
+    plan: KernelPlan, unified: Unified, limits: Limits, sides: tuple[Side, Side], loop: str, step: int,
+    products: Sequence[Def],
+) -> KernelPlan | None:  # fmt: skip
+    """``plan`` with tiles of few rows; None where rows are many, or the blocks too few to load at the full rate.
+
+    ``step``: elements of a row of a stage.  ``products``: of the same left operand.
+    """
+    row, column = sides
+    terms, rows, count = unified.extents[loop], row.extent, len(products)
+    if not isinstance(unified.extents[row.main], int) or not isinstance(terms, int):
+        return None
+    if rows > MOST_ROWS or column.extent < WGMMA_ROWS or terms < LEAST_STAGES * step or not _are_loaded(products, step):
+        return None
+    if len(row.axes) + len(column.axes) > len(sides):
+        return None
+    names = {row.main, column.main}
+    others = prod(blocks(nominal(unified.extents[a.name]), a.tile) for a in plan.axes if _is_other(a, names))
+    many = max(1, limits.multiprocessors)
+
+    def tiles(t: _Tile) -> int:
+        return others * t.down * blocks(column.extent, t.columns)
+
+    room = limits.smem_block
+    least = STEP * (2 if any(ld.dtype in BYTES for d in products for ld in d.reads()) else 1)
+    fits = [t for t in _tiles(rows, least, count) if t.stages(room) >= LEAST_STAGES]
+    if not fits:
+        return None
+    best = min(fits, key=lambda t: t.time(tiles(t), many))
+    share = count * best.columns / best.loaded
+    if min(many, tiles(best)) * _RATES.tma * _RATES.clock * share < BUSY * _RATES.dram_read:
+        return None
+    if best.down > 1 and best.rows == MOST_IN_TILE:
+        return None  # tiles of two warpgroups, with as many rows
+    sizes = {row.main: best.rows, column.main: best.columns, loop: step}
+    chunks = prod(nominal(unified.extents[c.by]) for d in products if (c := chunks_of(d)) is not None)
+    halves = chunks <= PAIR and many // PAIR // 2 < tiles(best) // chunks <= many // PAIR
+    if halves and best.rows <= MMA_ROWS and count == 1 and step == ROW // DType.F16.bytes:
+        stages = min(WARP_STAGES, terms // chunks // step)
+        by_warps = WarpPlan(warps=(1, 4), stages=stages, raster_order="grouped", epilogue="direct")
+        return with_tiles(plan, sizes, by_warps)
+    pair = tiles(best) > many and best.stages(limits.smem_sm // PAIR - 1024) >= LEAST_STAGES
+    stages = best.stages(limits.smem_sm // PAIR - 1024 if pair else room)
+    low, high = PAIR_REGISTERS if pair else (24, 240)
+    mapping = WarpgroupPlan(
+        warpgroups=1, stages=min(stages, terms // step), epilogue="tma", pipeline_mma=False, raster_order="grouped",
+        producer_registers=low, consumer_registers=high, min_blocks=PAIR if pair else 1,
+    )  # fmt: skip
+    return with_tiles(plan, sizes, mapping)
+
+
+def _is_other(a: AxisPlan, names: Collection[str]) -> bool:
+    return a.role == GRID and a.name not in names
+
+
+def _are_loaded(products: Sequence[Def], step: int) -> bool:
+    """Whether the factors of ``products`` are tensors of one size of elements, ``step`` of which are a row."""
+    for d in products:
+        factors = [strip_conversions(e) for e in children(strip_conversions(d.value))]
+        if scaled_product(d) is not None or not factors:
+            return False
+        if not all(isinstance(e, Load) and e.dtype.bytes * step == ROW for e in factors):
+            return False
+    return True
