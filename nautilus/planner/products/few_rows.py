@@ -46,7 +46,8 @@ NARROW = 32  # columns of the narrowest tile
 BUSY = 0.8  # share of the memory's rate that the blocks must be able to load
 MOST_STAGES, LEAST_STAGES = 32, 6
 WARP_STAGES = 14  # of single warps
-PAIR = 2  # blocks of a cluster that divide the terms, and blocks that share a multiprocessor
+CLUSTERS = 2, 8  # fewest and most blocks of a cluster that divide the terms
+BLOCK = 1 << 10  # bytes of shared memory that each block of a multiprocessor takes
 SPACE = 4 << 10  # bytes of shared memory for barriers and alignment
 OUTSIDE = 4  # time of a row of a box that the tensor does not have
 PAIR_REGISTERS = 24, 232  # of threads of the producer and of the consumer, where two blocks share a multiprocessor
@@ -54,7 +55,7 @@ PAIR_REGISTERS = 24, 232  # of threads of the producer and of the consumer, wher
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """``rows`` x ``columns`` of the results of ``count`` products, ``down`` along the rows; ``missing``: rows beyond them."""
+    """``rows`` x ``columns`` of the results of ``count`` products, ``down`` along the rows.  ``missing``: rows beyond."""
 
     rows: int
     columns: int
@@ -116,26 +117,38 @@ def few_rows_gemm(
     if not fits:
         return None
     best = min(fits, key=lambda t: t.time(tiles(t), many))
-    share = count * best.columns / best.loaded
-    if min(many, tiles(best)) * _RATES.tma * _RATES.clock * share < BUSY * _RATES.dram_read:
-        return None
     if best.down > 1 and best.rows == MOST_IN_TILE:
         return None  # tiles of two warpgroups, with as many rows
     sizes = {row.main: best.rows, column.main: best.columns, loop: step}
     chunks = prod(nominal(unified.extents[c.by]) for d in products if (c := chunks_of(d)) is not None)
-    halves = chunks <= PAIR and many // PAIR // 2 < tiles(best) // chunks <= many // PAIR
-    if halves and best.rows <= MMA_ROWS and count == 1 and step == ROW // DType.F16.bytes:
-        stages = min(WARP_STAGES, terms // chunks // step)
-        by_warps = WarpPlan(warps=(1, 4), stages=stages, raster_order="grouped", epilogue="direct")
+    idle = chunks <= CLUSTERS[-1] and tiles(best) // chunks <= many // CLUSTERS[0]
+    if idle and best.rows <= MMA_ROWS and count == 1 and step == ROW // DType.F16.bytes:
+        stages = min(_warp_stages(best, tiles(best) // chunks, chunks, limits), terms // chunks // step)
+        by_warps = WarpPlan(warps=(1, 4), stages=max(2, stages), raster_order="grouped", epilogue="direct")
         return with_tiles(plan, sizes, by_warps)
-    pair = tiles(best) > many and best.stages(limits.smem_sm // PAIR - 1024) >= LEAST_STAGES
-    stages = best.stages(limits.smem_sm // PAIR - 1024 if pair else room)
+    share = count * best.columns / best.loaded
+    if min(many, tiles(best)) * _RATES.tma * _RATES.clock * share < BUSY * _RATES.dram_read:
+        return None
+    half = limits.smem_sm // 2 - BLOCK
+    pair = tiles(best) > many and best.stages(half) >= LEAST_STAGES
     low, high = PAIR_REGISTERS if pair else (24, 240)
     mapping = WarpgroupPlan(
-        warpgroups=1, stages=min(stages, terms // step), epilogue="tma", pipeline_mma=False, raster_order="grouped",
-        producer_registers=low, consumer_registers=high, min_blocks=PAIR if pair else 1,
+        warpgroups=1, stages=min(best.stages(half if pair else room), terms // step), epilogue="tma",
+        pipeline_mma=False, raster_order="grouped", producer_registers=low, consumer_registers=high,
+        min_blocks=2 if pair else 1,
     )  # fmt: skip
     return with_tiles(plan, sizes, mapping)
+
+
+def _warp_stages(tile: _Tile, clusters: int, size: int, limits: Limits) -> int:
+    """The stages of single warps in ``clusters`` clusters of ``size`` blocks, all of which run at the same time.
+
+    Where multiprocessors do not suffice for one block each, some have two.
+    """
+    two = clusters > limits.clusters(size, 1)
+    room = limits.smem_sm // 2 - BLOCK if two else limits.smem_block
+    parts = size * DType.F32.bytes * tile.rows * (tile.columns + 4)
+    return min(WARP_STAGES, (room - 2 * SPACE - parts) // (ROW * tile.loaded))
 
 
 def _is_other(a: AxisPlan, names: Collection[str]) -> bool:
