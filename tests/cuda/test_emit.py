@@ -64,8 +64,9 @@ def test_one_thread_of_a_block_issues_copies(warps: int, tmp_path: Path) -> None
     """A second one would arrive at the mbarrier again, and the kernel would fault."""
     mapping = WarpPlan(warps=(2, warps // 2), stages=3, epilogue="direct", tma_loads=True)
     axes = tuple(map(AxisPlan, "ijk", ("grid", "grid", "loop"), (64, 64, 64)))
-    kernel = KernelPlan("Y", ("Y_acc", "Y"), axes, (("Y_acc",), ("Y",)), mapping=mapping)
-    text = "dim M = 64, K = 512\ninput X: f16[M, K], W: f16[M, K]\noutput Y: f16[M, M]\nY[i, j] = sum[k](X[i, k] * W[j, k])\n"
+    kernel = KernelPlan("Y", ("Y",), axes, (("Y",),), mapping=mapping)
+    text = "dim M = 64, K = 512\ninput X: f16[M, K], W: f16[M, K]\noutput Y: f32[M, M]\n"
+    text += "Y[i, j] = sum[k](X[i, k] * W[j, k])\n"
     request = Request(tmp_path / "y.naut", "sm_90a", text=text, schedule=Schedule((), (kernel,), splits=()))
     found = re.findall(r"if \(threadIdx.x % (\d+) == 0\)", compile_file(request).cuda_module.text)
     assert {int(n) for n in found} == {32 * warps}

@@ -55,7 +55,10 @@ PAIR_REGISTERS = 24, 232  # of threads of the producer and of the consumer, wher
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """``rows`` x ``columns`` of the results of ``count`` products, ``down`` along the rows.  ``missing``: rows beyond."""
+    """``rows`` x ``columns`` of the results of ``count`` products.
+
+    ``down``: tiles along the rows.  ``missing``: rows of their boxes that the tensor does not have.
+    """
 
     rows: int
     columns: int
