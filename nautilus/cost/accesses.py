@@ -181,6 +181,8 @@ def box_rows(op: TmaLoad, axes: Iterable[TileAxis], buffer: Buffer, env: Mapping
     inside: Any = 1.0
     for e, extent in zip(op.index[:-1], buffer.shape[:-1], strict=True):
         size = prod(sizes[x] for x in free_vars(e) if x in sizes)
+        if size == 1:
+            continue  # one position, which may be read from a tensor
         low = np.asarray(estimated(e, {**env, **dict.fromkeys(sizes, np.asarray(0))}), np.float64)
         found = np.minimum(low + size, nominal(extent)) - np.maximum(low, 0.0)
         inside = inside * np.clip(found / size, 0.0, 1.0)

@@ -1,6 +1,7 @@
 """Tiles of products of few rows: they stream one operand, at the rate of the memory.
 
 A block has few columns, so that most multiprocessors have a block, and stages for as many bytes as shared memory holds.
+It has at least 64 columns where these are contiguous in memory, which are 128 bytes.
 Warpgroups have the rows as rows of the instruction, 64 or 128, or as its columns, in steps of 8: rows of a box that the
 tensor does not have take a TMA copy several times as long as others do.  Blocks with the same columns are neighbours,
 which read the streamed operand from memory once.
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
 
-from nautilus.core.expr.nodes import Load, children
+from nautilus.core.expr.nodes import Load, children, free_vars
 from nautilus.core.expr.products import strip_conversions
 from nautilus.core.index.sizes import blocks, nominal
 from nautilus.core.records import dataclass
@@ -116,12 +117,15 @@ def few_rows_gemm(
 
     room = limits.smem_block
     least = STEP * (2 if any(ld.dtype in BYTES for d in products for ld in d.reads()) else 1)
-    fits = [t for t in _tiles(rows, least, count) if t.stages(room) >= LEAST_STAGES]
+    narrow = all(loop in free_vars(e.index[-1]) for e in _operands(products) if column.main in free_vars(e))
+    fits = [t for t in _tiles(rows, least, count) if t.stages(room) >= LEAST_STAGES and (narrow or t.columns > NARROW)]
     if not fits:
         return None
     best = min(fits, key=lambda t: t.time(tiles(t), many))
     if best.down > 1 and best.rows == MOST_IN_TILE:
         return None  # tiles of two warpgroups, with as many rows
+    if rows > WGMMA_ROWS and tiles(best) > 2 * many:
+        return None  # wide tiles fill the multiprocessors as well, and load less
     sizes = {row.main: best.rows, column.main: best.columns, loop: step}
     chunks = prod(nominal(unified.extents[c.by]) for d in products if (c := chunks_of(d)) is not None)
     idle = chunks <= CLUSTERS[-1] and tiles(best) // chunks <= many // CLUSTERS[0]
@@ -158,12 +162,14 @@ def _is_other(a: AxisPlan, names: Collection[str]) -> bool:
     return a.role == GRID and a.name not in names
 
 
+def _operands(products: Sequence[Def]) -> list[Load]:
+    """The factors of ``products`` that are tensors."""
+    factors = [strip_conversions(e) for d in products for e in children(strip_conversions(d.value))]
+    return [e for e in factors if isinstance(e, Load)]
+
+
 def _are_loaded(products: Sequence[Def], step: int) -> bool:
-    """Whether the factors of ``products`` are tensors of one size of elements, ``step`` of which are a row."""
-    for d in products:
-        factors = [strip_conversions(e) for e in children(strip_conversions(d.value))]
-        if scaled_product(d) is not None or not factors:
-            return False
-        if not all(isinstance(e, Load) and e.dtype.bytes * step == ROW for e in factors):
-            return False
-    return True
+    """Whether all factors of ``products`` are tensors of one size of elements, ``step`` of which are a row."""
+    found = _operands(products)
+    alike = all(ld.dtype.bytes * step == ROW for ld in found)
+    return len(found) == 2 * len(products) and alike and all(scaled_product(d) is None for d in products)
