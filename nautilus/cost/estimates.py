@@ -156,11 +156,12 @@ def share_of_one(mask: Expr | None, env: Mapping[str, Any]) -> Any:
 
 
 def within_loop(
-    cond: Expr, env: Mapping[str, Any], var: str, low: Any, trips: Any, most: int
-) -> tuple[Any, tuple[Any, Any]] | None:
-    """Where ``cond`` holds in a loop of ``trips`` iterations from ``low``: their share, and the first and the last one.
+    cond: Expr, env: dict[str, Any], var: str, low: Any, trips: Any, most: int
+) -> tuple[Any, dict[str, Any]] | None:
+    """The share of the ``trips`` iterations of a loop over ``var`` in which ``cond`` holds, and ``env`` in these.
 
-    None where that takes more than ``most`` evaluations.
+    The last iterations of a loop, for example, copy nothing for later ones.  None where that takes more than ``most``
+    evaluations.
     """
     steps = np.arange(int(np.max(trips, initial=1)))[:, None]
     if steps.size * np.size(low + trips) > most:
@@ -169,7 +170,8 @@ def within_loop(
     found = np.asarray(estimated(cond, {**env, var: first + steps}), np.float64) * (steps < count)
     share = found.sum(0) / np.maximum(1.0, count[0])
     ends = first[0] + found.argmax(0), first[0] + len(steps) - 1 - found[::-1].argmax(0)
-    return _plain(share), (_plain(ends[0]), _plain(ends[1]))
+    last = _plain(ends[1])
+    return _plain(share), {**env, f"{var}#": (_plain(ends[0]), last), var: np.minimum(env[var], last)}
 
 
 def _plain(x: Any) -> Any:

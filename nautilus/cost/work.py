@@ -45,6 +45,7 @@ from nautilus.ma_tile.ir.traverse import bound
 from nautilus.targets.limits import VECTOR_BYTES
 
 Numbers = NDArray[np.float64]
+COPIES = ma.AsyncCopy | ma.TmaLoad
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
 SHIFTED = 6.0  # instructions of a vector that is made from two
@@ -239,8 +240,7 @@ class Counter:
                 case TileSchedulerOp(body=inner):
                     self.block(inner, times, dict(env))
                 case ma.IfOp(cond=cond, body=inner):
-                    copies = any(isinstance(x, ma.AsyncCopy | ma.TmaLoad) for x in inner)
-                    holds, within = self.holds(cond, env, copies)
+                    holds, within = self.holds(cond, env, any(isinstance(x, COPIES) for x in inner))
                     if np.any(holds):
                         self.block(inner, times * holds, within)
                 case ma.ForOp():
@@ -255,17 +255,12 @@ class Counter:
     def holds(self, cond: Expr, env: dict[str, Any], copies: bool) -> tuple[Any, dict[str, Any]]:
         """Whether ``cond`` holds, and ``env`` where it does.
 
-        Of the copies of later iterations, and of a split-K warp, which runs few iterations, it is the share of the
-        iterations of the loop in which the condition holds.  The last iterations of a loop copy nothing.
+        Of the copies of later iterations, and of a split-K warp, it is the share of the iterations of the loop.
         """
         if self.iterations is not None and self.iterations[0] in free_vars(cond) and (copies or self.private > 1):
-            var, low, trips = self.iterations
-            if (
-                found := within_loop(cond, env, var, low, trips, MOST_TILES * (64 if self.private > 1 else 1))
-            ) is not None:
-                share, ends = found
-                inside = {f"{var}#": ends, var: np.minimum(env[var], ends[1])} if copies and np.all(share) else {}
-                return share, {**env, **inside}
+            found = within_loop(cond, env, *self.iterations, MOST_TILES * (64 if self.private > 1 else 1))
+            if found is not None:
+                return found[0], found[1] if copies and np.all(found[0]) else env
         return np.asarray(estimated(cond, env), dtype=np.float64), env
 
     def loop(self, op: ma.ForOp, times: Any, env: dict[str, Any]) -> None:
