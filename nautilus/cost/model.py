@@ -346,8 +346,8 @@ def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float
     """
     if moved.written and moved.written >= moved.dram:
         return moved.dram / min(m.dram, min(m.multiprocessors, slots) * m.load_rate)
-    missed = min(1.0, (moved.dram - moved.written) / max(1.0, moved.l2))  # share of the loads that L2 does not serve
-    in_flight = slots * max(work.pipeline_bytes * missed, 1.0)
+    missed = min(1.0, (moved.dram - moved.written) / max(1.0, moved.l2)) if np.any(work.consumer.flops) else 1.0
+    in_flight = slots * max(work.pipeline_bytes * missed, 1.0)  # of operands, L2 serves the rest
     full = m.dram_read if moved.written < 0.1 * moved.dram else m.dram
     rate = full * (1.0 - float(np.exp(-in_flight / m.bytes_in_flight)))
     most = min(m.multiprocessors, slots) * (m.tma * m.clock if work.specialised else m.load_rate)

@@ -401,7 +401,7 @@ def test_products_of_few_rows_match_measurements(
     text = f"dim M = {rows}, N = 4096, K = 4096\ninput X: f16[M, K], W: f16[N, K]\noutput Y: f16[M, N]\n"
     text += "Y[i, j] = sum[k](X[i, k] * W[j, k])\n"
     mapping = WarpgroupPlan(warpgroups=1, stages=stages, pipeline_mma=False)
-    axes = tuple(map(AxisPlan, "ijk", ("grid", "grid", "loop"), (*tile, 64)))
+    axes = (AxisPlan("i", "grid", tile[0]), AxisPlan("j", "grid", tile[1]), AxisPlan("k", "loop", 64))
     kernel = KernelPlan("Y", ("Y_acc", "Y"), axes, (("Y_acc",), ("Y",)), mapping=mapping)
     schedule = Schedule((), (kernel,), splits=())
     made = compile_file(Request(tmp_path / "y.naut", ARCH, text=text, schedule=schedule)).modules["ma-tile"]

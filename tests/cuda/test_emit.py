@@ -63,7 +63,7 @@ def test_an_offset_in_a_tensor_of_2_to_the_31_elements_has_64_bits(rows: int, bi
 def test_one_thread_of_a_block_issues_copies(warps: int, tmp_path: Path) -> None:
     """A second one would arrive at the mbarrier again, and the kernel would fault."""
     mapping = WarpPlan(warps=(2, warps // 2), stages=3, epilogue="direct", tma_loads=True)
-    axes = tuple(map(AxisPlan, "ijk", ("grid", "grid", "loop"), (64, 64, 64)))
+    axes = (AxisPlan("i", "grid", 64), AxisPlan("j", "grid", 64), AxisPlan("k", "loop", 64))
     kernel = KernelPlan("Y", ("Y",), axes, (("Y",),), mapping=mapping)
     text = "dim M = 64, K = 512\ninput X: f16[M, K], W: f16[M, K]\noutput Y: f32[M, M]\n"
     text += "Y[i, j] = sum[k](X[i, k] * W[j, k])\n"
