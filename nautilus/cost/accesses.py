@@ -6,9 +6,12 @@ that they write in part, and atomic operations that wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Const, Expr, Param, Ref, Var, free_vars, loads, refs, rewrite, walk
@@ -16,7 +19,9 @@ from nautilus.core.index.sizes import nominal, volume
 from nautilus.core.index.strides import pad
 from nautilus.core.ops import declaration
 from nautilus.core.records import dataclass
+from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
+from nautilus.cost.estimates import estimated
 from nautilus.ma_tile.analysis.access import offset
 from nautilus.ma_tile.analysis.sectors import LINE, sectors
 from nautilus.ma_tile.ir import ops as ma
@@ -28,6 +33,7 @@ from nautilus.targets.memory_rates import SECTOR
 REQUEST = 0.75  # share of the time of a sector alone in its line that its neighbours in the line do not take again
 COMBINED = 8  # sectors written in part, as which an instruction that combines 32 elements counts
 IN_BLOCK = 8.0  # slots of an instruction that combines 32 elements of 4 bytes in shared memory, with its conflicts
+OUTSIDE = 4.0  # time of a row of a TMA box that the tensor does not have, relative to that of others (H200)
 _LINES = 1024  # atomic operations on this many lines do not wait for each other
 
 
@@ -167,3 +173,22 @@ def alone(buffer: Buffer, op: GlobalLoad, axes: Mapping[str, tuple[str, ...]]) -
 def shares_loads(kernel: MemKernel) -> bool:
     """Whether the blocks of a cluster share loads (pass ``multicast-loads``)."""
     return any(isinstance(op, TmaLoad) and op.multicast > 1 for op in walk_ops(kernel.body))
+
+
+def box_rows(op: TmaLoad, axes: Iterable[TileAxis], buffer: Buffer, env: Mapping[str, Any]) -> Any:
+    """The time of the rows of a TMA box, relative to that of rows which the tensor has; TMA fills others with zeros.
+
+    It was measured for matrices; boxes of images with a border take no longer.
+    """
+    if len(op.index) > 2:
+        return 1.0
+    sizes = {a.name: a.size for a in axes}
+    inside: Any = 1.0
+    for e, extent in zip(op.index[:-1], buffer.shape[:-1], strict=True):
+        size = prod(sizes[x] for x in free_vars(e) if x in sizes)
+        if size == 1:
+            continue  # one position, which may be read from a tensor
+        low = np.asarray(estimated(e, {**env, **dict.fromkeys(sizes, np.asarray(0))}), np.float64)
+        found = np.minimum(low + size, nominal(extent)) - np.maximum(low, 0.0)
+        inside = inside * np.clip(found / size, 0.0, 1.0)
+    return 1.0 + (OUTSIDE - 1.0) * (1.0 - inside)

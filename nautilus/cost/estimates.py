@@ -153,3 +153,27 @@ def share_of_one(mask: Expr | None, env: Mapping[str, Any]) -> Any:
         for low, last in (env[f"{v}#"] for v in named if f"{v}#" in env):
             share = share / np.maximum(1.0, np.asarray(last, np.float64) - low + 1.0)
     return share
+
+
+def within_loop(
+    cond: Expr, env: dict[str, Any], var: str, low: Any, trips: Any, most: int
+) -> tuple[Any, dict[str, Any]] | None:
+    """The share of the ``trips`` iterations of a loop over ``var`` in which ``cond`` holds, and ``env`` in these.
+
+    The last iterations of a loop, for example, copy nothing for later ones.  None where that takes more than ``most``
+    evaluations.
+    """
+    steps = np.arange(int(np.max(trips, initial=1)))[:, None]
+    if steps.size * np.size(low + trips) > most:
+        return None
+    first, count = np.reshape(low, (1, -1)), np.reshape(trips, (1, -1))
+    found = np.asarray(estimated(cond, {**env, var: first + steps}), np.float64) * (steps < count)
+    share = found.sum(0) / np.maximum(1.0, count[0])
+    ends = first[0] + found.argmax(0), first[0] + len(steps) - 1 - found[::-1].argmax(0)
+    last = _plain(ends[1])
+    return _plain(share), {**env, f"{var}#": (_plain(ends[0]), last), var: np.minimum(env[var], last)}
+
+
+def _plain(x: Any) -> Any:
+    """``x`` without its axis where it has one element."""
+    return x if np.size(x) > 1 else x[0]

@@ -106,6 +106,8 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     persistent = work.order != "none"
     blocks = _blocks(work, kernel, m) if persistent else work.tiles
     slots = min(m.multiprocessors * resident, max(1, blocks))
+    if kernel.cluster > 1 and (whole := target.clusters(kernel.cluster, resident)):
+        slots = min(slots, whole * kernel.cluster)
     active_blocks = min(resident, -(-slots // m.multiprocessors))
     moved = traffic(module, work, slots, m, target.smem_sm - float(kernel.smem_bytes) * active_blocks)
     cycles = _tile_cycles(work, m, active_blocks, persistent)
@@ -115,6 +117,8 @@ def _kernel(module: MemModule, kernel: MemKernel, registers: int, m: Machine, ta
     clock, on_chip = _clock(span, flops, moved.l2 / shared, m)
     start = 0.0 if persistent else blocks / m.block_starts
     memory = _memory_seconds(moved, work, slots, m)
+    if flops and memory > on_chip:  # blocks that wait for the memory are not in step
+        memory *= 1.0 + moved.apart / max(1.0, moved.dram)
     serial = float(np.mean(work.consumer.meets)) * work.tiles / (m.line_atomics * m.clock)
     waited = max(memory, moved.sectors / m.l2_sectors)
     held = 1.0 - REGISTER * min(loads_ahead(kernel), MOST_AHEAD)
@@ -335,15 +339,18 @@ def _clock(cycles: float, flops: float, l2_bytes: float, m: Machine) -> tuple[fl
 def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float:
     """Seconds of the memory traffic at the rate that the outstanding loads sustain (Little's law).
 
-    The rate of a single multiprocessor needs outstanding loads in the same proportion as the rate of the memory.
+    The rate of a single multiprocessor needs outstanding loads in the same proportion as the rate of the memory.  It is
+    higher where a producer issues TMA copies (H200: 32 blocks of 1.2 MB each load 132 GB/s).
+    Loads that L2 serves arrive early, so that those of memory alone are outstanding.
     Stores do not wait for outstanding loads: where more is stored than loaded, only so much of it as is loaded does.
     """
     if moved.written and moved.written >= moved.dram:
         return moved.dram / min(m.dram, min(m.multiprocessors, slots) * m.load_rate)
-    in_flight = slots * max(work.pipeline_bytes, 1.0)
+    missed = min(1.0, (moved.dram - moved.written) / max(1.0, moved.l2)) if np.any(work.consumer.flops) else 1.0
+    in_flight = slots * max(work.pipeline_bytes * missed, 1.0)  # of operands, L2 serves the rest
     full = m.dram_read if moved.written < 0.1 * moved.dram else m.dram
     rate = full * (1.0 - float(np.exp(-in_flight / m.bytes_in_flight)))
-    most = min(m.multiprocessors, slots) * m.load_rate
+    most = min(m.multiprocessors, slots) * (m.tma * m.clock if work.specialised else m.load_rate)
     rate = min(rate, most * (1.0 - float(np.exp(-in_flight * full / (m.bytes_in_flight * most)))))
     waiting = min(moved.dram, 2.0 * (moved.dram - moved.written))
     return max(waiting / max(rate, 1.0), moved.dram / min(full, most))

@@ -5,6 +5,8 @@ memory once.  The next wave finds the boxes that it shares with the last one whe
 all boxes stay where all operands fit.  Tiles of uneven length drift apart, so where the operands of a wave are many
 times the cache, shared boxes are loaded again (measured on an H200 with causal masks and without an L2 swizzle).
 A tile that reads a box in several loops finds it in L2 where the boxes of all resident tiles fit.
+Tiles that wait for the memory do not stay in step: those that are no neighbours load an equal box again, by the share
+of the cache that the buffer fills (measured on an H200: products of 48 rows in two tiles of 64 blocks each).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from nautilus.targets.rates import Machine
 
 NEAR = 2.0  # uneven tiles of a wave share their loads up to this many times the L2 cache
 SMALL = 0.1  # a tensor of at most this share of the L2 cache stays there
+FAR = 32  # tiles in order from which on two tiles with an equal box are no neighbours
 KEPT = 0.6  # share of the L2 cache in which tiles find again what they have read before
 
 
@@ -33,13 +36,15 @@ KEPT = 0.6  # share of the L2 cache in which tiles find again what they have rea
 class Traffic:
     """Bytes: ``l2`` from L2 to multiprocessors; ``dram`` to and from memory, including ``written``.
 
-    ``sectors``: those of whole sectors that plain loads move from L2.
+    ``sectors``: those of whole sectors that plain loads move from L2.  ``apart``: what tiles far apart read that L2
+    does not keep between them, where they do not run in step.
     """
 
     l2: float
     dram: float
     written: float
     sectors: float
+    apart: float = 0.0
 
 
 def traffic(module: MemModule, work: Work, slots: int, m: Machine, l1_bytes: float) -> Traffic:
@@ -58,11 +63,13 @@ def traffic(module: MemModule, work: Work, slots: int, m: Machine, l1_bytes: flo
     small = [size <= SMALL * m.l2_bytes for size in sizes]
     once = sum(_once(b.distinct * scale, size, m) for size, b, x in zip(sizes, boxes, small, strict=True) if x)
     large = [b for b, x in zip(boxes, small, strict=True) if not x]
-    read = total if total <= m.l2_bytes or not large else once + _dram_reads(large, waves, m.l2_bytes) * scale
+    fits = total <= m.l2_bytes or not large
+    read = total if fits else once + _dram_reads(large, waves, m.l2_bytes) * scale
     read += _read_again(module, work, boxes, slots, m.l2_bytes) * work.tiles
     written = float(sum(_size(module, name) for name in work.stored))
     found = _through_l1(module, work, boxes, slots, m, l1_bytes) * work.tiles
-    return Traffic(l2, min(read, max(l2, 1.0)) + written, written, found)
+    apart = sum(b.apart() * min(1.0, size / (KEPT * m.l2_bytes)) for b, size in zip(boxes, sizes, strict=True)) * scale
+    return Traffic(l2, min(read, max(l2, 1.0)) + written, written, found, apart if fits else 0.0)
 
 
 def _through_l1(module: MemModule, work: Work, boxes: Sequence[_Box], slots: int, m: Machine, l1_bytes: float) -> float:
@@ -176,6 +183,12 @@ class _Box:
         first = slice(0, step * count, step)
         _, at = np.unique(self.keys[first], return_index=True)
         return float(self.sectors[first][at].sum())
+
+    def apart(self) -> float:
+        """Bytes of the boxes that the last tile with an equal box, at least :data:`FAR` tiles before, has read."""
+        order = np.argsort(self.where, kind="stable")
+        same = self.where[order][1:] == self.where[order][:-1]
+        return float(self.size[order][1:][same & (np.diff(order) >= FAR)].sum())
 
     def of_waves(self, waves: Ints) -> _WaveReads:
         """The distinct boxes that the tiles of every wave load."""

@@ -18,9 +18,18 @@ from nautilus.core.expr.nodes import Expr, free_vars
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
-from nautilus.cost.accesses import PlainLoads, alone, shares_loads, store_work, with_strides
+from nautilus.cost.accesses import PlainLoads, alone, box_rows, shares_loads, store_work, with_strides
 from nautilus.cost.combining import awaited_loads, chain, combining
-from nautilus.cost.estimates import choices, estimated, longest, segment_lengths, share_of_one, starts_of, window_ends
+from nautilus.cost.estimates import (
+    choices,
+    estimated,
+    longest,
+    segment_lengths,
+    share_of_one,
+    starts_of,
+    window_ends,
+    within_loop,
+)
 from nautilus.cost.instructions import FREE, LAZY, SPECIAL, issue_slots, mma_rate, operation, rescales_lazily, squares
 from nautilus.cost.reads import Access, Reads, both_ends
 from nautilus.ma_tile.analysis.consumers import is_split_k_block
@@ -36,6 +45,7 @@ from nautilus.ma_tile.ir.traverse import bound
 from nautilus.targets.limits import VECTOR_BYTES
 
 Numbers = NDArray[np.float64]
+COPIES = ma.AsyncCopy | ma.TmaLoad
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 _SHIFT, _ELEMENT = 40, 16  # instructions of an aligned vector of a row, and of an element at its ends
 SHIFTED = 6.0  # instructions of a vector that is made from two
@@ -142,7 +152,7 @@ class Counter:
         self.depths = {m.name: m.stages for m in kernel.mbars}
         self.late = frozenset(c.name.removesuffix("_done") for c in kernel.pipelines if c.name.endswith("_done"))
         self.iteration_bytes = 0.0
-        self.unit_loop: tuple[str, Any, Any] | None = None  # loop of a split-K warp: variable, first value, trips
+        self.iterations: tuple[str, Any, Any] | None = None  # of the innermost loop: variable, first value, number
         self.repeats = repeated_values(kernel)
         self.private = 1  # consumers with a pipeline of their own, each a slice of one buffer
 
@@ -230,9 +240,9 @@ class Counter:
                 case TileSchedulerOp(body=inner):
                     self.block(inner, times, dict(env))
                 case ma.IfOp(cond=cond, body=inner):
-                    holds = self.holds(cond, env)
+                    holds, within = self.holds(cond, env, any(isinstance(x, COPIES) for x in inner))
                     if np.any(holds):
-                        self.block(inner, times * holds, env)
+                        self.block(inner, times * holds, within)
                 case ma.ForOp():
                     self.loop(op, times, env)
                 case ma.RolesOp(roles=roles):
@@ -242,20 +252,16 @@ class Counter:
                     self.leaf(op, times, env)
         self.plain.leave(around)
 
-    def holds(self, cond: Expr, env: dict[str, Any]) -> Any:
-        """Whether ``cond`` holds; for a condition on a split-K warp's loop variable, the share of its iterations.
+    def holds(self, cond: Expr, env: dict[str, Any], copies: bool) -> tuple[Any, dict[str, Any]]:
+        """Whether ``cond`` holds, and ``env`` where it does.
 
-        A split-K warp runs few iterations, so the prefetch conditions of the first ones matter.
+        Of the copies of later iterations, and of a split-K warp, it is the share of the iterations of the loop.
         """
-        if self.unit_loop is not None and self.unit_loop[0] in free_vars(cond):
-            var, low, trips = self.unit_loop
-            steps = np.arange(int(np.max(trips, initial=1)))[:, None]
-            if steps.size * np.size(low + trips) <= MOST_TILES * 64:
-                found = np.asarray(estimated(cond, {**env, var: np.reshape(low, (1, -1)) + steps}), np.float64)
-                inside = steps < np.reshape(trips, (1, -1))
-                share = (found * inside).sum(0) / np.maximum(1.0, np.reshape(trips, (1, -1))[0])
-                return share if share.size > 1 else share[0]
-        return np.asarray(estimated(cond, env), dtype=np.float64)
+        if self.iterations is not None and self.iterations[0] in free_vars(cond) and (copies or self.private > 1):
+            found = within_loop(cond, env, *self.iterations, MOST_TILES * (64 if self.private > 1 else 1))
+            if found is not None:
+                return found[0], found[1] if copies and np.all(found[0]) else env
+        return np.asarray(estimated(cond, env), dtype=np.float64), env
 
     def loop(self, op: ma.ForOp, times: Any, env: dict[str, Any]) -> None:
         """Count a loop at its middle iteration, multiplied by its trip count."""
@@ -271,13 +277,13 @@ class Counter:
             ends = (estimated(op.lo, first), np.maximum(estimated(op.hi, last) - 1, ends[1]))
         inner = {**env, op.var: np.maximum((low + high) // 2, low), f"{op.var}#": ends}
         self.depth += 1
-        outer, self.unit_loop = self.unit_loop, (op.var, low, trips) if self.private > 1 else None
+        outer, self.iterations = self.iterations, (op.var, low, trips)
         around, self.unrolled = self.unrolled, self.unrolled * (op.unroll or 1)
         for value, share in choices(op, low, high, self.segments) or [(inner[op.var], 1.0)]:
             chosen = {op.var: value, f"{op.var}#": (value, value)} if share < 1 else {}
             self.block(op.body, times * trips * share, inner | chosen)
         self.unrolled = around
-        self.unit_loop = outer
+        self.iterations = outer
         self.depth -= 1
         if any(isinstance(x, ma.AsyncWait | ma.TmaLoad) and getattr(x, "mbar", None) is None for x in op.body):
             self.counts.waits = self.counts.waits + times * trips
@@ -464,7 +470,7 @@ class Counter:
         self.copied(op.slot, op.buffer, op.index, times, env, 1.0)
         s = self.smem[op.slot.buffer]
         rows = prod(a.size for a in s.axes) * s.dtype.bytes / (op.slot.swizzle or s.axes[-1].size * s.dtype.bytes)
-        self.counts.lines = self.counts.lines + times * rows
+        self.counts.lines = self.counts.lines + times * rows * box_rows(op, s.axes, self.shapes[op.buffer], env)
         if op.mbar is None:
             self.pipeline(op.slot, 1, False)
         else:

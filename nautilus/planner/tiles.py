@@ -30,6 +30,7 @@ from nautilus.planner.products.boxes import Side, side
 from nautilus.planner.products.divided_columns import Chain, chain_of
 from nautilus.planner.products.divided_columns import sizes as divided_columns_sizes
 from nautilus.planner.products.dots import Dot, dot_of, full_operands, half_operands
+from nautilus.planner.products.few_rows import ROW, few_rows_gemm
 from nautilus.planner.products.parts import gemm_in_parts
 from nautilus.planner.warpgroup import STEP, extent, with_tiles
 from nautilus.scalar.analysis.axes import Unified
@@ -87,7 +88,7 @@ def size_kernel(
             return chained or _fewer_stages(plan, unified, limits, loops[0])
         alike = warpgroup and any(types <= family for family in _OTHERS)
         wide = (
-            warpgroup_rules.gemm(plan, unified, limits, *sides, products, next(iter(types)), light=light)
+            _warpgroup_gemm(plan, unified, limits, sides, products, next(iter(types)), light)
             if sides and alike
             else None
         )
@@ -100,11 +101,21 @@ def size_kernel(
         return wide or _fewer_stages(plan, unified, limits, loops[0])
     if place is not None and sides is not None:
         few = light or bool(_chosen(dots))
-        wide = warpgroup_rules.gemm(plan, unified, limits, *sides, products, light=few) if warpgroup else None
+        wide = _warpgroup_gemm(plan, unified, limits, sides, products, DType.F16, few) if warpgroup else None
         return wide or _gemm(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
         return _chained(plan, unified, limits, next(iter(spread)), loops[0], dots, warpgroup, light)
     return plan
+
+
+def _warpgroup_gemm(
+    plan: KernelPlan, unified: Unified, limits: Limits, sides: tuple[Side, Side, str, int], products: list[Def],
+    operand: DType, light: bool,
+) -> KernelPlan | None:  # fmt: skip
+    """Tiles of a GEMM on warpgroups, of few rows by a rule of their own; None where it is too small."""
+    row, column, loop, _ = sides
+    few = None if light else few_rows_gemm(plan, unified, limits, (row, column), loop, ROW // operand.bytes, products)
+    return few or warpgroup_rules.gemm(plan, unified, limits, *sides, products, operand, light=light)
 
 
 def _chained(

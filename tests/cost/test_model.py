@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.cost.combining import awaited_loads, loads_ahead
 from nautilus.cost.model import estimate
@@ -386,3 +387,22 @@ def test_loads_to_registers_are_outstanding_beside_copies() -> None:
     )
     module = compile_file(Request(Path("given.naut"), ARCH, text=text)).modules["ma-tile"]
     assert estimate(module, ARCH).seconds < 4 * 32 * 8 * 8192 * 128 / 3.3e12
+
+
+@pytest.mark.parametrize(
+    ("rows", "tile", "stages", "microseconds"),
+    [(64, (64, 32), 16, 12.1), (64, (64, 32), 8, 12.8), (16, (64, 32), 16, 16.7), (48, (48, 64), 15, 12.6)],
+    ids=["all rows", "few stages", "rows of zeros", "rows as columns"],
+)
+def test_products_of_few_rows_match_measurements(
+    rows: int, tile: tuple[int, int], stages: int, microseconds: float, tmp_path: Path
+) -> None:
+    """Loads that L2 serves are not outstanding for long, and TMA fills rows beyond the tensor slowly."""
+    text = f"dim M = {rows}, N = 4096, K = 4096\ninput X: f16[M, K], W: f16[N, K]\noutput Y: f16[M, N]\n"
+    text += "Y[i, j] = sum[k](X[i, k] * W[j, k])\n"
+    mapping = WarpgroupPlan(warpgroups=1, stages=stages, pipeline_mma=False)
+    axes = (AxisPlan("i", "grid", tile[0]), AxisPlan("j", "grid", tile[1]), AxisPlan("k", "loop", 64))
+    kernel = KernelPlan("Y", ("Y_acc", "Y"), axes, (("Y_acc",), ("Y",)), mapping=mapping)
+    schedule = Schedule((), (kernel,), splits=())
+    made = compile_file(Request(tmp_path / "y.naut", ARCH, text=text, schedule=schedule)).modules["ma-tile"]
+    assert 0.85 < estimate(made, ARCH).seconds * 1e6 / microseconds < 1.15

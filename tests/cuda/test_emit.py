@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpPlan
 from nautilus.cuda.emit import emit_module
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.text.printer import format as ma_format
@@ -56,3 +57,16 @@ def test_an_offset_in_a_tensor_of_2_to_the_31_elements_has_64_bits(rows: int, bi
     made = compile_file(Request(Path("given.naut"), "sm_80", text=text, until="ma-tile"))
     loads = re.findall(r"X \+ [^;]*", emit_module(made.modules["ma-tile"]))
     assert loads and all(("(long long)" in x) == (bits == 64) for x in loads), loads
+
+
+@pytest.mark.parametrize("warps", [4, 8])
+def test_one_thread_of_a_block_issues_copies(warps: int, tmp_path: Path) -> None:
+    """A second one would arrive at the mbarrier again, and the kernel would fault."""
+    mapping = WarpPlan(warps=(2, warps // 2), stages=3, epilogue="direct", tma_loads=True)
+    axes = (AxisPlan("i", "grid", 64), AxisPlan("j", "grid", 64), AxisPlan("k", "loop", 64))
+    kernel = KernelPlan("Y", ("Y",), axes, (("Y",),), mapping=mapping)
+    text = "dim M = 64, K = 512\ninput X: f16[M, K], W: f16[M, K]\noutput Y: f32[M, M]\n"
+    text += "Y[i, j] = sum[k](X[i, k] * W[j, k])\n"
+    request = Request(tmp_path / "y.naut", "sm_90a", text=text, schedule=Schedule((), (kernel,), splits=()))
+    found = re.findall(r"if \(threadIdx.x % (\d+) == 0\)", compile_file(request).cuda_module.text)
+    assert {int(n) for n in found} == {32 * warps}

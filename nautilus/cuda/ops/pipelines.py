@@ -66,11 +66,12 @@ def print_advance(w: Writer, op: ma.AdvanceOp) -> None:
 
 @contextmanager
 def issuing(w: Writer) -> Iterator[None]:
-    """A block that one thread of the consumer executes."""
+    """A block that one thread of the consumer executes, or of the block where there are no consumers."""
     if w.single:
         yield
         return
-    with w.braces(f"if (threadIdx.x % {32 * (w.consumer_warps or GROUP_WARPS)} == 0)"):
+    warps = w.consumer_warps or max(GROUP_WARPS, w.kernel.warps)
+    with w.braces(f"if (threadIdx.x % {32 * warps} == 0)"):
         yield
 
 

@@ -101,12 +101,20 @@ def plan_dots(kernel: TileKernel, mapping: WarpPlan, short: bool = True) -> dict
     return {name: _finalise(d, sizes, grid) for name, d in drafts.items()}
 
 
-def draft_dots(kernel: TileKernel, table: Mapping[str, MmaInstr] | Mapping[str, WgInstr]) -> dict[str, DotPlan]:
-    """Instruction of ``table`` and axes of every dot, by the name of its result."""
+def draft_dots(
+    kernel: TileKernel, table: Mapping[str, MmaInstr] | Mapping[str, WgInstr], turned: bool = False
+) -> dict[str, DotPlan]:
+    """Instruction of ``table`` and axes of every dot, by the name of its result.
+
+    ``turned``: the right operands have the rows of the instructions.
+    """
     defs = definitions(kernel.body)
     sizes = {a.name: a.size for a in kernel.axes}
     dots = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
     rows = _row_axes(kernel, dots, defs)
+    if turned:
+        free = {d.result.name: [x for x in d.result.type.names if x != rows[d.result.name]] for d in dots}
+        rows = {name: axes[0] if len(axes) == 1 else rows[name] for name, axes in free.items()}
     return {d.result.name: _draft(d, defs, sizes, rows, table) for d in dots}
 
 

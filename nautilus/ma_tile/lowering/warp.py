@@ -34,7 +34,7 @@ from nautilus.ma_tile.lowering.exchange import (
 )
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
-from nautilus.ma_tile.lowering.operands.computed_operands import expressions
+from nautilus.ma_tile.lowering.operands.computed_operands import expressions, users
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
 from nautilus.ma_tile.lowering.staging import CopyPlan, pad_for, place, plan_copy, shared_vec, spill_axes
 from nautilus.vr_tile import ir as vr
@@ -43,6 +43,8 @@ from nautilus.vr_tile.ir import TileKernel, Value
 
 VECTOR = 512  # largest number of elements of a vector that is copied with the operands of a loop
 SHARED = 4  # threads that read each of its elements, at least
+BYTE = 8  # bits of an element of a matrix that is copied ahead of the work on it
+BYTES_AHEAD = 8  # of its elements that one thread copies at a time, at least
 
 
 def lower_warp_kernel(
@@ -137,11 +139,11 @@ class _WarpLowering(Lowering):
     def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
         """A load in ``layout``, or through a layout of whole sectors where it is none (in loops: far from it)."""
         type_, buffer = op.result.type, self.buffers[op.buffer]
-        copy = self._vector_copy(op, layout, depth)
+        copy = self._vector_copy(op, layout, depth) or self._matrix_copy(op, depth)
         if copy is not None:
             entry = self.env[op.result.name]
-            entry.slots["vector"] = self._copied(entry, op, copy)
-            return self.read(entry, entry.slots["vector"], layout)
+            entry.slots["copied"] = self._copied(entry, op, copy)
+            return self.read(entry, entry.slots["copied"], layout)
         ordered, vec = self.loaded(op, layout)
         made_here = buffer.space is Space.TEMP  # in the order of its readers, which may find it in shared memory
         wide = vec * buffer.dtype.bytes >= WIDE or self.shifted(op, ordered, vec, depth)[1] > 0
@@ -173,6 +175,30 @@ class _WarpLowering(Lowering):
             return None  # a copy needs its address when it is issued, before a vector in shared memory has arrived
         copy = plan_copy(op, buffer, self.refs, self.b.warps, self.mapping.vector_bytes)
         return copy if copy.asynchronous and buffer.dtype is op.result.type.dtype else None
+
+    def _matrix_copy(self, op: vr.LoadOp, depth: int) -> CopyPlan | None:
+        """How a loop of MMAs copies a matrix of bytes that an operand is computed from; None where it does not.
+
+        It arrives some iterations ahead, as operands do that are not computed.  Registers would hold one iteration at
+        most, which leaves the memory idle while the warps convert.
+        """
+        t = op.result.type
+        if depth == 0 or len(t.axes) != 2 or t.dtype.bits != BYTE or self.buffers[op.buffer].dtype is not t.dtype:
+            return None
+        if not self.candidates.fixed or self.mapping.stages < 2 or op.buffer in self.stored:
+            return None
+        if op.result.name in self.positions or not all(isinstance(x, vr.MapOp) for x in self._readers[op.result.name]):
+            return None
+        copy = plan_copy(op, self.buffers[op.buffer], self.refs, self.b.warps, self.mapping.vector_bytes)
+        size = self.mapping.stages * prod(t.shape)
+        if not copy.asynchronous or copy.vec < BYTES_AHEAD or size > self.room:
+            return None
+        self.room -= size
+        return copy
+
+    @cached_property
+    def _readers(self) -> dict[str, list[vr.TileOp]]:
+        return users(self.kernel)
 
     def _is_accumulator(self, layout: FragLayout) -> bool:
         return any(canonical(layout) == canonical(x) for x in self.candidates.fixed.values())

@@ -5,6 +5,9 @@ warps of a consumer share a matrix product in no other way.  Row axes are chosen
 instructions (``ma_tile.lowering.dots``): an operand computed from another dot has its rows.
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
 
+Few rows of the left operands are the columns of the instruction: a tile then has 64 or 128 columns for each consumer,
+and as many rows as there are, in steps of 8.
+
 Consumers divide the rows of all products.  Where a tile has the rows of one consumer only, they divide the columns of
 the widest product, whose accumulators the registers of one consumer do not hold; each of them then computes the
 products without these columns for itself.
@@ -46,8 +49,10 @@ def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = Fa
     """
     consumers = mapping.warpgroups if mapping.tile_scheduling == "cooperative" else 1
     ops = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
-    drafts = draft_dots(kernel, WGMMA)
     sizes = {a.name: a.size for a in kernel.axes}
+    drafts = draft_dots(kernel, WGMMA)
+    if _has_rows_in_columns([d for d in drafts.values() if d.is_matrix], sizes, consumers):
+        drafts = draft_dots(kernel, WGMMA, turned=True)
     divided = _divided([d for d in drafts.values() if d.instr != "map"], sizes, consumers)
     parts = {divided: consumers}
     plans = {op.result.name: _checked(kernel, op, drafts[op.result.name], parts, strict) for op in ops}
@@ -62,6 +67,16 @@ def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = Fa
                 reject(kernel, op, f"has rows along {plan.m}, {other}: consumers share one axis")
         _uncombined(kernel, divided)
     return GroupPlan(plans, divided, consumers)
+
+
+def _has_rows_in_columns(drafts: list[DotPlan], sizes: Mapping[str, int], consumers: int) -> bool:
+    """Whether consumers cover the columns of all products as rows, and their rows only as columns."""
+    sides = {(d.m, d.n) for d in drafts}
+    if len(sides) != 1:
+        return False
+    ((rows, columns),) = sides
+    covered = tuple(consumers * r for r in CONSUMER_ROWS)
+    return sizes[rows] not in (*covered, CONSUMER_ROWS[0]) and sizes[columns] in covered
 
 
 def _divided(drafts: list[DotPlan], sizes: Mapping[str, int], consumers: int) -> str:

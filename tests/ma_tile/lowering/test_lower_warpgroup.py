@@ -44,6 +44,19 @@ def fault(text: str, mapping: WarpgroupPlan = TWO, target: str = "sm_90a") -> st
     return ""
 
 
+@pytest.mark.parametrize(("mapping", "columns", "slot"), [(ONE, 64, "0"), (TWO, 128, "consumer")])
+def test_few_rows_are_columns_of_the_instruction(mapping: WarpgroupPlan, columns: int, slot: str) -> None:
+    module = tile(matmul(20, 2 * columns, 128, 24, columns, 64, b="jk"))
+    low = synchronous(module, mapping)
+    in_order(
+        low,
+        r"layout #acc_i_j = reg\(i:2x1, j:2x8, i:3x8, j:1x64\)",
+        r"smem s_bt : f16\[j: 64, k: 64\] stages \d swizzle 128",
+        rf"mma wgmma\.f16 smem s_bt\[{slot}\] swizzle 128, smem s_at\[0\] swizzle 128",
+    )
+    agree(module, low)
+
+
 def test_attention_shared_by_two_warpgroups() -> None:
     low = synchronous(tile(attention(256, 256, 64, 128, 64)))
     in_order(

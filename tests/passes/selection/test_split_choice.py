@@ -89,7 +89,7 @@ def test_the_plan_of_few_rows_serves_each_number_of_them() -> None:
     text = FEW_ROWS.replace("N = 1024, K = 8192", "N = 4096, K = 4096").replace("C: f32", "C: f16")
     fixed = compile_file(request(text, M=4))
     late = compile_file(replace(request(text), schedule=schedule_of(fixed)))
-    assert [(k.name, k.cluster) for k in late.modules["ma-tile"].kernels] == [("C", 4)]
+    assert [(k.name, k.cluster) for k in late.modules["ma-tile"].kernels] == [("C", 2)]
 
 
 def test_a_result_of_many_tiles_makes_no_trial() -> None:

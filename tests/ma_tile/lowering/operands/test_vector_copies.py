@@ -1,4 +1,7 @@
-"""Vectors along a loop of MMAs that many threads read arrive with the copies of the operands, but for positions."""
+"""What an operand is computed from in a loop of MMAs arrives with the copies of the operands, but for positions.
+
+That is a vector that many threads read, such as scales, and a matrix of bytes.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,12 @@ dim M = 16, N = 256, K = 1024
 input X: bf16[M, K], W: u4[K, N], s: bf16[K // 64, N]
 output Y: bf16[M, N]
 Y[i, j] = sum[k](X[i, k] * (W[k, j] - 8) * s[k // 64, j])
+"""
+BYTES = """
+dim M = 16, N = 256, K = 1024
+input X: bf16[M, K], W: i8[N, K]
+output Y: bf16[M, N]
+Y[i, j] = sum[k](X[i, k] * W[j, k])
 """
 GATHERED = """
 dim M = 64, N = 256, K = 1024
@@ -36,3 +45,7 @@ def test_scales_of_a_row_are_copied_with_the_operands(tmp_path: Path) -> None:
 
 def test_positions_of_gathered_rows_are_loaded_where_the_copies_need_them(tmp_path: Path) -> None:
     assert accesses(GATHERED, tmp_path, "at") == {GlobalLoad}
+
+
+def test_bytes_that_are_converted_are_copied_with_the_operands(tmp_path: Path) -> None:
+    assert accesses(BYTES, tmp_path, "W") == {AsyncCopy}
