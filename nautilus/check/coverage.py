@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from nautilus.check.levels import Level
 from nautilus.check.sizes import Loader, Variant, larger
@@ -52,8 +53,24 @@ def enlarged(
 
 
 def with_scatters(request: Request, declared: Sequence[Level]) -> Request:
-    """``request`` with the scatters of the declared sizes, because at small sizes the rule has none."""
+    """``request`` with the scatters of the declared sizes, because at small sizes the rule has none.
+
+    Reductions that a pass made which depends on a prediction are none of them: small sizes do not have them.
+    """
     last = declared[-1].context.schedule if declared else None
     if request.schedule is not None or last is None or not last.scatters:
         return request
-    return replace(request, schedule=Schedule(scatters=last.scatters))
+    made = _predicted(declared)
+    return replace(request, schedule=Schedule(scatters=tuple(n for n in last.scatters if n not in made)))
+
+
+def _predicted(declared: Sequence[Level]) -> frozenset[str]:
+    """The buffers that passes made at the declared sizes which run where they are predicted to pay."""
+    scalar = stage("scalar")
+    named = zip(scalar.step_names, scalar.passes, strict=True)
+    priced = {f"{scalar.name}/{step}" for step, p in named if has_option(load_pass(p.name, p.target), ALWAYS)}
+    made: set[str] = set()
+    for before, after in pairwise(declared):
+        if after.subject in priced and before.stage == scalar.name:
+            made |= {b.name for b in after.module.buffers} - {b.name for b in before.module.buffers}
+    return frozenset(made)

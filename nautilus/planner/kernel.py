@@ -458,7 +458,9 @@ def _unchunked_step(g: Draft) -> None:
     spread = any(a.role == GRID and a.tile > 1 for a in g.roles.values())  # a block has several rows, or columns
     least = max(COLUMN_ROWS, (BLOCK if spread else max(BLOCK, long)) // each)
     limit = max(4096, long) if fast == g.loop else least
-    g.roles[g.loop] = AxisPlan(g.loop, LOOP, min(floor_pow2(min(room, limit)), extent))
+    step = min(floor_pow2(min(room, limit)), extent)
+    halved = fast == g.loop and not long and g.extent(g.loop) % step and g.extent(g.loop) % (step // 2) == 0
+    g.roles[g.loop] = AxisPlan(g.loop, LOOP, step // 2 if halved else step)  # the last step has work for all threads
 
 
 def _long_step(g: Draft) -> int:

@@ -44,6 +44,7 @@ LOWERED: Mapping[str, Mapping[str, object]] = {
     "nautilus.scalar.passes.windows.nest_windows": {"SHARE": 1e30},
     "nautilus.scalar.passes.windows.join_shifts": {"SHARE": 1e30, "LAUNCH": 0},
     "nautilus.scalar.passes.positions.expand_gathers": {"ROWS": 1},
+    "nautilus.scalar.passes.positions.sort_terms": {"GAIN": 1e30, "CHUNKS": (4, 16)},
     "nautilus.scalar.passes.positions.invert_reads": {"RUN": 8},
     "nautilus.scalar.passes.results.order_temps": {"AGAIN": 1},
     "nautilus.scalar.passes.windows.order_operands": {"AGAIN": 2, "GAIN": 1e30, "WHOLE": 2},

@@ -301,3 +301,13 @@ def test_the_largest_scale_of_a_group_does_not_cut_the_columns_of_a_product() ->
 def test_a_loop_whose_chunks_failed_in_every_way_is_not_cut() -> None:
     program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
     assert default_splits(program) and not default_splits(program, fallbacks=Fallbacks.of({"P_max_part": UNFUSED}))
+
+
+@pytest.mark.parametrize(("extent", "step"), [(14336, 2048), (16384, 4096), (11008, 4096)])
+def test_the_last_step_of_a_row_has_work_for_all_threads(extent: int, step: int) -> None:
+    text = (
+        f"dim N = 512, K = {extent}\ninput x: f16[K], W: f16[N, K]\noutput y: f16[N]\ny[j] = sum[k](x[k] * W[j, k])\n"
+    )
+    schedule = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="scalar")).context.schedule
+    assert schedule is not None
+    assert [a.tile for k in schedule.kernels for a in k.axes if a.role == "loop"][:1] == [step]

@@ -10,8 +10,9 @@ parts of rows, and the fragments of an MMA 4 bytes of each.  What ends a chain o
 that a product projects, is a candidate in every type and before every product: where the reader computes it, the
 reductions that it reads have no kernel in common.  So is a factor that rounds the result of a product, times
 constants, to 16 bits: where no kernel has both products, the result is in memory anyway, in f32 if the reader rounds
-it.  All candidates of a program are stored together, since a product reaches the faster engine only if both of its
-operands are tensors; then each alone, if together they are not faster.
+it.  A sum of several products of which a reader needs columns that lie beside each other, as the gates of a cell do, is
+a candidate too: the products are then one kernel.  All candidates of a program are stored together, since a product
+reaches the faster engine only if both of its operands are tensors; then each alone, if together they are not faster.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def candidates(defs: Mapping[str, Def], inline: tuple[str, ...], arch: str = DEF
             terms = prod(size(a) or 1 for a in d.axes)
             found |= dict.fromkeys(n for e in factors for n in _stored(e, defs, inline, terms, ends))
         found |= dict.fromkeys(_in_windows(d, defs, inline, machine(arch)))
+        found |= dict.fromkeys(_beside_others(d, defs, inline))
     return tuple(n for n in inline if n in found)
 
 
@@ -106,6 +108,20 @@ def _in_windows(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...], rates:
         again = prod(reduced[x] for x in moved) * _slots(defs[ld.buffer], defs, inline)
         rate = rates.multiprocessors * rates.fma * rates.clock
         if moved and again >= WINDOW_SLOTS and points(d.par) * again > LAUNCH * 1e-6 * rate:
+            yield ld.buffer
+
+
+def _beside_others(d: Def, defs: Mapping[str, Def], inline: tuple[str, ...]) -> Iterator[str]:
+    """The candidates that combine elements of several products, of which ``d`` reads some that lie beside others.
+
+    Such as the columns of several gates: no kernel has the products and ``d``, and one kernel may have the products and
+    what combines them.
+    """
+    for ld in (ld for ld in d.reads() if ld.buffer in inline):
+        own = tuple(Var(a.name) for a in defs[ld.buffer].par)
+        made = [defs[x.buffer] for x in defs[ld.buffer].reads() if x.buffer in defs and x.index == own]
+        beside = any(not isinstance(e, Var) for e in ld.index)
+        if beside and sum(bool(_factors(x)) for x in made) > 1:
             yield ld.buffer
 
 

@@ -8,12 +8,17 @@ from math import gcd, prod
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars, loads
 from nautilus.core.expr.products import matrix_product
+from nautilus.core.index.sizes import nominal
 from nautilus.core.records import dataclass
 from nautilus.core.records.memo import by_identity
 from nautilus.core.types import DType
 from nautilus.planner.rowwise.segments import segments_of
+from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.contractions.scales import matrix_part, scaled_product
 from nautilus.scalar.analysis.definitions import Def, size
+
+LARGE = 128  # elements along each axis of products whose loops run in turn
+IN_TURN = 4096  # terms of all of them at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,24 @@ def uses(d: Def, dot: Dot, computed: Collection[str], unknown: int) -> int:
     read = [e for e in parts if not any(ld.buffer in computed for ld in loads(e))] or parts
     sides = {*dot.rows, *dot.columns}
     return min(prod(size(a) or unknown for a in d.par if a.name in sides - free_vars(e)) for e in read or (value,))
+
+
+def run_in_turn(unified: Unified, loops: Collection[str]) -> bool:
+    """Whether ``loops`` are those of large products of one shape, each of which has one of its own.
+
+    With more than :data:`IN_TURN` terms in all, products with tiles of their own are so much faster that one result
+    may be stored.
+    """
+    found = [(d, dot) for d in unified.defs if (dot := dot_of(d)) is not None]
+    inner = [x for _, dot in found for x in dot.inner]
+    shapes = {(dot.rows, dot.columns) for _, dot in found}
+    apart = len(found) > 1 and len(shapes) == 1 and len(set(inner)) == len(inner) == len(found) and {*loops} <= {*inner}
+    if not apart or not all(half_operands(d) and not dot.chosen for d, dot in found):
+        return False
+    (rows, columns) = shapes.pop()
+    lengths = [nominal(unified.extents[x]) for x in inner]
+    sides = (prod(nominal(unified.extents[x]) for x in side) for side in (rows, columns))
+    return min(*lengths, *sides) >= LARGE and sum(lengths) <= IN_TURN
 
 
 def full_operands(d: Def) -> bool:

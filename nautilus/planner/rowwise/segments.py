@@ -14,7 +14,8 @@ lengths differ: the longest row of a batch, whose time is that of the kernel, ta
 of 256 terms take 6.2 us on an H200 with steps of 256 and of 512, and 50 and 19 us where lengths follow Zipf's law.
 
 A block of one warp with a few thousand elements, of which many share a multiprocessor, hides the latency of positions
-that are read from tensors.
+that are read from tensors.  It has up to :data:`COLUMNS` columns; more, in several warps, where there are so many rows
+that the starts of blocks would take most of the time, as in the gradient of a table with a few terms a row.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 LONGEST = 2048  # terms of a row on average; longer ones have the rules of dense rows
 ELEMENTS = 2048  # elements of a tile
 OVERLAPPING = 64  # least number of terms of a tile of rows that may overlap
-COLUMNS = 128  # columns of a tile
+COLUMNS, MOST_COLUMNS = 128, 1024  # columns of a tile, and at most where rows of fewer have too many blocks
 UNEQUAL, WIDEST = 4, 512  # average lengths of a row in a step, and its terms at most where the average is lower
 LEAST = 8  # terms of a tile
 ROWS = 8  # rows of a block; each of them tests the terms of all
 TERMS = 128  # terms of all rows of a block
 BLOCKS = 4096  # blocks of one warp that fill the GPU
+STARTED = 16384  # blocks of a kernel above which their starts take longer than the work of a few terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,8 @@ def plan_of(
     roles = {x: AxisPlan(x, GRID, tiles[x]) for x in grid}
     roles |= {x: AxisPlan(x, LOOP if x == found.axis else TILE, tiles[x]) for x in rest}
     largest = max(prod(tiles[a.name] for a in d.axes if a.name in tiles) for d in defs)
-    warps = max(1, min(4, largest // (2 * ELEMENTS)))
+    wide = prod(tiles[x] for x in grid) > COLUMNS  # a warp then has fewer terms than a thread could keep in flight
+    warps = max(1, min(4, largest // (ELEMENTS if wide else 2 * ELEMENTS)))
     return found.axis, roles, WarpPlan(warps=(1, warps), stages=1, epilogue="direct")
 
 
@@ -150,8 +153,11 @@ def tiles_of(
     volume = max(prod(tiles.get(x, 1) for x in axes) for axes in held)
     if volume > COLUMNS:
         return None
+    width, across = COLUMNS, prod(extents[x] for x in grid)
+    while found.disjoint and width < MOST_COLUMNS and across // width > STARTED:
+        width *= 2
     for x in sorted((x for x in grid if x != found.rows), key=lambda x: (x != fast, -list(grid).index(x))):
-        tiles[x] = min(floor_pow2(COLUMNS // volume), ceil_pow2(extents[x]))
+        tiles[x] = min(floor_pow2(width // volume), ceil_pow2(extents[x]))
         volume *= tiles[x]
     several = min(ROWS, TERMS // average, extents[found.rows] // BLOCKS) if found.disjoint and volume == 1 else 1
     tiles[found.rows] = floor_pow2(max(1, several))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, loads
 from nautilus.core.index.linear import divided
 from nautilus.core.index.sizes import Extent, blocks
 from nautilus.core.records import dataclass
@@ -89,8 +89,8 @@ def chunks_of(d: Def) -> Chunks | None:
                 by = free_vars(start)
             case _:
                 continue
-        if len(by) != 1 or not by <= parallel:
-            continue
+        if len(by) != 1 or not by <= parallel or loads(start):
+            continue  # segments whose ends are in memory are rows: each has a result of its own
         for high in conditions:
             match high:
                 case Op(op="lt", args=(Var(name=name), end)) if name == axis:

@@ -195,3 +195,22 @@ def test_an_operand_is_stored_where_the_plan_without_it_has_no_price(monkeypatch
 def test_what_the_schedule_says_is_inlined_stays() -> None:
     given = compile_file(request(COPY, Schedule(inline=("T",)))).context.schedule
     assert given is not None and given.inline == ("T",)
+
+
+CELL = """
+dim B = 512, D = {terms}, H = 1024
+input x: f16[B, D]
+input h: f16[B, D]
+input W: f16[4 * H, D]
+input U: f16[4 * H, D]
+output y: f16[B, H]
+z[b, g: 4 * H] = sum[k](x[b, k] * W[g, k]) + sum[k](h[b, k] * U[g, k])
+y[b, j: H] = sigmoid(z[b, j]) * tanh(z[b, j + H]) + z[b, j + 2 * H] * z[b, j + 3 * H]
+"""
+
+
+@pytest.mark.parametrize(("terms", "kernels"), [(1024, ["z", "y"]), (4096, ["z_sum", "z_sum_2", "y"])])
+def test_sums_of_products_for_gates_are_one_kernel(terms: int, kernels: list[str]) -> None:
+    """Long products of one result have kernels of their own, whose tiles are faster."""
+    made = compile_file(Request(Path("given.naut"), "sm_90a", text=CELL.format(terms=terms)))
+    assert [k.name for k in made.modules["ma-tile"].kernels] == kernels

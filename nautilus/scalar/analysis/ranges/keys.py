@@ -61,7 +61,7 @@ def keyed(d: Def, shapes: Mapping[str, tuple[Extent, ...]]) -> Keyed | None:
     equations: dict[Expr, str] = {}
     while True:
         now = {name: _index(key) for name, key in solved.items()}
-        pairs = ((c, a, _key(substitute(c, now), a.name, red)) for c in rest for a in d.par if a.name not in solved)
+        pairs = ((c, a, key_of(substitute(c, now), a.name, red)) for c in rest for a in d.par if a.name not in solved)
         found = next(((c, a, key) for c, a, key in pairs if key is not None), None)
         if found is None:
             break
@@ -170,7 +170,7 @@ def _extent(a: Axis, dtype: DType) -> Expr | int:
     return Op("cast", (a.extent,), dtype)
 
 
-def _key(c: Expr, axis: str, red: set[str]) -> Expr | None:
+def key_of(c: Expr, axis: str, red: set[str]) -> Expr | None:
     """The integer that condition ``c`` equates with ``axis``, if it is a key."""
     match c:
         case Op(op="eq", args=(a, b)) if a.dtype.is_int:

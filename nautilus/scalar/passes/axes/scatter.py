@@ -20,7 +20,8 @@ A sum of f32 is not.  It becomes one of integers, relative to the largest term o
 ``terms * 2^-61`` of the largest one, and a sum by less than a sum in f32 is.  Where the largest term is inf or NaN,
 ``O_fixed`` counts inf, -inf and NaN instead, which decide the result.
 
-A condition (``any``, ``all``) is the maximum or the minimum of integers that are 0 or 1.
+A condition (``any``, ``all``) is the maximum or the minimum of integers that are 0 or 1.  A sum of equal terms is their
+number times one of them.
 
 Atomic operations on one line of memory run one after another.  A result of few elements, of which each has many terms,
 has *copies*: a run of :data:`RUN` terms is combined into one of them, the next run into the next one, and a reduction
@@ -40,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import inf, prod
+from math import inf, isfinite, prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
@@ -104,7 +105,13 @@ def scattered(program: Program, d: Def) -> Keyed | None:
 
 def in_one_pass(d: Def) -> bool:
     """Whether every order of the terms of ``d`` gives the same bits, so that one scatter finds the result."""
-    return d.op in _CONDITIONS or is_exact(d.op or "", d.buffer.dtype)
+    return d.op in _CONDITIONS or is_exact(d.op or "", d.buffer.dtype) or _counts(d)
+
+
+def _counts(d: Def) -> bool:
+    """Whether ``d`` is a sum of f32 over one axis whose terms all are the same finite number."""
+    equal = d.op == "sum" and d.buffer.dtype is DType.F32 and isinstance(d.value, Const) and isfinite(d.value.value)
+    return equal and len(d.red) == 1 and terms(d) < 1 << 31
 
 
 def expected(axes: Iterable[Axis]) -> int:
@@ -152,6 +159,10 @@ def _rewritten(program: Program, whole: Def, k: Keyed) -> Program:
     assert d.op is not None
     if is_exact(d.op, d.buffer.dtype):
         scattered(d.buffer, d.op, k.value)
+    elif _counts(d):
+        number = temp("number", DType.I32)
+        scattered(number, "sum", integer(1))
+        made.append(_from_count(d, number, k.value))
     elif d.op in _CONDITIONS:
         number = temp("number", DType.I32)
         scattered(number, _CONDITIONS[d.op], make("cast", k.value, dtype=DType.I32))
@@ -289,6 +300,13 @@ def _from_number(d: Def, number: Buffer) -> Def:
     """The condition ``d`` from the extreme of its terms, which is no term where there is none."""
     found = Load(number.name, tuple(Var(a.name) for a in d.par), DType.I32, d.span)
     return Def(d.name, d.buffer, d.par, (), None, make("lt", integer(0), found), None, d.span)
+
+
+def _from_count(d: Def, number: Buffer, term: Expr) -> Def:
+    """The sum of as many equal terms ``term`` as ``number`` says."""
+    found = Load(number.name, tuple(Var(a.name) for a in d.par), DType.I32, d.span)
+    value = make("mul", make("cast", found, dtype=DType.F32), term)
+    return Def(d.name, d.buffer, d.par, (), None, value, None, d.span)
 
 
 def _from_fixed_point(d: Def, most: Buffer, fixed: Buffer) -> Def:

@@ -12,7 +12,8 @@ of the result by ``x + s`` alone, as the conditions do.  A factor of its own lea
 does by ``factor``; where that sum may be empty, the factor is a finite number for certain, since a term that is not
 there does not meet it.
 
-A sum that is separated costs a kernel, and a tensor that is stored and loaded.  The estimate has to be
+A sum that is separated costs a kernel, and a tensor that is stored and loaded.  A term at a clamped place, as that of a
+filter that repeats the border, takes longer, and the outer reduction has none.  The estimate has to be
 :data:`~nautilus.scalar.passes.windows.nest_windows.SHARE` of that of the window at most.
 """
 
@@ -26,7 +27,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var, free_vars, substitute
 from nautilus.core.expr.products import factors, product_of
-from nautilus.core.index.simplify import TRUE, simplify
+from nautilus.core.index.simplify import TRUE, linear_in, simplify
 from nautilus.core.index.sizes import nominal
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
@@ -40,6 +41,9 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 from nautilus.targets.memory_rates import LAUNCH
 from nautilus.targets.rates import machine
 from nautilus.targets.records import DEFAULT_TARGET
+
+#: time of a term at a clamped place relative to a plain one: it is an element, not part of a vector
+CLAMPED = 2.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +95,10 @@ class _Separable:
         """The results of the inner reduction."""
         return points(self.inner_axes(d))
 
-    def terms(self, d: Def) -> int:
-        """The terms of both reductions."""
+    def terms(self, d: Def) -> float:
+        """The terms of both reductions, as many as those of a plain window that take as long."""
         last, whole = nominal(self.s.extent), points(d.red)
-        return self.elements(d) * whole // last + points(d.par) * last
+        return _clamped(d) * self.elements(d) * whole // last + points(d.par) * last
 
 
 def _separable(d: Def, s: Axis) -> _Separable | None:
@@ -145,8 +149,14 @@ def _never_empty(d: Def, s: Axis, x: Axis) -> bool:
 def _pays(d: Def, w: _Separable) -> bool:
     """Whether the kernels of both reductions are predicted to be faster than that of ``d``."""
     moved = 2 * w.elements(d) * d.value.dtype.bytes / machine(DEFAULT_TARGET).dram
-    whole = points(d.axes)
+    whole = _clamped(d) * points(d.axes)
     return LAUNCH * 1e-6 + moved + w.terms(d) * TERM < SHARE * whole * TERM
+
+
+def _clamped(d: Def) -> float:
+    """The time of a term of ``d`` relative to that of a window without clamped or wrapped places."""
+    plain = all(linear_in(e, a.name) for ld in d.reads() for e in ld.index for a in d.red if a.name in free_vars(e))
+    return 1.0 if plain else CLAMPED
 
 
 def _separated(program: Program, d: Def, w: _Separable) -> tuple[Def, Def, Certificate]:

@@ -55,3 +55,19 @@
 ; ARCH: sm_80
 ; RUN: dependent-launch
 ; UNCHANGED
+
+; CASE: a single block after and before many
+; INPUT: three_kernels.ma
+; EDIT: let i0 = block * 32 => let i0 = block % 32 * 32
+; EDIT: kernel first grid 32 => kernel first grid 128
+; EDIT: kernel middle grid 32 => kernel middle grid 1
+; EDIT: kernel last grid 32 => kernel last grid 128
+; RUN: dependent-launch
+; COMPLETE:
+; CHECK: kernel first
+; CHECK: grid.launch_dependents
+; CHECK: kernel middle
+; CHECK: grid.wait
+; CHECK-NEXT: grid.launch_dependents
+; CHECK: kernel last
+; CHECK: grid.wait
