@@ -122,13 +122,15 @@ class Facts:
 
 
 def _without_quotient(fact: Linear) -> Linear | None:
-    """``fact`` times n, where it has a quotient by n whose remainder is known; None where it has none.
+    """``fact`` times n, where it has a quotient by n that is known well enough; None where it has none.
 
-    ``i < (N + 63) // 64`` is ``64 * i + 64 <= N`` if ``N`` is a multiple of 64.
+    ``i < (N + 63) // 64`` is ``64 * i + 64 <= N`` if ``N`` is a multiple of 64, and ``64 * i < N`` for any ``N``: n
+    times a quotient by n is at most what was divided.
     """
     for a, c in fact.terms.items():
         if isinstance(a, Op) and a.op == "floordiv" and isinstance(a.args[1], Const) and a.args[1].value > 0:
             n, x = int(a.args[1].value), linear(a.args[0])
-            if all(k * atom_divisor(t) % n == 0 for t, k in x.terms.items()):
-                return fact.without(a).scale(n) + x.shift(-(x.const % n)).scale(c)
+            whole = all(k * atom_divisor(t) % n == 0 for t, k in x.terms.items())
+            if whole or c > 0:
+                return fact.without(a).scale(n) + x.shift(-(x.const % n) if whole else 0).scale(c)
     return None
