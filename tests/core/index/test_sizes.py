@@ -100,3 +100,9 @@ def test_positions_before_the_last_chunk_are_inside(chunks: Extent) -> None:
     ranges = {"c": (0, MAX_DIM // 512)}
     assert simplify(first, ranges, inside) == TRUE
     assert (simplify(last, ranges, inside) == TRUE) is (chunks == before_last(N, 512))
+
+
+def test_chunks_of_a_number_that_may_wrap_say_nothing() -> None:
+    w = Param("w", DType.I32)
+    inside = [calc("lt", Var("c"), calc("floordiv", calc("sub", w, 5), 64))]
+    assert simplify(calc("lt", calc("mul", Var("c"), 64), w), {"c": (0, 100)}, inside) != TRUE
