@@ -124,13 +124,14 @@ class Facts:
 def _without_quotient(fact: Linear, named: Callable[[Expr], Interval]) -> Linear | None:
     """``fact`` times n, where it has a quotient by n that is known well enough; None where it has none.
 
-    ``i < (N + 63) // 64`` is ``64 * i + 64 <= N`` if ``N`` is a multiple of 64, and ``64 * i < N`` for any ``N``: n
-    times a quotient by n is at most what was divided, where that does not wrap.
+    ``i < (N + 63) // 64`` is ``64 * i + 64 <= N`` if ``N`` is a multiple of 64, and ``64 * i < N`` for any size: n times
+    a quotient by n is at most what was divided, where that does not wrap.
     """
     for a, c in fact.terms.items():
         if isinstance(a, Op) and a.op == "floordiv" and isinstance(a.args[1], Const) and a.args[1].value > 0:
             n, x = int(a.args[1].value), linear(a.args[0])
             whole = all(k * atom_divisor(t) % n == 0 for t, k in x.terms.items())
-            if whole or (c > 0 and fits(x, a.args[0].dtype, named)):
+            sizes = all(isinstance(t, Param) and t.most is not None for t in x.terms)
+            if whole or (c > 0 and sizes and fits(x, a.args[0].dtype, named)):
                 return fact.without(a).scale(n) + x.shift(-(x.const % n) if whole else 0).scale(c)
     return None
