@@ -124,8 +124,8 @@ class Facts:
 def _without_quotient(fact: Linear, named: Callable[[Expr], Interval]) -> Linear | None:
     """``fact`` times n, where it has a quotient by n that is known well enough; None where it has none.
 
-    ``i < (N + 63) // 64`` is ``64 * i + 64 <= N`` if ``N`` is a multiple of 64, and ``64 * i < N`` for any size: n times
-    a quotient by n is at most what was divided, where that does not wrap.
+    ``i < (N + 63) // 64`` is ``64 * i + 64 <= N`` if ``N`` is a multiple of 64, and ``64 * i < N`` for any size:
+    n times a quotient by n is at most what was divided, where that does not wrap.
     """
     for a, c in fact.terms.items():
         if isinstance(a, Op) and a.op == "floordiv" and isinstance(a.args[1], Const) and a.args[1].value > 0:
