@@ -49,6 +49,13 @@ def starts_of(kernel: MemKernel) -> frozenset[str]:
     return frozenset(starts)
 
 
+def _last_ends(kernel: MemKernel) -> frozenset[str]:
+    """Variables with which the last loop of each chain ends: no other loop begins with them."""
+    loops = [op for op in walk_ops(kernel.body) if isinstance(op, ForOp) and not _asks(op)]
+    starts = frozenset(x for op in loops for x in free_vars(op.lo))
+    return frozenset(x for op in loops for x in free_vars(op.hi)) - starts
+
+
 def _asks(op: ForOp) -> bool:
     match op.hi:
         case Op(op="select", args=(_, Const(value=1), Const(value=0))):
@@ -58,8 +65,9 @@ def _asks(op: ForOp) -> bool:
 
 def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[str, int]:
     """The length of the segments whose ends a tensor has, for each such tensor that bounds in ``kernel`` read."""
-    exprs = [e for _, e in kernel.decode] + [op.expr for op in walk_ops(kernel.body) if isinstance(op, LetOp)]
-    reads = [frozenset(loads(x)) for e in exprs for x in _compared(e)]
+    named = [*kernel.decode, *((op.var, op.expr) for op in walk_ops(kernel.body) if isinstance(op, LetOp))]
+    ends = _last_ends(kernel)
+    reads = [frozenset(map(_unclamped, loads(x))) for _, e in named for x in _compared(e)]
     out: dict[str, int] = {}
     for ld in frozenset().union(*reads):
         if not ld.index:
@@ -68,9 +76,38 @@ def segment_lengths(kernel: MemKernel, buffers: Mapping[str, Buffer]) -> dict[st
         following = replace(ld, index=(*ld.index[:-1], simplify(calc("add", ld.index[-1], 1))))
         # both in one expression: the least or greatest end of several rows
         if isinstance(rows, int) and rows > 1 and any(following in found and ld not in found for found in reads):
-            limits = [n for e in exprs for x in walk(e) for n in _limits(x, ld.buffer)]
-            out |= {ld.buffer: -(-max(limits) // (rows - 1))} if limits else {}
+            limits = [n for _, e in named for x in walk(e) for n in _limits(x, ld.buffer)]
+            if limits:
+                last = [_decisive(e, ld.buffer, max(limits)) for name, e in named if name in ends]
+                out[ld.buffer] = -(-(max(last, default=0) or max(limits)) // (rows - 1))
     return out
+
+
+def _unclamped(ld: Load) -> Load:
+    """``ld`` without the bounds of its last position, which keep it inside of its tensor where no condition does."""
+    e = ld.index[-1] if ld.index else None
+    while isinstance(e, Op) and e.op in ("min", "max") and isinstance(e.args[1], Const):
+        e = e.args[0]
+    return ld if e is None else replace(ld, index=(*ld.index[:-1], e))
+
+
+def _decisive(e: Expr, buffer: str, most: int) -> int:
+    """The least element of ``buffer`` from which on, up to ``most``, ``e`` does not grow; 0 where it never does.
+
+    A size that is less than the bound of the elements ends a loop before them.
+    """
+    env = dict.fromkeys(free_vars(e), 0)
+
+    def at(element: int) -> int:
+        return int(evaluate(e, env, lambda n: np.asarray(element) if isinstance(n, Load) else _placeholder(n)))
+
+    if all(ld.buffer != buffer for ld in loads(e)):
+        return 0
+    low, high, top = 0, most, at(most)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if at(middle) == top else (middle + 1, high)
+    return high
 
 
 def choices(op: ForOp, low: Any, high: Any, segments: Mapping[str, int]) -> list[tuple[Any, float]]:
@@ -98,10 +135,13 @@ def _compared(e: Expr) -> Iterator[Expr]:
 
 
 def window_ends(kernel: MemKernel, starts: frozenset[str]) -> dict[str, int]:
-    """The greatest element that counts, for each tensor of which both starts and ends of loops read an element."""
+    """The greatest element that counts, for each tensor of which both starts and ends of loops read an element.
+
+    Where the mask of the first elements has a loop of its own, that one ends at a block that the start gives.
+    """
     lets = [(op.var, op.expr) for op in walk_ops(kernel.body) if isinstance(op, LetOp)]
-    exprs = [(name in starts, e) for name, e in (*kernel.decode, *lets)]
-    first, last = ({ld for at, e in exprs if at is start for ld in loads(e)} for start in (True, False))
+    exprs = (*kernel.decode, *lets)
+    first, last = ({ld for x, e in exprs if x in names for ld in loads(e)} for names in (starts, _last_ends(kernel)))
     limits = {ld.buffer: [n for _, e in exprs for x in walk(e) for n in _limits(x, ld.buffer)] for ld in first & last}
     return {name: max(found) for name, found in limits.items() if found}
 

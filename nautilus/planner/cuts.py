@@ -18,11 +18,13 @@ reductions, the loop writes nothing to memory, and a block has one tile of the r
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
+from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, free_vars
 from nautilus.core.fallbacks import EPILOGUES, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.index.groups import count_elements, quotients, shared_group
+from nautilus.core.index.linear import Linear, linear
 from nautilus.core.index.sizes import Extent, at_most, blocks, nominal
 from nautilus.core.records import dataclass
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
@@ -48,6 +50,7 @@ HALF = 0.9  # share of the bandwidth that half of these bytes reach
 STEPS = 4  # least loop steps of a chunk that prefetches
 CHUNK = 1024  # least number of elements of a batch-invariant chunk
 MOST = 16  # most batch-invariant chunks
+_GAPS = {"le": 0, "lt": 1, "ge": 0, "gt": 1}  # the least difference of the greater side and the other one
 COLUMNS = 64, 256  # fewest and most columns of a product that a tile has because reductions read them as a group
 
 
@@ -263,6 +266,18 @@ def _reductions(unified: Unified, loop: str) -> list[Def]:
     return [d for d in unified.defs if any(a.name == loop for a in d.red)]
 
 
+def window(d: Def, axis: str) -> float:
+    """The most terms of one result of ``d`` along ``axis``, where two conditions leave a fixed number of them."""
+    low, high = list[Linear](), list[Linear]()  # forms that are at least 0, with the axis and with its negative
+    for c in conjuncts(d.guard):
+        if isinstance(c, Op) and c.op in _GAPS and c.args[0].dtype.is_int:
+            a, b = map(linear, reversed(c.args) if c.op in ("ge", "gt") else c.args)
+            form = (b - a).shift(-_GAPS[c.op])
+            {1: low, -1: high}.get(form.terms.get(Var(axis), 0), []).append(form)
+    sums = (a + b for a in low for b in high)
+    return min((s.const + 1 for s in sums if not s.terms), default=inf)
+
+
 def _own_name(d: Def, defs: dict[str, Def], loop: str) -> str:
     return defs[d.name].red[[a.name for a in d.red].index(loop)].name
 
@@ -280,6 +295,8 @@ def _loop(plan: KernelPlan, unified: Unified, kept: frozenset[str]) -> str | Non
         return None  # the results fill the GPU, and memory has few terms
     if windows.launched_axis(unified.defs, [loop]) is not None:
         return None  # the terms are as few as the width of the window
+    if all(window(d, loop) <= CHUNK for d in _reductions(unified, loop)):
+        return None  # chunks have their places along the loop, and few of them would have terms
     ends = {d.name for d in _reductions(unified, loop)}
     ends_of = [p for p in phases(plan) if ends & set(p)]
     along = [d.name for d in unified.defs if any(a.name == loop for a in d.par)]

@@ -15,6 +15,7 @@ from nautilus.cost.ranking import place_of_best, rank_correlation
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import ForOp, walk_ops
 from nautilus.ma_tile.passes.mma.load_ahead import LoadAhead
+from nautilus.ma_tile.rewriting.at_sizes import at_sizes
 from nautilus.ma_tile.text.printer import parse
 from nautilus.scalar.ir import Program
 from nautilus.targets.rates import machine
@@ -341,6 +342,32 @@ def test_windows_whose_lengths_are_read_are_as_long_as_they_may_be() -> None:
     )
     result = compile_file(Request(Path("given.naut"), "sm_90a", text=text))
     assert 4e-4 < estimate(result.modules["ma-tile"], ARCH).seconds < 1e-3
+
+
+def test_segments_are_as_long_at_runtime_sizes_as_at_fixed_ones() -> None:
+    """Positions of ends are clamped to a tensor of any size, and the ends to the bound of a size that may be less."""
+    text = (
+        "dim {T}, {B}, {C}, D = 1024\nassume C == B + 1\n"
+        "input X: f16[T, D], off: i32[C]\noutput Y: f32[B, D]\nassume 0 <= off[c] <= T\nassume off[b] <= off[b + 1]\n"
+        "Y[b: B, d] = sum[t: off[b] .. off[b + 1]](X[t, d])\n"
+    )
+    bounds = {"T": 131072, "B": 1024, "C": 1025}
+    late = text.format(**{x: f"{x} = runtime <= {n}" for x, n in bounds.items()})
+    whole = compile_file(Request(Path("given.naut"), ARCH, text=late, until="ma-tile")).modules["ma-tile"]
+    sizes = {"T": 65536, "B": 256, "C": 257}
+    fixed = compile_file(Request(Path("given.naut"), ARCH, text=late, dims=sizes, until="ma-tile")).modules["ma-tile"]
+    seconds = [estimate(m, ARCH).seconds for m in (at_sizes(whole, sizes), fixed)]
+    assert seconds[0] == pytest.approx(seconds[1], rel=0.05) and seconds[0] > 65536 * 1024 * 2 / 4.8e12
+
+
+def test_ranges_between_elements_of_two_tensors_are_as_long_as_they_may_be() -> None:
+    """The loop over a first block with a mask ends at an element of the start, which is no end of the range."""
+    text = (
+        "dim T = 64, N = 65536, D = 64\ninput X: f16[N, D], lo: i32[T], hi: i32[T]\noutput Y: f32[T, D]\n"
+        "Y[t, d] = sum[j: lo[t] .. hi[t]](X[j, d])\n"
+    )
+    module = compile_file(Request(Path("given.naut"), ARCH, text=text, until="ma-tile")).modules["ma-tile"]
+    assert estimate(module, ARCH).seconds > 20e-6
 
 
 def test_rows_of_each_segment_are_multiplied_by_one_matrix() -> None:

@@ -266,6 +266,18 @@ def test_heads_that_share_keys_are_rows_with_and_without_a_row_axis(rows: str) -
     assert tiles == {"j_chunk": 1, "h_group": 1, "h_member": 16, "j": 32, "d_1": 128, "d": 128}
 
 
+@pytest.mark.parametrize(("width", "cut"), [(128, False), (2048, True)])
+def test_a_short_window_at_a_place_that_is_read_is_not_cut(width: int, cut: bool) -> None:
+    """Chunks have their places along the loop: most of them would be empty."""
+    text = (
+        "dim B = 2, H = 8, G = 8, N = 8192, D = 64\ninput Q: f16[B, H, G, D]\ninput K: f16[B, H, N, D]\n"
+        "input V: f16[B, H, N, D]\ninput len: i32[B]\noutput O: f16[B, H, G, D]\n"
+        f"P[b, h, g, j] = softmax[j: len[b] - {width} .. len[b]](sum[d](Q[b, h, g, d] * K[b, h, j, d]))\n"
+        "O[b, h, g, d] = sum[j](P[b, h, g, j] * V[b, h, j, d])\n"
+    )
+    assert bool(schedule_of(text).splits) is cut
+
+
 def test_bytes_that_become_operands_have_more_warps_with_shorter_steps() -> None:
     text = (
         "dim B = 16, H = 8, G = 4, N = 4096, D = 128\ninput Q: f16[B, H, G, D]\ninput K: i8[B, H, N, D]\n"

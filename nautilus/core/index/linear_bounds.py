@@ -3,7 +3,7 @@ forms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Var
@@ -89,7 +89,7 @@ def facts_of(given: Iterable[Expr], ranges: Mapping[str, tuple[int, int]]) -> tu
                         out += [d, d.scale(-1)]
                     case "ne":
                         out += _beside(d, ranges)
-    return tuple(dict.fromkeys((*out, *(scaled for f in out if (scaled := _without_quotient(f)) is not None))))
+    return tuple(dict.fromkeys((*out, *(scaled for f in out if (scaled := _without_quotient(f, named)) is not None))))
 
 
 def _beside(d: Linear, ranges: Mapping[str, tuple[int, int]]) -> list[Linear]:
@@ -121,14 +121,17 @@ class Facts:
                         yield s
 
 
-def _without_quotient(fact: Linear) -> Linear | None:
-    """``fact`` times n, where it has a quotient by n whose remainder is known; None where it has none.
+def _without_quotient(fact: Linear, named: Callable[[Expr], Interval]) -> Linear | None:
+    """``fact`` times n, where it has a quotient by n that is known well enough; None where it has none.
 
-    ``i < (N + 63) // 64`` is ``64 * i + 64 <= N`` if ``N`` is a multiple of 64.
+    ``i < (N + 63) // 64`` is ``64 * i + 64 <= N`` if ``N`` is a multiple of 64, and ``64 * i < N`` for any size:
+    n times a quotient by n is at most what was divided, where that does not wrap.
     """
     for a, c in fact.terms.items():
         if isinstance(a, Op) and a.op == "floordiv" and isinstance(a.args[1], Const) and a.args[1].value > 0:
             n, x = int(a.args[1].value), linear(a.args[0])
-            if all(k * atom_divisor(t) % n == 0 for t, k in x.terms.items()):
-                return fact.without(a).scale(n) + x.shift(-(x.const % n)).scale(c)
+            whole = all(k * atom_divisor(t) % n == 0 for t, k in x.terms.items())
+            sizes = all(isinstance(t, Param) and t.most is not None for t in x.terms)
+            if whole or (c > 0 and sizes and fits(x, a.args[0].dtype, named)):
+                return fact.without(a).scale(n) + x.shift(-(x.const % n) if whole else 0).scale(c)
     return None

@@ -117,9 +117,18 @@ def _sizes(e: Expr) -> Collection[str]:
 
 
 def whole_vectors(spec: Spec) -> tuple[SizeFact, ...]:
-    """Facts that the rows of all tensors are whole vectors, about the sizes of which the spec does not say so."""
+    """Facts that the rows of all tensors are whole vectors, about the sizes of which the spec does not say so.
+
+    A tensor of one axis, along which others have rows, is small beside them: their number need not be one of vectors.
+    """
     found = dict[str, int]()
-    rows = [(t.shape[-1], t.dtype) for t in (*spec.inputs, *spec.outputs) if t.shape and t.strides is None]
+    tensors = (*spec.inputs, *spec.outputs)
+    numbers = {e for t in tensors for e in t.shape[:-1] if isinstance(e, Param)}
+    rows = [
+        (t.shape[-1], t.dtype)
+        for t in tensors
+        if t.shape and t.strides is None and not (len(t.shape) == 1 and t.shape[0] in numbers)
+    ]
     for last, dtype in (*rows, *_turned(spec)):
         if isinstance(last, Param) and not last.device and last.multiple * dtype.bytes % VECTOR_BYTES:
             found[last.name] = max(found.get(last.name, 1), VECTOR_BYTES // dtype.bytes)

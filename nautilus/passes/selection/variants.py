@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
-from math import inf, isqrt, lcm
+from itertools import permutations, product
+from math import inf, isqrt, lcm, prod
 
 from nautilus.core.errors import AssemblerError, DiagnosticError, ScheduleError, TargetLimitError, UnsupportedError
 from nautilus.core.expr.conditions import conjuncts
@@ -52,13 +52,18 @@ from nautilus.passes.selection.dispatch_tree import (
 VARIED = 3  # dims whose sizes vary
 #: number of varied dims -> sizes for which the planner makes schedules, along each of them
 PLANNED = {1: (1, 16, 64, 256, 1024, 4096, 16384, 65536), 2: (16, 256, 4096), 3: (16, 2048)}
+BATCHES = (1, 64)  # of three varied dims, the sizes of the first one for which it does, instead of those
 FEW = 1024  # up to this size of one varied dim, it also does between two sizes whose schedules differ
-FEW_POSITIONS = 8  # bound of the other sizes of a recurrence, under which its positions may leave the GPU idle
+#: bounds of the other sizes of a recurrence, under which its positions may leave the GPU idle: with bounds of the steps
+#: too, and alone
+FEW_POSITIONS, SOME_POSITIONS = 8, 64
 LONE = (1, 4096)  # sizes for which it makes schedules beside those, of two varied dims in either order
+LONG = 65536  # length of a reduced dim for which it does, with each of these sizes of the other one
+BESIDE = (1, 64)
 #: number of varied dims -> sizes at which variants are compared, along each of them
 GRID = {
     1: (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 1 << 20),
-    2: (1, 16, 64, 256, 2048, 16384),
+    2: (1, 16, 128, 1024, 8192, 65536),
     3: (1, 32, 512, 8192),
 }
 GENERAL = "general"  # name of the variant that a compilation without variants would have
@@ -198,15 +203,27 @@ class _Schedules:
 
     def points(self) -> Iterator[tuple[str, Point]]:
         """The sizes, with their names."""
-        grids = [_grids(self.spec, PLANNED)]
-        if len(grids[0]) == 2:
-            (a, b), (one, many) = varied(self.spec), LONE
-            grids += ({a.name: _steps(a, [x]), b.name: _steps(b, [y])} for x, y in ((one, many), (many, one)))
+        grids = [_grids(self.spec, PLANNED), *self._lone()]
+        if len(grids[0]) == 3:
+            first = varied(self.spec)[0]
+            grids[0][first.name] = _steps(first, BATCHES)
         before: Point = {}
         for sizes in (p for g in grids for p in _points(self.spec, g)):
             yield from self._between(before, sizes)
             yield _name(sizes), sizes
             before = sizes
+
+    def _lone(self) -> Iterator[dict[str, list[int]]]:
+        """Points beside the grid of two varied dims: one of them small, and the other one not.
+
+        No result has a reduced dim.  A long one may need chunks, and one of a single element needs no plan.
+        """
+        dims, reduced = varied(self.spec), _reduced(self.spec)
+        for small, other in permutations(dims) if len(dims) == 2 else ():
+            if small.name not in reduced or other.name in reduced:
+                yield {small.name: _steps(small, LONE[:1]), other.name: _steps(other, LONE[1:])}
+            if other.name in reduced and small.name not in reduced:
+                yield {small.name: _steps(small, BESIDE), other.name: _steps(other, [LONG])}
 
     def _between(self, low: Point, high: Point) -> Iterator[tuple[str, Point]]:
         """The size of the only varied dim in the middle between two small ones whose schedules differ."""
@@ -247,6 +264,7 @@ class _Family:
         self.first: Candidate | None = Candidate(GENERAL, general.context.schedule, general.modules[MA_TILE.name])
         self.seen: list[tuple[Schedule, tuple[SizeFact, ...]]] = [] if facts else [(general.context.schedule, ())]
         self.refused = list[tuple[Schedule | None, tuple[SizeFact, ...]]]()
+        self.chunks = [general.context.schedule.splits]  # those that were tried
         if facts:
             self.first = self._made(ALIGNED)
             if self.first is not None and self.first.module.kernels == general.modules[MA_TILE.name].kernels:
@@ -276,8 +294,11 @@ class _Family:
         steps = size_facts.steps(spec)
         for d in varied(spec):
             among = size_facts.STEPS if d.name in steps else size_facts.SCANS if d.name in scans else ()
-            others = [o.name for o in varied(spec) if o.name not in steps] if d.name in steps else []
-            few = tuple(SizeFact(name, FEW_POSITIONS) for name in others)
+            others = [o for o in varied(spec) if o.name not in steps] if d.name in steps else []
+            few, some = (
+                tuple(f for o in others for f in size_facts.bounds(o, (n,))) for n in (FEW_POSITIONS, SOME_POSITIONS)
+            )
+            yield from (self._made(f"{self.begin}{x}", f, known=False) for x, f in (("few", few), ("some", some)) if f)
             for f in size_facts.bounds(d, among):
                 name = f"{self.begin}{d.name}_to_{f.most}_chunked"
                 yield self._made(name, (f,), known=d.name not in steps)
@@ -315,7 +336,8 @@ class _Family:
     def _fixed(self, first: Candidate, name: str, sizes: Point) -> Candidate | None:
         """A plan that is refused at runtime sizes may be refused at fixed ones too, where another one follows.
 
-        It is refused as well where the program has other definitions at these sizes.
+        It is refused as well where the program has other definitions at these sizes, or a kernel of it a tile as long
+        as a row; its chunks of reductions may be legal then, in kernels that are planned at runtime sizes.
         """
         tried: Schedule | None = None
         for until in (SCALAR.name, MA_TILE.name):
@@ -331,6 +353,9 @@ class _Family:
         below = _below(self.schedules.spec, sizes)
         self.refused.append((tried, below))
         own = None if below or tried is None else _grafted(first.schedule, tried)
+        if tried is not None and tried.splits and tried.splits not in self.chunks:
+            self.chunks.append(tried.splits)
+            own = Schedule(splits=tried.splits)
         try:
             return None if own is None else self._compiled(self.begin + name, own, made_for=sizes)
         except REFUSED:
@@ -338,13 +363,19 @@ class _Family:
 
     def _bounded(self) -> Iterator[Candidate | None]:
         """The plans at runtime sizes under the bounds of the refused ones.  Of one plan, the largest bounds suffice."""
-        known = list[Schedule | None]()
-        for plan, more in reversed(self.refused):
-            most = {f.size: f.most for f in more}
-            legal = all(f.multiple <= (most.get(f.size) or f.multiple) for f in self.facts)
-            if more and legal and (plan is None or plan not in known):
-                known.append(plan)
-                yield self._made(self.begin + "_".join(f"{f.size}_to_{f.most}" for f in more), more)
+        known = list[tuple[Schedule, dict[str, int]]]()
+        for plan, more in sorted(self.refused, key=lambda r: _share(r[1]), reverse=True):
+            most = {f.size: f.most for f in more if f.most is not None}
+            legal = all(f.multiple <= most.get(f.size, f.multiple) for f in self.facts)
+            beyond = any(p == plan and all(most.get(x, inf) <= n for x, n in m.items()) for p, m in known)
+            if more and legal and not beyond:
+                known += [] if plan is None else [(plan, most)]
+                yield self._made(self.begin + "_".join(f"{x}_to_{n}" for x, n in most.items()), more)
+
+
+def _share(below: Sequence[SizeFact]) -> float:
+    """The sizes under the bounds ``below``, as a share of those up to the nominal ones."""
+    return prod((f.most or NOMINAL) / NOMINAL for f in below)
 
 
 def _grafted(own: Schedule, other: Schedule) -> Schedule | None:
@@ -404,9 +435,14 @@ def varied(spec: Spec) -> tuple[Dim, ...]:
     A dim that no axis has is the number of rows of a tensor that is read at computed places; no schedule depends on it.
     """
     axes = [a for d in spec.definitions for a in d.axes]
-    axes += [a for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes]
-    names = {a.extent.name for a in axes if isinstance(a.extent, Param)} - {*_given_by_others(spec)}
-    return tuple(d for d in spec.launch_dims if d.name in names)[:VARIED]
+    names = {a.extent.name for a in axes if isinstance(a.extent, Param)} | _reduced(spec)
+    return tuple(d for d in spec.launch_dims if d.name in names - {*_given_by_others(spec)})[:VARIED]
+
+
+def _reduced(spec: Spec) -> set[str]:
+    """The runtime sizes of the axes of reductions."""
+    axes = (a for d in spec.definitions for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)
+    return {a.extent.name for a in axes if isinstance(a.extent, Param)}
 
 
 def _given_by_others(spec: Spec) -> Iterator[str]:

@@ -90,3 +90,19 @@ def test_a_size_has_its_range_in_every_expression() -> None:
 def test_a_view_of_a_buffer_keeps_its_shape() -> None:
     b = Buffer("X", DType.F16, (M, 4), Space.INPUT).viewed((volume((M, 4)),))
     assert (b.array_shape, text(b.shape[0])) == ((M, 4), "M * 4")
+
+
+@pytest.mark.parametrize("chunks", [before_last(N, 512), blocks(N, 512)])
+def test_positions_before_the_last_chunk_are_inside(chunks: Extent) -> None:
+    """Of the chunks that cover ``N``, the first element is."""
+    inside = [calc("lt", Var("c"), extent_expr(chunks))]
+    first, last = (calc("lt", calc("add", calc("mul", Var("c"), 512), k), N) for k in (0, 511))
+    ranges = {"c": (0, MAX_DIM // 512)}
+    assert simplify(first, ranges, inside) == TRUE
+    assert (simplify(last, ranges, inside) == TRUE) is (chunks == before_last(N, 512))
+
+
+def test_chunks_of_a_number_that_may_wrap_say_nothing() -> None:
+    w = Param("w", DType.I32)
+    inside = [calc("lt", Var("c"), calc("floordiv", calc("sub", w, 5), 64))]
+    assert simplify(calc("lt", calc("mul", Var("c"), 64), w), {"c": (0, 100)}, inside) != TRUE

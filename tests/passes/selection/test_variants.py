@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from nautilus.core.errors import AssemblerError, InternalError, TargetLimitError
+from nautilus.core.errors import AssemblerError, InternalError, ScheduleError, TargetLimitError
 from nautilus.core.index.sizes import MAX_DIM
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.schedule.dispatch import Divided, SizeFact, Threshold, chosen, leaves
 from nautilus.cost.model import estimate
 from nautilus.cuda.host.choice import Choice, check_dispatch
@@ -162,9 +162,9 @@ def test_kernels_that_are_the_same_for_whole_vectors_have_no_variants_for_them()
     text = """
     dim B = runtime, N = 4096
     input X: f16[B, N]
-    input len: i32[B]
+    input len: i32[2, B]
     output Y: f16[B, N]
-    Y[b, j] = X[b, j] / max[k | k < len[b]](abs(X[b, k]))
+    Y[b, j] = X[b, j] / max[k | k < len[0, b]](abs(X[b, k]))
     """
     given = request(dedent(text))
     general = compile_file(given)
@@ -176,7 +176,7 @@ def test_kernels_that_are_the_same_for_whole_vectors_have_no_variants_for_them()
         return compile_file(one)
 
     find(given, general, compile_one)
-    assert len([one for one in asked if one.assumed]) == 1
+    assert len([one for one in asked if any(f.multiple > 1 for f in one.assumed)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_sizes_that_facts_give_and_rows_that_no_axis_counts_do_not_vary() -> Non
     spec = compile_file(request(PACKED, until="spec")).modules["spec"]
     assert [d.name for d in variants.varied(spec)] == ["T", "B"]
     points = [*variants._points(spec, variants._grids(spec, variants.GRID))]
-    assert {"T": 16384, "B": 1} in points
+    assert {"T": 8192, "B": 1} in points
     assert variants._all_sizes(spec, {"T": 16, "B": 64}) == {"T": 16, "B": 64, "B1": 65, "Pages": 4096}
 
 
@@ -240,6 +240,15 @@ def test_sizes_between_two_with_other_schedules_are_planned(last: int, planned: 
 
     found = variants._Schedules(made, spec, compile_one)
     assert [p["M"] for _, p in found.points()] == planned
+
+
+def test_a_long_reduction_of_few_rows_is_planned() -> None:
+    made = request("dim B = runtime, N = runtime\ninput X: f32[B, N]\noutput M: f32[B]\nM[b] = max[n](X[b, n])")
+    spec = compile_file(replace(made, until="spec")).modules["spec"]
+    assert [*variants._Schedules(made, spec, compile_file)._lone()] == [
+        {"B": [1], "N": [4096]},
+        {"B": [1, 64], "N": [65536]},
+    ]
 
 
 COUNTS = """
@@ -270,6 +279,45 @@ def test_kernels_that_a_refused_schedule_has_too_take_its_plans(product: tuple[R
     beside = replace(own, kernels=(replace(kernel, name="windows", ops=("windows",)), other))
     assert variants._grafted(own, beside) == replace(own, kernels=(other,))
     assert variants._grafted(own, replace(beside, kernels=(replace(other, axes=other.axes[:-1]),))) is None
+
+
+def family(compiled: Any, **more: Any) -> Any:
+    """The variants of a general plan without chunks, which ``compiled`` makes of a name, a schedule and facts."""
+    made = variants._Family.__new__(variants._Family)
+    made.facts, made.begin, made.seen, made.refused, made.chunks = (), "", [], [], [None]
+    for name, value in {**more, "_compiled": compiled}.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_of_one_refused_plan_those_bounds_are_tried_that_no_larger_ones_cover() -> None:
+    bounds = [
+        (SizeFact("T", 64),),
+        (SizeFact("N", 256),),
+        (SizeFact("T", 256),),
+        (SizeFact("N", 16), SizeFact("T", 16)),
+    ]
+    tried = family(lambda name, schedule, more, known: more, refused=[(Schedule(), b) for b in bounds])
+    assert {*tried._bounded()} == {bounds[1], bounds[2]}
+
+
+def test_the_chunks_of_a_refused_plan_are_tried_once_with_kernels_for_runtime_sizes(
+    product: tuple[Request, Result],
+) -> None:
+    plan = product[1].context.schedule
+    assert plan is not None
+    chunks = replace(plan, splits=(SplitPlan("C", "k", 4, 64),))
+
+    def compiled(name: str, schedule: Schedule, **_: Any) -> tuple[str, Schedule]:
+        if schedule.kernels:
+            raise ScheduleError("a tile of 64 does not hold an axis")
+        return name, schedule
+
+    spec = product[1].modules["spec"]
+    tried = family(compiled, schedules=SimpleNamespace(fixed=lambda *_: chunks, spec=spec))
+    first = Candidate("general", plan, product[1].modules["ma-tile"])
+    found = [tried._fixed(first, name, {"M": m}) for name, m in (("few", 1), ("more", 16))]
+    assert found == [("few", Schedule(splits=chunks.splits)), None]
 
 
 def test_a_variant_is_faster_than_the_first_one_where_it_was_made() -> None:
@@ -339,6 +387,37 @@ recur h[b, t, d] = 0.9 * h[b, t - 1, d] + x[b, t, d] if t > 0 else x[b, 0, d]
     (steps,) = [d for d in spec.dims if d.name == "T"]
     bounds = [*size_facts.bounds(steps, size_facts.STEPS)]
     assert bounds == [SizeFact("T", 128), SizeFact("T", 1024)]
+
+
+def test_few_positions_of_a_recurrence_of_any_number_of_steps_have_small_tiles() -> None:
+    given = request("""
+dim B = runtime <= 256, T = runtime <= 100, D = 1024
+input x: f32[B, T, D], a: f32[B, T, D]
+output h: f32[B, T, D]
+recur h[b, t, d] = a[b, t, d] * h[b, t - 1, d] + x[b, t, d] if t > 0 else x[b, 0, d]
+""")
+
+    def late(one: Request) -> Result:
+        if one.dims:
+            raise ScheduleError("plans of fixed sizes are not the question here")
+        return compile_variant(one)
+
+    found = find(given, compile_file(given), late)
+    assert found is not None
+    few, many = (found.sized[chosen(found.dispatch, {"B": n, "T": 100})] for n in (1, 256))
+    assert few.assumed == (SizeFact("B", 8),) and not many.assumed
+    seconds = [estimate(at_sizes(v.module, {"B": 1, "T": 100}), "sm_90a").seconds for v in (few, many)]
+    assert seconds[0] < 0.8 * seconds[1]
+
+
+def test_the_number_of_rows_need_not_be_one_of_vectors_for_a_number_of_each_row() -> None:
+    spec = load_text("""
+dim B = runtime, V = runtime, L = runtime
+input X: f16[B, V], s: f32[B], id: i32[L]
+output Y: f32[L]
+Y[l] = sum[v](X[id[l], v]) * s[id[l]]
+""")
+    assert size_facts.whole_vectors(spec) == (SizeFact("V", multiple=8), SizeFact("L", multiple=4))
 
 
 def test_axes_collapse_under_bounds_of_sizes_that_have_none() -> None:

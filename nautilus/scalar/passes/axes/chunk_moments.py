@@ -16,7 +16,8 @@ own::
 The identity holds for any ``m``, because the elements of a chunk about their own mean have the sum 0.  The two factors
 may differ in their elements and in their means.  The differences in ``V_chunk`` cancel as those in ``V`` do, and no
 squares of large elements are subtracted (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
-computing sample variances", 1982).  A last chunk that is short has fewer elements in both formulas.
+computing sample variances", 1982).  A last chunk that is short has fewer elements in both formulas.  The axis that is
+cut may have a size that is known only at launch.
 
 The rewrite is for sums whose elements fit neither in the registers of a block nor, for all blocks that are resident
 together, in L2, and for those of too few blocks to fill the GPU (:func:`chunk_of`).
@@ -35,7 +36,8 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product, product_of
-from nautilus.core.index.sizes import blocks
+from nautilus.core.index.divisors import divisor
+from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, large
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.records import dataclass
 from nautilus.core.tiles import floor_pow2
@@ -91,8 +93,8 @@ class ChunkMoments(CertifyingPass[Program]):
         if found is None:
             return None
         at = [a.name for a in d.red].index(found[0])
-        n = size(d.red[at])
-        if n is None or n <= found[1]:
+        n = d.red[at].extent
+        if at_most(n) <= found[1] or any(size(a) is None for k, a in enumerate(d.red) if k != at):
             return None
         return _Cut(at, found[1], n, fresh_name(program, f"{found[0]}_chunk", [a.name for a in d.axes]), "")
 
@@ -106,15 +108,20 @@ class _Cut:
 
     at: int
     chunk: int
-    extent: int
+    extent: Extent
     number: str
     results: str
 
+    @property
+    def whole(self) -> bool:
+        """Whether no chunk is short."""
+        return divisor(extent_expr(self.extent)) % self.chunk == 0
+
     def count(self, others: int) -> Expr:
         """The elements of a chunk, with ``others`` for each position on the axis, as f32."""
-        if self.extent % self.chunk == 0:
+        if self.whole:
             return Const(float(self.chunk * others), DType.F32)
-        left = calc("sub", self.extent, calc("mul", Var(self.number), self.chunk))
+        left = calc("sub", extent_expr(self.extent), calc("mul", Var(self.number), self.chunk))
         return Op("cast", (calc("mul", calc("min", left, self.chunk), others),), DType.F32)
 
 
@@ -139,22 +146,22 @@ def chunk_of(d: Def) -> tuple[str, int] | None:
 
     The contiguous axis is preferred, because a block then reads long runs.  Where results are contiguous, a block has
     those of a sector.  In L2, elements wait only for the second sum of the same block: with too few blocks to fill the
-    GPU, both sums are split, and the second one has kernels of its own.
+    GPU, both sums are split, and the second one has kernels of its own.  Sizes that are known only at launch count as
+    large: variants under bounds have other ones.
     """
-    extents = {a.name: size(a) for a in d.red}
-    known = {x: n for x, n in extents.items() if n is not None}
+    extents = {a.name: large(a.extent) for a in d.red}
     operands = {ld.buffer: ld.dtype.bytes for ld in loads(d.value) if free_vars(ld) & extents.keys()}
-    if len(known) < len(extents) or not operands:
+    if not operands:
         return None
     fast = {v.name for ld in loads(d.value) if ld.index and isinstance(v := ld.index[-1], Var)}
     across = sector_results(d)
-    rows = prod(size(a) or 0 for a in d.par) // across
-    elements = prod(known.values()) * across
+    rows = prod(large(a.extent) for a in d.par) // across
+    elements = prod(extents.values()) * across
     held = elements * len(operands) <= BLOCK_REGISTERS
     if held or (rows >= RESIDENT and elements * sum(operands.values()) * RESIDENT <= CACHED):
         return None
-    lengths = {x: floor_pow2(TILE // len(operands) // (elements // n)) for x, n in known.items()}
-    usable = [x for x, n in known.items() if SHORTEST <= lengths[x] < n]
+    lengths = {x: floor_pow2(TILE // len(operands) // (elements // n)) for x, n in extents.items()}
+    usable = [x for x, n in extents.items() if SHORTEST <= lengths[x] < n]
     best = max(usable, key=lambda x: (x in fast, lengths[x]), default=None)
     return None if best is None else (best, lengths[best])
 
@@ -233,7 +240,7 @@ def _chunk(d: Def, cut: _Cut, value: Expr) -> Def:
     n = cut.extent
     number = Axis(cut.number, blocks(n, cut.chunk), whole.span)
     position = calc("add", calc("mul", Var(cut.number), cut.chunk), Var(whole.name))
-    inside = conjunction((calc("lt", position, n),) if n % cut.chunk else ())
+    inside = conjunction(() if cut.whole else (calc("lt", position, extent_expr(n)),))
     par = (*d.par, number)
     red = tuple(replace(a, extent=cut.chunk) if k == cut.at else a for k, a in enumerate(d.red))
     buffer = Buffer(cut.results, d.buffer.dtype, tuple(a.extent for a in par), Space.TEMP)
