@@ -69,6 +69,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # no collection visits modules and tests
 
 
+def pytest_sessionfinish() -> None:
+    gc.freeze()  # nor do those at the end of pytest visit what tests have kept
+
+
 @pytest.fixture(autouse=True)
 def fresh_plans(request: pytest.FixtureRequest) -> Iterator[None]:
     """The planner remembers a program's plans; a test that changes its constants neither finds nor leaves any."""

@@ -37,9 +37,10 @@ class Space:
     def value(self, e: Expr, mask: Array) -> Value:
         """The value of ``e`` where ``mask`` holds; anything elsewhere."""
         key = (id(e), id(mask))
-        if key not in self.memo:
-            self.memo[key] = (e, mask, self._value(e, mask))
-        return self.memo[key][2]
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = (e, mask, self._value(e, mask))
+        return found[2]
 
     def array(self, e: Expr, mask: Array) -> Array:
         """The value of an index, a condition or a bound. Raises Unsupported."""

@@ -102,14 +102,18 @@ class Constants:
     moved: tuple[float, int] = (0.0, 0)  # the distance, and a seed
     unknowns: list[tuple[float, tuple[int, int]]] = field(default_factory=list)
     known: dict[float, tuple[int, int]] = field(default_factory=dict)
+    made: dict[float, Number] = field(default_factory=dict)  # numbers but zeros, which have signs
 
     def __post_init__(self) -> None:
         self._unknown(LOG2E)
 
     def number(self, c: float) -> Number:
         """The number of the constant ``c``."""
-        u, v = self.residues(c)
-        return Number(np.asarray(self._real(float(c))), np.asarray(u), np.asarray(v), float(c))
+        found = self.made.get(c)
+        if found is None or c == 0.0:
+            u, v = self.residues(c)
+            found = self.made[c] = Number(np.asarray(self._real(float(c))), np.asarray(u), np.asarray(v), float(c))
+        return found
 
     def _real(self, c: float) -> float:
         distance, seed = self.moved
