@@ -8,7 +8,7 @@ Arrays are drawn without regard to the facts and then moved, one fact after anot
 * of a comparison that does not hold, one element is moved to the value that makes it hold (:func:`_moved`): one that
   has no neighbour in the comparison first, then the one on the right; another one in each further pass over the facts,
   in the end any one, because a chain of neighbours that is moved in one direction may meet its bound;
-* a remainder is made right by rounding, down and up alternately, and a bool alone is set.
+* a value with a wrong remainder is rounded, down and up in alternate passes, and a bool that stands alone is set.
 """
 
 from __future__ import annotations

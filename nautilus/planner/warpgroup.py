@@ -12,8 +12,8 @@ H200.  A kernel of another structure keeps the general plan.
 * a GEMM: the tile with the best merit x useful area per wave of blocks; its rows and columns may be positions along
   several axes (:mod:`.products.boxes`).
 * a GEMM of f32 whose operands are stored in parts: :mod:`.products.parts`.
-* several GEMMs with one result shape, whose loops run in turn: 128 rows, and the columns that leave registers for all
-  accumulators.
+* several GEMMs with one result shape, whose loops run one after another: 128 rows, and the columns that leave
+  registers for all accumulators.
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ def exactly(x: Array, tracked: bool = True) -> Number:
 class Constants:
     """The residues of the constants of one comparison, in the order in which they are asked for.
 
-    ``moved``: the reals of constants that are no integers are so many times larger, each by its own number around 1 of
-    this distance, and so are the results of functions that round.
+    ``moved``: the distance from 1 of random factors, of which each constant that is no integer has its own, and so have
+    the results of functions that round.
     """
 
     moved: tuple[float, int] = (0.0, 0)  # the distance, and a seed

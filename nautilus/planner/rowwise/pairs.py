@@ -104,7 +104,7 @@ def positions(e: Expr) -> frozenset[str]:
 
 
 def square(results: int) -> tuple[int, int, tuple[int, int]]:
-    """Rows and columns of a block, terms of a step, and warps along rows and columns, for so many ``results``."""
+    """Rows and columns of a block, terms of a step, and warps along rows and columns, for this many ``results``."""
     return (WIDE, 4, (2, 2)) if results >= BLOCKS * WIDE * WIDE else (SIDE, 8, (4, 1))
 
 
