@@ -69,7 +69,8 @@ class Memory:
         """Index arrays with 0 where ``mask`` does not hold. Raises Malformed for an access outside."""
         out = []
         for dim, at in enumerate(index):
-            if not at.size or (at.min() >= 0 and at.max() < self.shape[dim]):
+            least, most = (at.item(),) * 2 if at.size == 1 else (at.min(initial=0), at.max(initial=-1))
+            if least >= 0 and most < self.shape[dim]:
                 out.append(at)
                 continue
             wrong = mask & ((at < 0) | (at >= self.shape[dim]))
